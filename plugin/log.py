@@ -24,6 +24,11 @@ operation: contextvars.ContextVar[str] = contextvars.ContextVar("operation", def
 # What any record has; the rest was given by `extra`.
 _STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+# Nobody is shown where in the code a line was written, nor by which thread: it takes a fifth of what
+# a line costs to find out.
+logging._srcfile = None
+logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
 
 def begin() -> str:
     """Starts an operation; its id.

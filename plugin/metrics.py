@@ -97,9 +97,11 @@ class Histogram(Metric):
 
     def add(self, value: float, *labels: str) -> None:
         # Whoever is in the counts has a sum, at every moment.
-        self.sums[labels] = self.sums.get(labels, 0.0) + value
-        counts = self.counts.setdefault(labels, [0] * (len(SECONDS) + 1))
-        counts[bisect_left(SECONDS, value)] += 1
+        if labels not in self.counts:
+            self.sums[labels] = 0.0
+            self.counts[labels] = [0] * (len(SECONDS) + 1)
+        self.sums[labels] += value
+        self.counts[labels][bisect_left(SECONDS, value)] += 1
 
     def samples(self) -> list[Sample]:
         bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]

@@ -105,11 +105,12 @@ class Resources:
         uid: str,
         devices: list[AllocatedDeviceStatus],
         manager: str,
-    ) -> ResourceClaim:
+    ) -> ResourceClaim | None:
         """Makes these all that `manager` says in the claim's status.devices; others' entries stay.
 
         A claim that was created anew since answers Invalid, one that is gone NotFound. May be
-        repeated. Returns the claim as it is then.
+        repeated. Where nothing is to be said any more, the claim as it is then: others may own
+        what is left.
         """
 
         def body(version: str) -> Document:
@@ -123,7 +124,7 @@ class Resources:
         path = f"{_claim_path(namespace, name)}/status"
         query = {"fieldManager": manager, "force": "true"}
         answer = await self._request("PATCH", path, name, body, query=query)
-        return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
+        return None if devices else _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
     async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
         """Takes the driver's entries out of status.devices, whoever owns them.

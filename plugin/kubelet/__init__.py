@@ -4,7 +4,13 @@ The only importer of grpc. No decision about a claim is made here.
 """
 
 import importlib.util
+import os
 import sys
+
+# gRPC reads it when it begins. Without its newer listener, the thread that hears of a call also reads
+# it from the socket: a call takes eight switches of threads in place of twelve, and a quarter less
+# of the CPU.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 
 def _load_at_first_use(name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Coroutine, Iterable, Sized
+from collections.abc import Callable, Coroutine, Iterable, Sized
 from typing import Any, TypeVar, cast
 
 import grpc.aio
@@ -104,8 +104,13 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
 class Calls:
     """The calls under way, whichever version they came by."""
 
-    def __init__(self, driver_: driver.Driver) -> None:
+    def __init__(
+        self, driver_: driver.Driver, on_answered: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_answered` is called whenever the kubelet has an answer, or has given up on it."""
         self._driver = driver_
+        # The type that grpc's stubs have for it is that of no function.
+        self._answered_callback: Any = lambda _: on_answered()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._answers: set[asyncio.Future[Any]] = set()  # that calls wait for
         self._claims = 0  # in all of these calls
@@ -115,6 +120,7 @@ class Calls:
     ) -> dict[str, PreparedClaim | str]:
         """What the driver says to each claim, by uid: see Driver.prepare."""
         refs, deadline = _refs(claims), _deadline(context)
+        context.add_done_callback(self._answered_callback)
         answers: dict[str, PreparedClaim | str] = {}
         work = self._driver.prepare(refs, deadline, answers)
         return await self._answered("prepare", refs, deadline, work, answers)
@@ -122,6 +128,7 @@ class Calls:
     async def unprepare(self, claims: Iterable[Any], context: Context) -> dict[str, str | None]:
         """Likewise; None for a claim that is unprepared, else why it is not."""
         refs, deadline = _refs(claims), _deadline(context)
+        context.add_done_callback(self._answered_callback)
         answers: dict[str, str | None] = {}
         work = self._driver.unprepare(refs, deadline, answers)
         return await self._answered("unprepare", refs, deadline, work, answers)

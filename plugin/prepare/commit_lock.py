@@ -26,30 +26,48 @@ class CommitLock:
     def __init__(self, path: Path) -> None:
         self.seen = -1  # commits that our view of the folder accounts for; -1: we have none yet
         self._folder = path.parent
-        # As text: it is opened for each prepare, and a Path is turned into text each time.
+        # As text: it is looked at in each prepare, and a Path is turned into text each time.
         self._path = str(path)
-        self._descriptor: int | None = None  # while we hold the lock
+        self._descriptor: int | None = None  # open from the first look on
+        self._file: tuple[int, int] | None = None  # that it leads to
+        self._is_held = False
         self._announced = False  # since we hold the lock
+
+    def __del__(self) -> None:
+        self._close()
 
     async def acquire(self, patience: float) -> None:
         """Takes the lock. ClaimError if another process keeps it for `patience` seconds."""
-        descriptor = self._open()
+        deadline = time.monotonic() + patience
+        while not self.try_acquire():
+            if time.monotonic() > deadline:
+                raise errors.ClaimError(
+                    f"another instance of the plugin has held {self._path} for "
+                    f"{patience:g} s; is it frozen? `fuser` on that file names it"
+                )
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    def try_acquire(self) -> bool:
+        """Takes the lock if no other process has it; whether we have it now."""
+        descriptor = self._current()
+        if descriptor is None:
+            descriptor = self._create()
         try:
-            await self._wait_for_lock(descriptor, patience)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor, self._announced = descriptor, False
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._is_held, self._announced = True, False
+        return True
 
     def release(self) -> None:
-        """Lets go of the lock; closing the file does it."""
+        """Lets go of the lock."""
         assert self._descriptor is not None
-        os.close(self._descriptor)
-        self._descriptor = None
+        self._is_held = False
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def is_held(self) -> bool:
         """By this process."""
-        return self._descriptor is not None
+        return self._is_held
 
     def count(self) -> int:
         """How many commits were announced, by whomever. Only while the lock is held."""
@@ -62,7 +80,8 @@ class CommitLock:
         Before and not after, so that to die in between costs them a look and hides nothing. Once is
         enough while the lock is held: they look when we have let go of it.
         """
-        assert self._descriptor is not None, "commit without the lock"
+        assert self._is_held, "commit without the lock"
+        assert self._descriptor is not None
         if self._announced:
             return
         os.pwrite(self._descriptor, (self.seen + 1).to_bytes(_COUNT_SIZE, "little"), 0)
@@ -73,36 +92,45 @@ class CommitLock:
 
     def others_announced(self) -> bool:
         """Whether the count is another than we last saw. A look that waits for nobody."""
+        if self._is_held:
+            return self.count() != self.seen
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._current()
         except OSError:
+            descriptor = None
+        if descriptor is None:
             # The file is gone. If there was any commit, somebody has taken it away.
             return self.seen > 0
-        try:
-            return _read_count(descriptor) != self.seen
-        finally:
-            os.close(descriptor)
+        return _read_count(descriptor) != self.seen
 
-    async def _wait_for_lock(self, descriptor: int, patience: float) -> None:
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise errors.ClaimError(
-                        f"another instance of the plugin has held {self._path} for "
-                        f"{patience:g} s; is it frozen? `fuser` on that file names it"
-                    ) from None
-            await asyncio.sleep(RETRY_INTERVAL)
+    def _current(self) -> int | None:
+        """The file that stands at the path now, open; None if there is none.
 
-    def _open(self) -> int:
+        It stays open from look to look, unless somebody has put another in its place.
+        """
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            status = os.stat(self._path)
+            if self._file != (status.st_dev, status.st_ino):
+                self._keep(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return None
+        return self._descriptor
+
+    def _create(self) -> int:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._keep(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def _keep(self, descriptor: int) -> int:
+        self._close()
+        status = os.fstat(descriptor)
+        self._descriptor, self._file = descriptor, (status.st_dev, status.st_ino)
+        return descriptor
+
+    def _close(self) -> None:
+        """Lets go of the lock, too."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = self._file = None
 
 
 def _read_count(descriptor: int) -> int:

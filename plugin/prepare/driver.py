@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Of a claim, as the kubelet says them.
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # Seconds within one call in which an API server that fails is asked again; the call's deadline
 # counts as well.
 API_PATIENCE = 40.0
@@ -168,7 +171,7 @@ class Driver:
         """One claim, in its turn. No failure of it gets past here to its neighbours."""
         began, result = time.monotonic(), "failed"
         try:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
+            if not _UID.fullmatch(ref.uid):
                 return (
                     f"a claim has the uid '{plain_text.brief(ref.uid)}', which cannot name a file"
                 )
@@ -204,7 +207,7 @@ class Driver:
         """The claim, prepared now or before. ClaimError and OSError say why it is not."""
         # They go into a path of the API server's, and into logs.
         for text in (ref.namespace, ref.name):
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", text):
+            if not _NAME.fullmatch(text):
                 raise errors.ClaimError(
                     f"the claim with uid {ref.uid} is asked for by '{plain_text.brief(text)}', which is no name "
                     "of a claim or a namespace"

@@ -151,7 +151,9 @@ def encode(document: DeviceMetadata, generation: int) -> bytes:
 
 def generation_of(text: bytes | None) -> int:
     """The generation that a file of ours has; 0 if there is no file, or a damaged one."""
-    first, _, _ = (text or b"").partition(b"\n")
+    if text is None:
+        return 0
+    first, _, _ = text.partition(b"\n")
     try:
         return msgspec.json.decode(first, type=_Stamped).metadata.generation
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 4  # reports under way at the same time
 SPACING = 0.4  # seconds between two reports while the API server is sick; one at a time then
 FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tried again
-AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
+# Seconds that the kubelet's answer has to leave first, where nobody says sooner that it has.
+AFTER_REPLY = 0.01
 OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
 
 # What to report, asked for when it is sent; None: nothing, it is not for us to say any more.
@@ -67,14 +68,27 @@ class StatusReporter:
     def report(self, claim: PreparedClaim, build: Build, *, first: bool = False) -> None:
         """Reports what `build` gives, in place of any report of the claim that was not sent.
 
-        A moment later, so that the kubelet's answer leaves before. `first`: the claim was prepared
-        just now, and nobody has reported it before.
+        A moment later, or upon `hurry`, so that the kubelet's answer leaves before. `first`: the
+        claim was prepared just now, and nobody has reported it before.
         """
         first = first and claim.uid not in self._reported
         operation = logs.operation.get()
         self._queue(
             _Report(claim=claim, build=build, operation=operation, due=AFTER_REPLY, first=first)
         )
+
+    def hurry(self) -> None:
+        """The kubelet has an answer: what waited for it to leave need not wait any longer."""
+        if self._timer is None:
+            return
+        soon = asyncio.get_running_loop().time() + AFTER_REPLY
+        if self._timer.when() > soon:
+            return
+        for report in self._reports.values():
+            if report.due <= soon:
+                report.due = 0.0
+        self._timer.cancel()
+        self._wake_now()
 
     def has_report(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""
@@ -224,7 +238,9 @@ class StatusReporter:
 
             # The API server forgets who applied what in a version that it serves no more, and so
             # keeps it.
-            if not devices and any(entry.driver == self._driver for entry in stored.status.devices):
+            if stored is not None and any(
+                entry.driver == self._driver for entry in stored.status.devices
+            ):
                 await self._resources.remove_devices(stored, self._driver)
         except kube_errors.NotFound:
             log.debug("claim %s is gone, and its status with it", claim.title)

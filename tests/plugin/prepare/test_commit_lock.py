@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 
@@ -41,13 +42,43 @@ async def test_one_holds_it_at_a_time(locks):
     two.release()
 
 
-async def test_whoever_gave_up_leaves_no_descriptor(locks):
+async def test_each_has_one_descriptor_however_often_it_tries(locks, tmp_path):
+    one = locks[0]
+    two = commit_lock.CommitLock(tmp_path / "plugins" / "driver" / "claims.lock")
+
+    def descriptors():
+        gc.collect()  # those of other tests
+        return len(os.listdir("/proc/self/fd"))
+
+    async with held(one):
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(errors.ClaimError):
+                await two.acquire(0.0)
+            assert two.others_announced() is True
+    async with held(two):
+        pass
+    assert descriptors() == before + 1
+    del two
+    assert descriptors() == before
+
+
+async def test_a_file_in_its_place_is_the_lock_from_then_on(locks):
+    """As when somebody has removed the folder, and another instance has made it anew."""
     one, two = locks
     async with held(one):
-        before = len(os.listdir("/proc/self/fd"))
+        one.seen = 0
+        one.announce()
+    os.rename(one._path, f"{one._path}.old")
+    async with held(two):
+        two.seen = 0
+        two.announce()
+        two.seen = 1
         with pytest.raises(errors.ClaimError):
-            await two.acquire(0.0)
-        assert len(os.listdir("/proc/self/fd")) == before
+            await one.acquire(0.0)
+    assert not one.others_announced(), "its count is the same"
+    async with held(one):
+        assert one.count() == 1
 
 
 async def test_an_announcement_is_counted_once_as_long_as_the_lock_is_held(locks):

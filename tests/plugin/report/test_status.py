@@ -374,3 +374,24 @@ async def test_what_is_to_be_cleared_is_not_dropped(world):
     await apiserver.until(lambda: world.cleared == ["c"])
     world.report(prepared())
     assert not world.reporter.drop_unsent(prepared()), "somebody may have reported it before"
+
+
+async def test_a_report_leaves_when_the_kubelet_has_its_answer(world, monkeypatch):
+    """Without a word it waits, since the answer goes first."""
+    monkeypatch.setattr(status, "AFTER_REPLY", 3600.0)
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared(), first=True)
+    await asyncio.sleep(0.05)
+    assert world.devices() == []
+    world.reporter.hurry()
+    await world.names(FIRST)
+    world.reporter.hurry()  # nothing waits: nothing happens
+
+
+async def test_what_waits_for_something_else_is_not_hurried(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.clear(prepared(), by_another=True)
+    before = dict(world.api.objects)
+    world.reporter.hurry()
+    await asyncio.sleep(0.05)
+    assert (world.cleared, dict(world.api.objects)) == ([], before)

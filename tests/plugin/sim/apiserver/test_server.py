@@ -86,7 +86,8 @@ async def test_what_the_plugin_asks(ask, made):
     claim = await found.claim("default", "c")
     assert (found.version, claim.metadata.uid) == ("v1", uid)
     device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
-    reported = await found.apply_devices("default", "c", uid, [device], "claimd")
+    assert await found.apply_devices("default", "c", uid, [device], "claimd") is None
+    reported = await found.claim("default", "c")
     assert [entry.device for entry in reported.status.devices] == ["gpu-0"]
     await found.remove_devices(reported, "gpu.example.com")
     assert (
