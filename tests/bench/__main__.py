@@ -21,6 +21,7 @@ from . import (
     api,
     control_plane,
     figures,
+    floor,
     golang,
     ours,
     published,
@@ -62,6 +63,8 @@ def main() -> int:
                 peers = [*golang.drivers(asked.go, Path(folder)), *peers]
             python = asked.python or ours.default_python()
             own = ours.driver(python, asked.gpus.split(), Path(folder) / "asked")
+            if asked.go:
+                peers.append(floor.driver(own))
             with control_plane.kubeconfig() as kubeconfig:
                 cluster = turn.Cluster(api=api.connect(kubeconfig), kubeconfig=kubeconfig)
                 taken = measure([own, *peers], cluster, asked)
@@ -99,7 +102,7 @@ def arguments() -> argparse.ArgumentParser:
         metavar="PATH",
         type=Path,
         help="Kubernetes' example driver as two peers, with the status of devices and without: a clone of its repository,"
-        " or its program",
+        " or its program; and the least that a driver in Python could be",
     )
     parser.add_argument(
         "--publish",

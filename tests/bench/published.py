@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import figures, ours, plots, sweeps
+from . import figures, floor, ours, plots, sweeps
 from .results import FILE, Results
 
 FOLDER = FILE.parent
@@ -15,6 +15,7 @@ TITLES = {
     ours.NAME: "claimd",
     figures.GO_WITH_STATUS: "Go, with status",
     figures.GO: "Go, without",
+    floor.NAME: "the least in Python",
 }
 
 # The table's rows, in the words of somebody who runs a cluster.
