@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import queue
 import selectors
@@ -61,7 +62,11 @@ class Loop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]  # its own has type variables for `args`
         self, executor: futures.Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """As asyncio's, but that the threads of None do not keep the program from its end."""
+        """As asyncio's; where no executor is named, the threads are the loop's own, and are daemons.
+
+        Work that was cancelled before it began is done all the same, and `set_default_executor`
+        changes nothing.
+        """
         if executor is not None:
             return super().run_in_executor(executor, func, *args)
         return self._threads.run(functools.partial(func, *args) if args else func)
@@ -71,11 +76,18 @@ class Loop(asyncio.SelectorEventLoop):
         pending = self._pending.get(question)
         if pending is None:
             pending = self._pending[question] = self.create_future()
-            pending.add_done_callback(lambda _: self._pending.pop(question, None))
+            pending.add_done_callback(lambda _: self._pending.pop(question))
             # A daemon: the program does not wait for it at its end.
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._look_up, args=(pending, where, how), name="lookup", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as none_left:
+                del self._pending[question]
+                raise OSError(
+                    errno.EAGAIN, f"the name cannot be looked up: {none_left}"
+                ) from none_left
 
         # Who gives up must not take the answer from the others.
         addresses, error = await asyncio.shield(pending)
@@ -115,14 +127,23 @@ class _Threads:
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """What the work returns or raises. From the loop's thread only."""
+        if self._count < min(self._under_way + 1, THREADS):
+            self._start()
         future: asyncio.Future[T] = self._loop.create_future()
         self._under_way += 1
-        if self._count < min(self._under_way, THREADS):
-            self._count += 1
-            name = f"claimd_{self._count}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
         self._jobs.put((future, work))
         return future
+
+    def _start(self) -> None:
+        """One thread more. RuntimeError if there can be none and there is none."""
+        name = f"claimd_{self._count + 1}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError:
+            if not self._count:
+                raise
+        else:
+            self._count += 1
 
     def _serve(self) -> None:
         """In a thread, for ever."""

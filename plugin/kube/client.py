@@ -105,9 +105,9 @@ class _Connection:
         self.reused = self.http.may_repeat
         return self.reused
 
-    def closed(self) -> bool:
-        """Whether the other side has hung up, as far as we have been told."""
-        return self.stream.is_over
+    def is_idle(self) -> bool:
+        """Whether it is open, as far as we have been told, and nobody has spoken without being asked."""
+        return self.stream.is_idle
 
     def drop(self) -> None:
         self.stream.abort()
@@ -369,7 +369,7 @@ class Client:
         """An idle connection that was made with this credential's certificate, and is alive."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.certificate == credential.certificate and not connection.closed():
+            if connection.certificate == credential.certificate and connection.is_idle():
                 return connection
             self._discard(connection)
         return None
@@ -387,7 +387,7 @@ class Client:
         newest = self._idle[-1:]
         for connection in list(self._idle):
             old = connection.idle_since + IDLE <= loop.time()
-            if connection.closed() or (old and connection not in newest):
+            if not connection.is_idle() or (old and connection not in newest):
                 self._idle.remove(connection)
                 self._discard(connection)
 
@@ -432,7 +432,7 @@ class Client:
 
 @functools.lru_cache(maxsize=8)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """Of each claim's report it is the same."""
+    """As it stands in a URL. Kept, since each claim's report has the same."""
     return urlencode(query)
 
 

@@ -15,12 +15,16 @@ from typing import Any, cast
 CHUNK = 32 << 10
 # Bytes that nobody has read yet. With more of them the server has to wait.
 MOST_UNREAD = 512 << 10
+# Bytes that the server has not taken yet, most of them what TLS has to say by itself. A request of
+# ours is smaller by far.
+MOST_UNSENT = 8 << 20
 
 
 async def connect(host: str, port: int, context: ssl.SSLContext | None, server_name: str) -> Stream:
     """A stream to the server; over TLS if there is a context, and then to one of that name.
 
-    OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind.
+    OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind. A
+    server that wants to agree on TLS anew while we write loses the connection: none of Go does.
     """
     options: dict[str, Any] = {}
     if any(character.isalpha() for character in host) and ":" not in host:
@@ -102,7 +106,7 @@ class Stream(asyncio.BufferedProtocol):
 
         data = bytes(self._unread)
         self._unread.clear()
-        if self._is_paused:
+        if self._is_paused and not self._will_say_nothing:
             self._is_paused = False
             self.transport.resume_reading()
         return data
@@ -112,16 +116,18 @@ class Stream(asyncio.BufferedProtocol):
         if self._tls is None:
             self.transport.write(data)
             return
-        view = memoryview(data)
-        while view:
-            # A record at a time.
-            view = view[self._tls.write(view) :]
+        self._tls.write(data)
         self._send_out()
 
     @property
     def is_over(self) -> bool:
-        """Whether the other side has hung up, as far as we have been told."""
-        return self._has_ended or self._error is not None or self.transport.is_closing()
+        """Whether either side has hung up, as far as we have been told."""
+        return self._will_say_nothing or self.transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has arrived that was not read: what comes without a question answers none."""
+        return not self._unread and not self.is_over
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -145,6 +151,8 @@ class Stream(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._will_say_nothing:
+            return
         arrived = memoryview(self._buffer)[:nbytes]
         if self._tls is None:
             self._unread += arrived
@@ -154,7 +162,7 @@ class Stream(asyncio.BufferedProtocol):
                 self._decrypt()
         self._told()
 
-        if len(self._unread) > MOST_UNREAD and not self._is_paused:
+        if len(self._unread) > MOST_UNREAD or self._will_say_nothing:
             self._is_paused = True
             self.transport.pause_reading()
 
@@ -189,6 +197,12 @@ class Stream(asyncio.BufferedProtocol):
             self._error = error
         # TLS may have something to say of its own, as when keys change.
         self._send_out()
+        if self.transport.get_write_buffer_size() > MOST_UNSENT:
+            self._error = ConnectionError("it makes us speak and does not listen")
+
+    @property
+    def _will_say_nothing(self) -> bool:
+        return self._has_ended or self._error is not None
 
     def _send_out(self) -> None:
         if self._outgoing.pending:

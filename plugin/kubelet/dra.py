@@ -105,12 +105,13 @@ class Calls:
     """The calls under way, whichever version they came by."""
 
     def __init__(
-        self, driver_: driver.Driver, on_answered: Callable[[], None] = lambda: None
+        self, driver_: driver.Driver, on_answered: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_answered` is called whenever the kubelet has an answer, or has given up on it."""
+        """`on_answered` is given the operation of a call when the kubelet has its answer, or has
+        given up on it.
+        """
         self._driver = driver_
-        # The type that grpc's stubs have for it is that of no function.
-        self._answered_callback: Any = lambda _: on_answered()
+        self._on_answered = on_answered
         self._tasks: set[asyncio.Task[Any]] = set()
         self._answers: set[asyncio.Future[Any]] = set()  # that calls wait for
         self._claims = 0  # in all of these calls
@@ -120,28 +121,30 @@ class Calls:
     ) -> dict[str, PreparedClaim | str]:
         """What the driver says to each claim, by uid: see Driver.prepare."""
         refs, deadline = _refs(claims), _deadline(context)
-        context.add_done_callback(self._answered_callback)
         answers: dict[str, PreparedClaim | str] = {}
         work = self._driver.prepare(refs, deadline, answers)
-        return await self._answered("prepare", refs, deadline, work, answers)
+        return await self._answered("prepare", context, refs, deadline, work, answers)
 
     async def unprepare(self, claims: Iterable[Any], context: Context) -> dict[str, str | None]:
         """Likewise; None for a claim that is unprepared, else why it is not."""
         refs, deadline = _refs(claims), _deadline(context)
-        context.add_done_callback(self._answered_callback)
         answers: dict[str, str | None] = {}
         work = self._driver.unprepare(refs, deadline, answers)
-        return await self._answered("unprepare", refs, deadline, work, answers)
+        return await self._answered("unprepare", context, refs, deadline, work, answers)
 
     async def _answered(
         self,
         name: str,
+        context: Context,
         refs: list[ClaimRef],
         deadline: float,
         work: Coroutine[Any, Any, dict[str, A | str]],
         answers: dict[str, A | str],
     ) -> dict[str, A | str]:
         """What the work says to each claim. It puts each answer into `answers` as soon as it has it."""
+        operation = logs.begin()
+        # grpc's stubs have a type for it that no function has.
+        context.add_done_callback(cast("Any", lambda _: self._on_answered(operation)))
         try:
             answers = await self._shielded(name, refs, deadline, work)
         except _NoAnswerError as reason:
@@ -178,7 +181,6 @@ class Calls:
             work.close()
             raise _NoAnswerError(BUSY, is_news=False)
 
-        logs.begin()
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         self._claims += claims

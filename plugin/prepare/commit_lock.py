@@ -29,7 +29,7 @@ class CommitLock:
         # As text: it is looked at in each prepare, and a Path is turned into text each time.
         self._path = str(path)
         self._descriptor: int | None = None  # open from the first look on
-        self._file: tuple[int, int] | None = None  # that it leads to
+        self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._is_held = False
         self._announced = False  # since we hold the lock
 
@@ -49,12 +49,21 @@ class CommitLock:
 
     def try_acquire(self) -> bool:
         """Takes the lock if no other process has it; whether we have it now."""
-        descriptor = self._current()
+        descriptor = self._descriptor
         if descriptor is None:
-            descriptor = self._create()
+            descriptor = self._current() or self._create()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # It may not be the lock any more. Then the next try is for the one that is.
+            self._current()
+            return False
+
+        # Another instance may have found the path empty, and hold a new file.
+        current = self._current()
+        if current != descriptor:
+            if current is None:
+                self._close()
             return False
         self._is_held, self._announced = True, False
         return True
@@ -127,7 +136,7 @@ class CommitLock:
         return descriptor
 
     def _close(self) -> None:
-        """Lets go of the lock, too."""
+        """Not while we hold the lock, which would be let go of."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = self._file = None

@@ -77,18 +77,18 @@ class StatusReporter:
             _Report(claim=claim, build=build, operation=operation, due=AFTER_REPLY, first=first)
         )
 
-    def hurry(self) -> None:
-        """The kubelet has an answer: what waited for it to leave need not wait any longer."""
-        if self._timer is None:
-            return
-        soon = asyncio.get_running_loop().time() + AFTER_REPLY
-        if self._timer.when() > soon:
-            return
+    def hurry(self, operation: str) -> None:
+        """The kubelet has the answer of this call: its reports need not wait for that any longer."""
+        now = asyncio.get_running_loop().time()
+        found = False
         for report in self._reports.values():
-            if report.due <= soon:
-                report.due = 0.0
-        self._timer.cancel()
-        self._wake_now()
+            waits_for_it = report.operation == operation and report.backoff.failures == 0
+            if waits_for_it and report.due <= now + AFTER_REPLY:
+                report.due, found = now, True
+        if found and self._timer is not None:
+            # `run` sets it anew for whatever is due later.
+            self._timer.cancel()
+            self._wake_now()
 
     def has_report(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""

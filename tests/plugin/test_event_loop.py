@@ -215,6 +215,33 @@ def test_who_gives_up_on_a_thread_does_not_take_it_from_the_others():
     run(work())
 
 
+def test_threads_that_cannot_be_had_are_not_counted(monkeypatch):
+    """As where the number of processes is limited, for a while."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(event_loop.THREADS + 1):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await loop.run_in_executor(None, int, "1")
+            with pytest.raises(OSError, match="cannot be looked up: can't start new thread"):
+                await loop.getaddrinfo("localhost", 1)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert await loop.run_in_executor(None, int, "7") == 7
+        assert await loop.getaddrinfo("localhost", 1)
+
+        # With one there is, more are no need.
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        works = (loop.run_in_executor(None, int, str(number)) for number in range(50))
+        assert await asyncio.gather(*works) == list(range(50))
+
+    run(work())
+
+
 def test_an_executor_that_is_named_is_used():
     async def work():
         with futures.ThreadPoolExecutor(1, "mine") as pool:

@@ -568,3 +568,35 @@ async def test_a_watch_that_does_not_begin_leaves_nothing_behind(
         with pytest.raises(errors.Malformed, match=r"GET \S+: more than 8 interim responses"):
             await anext(other.lines(SLICES, {"watch": "true"}, idle=5))
         assert not other._open
+
+
+async def test_an_answer_that_nobody_asked_for_answers_nothing(connect: Connect) -> None:
+    """It lies there when the next request is sent, and would be taken for its answer."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: "
+    connections = 0
+    ended = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + b"1\r\n\r\n%d" % connections)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(head + b"7\r\n\r\nunasked")
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        ended.release()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    kube = connect(f"http://127.0.0.1:{port}")
+    assert await kube.request("GET", NODE) == b"1"
+    (connection,) = kube._open
+    await apiserver.until(lambda: not connection.is_idle())
+    assert await kube.request("GET", NODE) == b"2"
+    await kube.close()
+    for _ in range(connections):
+        await ended.acquire()
+    server.close()

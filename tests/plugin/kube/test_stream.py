@@ -214,3 +214,51 @@ async def test_each_version_of_tls(pki, version) -> None:
         one.write(b"x" * 40_000)
         assert len(await read_exactly(one, 40_000)) == 40_000
         await closed(one)
+
+
+@pytest.mark.parametrize("trouble", ["an end", "no TLS"])
+async def test_what_comes_after_the_end_is_not_kept(pki, trouble) -> None:
+    """A server says that it was all, or nonsense, and pours all the same."""
+    poured = 0
+
+    def pour(connection) -> None:
+        nonlocal poured
+        connection.sendall(b"good")
+        connection.settimeout(0.1)
+        if trouble == "an end":
+            with contextlib.suppress(OSError):
+                connection.unwrap()
+        with socket.socket(fileno=connection.detach()) as below:
+            below.settimeout(0.5)
+            with contextlib.suppress(OSError):
+                for _ in range(600):
+                    below.sendall(b"\x17\x03\x03\x00\x05wrong" * 6000)
+                    poured += 60_000
+
+    async with Server(pour, pki) as server:
+        one = await connected(server, pki)
+        await asyncio.to_thread(server.thread.join)
+        assert one.is_over
+        assert poured < 30_000_000, "it is not read any more"
+        assert one._incoming.pending <= 2 * stream.CHUNK
+        await closed(one)
+
+
+async def test_a_server_that_makes_us_speak_and_does_not_listen_is_given_up(pki) -> None:
+    one = stream.Stream(trusting(pki.ca), "kubernetes.test")
+
+    class Transport:
+        def get_write_buffer_size(self) -> int:
+            return stream.MOST_UNSENT + 1
+
+        def pause_reading(self) -> None:
+            pass
+
+        def write(self, data: bytes) -> None:
+            pass
+
+    one.connection_made(Transport())
+    one._shaking_hands = False
+    one.buffer_updated(0)
+    with pytest.raises(ConnectionError, match="does not listen"):
+        await one.read()

@@ -2,6 +2,10 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
 
 import grpc
 import pytest
@@ -182,3 +186,25 @@ async def test_thousands_of_calls_on_one_connection_are_answered_and_stand_befor
         assert {info.name for info in await asyncio.gather(*calls)} == {"me"}
     assert crowded.most == server.MOST_CALLS_A_CONNECTION
     await serving.stop(0)
+
+
+def test_grpc_knows_the_experiment_that_we_turn_off():
+    """An update of gRPC may drop it, and says so on standard error, in the middle of the log."""
+    script = """
+        import asyncio
+        from plugin.kubelet import server
+        async def main():
+            serving = await server.listen(Path(sys.argv[1]), lambda grpc_server: None)
+            await serving.stop(0)
+        asyncio.run(main())
+    """
+    imports = "import sys\nfrom pathlib import Path\n"
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", imports + textwrap.dedent(script), f"{folder}/x.sock"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert os.environ["GRPC_EXPERIMENTS"] == "-event_engine_listener"

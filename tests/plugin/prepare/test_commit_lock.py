@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -61,6 +62,27 @@ async def test_each_has_one_descriptor_however_often_it_tries(locks, tmp_path):
     assert descriptors() == before + 1
     del two
     assert descriptors() == before
+
+
+async def test_a_file_that_is_replaced_while_it_is_locked_is_no_lock(locks, monkeypatch):
+    one, two = locks
+    async with held(one):
+        pass
+    flock = fcntl.flock
+
+    def replaced(descriptor, how):
+        flock(descriptor, how)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        os.unlink(one._path)
+        assert two.try_acquire()
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    assert not one.try_acquire()
+    assert (one.is_held(), two.is_held()) == (False, True)
+    assert not one.try_acquire()
+    two.release()
+    async with held(one):
+        assert not two.try_acquire()
 
 
 async def test_a_file_in_its_place_is_the_lock_from_then_on(locks):

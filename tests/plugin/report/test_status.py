@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from plugin import log as logs
 from plugin import metrics
 from plugin.kube import auth, client, resources
 from plugin.prepare import plan
@@ -380,18 +381,21 @@ async def test_a_report_leaves_when_the_kubelet_has_its_answer(world, monkeypatc
     """Without a word it waits, since the answer goes first."""
     monkeypatch.setattr(status, "AFTER_REPLY", 3600.0)
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    operation = logs.begin()
     world.report(prepared(), first=True)
+    world.reporter.hurry("another call")
     await asyncio.sleep(0.05)
     assert world.devices() == []
-    world.reporter.hurry()
+    world.reporter.hurry(operation)
     await world.names(FIRST)
-    world.reporter.hurry()  # nothing waits: nothing happens
+    world.reporter.hurry(operation)  # nothing waits: nothing happens
 
 
 async def test_what_waits_for_something_else_is_not_hurried(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    operation = logs.begin()
     world.clear(prepared(), by_another=True)
     before = dict(world.api.objects)
-    world.reporter.hurry()
+    world.reporter.hurry(operation)
     await asyncio.sleep(0.05)
     assert (world.cleared, dict(world.api.objects)) == ([], before)
