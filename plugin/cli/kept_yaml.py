@@ -126,7 +126,14 @@ def _is_between(line: str, column: int) -> bool:
 
 
 def _without_marker(lines: Sequence[str]) -> list[str]:
-    return [line for line in lines if not line.startswith(("---", "..."))]
+    """Without what begins or ends a document, but for a comment beside it."""
+    left = []
+    for line in lines:
+        if not line.startswith(("---", "...")):
+            left.append(line)
+        elif comment := _TRAILING.search(line):
+            left.append(comment[2])
+    return left
 
 
 def _entries(lines: Sequence[str], node: yaml.MappingNode, value: dict[str, Any]) -> list[_Entry]:

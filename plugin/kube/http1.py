@@ -19,7 +19,7 @@ _TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _TEXT = rb"[^\x00\n\r\x0b\x0c]*"
 _FIELDS = rb"(?:\r?\n" + _TOKEN + rb":" + _TEXT + rb")*"
 _HEAD = re.compile(
-    rb"HTTP/(?P<version>[0-9]\.[0-9]) (?P<status>[0-9]{3})(?: " + _TEXT + rb")?"
+    rb"HTTP/(?P<version>[0-9]\.[0-9]) (?P<status>[1-9][0-9]{2})(?: " + _TEXT + rb")?"
     rb"(?P<fields>" + _FIELDS + rb")"
 )
 _HEAD_END = re.compile(rb"\n\r?\n")

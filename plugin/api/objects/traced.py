@@ -63,8 +63,11 @@ def trace(shape: Shape, value: Any, path: str) -> Any:
         if item is None:
             continue
         at = child(path, key)
-        content = trace(fields[key].shape, item, at) if key in fields else item
-        traced.put(key, content, at)
+        if key in fields:
+            traced.put(key, trace(fields[key].shape, item, at), at)
+        else:
+            # Under a name that is no field's: another version may have one of this name there.
+            traced.put(f"?{key}", item, at)
     return traced
 
 

@@ -250,3 +250,26 @@ def test_a_version_that_there_is_not(version):
     document = {"apiVersion": f"resource.k8s.io/{version}", "kind": "ResourceSlice"}
     with pytest.raises(convert.NotConvertible, match="is not a version that this knows"):
         convert.convert(document, "v1")
+
+
+def test_a_field_that_another_version_has_there_is_none_of_this_one():
+    """In v1beta1 a capacity stands below `basic`; one beside it says nothing."""
+    device = {"name": "g", "basic": {}, "capacity": {"m": {"value": "1Gi"}}}
+    document = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d",
+            "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [device],
+        },
+    }
+    for to in ("v1", "v1beta2", "v1alpha3"):
+        converted = convert.convert(document, to)
+        (device,) = converted.document["spec"]["devices"]
+        assert "capacity" not in device | device.get("basic", {})
+        assert [(note.path, note.lost) for note in converted.notes] == [
+            ("spec.devices[0].capacity", True)
+        ]
