@@ -72,7 +72,11 @@ class CommitLock:
         """Lets go of the lock."""
         assert self._descriptor is not None
         self._is_held = False
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        except OSError:
+            # To close the file lets go of it, too.
+            self._close()
 
     def is_held(self) -> bool:
         """By this process."""

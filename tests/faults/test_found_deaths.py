@@ -21,7 +21,9 @@ RESTORE = f"restore/rename@cdi/.{names.cdi_file(DRIVER, 'uid-c')}.new/1/ENOSPC"
     "point",
     [
         # the records cannot be read when they are to be reported
-        f"start/openat@{PLUGIN}/claims.lock/2/EIO",
+        f"start/flock@{PLUGIN}/claims.lock/3/ENOLCK",
+        # their lock cannot be let go of by itself
+        f"start/flock@{PLUGIN}/claims.lock/2/ENOLCK",
         # a dead predecessor's socket stays
         f"start/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1/EROFS",
         # our own socket stays at the end
