@@ -199,8 +199,10 @@ class _Ending(asyncio.Future[None]):
 
     def follow(self, work: asyncio.Future[object]) -> None:
         """The work has ended, and this with it."""
-        error = work.exception()
-        if error is not None:
+        if work.cancelled():
+            # Threads that are being ended have not begun with it.
+            super().cancel()
+        elif (error := work.exception()) is not None:
             self.set_exception(error)
         else:
             self.set_result(None)

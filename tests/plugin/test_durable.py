@@ -8,6 +8,7 @@ import resource
 import stat
 import threading
 import time
+from concurrent import futures
 
 import pytest
 
@@ -245,3 +246,17 @@ async def test_a_failure_in_a_thread_is_the_callers():
 
     with pytest.raises(OSError, match="no disk"):
         await durable.in_thread(work)
+
+
+async def test_work_that_a_pool_never_begins_is_not_waited_for_for_ever():
+    """A pool that is being ended drops what waits for a thread."""
+    go_on = threading.Event()
+    pool = futures.ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(pool)
+    first = asyncio.create_task(durable.in_thread(go_on.wait))
+    second = asyncio.create_task(durable.in_thread(lambda: None))
+    await asyncio.sleep(0)
+    pool.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    await asyncio.wait([first, second], timeout=10)
+    assert (first.done(), second.cancelled()) == (True, True)
