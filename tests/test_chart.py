@@ -21,6 +21,11 @@ COMPONENTS = sorted(path.name for path in (ROOT / "deploy/components").iterdir()
 AS_VENDOR = [name for name in COMPONENTS if name.startswith("as-")]
 OTHERS = [name for name in COMPONENTS if name not in AS_VENDOR]
 
+GIVEN_A_NAMESPACE = (
+    *("DeviceClass", "ValidatingAdmissionPolicy"),
+    *("FlowSchema", "PriorityLevelConfiguration"),
+)
+
 ALONE = [(), *((name,) for name in COMPONENTS)]
 TOGETHER = [(*OTHERS, name) for name in AS_VENDOR]
 PAIRS = [*itertools.combinations(OTHERS, 2), *itertools.product(AS_VENDOR, OTHERS)]
@@ -50,7 +55,7 @@ def comparable(objects: manifests.Objects) -> dict[tuple[str, str], Any]:
             for container in [*pod["containers"], *pod.get("initContainers", [])]:
                 container["image"] = container["image"].removesuffix(f":{plugin.__version__}")
 
-        if one["kind"].startswith(("DeviceClass", "ValidatingAdmissionPolicy")):
+        if one["kind"].startswith(GIVEN_A_NAMESPACE):
             one["metadata"].pop("namespace", None)
 
         if one["kind"] != "Namespace":
@@ -221,6 +226,13 @@ def test_on_the_nodes_network_two_pods_of_an_update_do_not_meet() -> None:
     assert "ports" not in container
     assert container["livenessProbe"]["exec"] == {"command": ["claimd", "probe", "live"]}
     assert {"name": "endpoint", "mountPath": "/run/claimd"} in container["volumeMounts"]
+
+
+@needs_helm
+def test_a_cluster_may_have_a_priority_level_of_its_own() -> None:
+    kinds = {one["kind"] for one in manifests.rendered({"priorityLevel": False})}
+    assert "ClusterRole" in kinds
+    assert not kinds & {"FlowSchema", "PriorityLevelConfiguration"}
 
 
 # docs/metrics.md and the alerts count on this label.

@@ -27,7 +27,9 @@ from ..kube import resources
 log = logging.getLogger(__name__)
 
 CONDITION = "Exclusive"  # the type of the condition in a claim's status
-FIRST, PERIOD = 5.0, 600.0  # seconds until the first check, and between two
+# Seconds until the first check and between two, each from … to: after what a start has to ask for, and
+# each node at a time of its own.
+FIRST, PERIOD = (5.0, 60.0), (480.0, 720.0)
 MESSAGE_LIMIT = 1024  # characters
 
 
@@ -115,19 +117,19 @@ class ConflictDetector:
 
     async def run(self) -> None:
         """Checks every ten minutes or so. A failure is no more than a check that was left out."""
-        await asyncio.sleep(FIRST)
+        delay = FIRST
         while True:
+            await asyncio.sleep(random.uniform(*delay))  # noqa: S311 - spreads load
+
             # While our own slices are not known yet, the API server has more urgent work for us.
             if not self.resources.slices.synced:
-                await asyncio.sleep(FIRST)
                 continue
 
             try:
                 await self.check()
             except kube_errors.ApiError as error:
                 log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
-            # Spread over the nodes of a cluster.
-            await asyncio.sleep(PERIOD * random.uniform(0.8, 1.2))  # noqa: S311
+            delay = PERIOD
 
     async def check(self) -> None:
         """Asks the API server once, and tells people of what is new."""

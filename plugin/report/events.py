@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import random
 import time
 from typing import Protocol
 
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 QUEUE_LENGTH = 32  # events that wait; what is recorded when they are that many is dropped
 BURST, INTERVAL = 10, 20.0  # events at once, then one in so many seconds
+# Seconds, at most, that news waits, drawn anew each time: what a bad driver release does to a thousand
+# nodes in one moment must not be told to the API server in one moment.
+SPREAD = 20.0
 FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds between two tries while the API server is away
 # Seconds for which a fact is no news any more. API servers keep an event for as long by default.
 HOUR = 3600
@@ -114,9 +118,19 @@ class EventRecorder:
         bucket = pacing.TokenBucket(1 / INTERVAL, BURST)
         while True:
             namespace, event = await self._queue.get()
-            await bucket.ready()
-            bucket.take()
-            await self._send(namespace, event)
+            await asyncio.sleep(random.uniform(0.0, SPREAD))  # noqa: S311 - spreads load
+
+            # What was recorded meanwhile needs no moment of its own.
+            await self._send_paced(bucket, namespace, event)
+            while not self._queue.empty():
+                await self._send_paced(bucket, *self._queue.get_nowait())
+
+    async def _send_paced(
+        self, bucket: pacing.TokenBucket, namespace: str, event: Document
+    ) -> None:
+        await bucket.ready()
+        bucket.take()
+        await self._send(namespace, event)
 
     async def _send(self, namespace: str, event: Document) -> None:
         """Returns when the event is stored or refused; tries again while the API server is away."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 
 from devices import values
@@ -22,6 +23,9 @@ from ..kube import resources
 log = logging.getLogger(__name__)
 
 REASON = "AdmissionPolicyMissing"
+# Seconds within which it is tried, at a time that each node draws for itself: where all nodes start at
+# once, it must not stand in the way of what they publish.
+SPREAD = 60.0
 FIRST_DELAY, LAST_DELAY = 5.0, 300.0  # seconds between tries while the API server is away
 
 
@@ -40,6 +44,8 @@ class PolicyCheck:
     async def run(self) -> None:
         """Tries once; again only as long as the API server does not answer."""
         await self.published.wait()
+        await asyncio.sleep(random.uniform(0.0, SPREAD))  # noqa: S311 - spreads load
+
         backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
         while not await self.check():  # noqa: ASYNC110  there is no event for an answer
             await asyncio.sleep(backoff.next_delay())

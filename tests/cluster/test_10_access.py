@@ -132,6 +132,18 @@ def test_policy_leaves_others_alone(kube: Kubectl) -> None:
     )
 
 
+def test_slices_wait_in_a_line_of_their_own(kube: Kubectl, driver: Driver) -> None:
+    """Whether the schema matches what claimd asks, by the API server's own account."""
+    lines = kube("get", "--raw=/metrics").splitlines()
+    dispatched = [
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith("apiserver_flowcontrol_dispatched_requests_total{")
+        and 'flow_schema="claimd-resourceslices"' in line
+    ]
+    assert sum(dispatched) > 0, "no request about slices has gone by it"
+
+
 def _slice(node: str, change: Object) -> Object:
     spec = {
         "driver": DRIVER,

@@ -85,7 +85,7 @@ def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Ru
             )
             assert said == message
         wait_for(
-            "an Event", lambda: "DeviceUnhealthy" in _reasons(ns.list("events"), "one"), seconds=5
+            "an Event", lambda: "DeviceUnhealthy" in _reasons(ns.list("events"), "one"), seconds=25
         )
         wait_for("the pod's eviction", lambda: ns.find("pod", "user") is None, seconds=40)
     finally:

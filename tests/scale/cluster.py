@@ -135,8 +135,8 @@ class Furniture:
         return made
 
     def install(self) -> None:
-        """Account, rights and admission policies as `deploy/base` has them."""
-        for name in ("namespace.yaml", "rbac.yaml", "admission.yaml"):
+        """Account, rights, admission policies and the priority level as `deploy/base` has them."""
+        for name in ("namespace.yaml", "rbac.yaml", "admission.yaml", "priority.yaml"):
             for document in yaml.safe_load_all((BASE / name).read_text()):
                 self.make(document)
 

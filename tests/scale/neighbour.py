@@ -1,8 +1,9 @@
-"""Another client of the API server, a process of its own: it reads a small object and writes it, in
-turns, and says how long each took.
+"""Another client of the API server, a process of its own: it reads small objects and writes them, in
+turns, and says how long each request took.
 
 What it asks for it asks for in time, however long others take: a request that waits holds up no
-other. One JSON object a request on the standard output, until the standard input ends.
+other, neither here nor in the API server, which has writes of the same object wait for each other.
+One JSON object a request on the standard output, until the standard input ends.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from .cluster import OTHERS
 RATE = 20.0  # requests a second
 AT_ONCE = 40  # of them that may wait for an answer
 PATH = f"/api/v1/namespaces/{OTHERS}/configmaps"
-NAME = "neighbour"
 
 
-def body(value: int) -> api.Object:
-    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}}
+def name(number: int) -> str:
+    """Of the object that the request of this number is about, which none of those beside it is."""
+    return f"neighbour-{number % (2 * AT_ONCE)}"
+
+
+def body(number: int, value: int) -> api.Object:
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(number)}}
     return {**head, "data": {"value": str(value)}}
 
 
@@ -41,7 +46,8 @@ class Neighbour:
 
     def run(self) -> None:
         """Asks at its pace until the standard input ends."""
-        self._api()("POST", PATH, body(0), but=(409,))
+        for number in range(2 * AT_ONCE):
+            self._api()("POST", PATH, body(number, 0), but=(409,))
         done = threading.Event()
         threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
 
@@ -59,8 +65,8 @@ class Neighbour:
         began, at = time.monotonic(), time.time()
         failure = ""
         try:
-            content = body(number) if method == "PUT" else None
-            self._api()(method, f"{PATH}/{NAME}", content)
+            content = body(number, number) if method == "PUT" else None
+            self._api()(method, f"{PATH}/{name(number)}", content)
         except (api.BenchError, http.client.HTTPException, OSError) as error:
             failure = str(error)[:200]
             self._mine.api = None

@@ -170,7 +170,7 @@ async def test_without_an_inventory_nothing_is_asked(world: World) -> None:
 async def test_what_is_more_urgent_goes_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflicts, "FIRST", 0.1)
+    monkeypatch.setattr(conflicts, "FIRST", (0.1, 0.1))
     running = asyncio.create_task(world.conflicts.run())
     await asyncio.sleep(0.25)
     assert world.api.count() == 0, "our own slices are not known yet"
@@ -182,8 +182,8 @@ async def test_what_is_more_urgent_goes_first(
 async def test_the_first_check_is_not_at_once_and_a_failure_does_not_end_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflicts, "FIRST", 0.1)
-    monkeypatch.setattr(conflicts, "PERIOD", 0.01)
+    monkeypatch.setattr(conflicts, "FIRST", (0.1, 0.1))
+    monkeypatch.setattr(conflicts, "PERIOD", (0.01, 0.01))
     world.conflicts.resources.slices.synced = True
     world.api.fail(503, times=1)
     running = asyncio.create_task(world.conflicts.run())

@@ -28,7 +28,8 @@ class World:
         client_ = client.Client(
             auth.client_config(str(self.tmp_path / "kubeconfig"), self.tmp_path), agent="test"
         )
-        made = events.EventRecorder(resources.Resources(client_, DRIVER, node), DRIVER, node)
+        resources_ = resources.Resources(client_, DRIVER, node)
+        made = events.EventRecorder(resources_, DRIVER, node)
         self.closing.append((client_, asyncio.create_task(made.run())))
         return made
 
@@ -114,6 +115,18 @@ async def test_a_flood_is_held_back_and_blocks_nobody(world):
     assert len(recorder._recorded) <= events.QUEUE_LENGTH + events.BURST, (
         "what was dropped may be told again"
     )
+
+
+async def test_nodes_that_learn_the_same_in_one_moment_tell_it_at_different_ones(
+    world, monkeypatch
+):
+    monkeypatch.setattr(events, "SPREAD", 0.5)
+    nodes = [f"node-{number}" for number in range(20)]
+    for name in nodes:
+        world.process(name).record(events.node(name), "DeviceUnhealthy", "It is sick.")
+    await apiserver.until(world.stored)
+    assert len(world.stored()) < len(nodes), "each has drawn a moment of its own"
+    await apiserver.until(lambda: len(world.stored()) == len(nodes))
 
 
 async def test_it_comes_when_the_api_server_does(world, caplog):

@@ -210,7 +210,9 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
     if any(isinstance(item, dict) and item.get(PATCH) == "replace" for item in new):
         return [item for item in new if not isinstance(item, dict) or item.get(PATCH) != "replace"]
 
-    items = {fields.path_element(schema, item): item for item in old or ()}
+    # What is no list gives way to one: an item before this in the same patch may have put it there.
+    before = old if isinstance(old, list) else []
+    items = {fields.path_element(schema, item): item for item in before}
     for item in new:
         element = fields.path_element(schema, item)
         if not schema.keys:
@@ -220,7 +222,7 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
         else:
             old_item = items.get(element)
             items[element] = _strategic_value(schema.item or UNTYPED, old_item, item)
-    return _interleaved(schema, items, list(old or ()), new)
+    return _interleaved(schema, items, before, new)
 
 
 def _check_items(items: list[Any]) -> None:
