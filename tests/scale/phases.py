@@ -32,6 +32,7 @@ class Lengths:
     claims_for: float = 60.0  # seconds
     held: float = 15.0  # seconds from a claim's prepare to its unprepare
     at_once: float = 0.05  # of all nodes are updated at a time
+    calm: float = 60.0  # seconds from a storm to the rest
     settle: float = 8.0  # seconds after a phase: what a plugin does once, after a while, is over
 
 
@@ -54,7 +55,8 @@ async def storm(stage: Stage, lengths: Lengths) -> None:
 
 
 async def rest(stage: Stage, lengths: Lengths) -> None:
-    """Nothing happens."""
+    """Nothing happens, not even what a plugin does once, within a minute of its start."""
+    await asyncio.sleep(lengths.calm)
     before = await _all_stand(stage)
     async with stage.measured("rest"):
         await asyncio.sleep(lengths.rest)
