@@ -17,8 +17,6 @@ from ..api.meta import Condition
 from ..prepared import PreparedClaim, PreparedDevice
 from . import events, health
 
-NAMED = 8  # devices that an Event has by name, at most
-
 
 class DeviceConditions:
     """The conditions of devices beside Ready, as claims' statuses have to show them now.
@@ -82,43 +80,27 @@ class Announcements:
 
         # Events about claims come first: few are sent at once, and whoever holds the GPU needs it
         # most.
-        for prepared in self.claims():
-            held = {device.device for device in prepared.devices}
-            about = events.claim(prepared.namespace, prepared.name, prepared.uid)
-            self._record_changes(about, [name for name in changed if name in held], unhealthy)
+        for device in changed:
+            for prepared in self.claims():
+                if any(held.device == device for held in prepared.devices):
+                    about = events.claim(prepared.namespace, prepared.name, prepared.uid)
+                    self._record_change(about, device, unhealthy)
 
         # Of a part of a GPU that changed with it, the node's Event about the GPU says enough.
         gpus = (*report.retained, *self.inventory().gpus)
         parents = {gpu.name: gpu.parent for gpu in gpus}
-        alone = [name for name in changed if parents.get(name) not in changed]
-        self._record_changes(events.node(self.node), alone, unhealthy)
+        for device in changed:
+            if parents.get(device) not in changed:
+                self._record_change(events.node(self.node), device, unhealthy)
 
-    def _record_changes(
-        self,
-        about: events.ObjectReference,
-        devices: Iterable[str],
-        unhealthy: Mapping[str, Condition],
+    def _record_change(
+        self, about: events.ObjectReference, device: str, unhealthy: Mapping[str, Condition]
     ) -> None:
-        """One Event for all of which the same is to be said."""
-        sick: dict[str, list[str]] = {}  # by what they have
-        well = []
-        for device in devices:
-            if device in unhealthy:
-                sick.setdefault(unhealthy[device].message, []).append(device)
-            elif self.inventory().named(device) is not None:
-                well.append(device)
-            # Else it was not there for so long that it was given up, which is no recovery.
-
-        for message, names in sick.items():
+        if device in unhealthy:
+            message = unhealthy[device].message
+            self.record_event(about, "DeviceUnhealthy", f"{device} on {self.node}: {message}")
+        elif self.inventory().named(device) is not None:
             self.record_event(
-                about, "DeviceUnhealthy", f"{_listed(names)} on {self.node}: {message}"
+                about, "DeviceHealthy", f"{device} on {self.node} is well again", warning=False
             )
-        if well:
-            note = f"{_listed(well)} on {self.node} {'is' if len(well) == 1 else 'are'} well again"
-            self.record_event(about, "DeviceHealthy", note, warning=False)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """So many that what is said of them still finds room in a note."""
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+        # Else it was not there for so long that it was given up, which is no recovery.

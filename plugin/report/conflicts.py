@@ -117,19 +117,18 @@ class ConflictDetector:
 
     async def run(self) -> None:
         """Checks every ten minutes or so. A failure is no more than a check that was left out."""
-        delay = FIRST
+        await asyncio.sleep(random.uniform(*FIRST))  # noqa: S311 - spreads load
         while True:
-            await asyncio.sleep(random.uniform(*delay))  # noqa: S311 - spreads load
-
             # While our own slices are not known yet, the API server has more urgent work for us.
             if not self.resources.slices.synced:
+                await asyncio.sleep(FIRST[0])
                 continue
 
             try:
                 await self.check()
             except kube_errors.ApiError as error:
                 log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
-            delay = PERIOD
+            await asyncio.sleep(random.uniform(*PERIOD))  # noqa: S311 - spreads load
 
     async def check(self) -> None:
         """Asks the API server once, and tells people of what is new."""

@@ -8,6 +8,7 @@ everything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import random
@@ -73,13 +74,14 @@ def node(name: str) -> ObjectReference:
 
 
 class EventRecorder:
-    """Sends what was recorded, for as long as `run` runs."""
+    """Sends what was recorded, for as long as `run` runs. `finish` is for the end of it."""
 
     def __init__(self, resources_: resources.Resources, driver: str, node_: str) -> None:
         self._resources = resources_
         self._driver = driver
         self._node = node_
         self._queue: asyncio.Queue[tuple[str, Document]] = asyncio.Queue(QUEUE_LENGTH)
+        self._finishing = asyncio.Event()
         self._recorded: dict[str, None] = {}  # names of events, the oldest first
         self._failures: set[type[Exception]] = set()  # that the log has, since the last success
 
@@ -118,12 +120,20 @@ class EventRecorder:
         bucket = pacing.TokenBucket(1 / INTERVAL, BURST)
         while True:
             namespace, event = await self._queue.get()
-            await asyncio.sleep(random.uniform(0.0, SPREAD))  # noqa: S311 - spreads load
+            delay = random.uniform(0.0, SPREAD)  # noqa: S311 - spreads load
+            await pacing.wait(self._finishing, delay)
 
             # What was recorded meanwhile needs no moment of its own.
             await self._send_paced(bucket, namespace, event)
             while not self._queue.empty():
                 await self._send_paced(bucket, *self._queue.get_nowait())
+
+    async def finish(self, seconds: float) -> None:
+        """Sends what waits at once. What is not sent within so many seconds is lost."""
+        self._finishing.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._queue.join()
 
     async def _send_paced(
         self, bucket: pacing.TokenBucket, namespace: str, event: Document
@@ -131,6 +141,7 @@ class EventRecorder:
         await bucket.ready()
         bucket.take()
         await self._send(namespace, event)
+        self._queue.task_done()
 
     async def _send(self, namespace: str, event: Document) -> None:
         """Returns when the event is stored or refused; tries again while the API server is away."""

@@ -140,7 +140,7 @@ def computed() -> str:
         _computed("all plugins start: API server's CPU", node.storm_cpu, "s"),
         _computed("all plugins start: requests", node.storm_requests, ""),
         _computed("a third of all GPUs turns sick: API server's CPU", node.taint_cpu, "s"),
-        _computed("at rest: API server's CPU in an hour", node.rest_cpu, "s"),
+        _computed("at rest: API server's CPU in an hour", node.rest_cpu or None, "s"),
         _computed("at rest: requests a minute", node.requests, ""),
         _computed("API server's memory for watches and connections", node.memory, "MiB"),
     ]

@@ -32,6 +32,7 @@ class Lengths:
     claims_for: float = 60.0  # seconds
     held: float = 15.0  # seconds from a claim's prepare to its unprepare
     at_once: float = 0.05  # of all nodes are updated at a time
+    told: float = 25.0  # seconds after news: Events of it wait for up to 20
     calm: float = 60.0  # seconds from a storm to the rest
     settle: float = 8.0  # seconds after a phase: what a plugin does once, after a while, is over
 
@@ -89,12 +90,12 @@ async def taints(stage: Stage, lengths: Lengths) -> None:
         began = time.time()
         await asyncio.to_thread(stage.fleet.taint)
         row["seconds"] = await stage.fleet.until("tainted") - began
-    await asyncio.sleep(lengths.settle)
+    await asyncio.sleep(lengths.told)
     async with stage.measured("taints gone") as row:
         began = time.time()
         await asyncio.to_thread(stage.fleet.untaint)
         row["seconds"] = await stage.fleet.until("untainted") - began
-    await asyncio.sleep(lengths.settle)
+    await asyncio.sleep(lengths.told)
 
 
 async def restart(stage: Stage, lengths: Lengths) -> None:

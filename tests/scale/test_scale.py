@@ -136,7 +136,9 @@ def short():
 def test_a_fleet_of_three_nodes(short):
     kubeconfig, log = short / "kubeconfig", short / "log"
     command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
-    lengths = phases.Lengths(rest=0.5, claims=1200, claims_for=0.2, held=0.2, settle=0.1, alone=0.3)
+    lengths = phases.Lengths(
+        rest=0.5, calm=0.1, told=0.1, claims=1200, claims_for=0.2, held=0.2, settle=0.1, alone=0.3
+    )
     with running(command, log, None) as server:
         server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
         plane = cluster.ControlPlane(kubeconfig=kubeconfig, pid=server.child.pid)

@@ -81,36 +81,6 @@ def test_a_gpu_that_falls_sick_is_told_to_its_holders_first_and_to_the_node():
     ]
 
 
-def test_of_several_that_have_the_same_there_is_one_event():
-    there = Inventory.of([gpu(number) for number in range(10)])
-    names = [one.name for one in there.gpus]
-    world = World(prepared("one", *names[:2]), there=there)
-    world.announcements.set_health(sick(*names))
-    listed = ", ".join(sorted(names)[:8])
-    assert [(about.kind, note) for about, _, note, _ in world.events] == [
-        ("ResourceClaim", f"{names[0]}, {names[1]} on {NODE}: it hangs"),
-        ("Node", f"{listed} and 2 more on {NODE}: it hangs"),
-    ]
-
-    world.told()
-    world.announcements.set_health(HealthReport())
-    assert [(about.kind, note) for about, _, note, _ in world.events] == [
-        ("ResourceClaim", f"{names[0]}, {names[1]} on {NODE} are well again"),
-        ("Node", f"{listed} and 2 more on {NODE} are well again"),
-    ]
-
-
-def test_of_what_differs_there_is_one_each():
-    world = World(there=inventory(2))
-    hot = Finding(kind="hot", severity=FAILED, sentence="it is hot", since=1)
-    findings = (*sick(FIRST).findings, (SECOND, (hot,)))
-    world.announcements.set_health(HealthReport(findings=findings))
-    assert [note for _, _, note, _ in world.events] == [
-        f"{FIRST} on {NODE}: it hangs",
-        f"{SECOND} on {NODE}: it is hot",
-    ]
-
-
 def test_the_same_again_is_no_news():
     world = World(prepared("one", FIRST))
     world.announcements.set_health(sick(FIRST))

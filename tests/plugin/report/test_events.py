@@ -129,6 +129,25 @@ async def test_nodes_that_learn_the_same_in_one_moment_tell_it_at_different_ones
     await apiserver.until(lambda: len(world.stored()) == len(nodes))
 
 
+async def test_at_the_end_what_waits_is_told_at_once(world, monkeypatch):
+    monkeypatch.setattr(events, "SPREAD", 1e9)
+    recorder = world.process()
+    recorder.record(events.node(NODE), "A", "one")
+    recorder.record(events.node(NODE), "B", "two")
+    await asyncio.sleep(0.1)
+    assert world.asked() == 0
+    await recorder.finish(30)
+    assert len(world.stored()) == 2
+
+
+async def test_the_end_does_not_wait_for_an_api_server_that_is_away(world):
+    await world.api.stop()
+    recorder = world.process()
+    recorder.record(events.node(NODE), "A", "one")
+    async with asyncio.timeout(30):
+        await recorder.finish(0.2)
+
+
 async def test_it_comes_when_the_api_server_does(world, caplog):
     await world.api.stop()
     recorder = world.process()
