@@ -34,7 +34,7 @@ class Lengths:
     at_once: float = 0.05  # of all nodes are updated at a time
     told: float = 25.0  # seconds after news: Events of it wait for up to 20
     calm: float = 60.0  # seconds from a storm to the rest
-    settle: float = 8.0  # seconds after a phase: what a plugin does once, after a while, is over
+    settle: float = 8.0  # seconds after a phase, until what it has begun is over
 
 
 async def alone(stage: Stage, lengths: Lengths) -> None:
