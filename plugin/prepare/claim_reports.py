@@ -74,21 +74,24 @@ class ClaimReports:
             for prepared in self.checkpoints.uncleared.values():
                 self.clear(prepared, by_another=True)
 
-    async def _entries(self, prepared: PreparedClaim) -> list[AllocatedDeviceStatus] | None:
+    async def _entries(
+        self, prepared: PreparedClaim, *, late: bool = False
+    ) -> list[AllocatedDeviceStatus] | None:
         """Our entries of the status as they should be now.
 
         None if this is not for us to say: the claim was unprepared and cleared, or prepared anew,
-        by a call or an instance that reports it itself.
+        by a call or an instance that reports it itself. `late`: that one may have done so before a
+        request of ours was carried out, so it is for us to say, whoever prepared the claim.
         """
         async with self.checkpoints.locked():
             current = self.checkpoints.claims.get(prepared.uid)
-            if current is None and prepared.uid in self.checkpoints.uncleared:
+            if current is None and (late or prepared.uid in self.checkpoints.uncleared):
                 return []
-            if current != prepared:
+            if current is None or (current != prepared and not late):
                 return None
 
         return device_status.entries(
-            prepared, self.driver, self.inventory(), self.conditions.of_devices(prepared.devices)
+            current, self.driver, self.inventory(), self.conditions.of_devices(current.devices)
         )
 
     async def _note_cleared(self, prepared: PreparedClaim) -> None:

@@ -3,6 +3,9 @@
 One report a claim, the newest. It is applied as the driver's own part of the list, so the entries
 of others are never touched. A failure is logged and tried again; nothing waits for a report, and
 none ever fails a pod. What a report says comes from the caller, at the moment of sending.
+
+A process can be stopped at that moment, while another instance gives the claim back and clears its
+status. So a report whose answer came late is looked at again.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import field
+from typing import Protocol
 
 from devices import values
 
@@ -29,9 +33,20 @@ FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tri
 # Seconds that the kubelet's answer has to leave first, where nobody says sooner that it has.
 AFTER_REPLY = 0.01
 OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
+# Seconds between what a report says and the API server's answer, in which no other instance has
+# said something newer.
+LATE = 0.25
 
-# What to report, asked for when it is sent; None: nothing, it is not for us to say any more.
-Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
+
+class Build(Protocol):
+    async def __call__(self, *, late: bool = False) -> list[AllocatedDeviceStatus] | None:
+        """What to report, asked for when it is sent; None: it is not for us to say any more.
+
+        `late`: something of ours may stand over what another instance said since, so that it is
+        for us to say what is true, and there is no None.
+        """
+
+
 # Called when the API server has it, or need not have it. If it fails, all is tried again.
 Done = Callable[[PreparedClaim], Awaitable[None]]
 
@@ -45,6 +60,7 @@ class _Report:
     operation: str  # of the call that it belongs to, for the log
     due: float  # by the loop's clock
     first: bool = False  # the API server can have heard nothing of this claim from us
+    late: bool = False  # a request of ours may have been carried out long after it was made
     done: Done | None = None
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
@@ -224,12 +240,26 @@ class StatusReporter:
         )
 
     async def _apply(self, report: _Report) -> None:
-        claim = report.claim
-        devices = await report.build()
-        if devices is None:
-            return
+        """Sends what is true, until it was still true a moment before the answer came."""
+        loop = asyncio.get_running_loop()
+        sent = None
+        while True:
+            began = loop.time()
+            devices = await report.build(late=report.late)
+            if devices is None or devices == sent:
+                return
 
-        # Before the answer: a request that fails may have been carried out.
+            # Before the answer: a request that fails may have been carried out, whenever it was.
+            report.late = True
+            await self._send_devices(report.claim, devices)
+            if loop.time() - began < LATE:
+                return
+            sent = devices
+
+    async def _send_devices(
+        self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]
+    ) -> None:
+        """One request, or two. It is no error if the claim is gone, or another by now."""
         self._reported.add(claim.uid)
         try:
             stored = await self._resources.apply_devices(

@@ -118,6 +118,17 @@ async def test_what_is_cleared_or_prepared_anew_is_not_ours_to_say(checkpoints, 
     assert await build() is None
 
 
+async def test_a_late_report_says_what_is_true_whoever_is_to_say_it(checkpoints, reporter, reports):
+    await put(checkpoints, prepared())
+    reports.report(prepared())
+    build = reporter.reports[0][1]
+    async with checkpoints.locked():
+        await checkpoints.remove("uid-c", uncleared=False)
+    assert await build(late=True) == []
+    await put(checkpoints, prepared(device=gpu(1).name))
+    assert [entry.device for entry in await build(late=True)] == [gpu(1).name]
+
+
 async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter, reports):
     await put(checkpoints, prepared())
     async with checkpoints.locked():

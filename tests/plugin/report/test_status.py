@@ -33,13 +33,13 @@ class World:
         self.cleared = []
 
     def report(self, claim_, first=False):
-        async def build():
+        async def build(late=False):
             return device_status.entries(claim_, DRIVER, inventory())
 
         self.reporter.report(claim_, build, first=first)
 
     def clear(self, claim_, **how):
-        async def build():
+        async def build(late=False):
             return []
 
         async def done(claim_):
@@ -200,6 +200,70 @@ async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(
     assert world.devices() == [theirs]
 
 
+class AnotherInstance:
+    """What is true of a claim: another instance gives it back, or prepares it anew, and says so."""
+
+    def __init__(self, devices):
+        self.entries, self.ours = devices, True
+
+    def takes_over(self, devices):
+        self.entries, self.ours = devices, False
+
+    async def build(self, *, late=False):
+        return self.entries if self.ours or late else None
+
+
+def entries(device):
+    return device_status.entries(prepared(device=device), DRIVER, inventory())
+
+
+async def late_report(world, before, after):
+    """Says `before` of a claim by a request that is carried out after another has said `after`."""
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
+    truth = AnotherInstance(before)
+    world.api.gate.clear()
+    world.reporter.report(prepared(), truth.build)
+    await apiserver.until(world.api.count)
+    truth.takes_over(after)
+    world.api.gate.set()
+    await apiserver.until(lambda: not world.reporter._reports and not world.reporter._under_way)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((FIRST,), ()), ((FIRST,), (SECOND,)), ((), (SECOND,))]
+)
+async def test_a_report_that_came_late_leaves_what_another_instance_said(
+    world, monkeypatch, before, after
+):
+    """As of a process that was stopped with the request in its hand."""
+    monkeypatch.setattr(status, "LATE", 0.0)
+    await late_report(
+        world,
+        [entry for device in before for entry in entries(device)],
+        [entry for device in after for entry in entries(device)],
+    )
+    await world.names(*after)
+    assert world.api.count("PATCH") == 2, "what is true is said once"
+
+
+async def test_a_late_report_that_is_still_true_is_not_sent_again(world, monkeypatch):
+    monkeypatch.setattr(status, "LATE", 0.0)
+    await late_report(world, entries(FIRST), entries(FIRST))
+    await world.names(FIRST)
+    assert world.api.count("PATCH") == 1
+
+
+async def test_a_report_that_failed_may_have_been_carried_out(world):
+    """It is tried again, whatever another instance has said between."""
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(method="PATCH", kind="truncate")
+    truth = AnotherInstance(entries(FIRST))
+    world.reporter.report(prepared(), truth.build)
+    await world.names(FIRST)
+    truth.takes_over([])
+    await world.names()
+
+
 async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
     for n in range(8):
         world.api.put("resourceclaims", claim_object(f"c{n}", result(FIRST)))
@@ -284,7 +348,7 @@ async def test_what_is_kept_is_sent_and_the_others_are_forgotten(world):
 
 
 async def test_a_report_that_is_forgotten_while_it_fails_is_not_tried_again(world, caplog):
-    async def build():
+    async def build(late=False):
         world.reporter.forget(prepared())
         raise OSError("the disk is gone")
 
@@ -306,7 +370,7 @@ async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
 async def test_a_report_for_which_there_is_nothing_to_say_is_not_sent(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
 
-    async def nothing():
+    async def nothing(late=False):
         return None
 
     world.reporter.report(prepared(), nothing)
@@ -318,7 +382,7 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     tries = []
 
-    async def build():
+    async def build(late=False):
         return []
 
     async def done(claim_):
@@ -334,7 +398,7 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
 async def test_a_mistake_with_one_claim_is_logged_and_costs_the_others_nothing(world, caplog):
     world.api.put("resourceclaims", claim_object("c", result(SECOND)))
 
-    async def build():
+    async def build(late=False):
         raise KeyError("mistake")
 
     world.reporter.report(prepared("wrong"), build)
@@ -352,7 +416,7 @@ async def test_a_report_waits_until_the_answer_of_the_kubelet_has_left(world):
 async def test_only_so_many_reports_are_under_way_at_once(world):
     going, go_on = [], asyncio.Event()
 
-    async def build():
+    async def build(late=False):
         going.append(1)
         await go_on.wait()
 

@@ -56,13 +56,13 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
     def devices():
         return api.objects["resourceclaims", "default", "c"].get("status", {}).get("devices", [])
 
-    async def build():
+    async def build(late=False):
         return device_status.entries(prepared, DRIVER, inventory())
 
     def report():
         reporter.report(prepared, build, first=True)
 
-    async def nothing():
+    async def nothing(late=False):
         return []
 
     async def done(_):
