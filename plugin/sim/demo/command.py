@@ -152,6 +152,8 @@ class _Demo:
             if not self._resumes:
                 speed = self._options.speed_at(is_live=self._screen.live)
                 await narrator.Narrator(up, seen, self._screen, speed).tell(self._story)
+                # The picture that stays has all that was told, however far the drawing is behind.
+                self._screen.show(await narrator.build_scene(up, seen))
                 self._screen.line()
                 seconds = time.monotonic() - started
                 self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
