@@ -45,13 +45,20 @@ class _Connection:
     other case it has to be dropped.
     """
 
-    def __init__(self, stream_: stream.Stream, credential: Credential, largest: int) -> None:
+    def __init__(
+        self,
+        stream_: stream.Stream,
+        credential: Credential,
+        largest: int,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self.stream = stream_
+        self.context = context
         # of the client, that the connection was made with
         self.certificate = credential.certificate
         self.http = http1.Responses()
         self.reused = False
-        self.idle_since = 0.0
+        self.idle_since = 0.0  # 0: it was in use since it was made
         self._pieces = 0
         self._largest = largest  # bytes of a response's body
 
@@ -345,6 +352,7 @@ class Client:
                     self._discard(connection)
                     credential = fresh
                     continue
+            self._tls.keep_session(connection.context, connection.stream.session)
             return connection, response
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
@@ -376,6 +384,8 @@ class Client:
 
     def _keep(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
+        if not connection.idle_since:
+            self._tls.keep_session(connection.context, connection.stream.session)
         connection.idle_since = loop.time()
         self._idle.append(connection)
         if self._trimmer is None:
@@ -409,7 +419,11 @@ class Client:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 connected = await stream.connect(
-                    config.host, config.port, context, config.server_name or config.host
+                    config.host,
+                    config.port,
+                    context,
+                    config.server_name or config.host,
+                    self._tls.session,
                 )
         except TimeoutError:
             raise errors.Unreachable(
@@ -425,7 +439,7 @@ class Client:
         for option, value in KEEP_ALIVE:
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
 
-        connection = _Connection(connected, credential, self._largest)
+        connection = _Connection(connected, credential, self._largest, context)
         self._open.add(connection)
         return connection
 

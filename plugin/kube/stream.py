@@ -20,10 +20,17 @@ MOST_UNREAD = 512 << 10
 MOST_UNSENT = 8 << 20
 
 
-async def connect(host: str, port: int, context: ssl.SSLContext | None, server_name: str) -> Stream:
+async def connect(
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    server_name: str,
+    session: ssl.SSLSession | None = None,
+) -> Stream:
     """A stream to the server; over TLS if there is a context, and then to one of that name.
 
-    OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind. A
+    With the session of an earlier stream of the same context, if the server still knows it, neither
+    side proves again who it is. OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind. A
     server that wants to agree on TLS anew while we write loses the connection: none of Go does.
     """
     options: dict[str, Any] = {}
@@ -33,7 +40,7 @@ async def connect(host: str, port: int, context: ssl.SSLContext | None, server_n
 
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(
-        lambda: Stream(context, server_name), host, port, **options
+        lambda: Stream(context, server_name, session), host, port, **options
     )
     try:
         await stream.shake_hands()
@@ -46,7 +53,12 @@ async def connect(host: str, port: int, context: ssl.SSLContext | None, server_n
 class Stream(asyncio.BufferedProtocol):
     """One connection. `read` is for one task at a time; `write` and `abort` return at once."""
 
-    def __init__(self, context: ssl.SSLContext | None, server_name: str) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext | None,
+        server_name: str,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(CHUNK)
         self._unread = bytearray()
@@ -62,7 +74,7 @@ class Stream(asyncio.BufferedProtocol):
         if context is not None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._tls = context.wrap_bio(
-                self._incoming, self._outgoing, server_hostname=server_name
+                self._incoming, self._outgoing, server_hostname=server_name, session=session
             )
             self._shaking_hands = True
 
@@ -128,6 +140,17 @@ class Stream(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Whether nothing has arrived that was not read: what comes without a question answers none."""
         return not self._unread and not self.is_over
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """For `connect`. Servers give it with, or right after, what they say first."""
+        session = self._tls.session if self._tls is not None else None
+        return session if session is not None and session.has_ticket else None
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the server knew the session."""
+        return self._tls is not None and bool(self._tls.session_reused)
 
     @property
     def transport(self) -> asyncio.Transport:

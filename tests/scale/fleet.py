@@ -25,8 +25,6 @@ from tests.bench.errors import BenchError
 from . import layout
 from .program import Program
 
-# Of what plays the nodes: on a cluster, too, they do not take the API server's turn on its cores.
-YIELDS = 10
 STUCK = 90.0  # seconds without progress after which what is waited for has failed
 A_WORKER, FEW = 250, 20  # nodes of a worker at most; of one that has a CPU to itself at least
 DEVICES, SICK = 8, 3  # of a node, and how many of them are the third that turns sick
@@ -144,7 +142,7 @@ class Ours:
         for number in range(workers):
             count = (self.place.nodes - first) // (workers - number)
             program = Program(f"worker {number}", self.place.folder / f"worker-{number}.log")
-            await program.start(self._command(first, count), environment, nice=YIELDS)
+            await program.start(self._command(first, count), environment, priority=yields)
             self._programs.add(program)
             first += count
 
@@ -212,7 +210,7 @@ class Peer:
         }
         program = Program("the peer", self.place.folder / "peer.log")
         words = [f"--{key}={value}" for key, value in settings.items()]
-        await program.start([str(self._program), *words, "--status"], nice=YIELDS)
+        await program.start([str(self._program), *words, "--status"], priority=yields)
         self._programs.add(program)
 
     async def until(self, event: str) -> float:
@@ -235,6 +233,15 @@ class Peer:
 
     async def stop(self) -> None:
         await self._programs.stop()
+
+
+def yields() -> None:
+    """Of what plays the nodes: on a cluster they have cores of their own.
+
+    A request of another client passes some ten threads of the API server and etcd. With a mere
+    niceness each of them waits until the turn of a node, some milliseconds, is over.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def built_peer() -> Path:

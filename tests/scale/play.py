@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -95,7 +96,7 @@ async def _phases(
     command = [sys.executable, "-m", "tests.scale.neighbour", f"--kubeconfig={neighbour}"]
     try:
         # Its requests must not wait for a turn of its own on a machine that is full of others.
-        await stage.neighbour.start(command, nice=-5)
+        await stage.neighbour.start(command, priority=lambda: os.nice(-5))
         await stage.neighbour.first_line()
         for name, phase in phases.ALL.items():
             if name in chosen and (stage.plane.is_rig or name not in phases.RIG):

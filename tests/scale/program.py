@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,12 @@ class Program:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str] | None = None, nice: int = 0
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        priority: Callable[[], object] | None = None,
     ) -> None:
+        """`priority` is called in the new process, to set its own."""
         with self._log.open("ab") as log:
             self._child = await asyncio.create_subprocess_exec(
                 *command,
@@ -40,7 +44,7 @@ class Program:
                 stderr=log,
                 env={**os.environ, **(environment or {})},
                 limit=LONGEST,
-                preexec_fn=(lambda: os.nice(nice)) if nice else None,
+                preexec_fn=priority,
             )
         self._reading = asyncio.create_task(self._read())
 

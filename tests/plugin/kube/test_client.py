@@ -513,6 +513,63 @@ async def test_a_client_certificate(pki, connect: Connect) -> None:
         await kube.close()
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_second_connection_begins_with_what_the_first_was_given(
+    pki, connect: Connect, version: ssl.TLSVersion
+) -> None:
+    context = server_context(pki.server, pki.server_key)
+    context.maximum_version = context.minimum_version = version
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == 0
+        for again in (1, 2, 3):  # a watch, a connection in place of one that was cut, and a third
+            if again == 1:
+                api.silent_watches = True
+                async with contextlib.aclosing(
+                    kube.lines(SLICES, {"watch": "true"}, idle=0.1)
+                ) as lines:
+                    with pytest.raises(errors.Unreachable, match="silent"):
+                        await anext(lines)
+            else:
+                await api.cut()
+                await kube.request("GET", NODE)
+            assert context.session_stats()["hits"] == again
+        await kube.close()
+
+
+async def test_a_server_that_has_forgotten_what_it_gave(pki, connect: Connect) -> None:
+    """As one that was started anew: it proves again who it is."""
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        await api.stop()
+        api.tls = server_context(pki.server, pki.server_key)
+        await api.start()
+        await kube.request("GET", NODE)
+        assert api.tls.session_stats()["hits"] == 0
+        await kube.close()
+
+
+async def test_another_certificate_of_ours_begins_anew(pki, connect: Connect, tmp_path) -> None:
+    """What was agreed upon for somebody else must not speak for us."""
+    certificate = tmp_path / "tls.crt"
+    certificate.write_bytes(pki.client.read_bytes())
+    context = server_context(pki.server, pki.server_key, clients=pki.ca)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+        await kube.request("GET", NODE)
+        for hits in (1, 1):
+            await api.cut()
+            await kube.request("GET", NODE)
+            assert context.session_stats()["hits"] == hits
+            certificate.write_bytes(pki.client.read_bytes() + b"\n")
+        await kube.close()
+
+
 async def test_plain_http_where_tls_is_expected(pki, connect: Connect) -> None:
     async with apiserver.serve(server_context(pki.server, pki.server_key)) as secure:
         with pytest.raises(errors.Unreachable):
