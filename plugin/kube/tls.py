@@ -50,9 +50,7 @@ class TlsContexts:
             self._sources = sources
         return self._context
 
-    def keep_session(
-        self, context: ssl.SSLContext | None, session: ssl.SSLSession | None
-    ) -> None:
+    def keep_session(self, context: ssl.SSLContext | None, session: ssl.SSLSession | None) -> None:
         """`context` is the one that the session is of."""
         if context is self._context:
             self.session = session
