@@ -14,6 +14,13 @@ import random
 ASKED_JITTER = (1.0, 1.5)
 
 
+def between(low: float, high: float) -> float:
+    """Any number of these, another at each call: what all nodes of a cluster do on their own must
+    not come upon the API server in one moment.
+    """
+    return random.uniform(low, high)  # noqa: S311 - spreads load, hides nothing
+
+
 class Backoff:
     """How long to wait before the next try: twice as long after each failure, up to a limit.
 
@@ -34,7 +41,7 @@ class Backoff:
         # The exponent is bounded since a float overflows after a thousand doublings.
         delay = min(self._longest, self._first * 2.0 ** min(self.failures, 30))
         self.failures += 1
-        return delay * random.uniform(*self._jitter)  # noqa: S311 - spreads load, hides nothing
+        return delay * between(*self._jitter)
 
     def reset(self) -> None:
         """It worked: the next failure is the first again."""
@@ -49,7 +56,7 @@ def not_before(delay: float, asked: float | None) -> float:
     """
     if asked is None:
         return delay
-    return max(delay, asked * random.uniform(*ASKED_JITTER))  # noqa: S311 - as above
+    return max(delay, asked * between(*ASKED_JITTER))
 
 
 class TokenBucket:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NoReturn, Protocol
 
@@ -125,7 +124,7 @@ class Informer:
     async def _follow(self, collection: Collection, version: str) -> str:
         """One watch, to its clean end. Returns the resource version to go on from."""
         loop = asyncio.get_running_loop()
-        seconds = random.uniform(*SERVER_TIMEOUT)  # noqa: S311 - spreads load, hides nothing
+        seconds = pacing.between(*SERVER_TIMEOUT)
         query = {
             **collection.query,
             "watch": "true",
@@ -187,7 +186,7 @@ class Informer:
         if self._troubled:
             delay = self._backoff.next_delay()
         elif error:
-            delay = random.uniform(0.1, 0.3)  # noqa: S311 - as above
+            delay = pacing.between(0.1, 0.3)
         else:
             delay = 0.0
         self._troubled = True

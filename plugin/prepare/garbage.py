@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 
 from devices import values
 
-from .. import errors, metrics, names
+from .. import errors, metrics, names, pacing
 from .. import log as logs
 from ..api.resource import ResourceClaim
 from ..kube import errors as kube_errors
@@ -63,7 +62,7 @@ class GarbageCollector:
         period = min(PERIOD, self.grace)
         while True:
             # Spread over the nodes of a cluster.
-            await asyncio.sleep(period * random.uniform(0.8, 1.2))  # noqa: S311
+            await asyncio.sleep(period * pacing.between(0.8, 1.2))
             try:
                 await self.sweep()
             except (OSError, errors.ClaimError) as error:

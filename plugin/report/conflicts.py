@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
@@ -17,7 +16,7 @@ from dataclasses import field
 from devices import values, vendors
 from devices.gpu import Inventory
 
-from .. import timestamps
+from .. import pacing, timestamps
 from ..api.document import Document
 from ..api.meta import Condition
 from ..api.resource import STANDARD
@@ -117,7 +116,7 @@ class ConflictDetector:
 
     async def run(self) -> None:
         """Checks every ten minutes or so. A failure is no more than a check that was left out."""
-        await asyncio.sleep(random.uniform(*FIRST))  # noqa: S311 - spreads load
+        await asyncio.sleep(pacing.between(*FIRST))
         while True:
             # While our own slices are not known yet, the API server has more urgent work for us.
             if not self.resources.slices.synced:
@@ -128,7 +127,7 @@ class ConflictDetector:
                 await self.check()
             except kube_errors.ApiError as error:
                 log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
-            await asyncio.sleep(random.uniform(*PERIOD))  # noqa: S311 - spreads load
+            await asyncio.sleep(pacing.between(*PERIOD))
 
     async def check(self) -> None:
         """Asks the API server once, and tells people of what is new."""

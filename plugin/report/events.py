@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import random
 import time
 from typing import Protocol
 
@@ -120,8 +119,7 @@ class EventRecorder:
         bucket = pacing.TokenBucket(1 / INTERVAL, BURST)
         while True:
             namespace, event = await self._queue.get()
-            delay = random.uniform(0.0, SPREAD)  # noqa: S311 - spreads load
-            await pacing.wait(self._finishing, delay)
+            await pacing.wait(self._finishing, pacing.between(0.0, SPREAD))
 
             # What was recorded meanwhile needs no moment of its own.
             await self._send_paced(bucket, namespace, event)

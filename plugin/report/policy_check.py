@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
 from devices import values
@@ -44,7 +43,7 @@ class PolicyCheck:
     async def run(self) -> None:
         """Tries once; again only as long as the API server does not answer."""
         await self.published.wait()
-        await asyncio.sleep(random.uniform(0.0, SPREAD))  # noqa: S311 - spreads load
+        await asyncio.sleep(pacing.between(0.0, SPREAD))
 
         backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
         while not await self.check():  # noqa: ASYNC110  there is no event for an answer
