@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +41,11 @@ class Place:
     nodes: int
     host: str
     port: int
+    yields: bool  # a machine of its own: whoever else wants a core has it first
+
+    @property
+    def priority(self) -> Callable[[], object] | None:
+        return _yield_cores if self.yields else None
 
 
 class Fleet(Protocol):
@@ -142,7 +147,9 @@ class Ours:
         for number in range(workers):
             count = (self.place.nodes - first) // (workers - number)
             program = Program(f"worker {number}", self.place.folder / f"worker-{number}.log")
-            await program.start(self._command(first, count), environment, priority=yields)
+            await program.start(
+                self._command(first, count), environment, priority=self.place.priority
+            )
             self._programs.add(program)
             first += count
 
@@ -210,7 +217,7 @@ class Peer:
         }
         program = Program("the peer", self.place.folder / "peer.log")
         words = [f"--{key}={value}" for key, value in settings.items()]
-        await program.start([str(self._program), *words, "--status"], priority=yields)
+        await program.start([str(self._program), *words, "--status"], priority=self.place.priority)
         self._programs.add(program)
 
     async def until(self, event: str) -> float:
@@ -235,15 +242,6 @@ class Peer:
         await self._programs.stop()
 
 
-def yields() -> None:
-    """Of what plays the nodes: on a cluster they have cores of their own.
-
-    A request of another client passes some ten threads of the API server and etcd. With a mere
-    niceness each of them waits until the turn of a node, some milliseconds, is over.
-    """
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def built_peer() -> Path:
     """The peer's program, built if its source is newer."""
     binary = Path.home() / ".cache/claimd-scale/peer"
@@ -258,3 +256,12 @@ def built_peer() -> Path:
 
 def node_names(place: Place) -> list[str]:
     return [layout.node_name(place.prefix, number) for number in range(place.nodes)]
+
+
+def _yield_cores() -> None:
+    """Of what plays the nodes: on a cluster they have cores of their own.
+
+    A request of another client passes some ten threads of the API server and etcd. With a mere
+    niceness each of them waits until the turn of a node, some milliseconds, is over.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

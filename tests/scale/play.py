@@ -61,7 +61,15 @@ def play(
     furniture.install()
     furniture.others()
     host, port = furniture.host
-    place = fleet.Place(folder=folder, prefix=f"s{nodes}", nodes=nodes, host=host, port=port)
+    place = fleet.Place(
+        folder=folder,
+        prefix=f"s{nodes}",
+        nodes=nodes,
+        host=host,
+        port=port,
+        # Beside a machine's other work, as a test is, they would hardly ever have a turn.
+        yields=plane.is_rig,
+    )
     say(f"{kind}: {nodes} nodes and their accounts …")
     uids = furniture.nodes(place.prefix, 0, nodes)
     if kind == "claimd":
