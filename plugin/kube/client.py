@@ -352,7 +352,7 @@ class Client:
                     self._discard(connection)
                     credential = fresh
                     continue
-            self._tls.keep_session(connection.context, connection.stream.session)
+            self._tls.keep_session(connection.context, connection.stream)
             return connection, response
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
@@ -385,7 +385,7 @@ class Client:
     def _keep(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
         if not connection.idle_since:
-            self._tls.keep_session(connection.context, connection.stream.session)
+            self._tls.keep_session(connection.context, connection.stream)
         connection.idle_since = loop.time()
         self._idle.append(connection)
         if self._trimmer is None:
@@ -426,12 +426,15 @@ class Client:
                     self._tls.session,
                 )
         except TimeoutError:
+            self._tls.drop_session()
             raise errors.Unreachable(
                 f"{operation}: {config.address} did not take the connection "
                 f"within {CONNECT_TIMEOUT:g} s; is the address right, "
                 "and does a network policy or firewall let us through?"
             ) from None
         except OSError as error:
+            # Should the session be what it cannot cope with, the next try goes without.
+            self._tls.drop_session()
             raise self._unreachable(operation, error) from error
 
         raw: socket.socket = connected.transport.get_extra_info("socket")

@@ -81,6 +81,7 @@ class Resources:
 
     def __init__(self, client_: client.Client, driver: str, node: str) -> None:
         self._client = client_
+        self._node = node
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._version = ""
         self._negotiating = asyncio.Lock()
@@ -126,10 +127,13 @@ class Resources:
         answer = await self._request("PATCH", path, name, body, query=query)
         return None if devices else _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
-    async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
+    async def remove_devices(
+        self, claim: ResourceClaim, driver: str, *, of_this_node: bool = False
+    ) -> None:
         """Takes the driver's entries out of status.devices, whoever owns them.
 
-        Invalid if the claim is another now than the one given.
+        Invalid if the claim is another now than the one given. `of_this_node`: those alone that are
+        of the node's pool.
         """
         version = claim.metadata.resource_version
         operations: list[Document] = [
@@ -138,8 +142,10 @@ class Resources:
         # From the end, since what is removed moves all that comes after it.
         entries = list(enumerate(claim.status.devices))
         for index, entry in reversed(entries):
-            if entry.driver == driver:
+            if entry.driver == driver and (entry.pool == self._node or not of_this_node):
                 operations.append({"op": "remove", "path": f"/status/devices/{index}"})
+        if len(operations) == 1:
+            return
 
         path = f"{_claim_path(claim.metadata.namespace, claim.metadata.name)}/status"
         await self._request("PATCH", path, claim.metadata.name, lambda _: operations)

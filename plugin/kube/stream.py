@@ -29,9 +29,11 @@ async def connect(
 ) -> Stream:
     """A stream to the server; over TLS if there is a context, and then to one of that name.
 
-    With the session of an earlier stream of the same context, if the server still knows it, neither
-    side proves again who it is. OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind. A
+    OSError if there is none, an ssl.SSLError among them. Cancelled, it leaves nothing behind. A
     server that wants to agree on TLS anew while we write loses the connection: none of Go does.
+
+    `session` is that of an earlier stream of the same context (ValueError if of another): if the
+    server still knows it, neither side proves again who it is.
     """
     options: dict[str, Any] = {}
     if any(character.isalpha() for character in host) and ":" not in host:

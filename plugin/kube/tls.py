@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import time
 from pathlib import Path
 
 from .. import errors
+from . import stream
 from .client_config import ClientConfig, Credential
 
 log = logging.getLogger(__name__)
+
+# Seconds for which a server need not show its certificate again.
+SESSION_SECONDS = 3600.0
 
 
 class TlsContexts:
     """The TLS context to connect with: always the newest that could be made.
 
-    `session` is what the server gave of late to a connection of this context. One that begins with
-    it costs both sides a quarter less.
+    And the session that the server gave of late to a connection of this context: one that begins
+    with it costs both sides about a quarter less.
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        self.session: ssl.SSLSession | None = None
+        self._session: ssl.SSLSession | None = None
+        self._proved_at = 0.0  # when the server has last shown its certificate, by the clock
         self._config = config
         self._sources: tuple[object, ...] = ()
         self._context: ssl.SSLContext | None = None
@@ -42,7 +48,7 @@ class TlsContexts:
         if self._context is None or sources != self._sources:
             try:
                 self._context = self._build(credential)
-                self.session = None
+                self.drop_session()
             except (OSError, ValueError) as error:
                 if self._context is None:
                     raise
@@ -50,10 +56,26 @@ class TlsContexts:
             self._sources = sources
         return self._context
 
-    def keep_session(self, context: ssl.SSLContext | None, session: ssl.SSLSession | None) -> None:
-        """`context` is the one that the session is of."""
-        if context is self._context:
-            self.session = session
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """None if there is none, or if it is time for the server to show its certificate again."""
+        is_old = time.monotonic() - self._proved_at >= SESSION_SECONDS
+        return None if is_old else self._session
+
+    def keep_session(self, context: ssl.SSLContext | None, connected: stream.Stream) -> None:
+        """After its first response, which is when the server has given one. The context is the one
+        that the stream was made with, which may be of before.
+        """
+        session = connected.session
+        if session is None or context is not self._context:
+            return
+        self._session = session
+        if not connected.is_resumed:
+            self._proved_at = time.monotonic()
+
+    def drop_session(self) -> None:
+        """The next connection begins without."""
+        self._session = None
 
     def _build(self, credential: Credential) -> ssl.SSLContext:
         config = self._config

@@ -7,7 +7,6 @@ thing: that a claim's status is cleared is noted.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import field
 
@@ -39,7 +38,7 @@ class ClaimReports:
     def report(self, prepared: PreparedClaim, *, first: bool = False) -> None:
         """Reports the claim. `first`: the API server can have heard nothing of it yet."""
         if prepared.devices:
-            self.reporter.report(prepared, functools.partial(self._entries, prepared), first=first)
+            self.reporter.report(prepared, _Source(self, prepared), first=first)
 
     def drop_unsent(self, prepared: PreparedClaim) -> bool:
         """Drops a first report that was not sent; True if there is nothing to clear then."""
@@ -48,10 +47,7 @@ class ClaimReports:
     def clear(self, prepared: PreparedClaim, *, by_another: bool = False) -> None:
         """Takes our entries out of the status. `by_another`: the instance that unprepared may."""
         self.reporter.clear(
-            prepared,
-            functools.partial(self._entries, prepared),
-            self._note_cleared,
-            by_another=by_another,
+            prepared, _Source(self, prepared), self._note_cleared, by_another=by_another
         )
 
     def forget(self, prepared: PreparedClaim) -> None:
@@ -74,26 +70,6 @@ class ClaimReports:
             for prepared in self.checkpoints.uncleared.values():
                 self.clear(prepared, by_another=True)
 
-    async def _entries(
-        self, prepared: PreparedClaim, *, late: bool = False
-    ) -> list[AllocatedDeviceStatus] | None:
-        """Our entries of the status as they should be now.
-
-        None if this is not for us to say: the claim was unprepared and cleared, or prepared anew,
-        by a call or an instance that reports it itself. `late`: that one may have done so before a
-        request of ours was carried out, so it is for us to say, whoever prepared the claim.
-        """
-        async with self.checkpoints.locked():
-            current = self.checkpoints.claims.get(prepared.uid)
-            if current is None and (late or prepared.uid in self.checkpoints.uncleared):
-                return []
-            if current is None or (current != prepared and not late):
-                return None
-
-        return device_status.entries(
-            current, self.driver, self.inventory(), self.conditions.of_devices(current.devices)
-        )
-
     async def _note_cleared(self, prepared: PreparedClaim) -> None:
         """The API server has nothing of ours any more; no successor has to clear it."""
         async with self.checkpoints.locked():
@@ -106,3 +82,35 @@ class ClaimReports:
                 raise errors.ClaimError(
                     f"it is cleared, but this could not be noted: {error}"
                 ) from error
+
+
+class _Source:
+    """Of one claim: its entries as they should be when they are sent, for the StatusReporter."""
+
+    def __init__(self, reports: ClaimReports, prepared: PreparedClaim) -> None:
+        self._reports = reports
+        self._prepared = prepared
+        self._told: PreparedClaim | None = None  # what the last entries were made of
+
+    async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
+        """None if this is not for us to say: the claim was unprepared and cleared, or prepared
+        anew, by a call or an instance that reports it itself.
+
+        `doubtful`: what is true, whoever prepared the claim; of its devices, what we know.
+        """
+        reports, prepared = self._reports, self._prepared
+        async with reports.checkpoints.locked():
+            current = reports.checkpoints.claims.get(prepared.uid)
+            is_uncleared = prepared.uid in reports.checkpoints.uncleared
+
+        self._told = current
+        if current is None:
+            return [] if doubtful or is_uncleared else None
+        if current != prepared and not doubtful:
+            return None
+        conditions = reports.conditions.of_devices(current.devices)
+        return device_status.entries(current, reports.driver, reports.inventory(), conditions)
+
+    def has_changed(self) -> bool:
+        checkpoints = self._reports.checkpoints
+        return checkpoints.is_stale() or checkpoints.claims.get(self._prepared.uid) != self._told

@@ -4,8 +4,9 @@ One report a claim, the newest. It is applied as the driver's own part of the li
 of others are never touched. A failure is logged and tried again; nothing waits for a report, and
 none ever fails a pod. What a report says comes from the caller, at the moment of sending.
 
-A process can be stopped at that moment, while another instance gives the claim back and clears its
-status. So a report whose answer came late is looked at again.
+Another instance may give the claim back, or prepare it anew, while our request is on its way: one
+of us was stopped in that moment, or the API server was slow. So an answer is followed by a look at
+whether that was so, and a request without an answer is doubtful until there is one.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tri
 # Seconds that the kubelet's answer has to leave first, where nobody says sooner that it has.
 AFTER_REPLY = 0.01
 OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
-# Seconds between what a report says and the API server's answer, in which no other instance has
-# said something newer.
-LATE = 0.25
 
 
-class Build(Protocol):
-    async def __call__(self, *, late: bool = False) -> list[AllocatedDeviceStatus] | None:
-        """What to report, asked for when it is sent; None: it is not for us to say any more.
+class Source(Protocol):
+    """What is to be said of a claim."""
 
-        `late`: something of ours may stand over what another instance said since, so that it is
-        for us to say what is true, and there is no None.
+    async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
+        """Asked for when it is sent; None: it is not for us to say any more.
+
+        `doubtful`: what we said may stand over what another instance said since, so that it is for
+        us to say what is true now, and there is no None.
         """
+
+    def has_changed(self) -> bool:
+        """Whether another instance may have said something since. Waits for nobody."""
 
 
 # Called when the API server has it, or need not have it. If it fails, all is tried again.
@@ -56,11 +59,11 @@ class _Report:
     """What status.devices should say of one claim, once it is due."""
 
     claim: PreparedClaim
-    build: Build
+    source: Source
     operation: str  # of the call that it belongs to, for the log
     due: float  # by the loop's clock
     first: bool = False  # the API server can have heard nothing of this claim from us
-    late: bool = False  # a request of ours may have been carried out long after it was made
+    doubtful: bool = False  # a request of ours has no answer, and may be carried out at any time
     done: Done | None = None
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
@@ -81,8 +84,8 @@ class StatusReporter:
         # Nothing is sent before, by the loop's clock; not 0 while the API server is sick.
         self._quiet_until = 0.0
 
-    def report(self, claim: PreparedClaim, build: Build, *, first: bool = False) -> None:
-        """Reports what `build` gives, in place of any report of the claim that was not sent.
+    def report(self, claim: PreparedClaim, source: Source, *, first: bool = False) -> None:
+        """Reports what `source` says, in place of any report of the claim that was not sent.
 
         A moment later, or upon `hurry`, so that the kubelet's answer leaves before. `first`: the
         claim was prepared just now, and nobody has reported it before.
@@ -90,7 +93,7 @@ class StatusReporter:
         first = first and claim.uid not in self._reported
         operation = logs.operation.get()
         self._queue(
-            _Report(claim=claim, build=build, operation=operation, due=AFTER_REPLY, first=first)
+            _Report(claim=claim, source=source, operation=operation, due=AFTER_REPLY, first=first)
         )
 
     def hurry(self, operation: str) -> None:
@@ -127,15 +130,16 @@ class StatusReporter:
         self._reported.discard(claim.uid)
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forgets all claims but these."""
+        """Forgets all claims but these, and those of which a request has no answer."""
         for uid in self._reports.keys() - uids:
-            del self._reports[uid]
+            if not self._reports[uid].doubtful:
+                del self._reports[uid]
         self._reported.intersection_update(uids)
 
     def clear(
-        self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False
+        self, claim: PreparedClaim, source: Source, done: Done, *, by_another: bool = False
     ) -> None:
-        """Takes our entries away: `build` gives none, and `done` is called when they are gone.
+        """Takes our entries away: `source` has none, and `done` is called when they are gone.
 
         `by_another`: another instance may do it by itself, and is given the time to. Asking again
         meanwhile does not put it off.
@@ -144,7 +148,7 @@ class StatusReporter:
             return
         delay = OTHERS_TURN if by_another else AFTER_REPLY
         operation = logs.operation.get()
-        self._queue(_Report(claim=claim, build=build, operation=operation, due=delay, done=done))
+        self._queue(_Report(claim=claim, source=source, operation=operation, due=delay, done=done))
 
     async def run(self) -> None:
         """Sends what is due, until cancelled."""
@@ -175,7 +179,8 @@ class StatusReporter:
     def _queue(self, report: _Report) -> None:
         """Its `due` is in so many seconds."""
         report.due += asyncio.get_running_loop().time()
-        self._reports.pop(report.claim.uid, None)
+        before = self._reports.pop(report.claim.uid, None)
+        report.doubtful = before is not None and before.doubtful
         self._reports[report.claim.uid] = report
         self._wake_at(report.due)
 
@@ -240,26 +245,36 @@ class StatusReporter:
         )
 
     async def _apply(self, report: _Report) -> None:
-        """Sends what is true, until it was still true a moment before the answer came."""
-        loop = asyncio.get_running_loop()
+        """Sends what is true, again if it is not any more when the answer comes."""
+        uid = report.claim.uid
         sent = None
         while True:
-            began = loop.time()
-            devices = await report.build(late=report.late)
+            devices = await report.source.entries(doubtful=report.doubtful)
             if devices is None or devices == sent:
-                return
+                break
 
-            # Before the answer: a request that fails may have been carried out, whenever it was.
-            report.late = True
-            await self._send_devices(report.claim, devices)
-            if loop.time() - began < LATE:
-                return
+            # A request that fails may have been carried out, whenever that was.
+            report.doubtful = True
+            if devices or report.done is not None:
+                stands = await self._send_devices(report.claim, devices)
+            else:
+                stands = await self._take_back(report.claim)
+
+            # A successor of ours says by itself what has become true.
+            if (
+                not stands
+                or self._reports.get(uid) is not report
+                or not report.source.has_changed()
+            ):
+                break
             sent = devices
+        report.doubtful = False
 
     async def _send_devices(
         self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]
-    ) -> None:
-        """One request, or two. It is no error if the claim is gone, or another by now."""
+    ) -> bool:
+        """One request, or two. False if the claim is gone or another by now, which is no error."""
+        # Before the answer: a request that fails may have been carried out.
         self._reported.add(claim.uid)
         try:
             stored = await self._resources.apply_devices(
@@ -283,9 +298,25 @@ class StatusReporter:
             )
         else:
             log.debug("claim %s: status.devices has %d of our devices", claim.title, len(devices))
-            if devices:
-                return
+            if not devices:
+                self._reported.discard(claim.uid)
+            return True
         self._reported.discard(claim.uid)
+        return False
+
+    async def _take_back(self, claim: PreparedClaim) -> bool:
+        """Removes what we said of a claim that is prepared no more.
+
+        Others have its devices by now, perhaps: what the same driver says of another node's stays.
+        """
+        try:
+            stored = await self._resources.claim(claim.namespace, claim.name)
+            if stored.metadata.uid == claim.uid:
+                await self._resources.remove_devices(stored, self._driver, of_this_node=True)
+        except kube_errors.NotFound:
+            log.debug("claim %s is gone, and its status with it", claim.title)
+        self._reported.discard(claim.uid)
+        return True
 
 
 def _reason_obsolete(error: kube_errors.Invalid) -> str | None:

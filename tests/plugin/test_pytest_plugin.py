@@ -73,6 +73,7 @@ def processes_of(folder):
 @pytest.mark.slow
 def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
     tests = """
+        import time
         from pathlib import Path
 
         def test_a_folder_is_applied_and_its_pod_runs(claimd_cluster):
@@ -82,6 +83,9 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
             assert [obj["kind"] for obj in applied] == ["Namespace", "Pod", "ResourceClaim"]
             pod = cluster.wait("pod/p", namespace="own")
             assert pod["spec"]["nodeName"] == "node-1"
+            # A pod runs before it has printed anything.
+            while not cluster.logs("p", "own"):
+                time.sleep(0.01)
             assert cluster.logs("p", "own") == "hello\\n"
             assert cluster.get("ns/own")["kind"] == "Namespace"
             assert [one["kind"] for one in cluster.list("resourceslices")] == ["ResourceSlice"]

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from plugin import metrics
-from plugin.kube import client, errors
+from plugin.kube import client, errors, tls
+from plugin.kube.client_config import Credential
 from tests.support import apiserver
 
 NODE = "/api/v1/nodes/n"
@@ -548,8 +549,65 @@ async def test_a_server_that_has_forgotten_what_it_gave(pki, connect: Connect) -
         await api.stop()
         api.tls = server_context(pki.server, pki.server_key)
         await api.start()
+        assert kube._tls.session is not None, "which it is shown"
         await kube.request("GET", NODE)
         assert api.tls.session_stats()["hits"] == 0
+        await kube.close()
+
+
+async def test_now_and_then_the_server_shows_its_certificate_again(
+    pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of sessions would go on for ever, whatever became of the certificate."""
+    context = server_context(pki.server, pki.server_key)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        hits = []
+        for hour in (3600.0, 3600.0, 0.0, 3600.0):
+            monkeypatch.setattr(tls, "SESSION_SECONDS", hour)
+            await kube.request("GET", NODE)
+            hits.append(context.session_stats()["hits"])
+            await api.cut()
+        assert hits == [0, 1, 1, 2]
+        await kube.close()
+
+
+async def test_a_connection_that_fails_is_tried_again_without_a_session(
+    pki, connect: Connect
+) -> None:
+    context = server_context(pki.server, pki.server_key)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        await api.stop()
+        with pytest.raises(errors.Unreachable):
+            await kube.request("GET", NODE)
+        await api.start()
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == 0
+        await kube.close()
+
+
+async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, tmp_path) -> None:
+    """As of a connection that was made before our certificate was changed, and is read after it."""
+    certificate = tmp_path / "tls.crt"
+    certificate.write_bytes(pki.client.read_bytes())
+    context = server_context(pki.server, pki.server_key, clients=pki.ca)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+        api.gate.clear()
+        slow = asyncio.create_task(kube.request("GET", NODE))
+        await apiserver.until(lambda: len(api.requests) == 1)
+        certificate.write_bytes(pki.client.read_bytes() + b"\n")
+        kube._tls.context(Credential())
+        api.gate.set()
+        await slow
+        await api.cut()
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == 0
         await kube.close()
 
 

@@ -36,11 +36,11 @@ class Reporter:
         self.reports, self.clears, self.known = [], [], set()
         self.kept: set[str] = set()
 
-    def report(self, claim_, build, *, first):
-        self.reports.append((claim_.name, build, first))
+    def report(self, claim_, source, *, first):
+        self.reports.append((claim_.name, source, first))
 
-    def clear(self, claim_, build, done, *, by_another):
-        self.clears.append((claim_, build, done, by_another))
+    def clear(self, claim_, source, done, *, by_another):
+        self.clears.append((claim_, source, done, by_another))
 
     def has_report(self, claim_):
         return claim_.name in self.known
@@ -78,9 +78,9 @@ async def put(checkpoints, *claims):
 async def test_a_report_says_what_is_true_when_it_is_sent(checkpoints, reporter, reports):
     await put(checkpoints, prepared())
     reports.report(prepared(), first=True)
-    ((name, build, first),) = reporter.reports
+    ((name, source, first),) = reporter.reports
     assert (name, first) == ("c", True)
-    (entry,) = await build()
+    (entry,) = await source.entries()
     assert [c.status for c in entry.conditions] == ["True"]
 
     reports.inventory = Inventory
@@ -88,7 +88,7 @@ async def test_a_report_says_what_is_true_when_it_is_sent(checkpoints, reporter,
         type="Healthy", status="False", reason="X", message="", last_transition_time=""
     )
     reports.conditions.replace("Healthy", {FIRST: sick})
-    (entry,) = await build()
+    (entry,) = await source.entries()
     assert [(c.type, c.status) for c in entry.conditions] == [
         ("Ready", "False"),
         ("Healthy", "False"),
@@ -105,28 +105,60 @@ async def test_of_a_claim_that_was_unprepared_nothing_is_left(checkpoints, repor
     reports.report(prepared())
     async with checkpoints.locked():
         await checkpoints.remove("uid-c", uncleared=True)
-    _, build, first = reporter.reports[0]
+    _, source, first = reporter.reports[0]
     assert first is False
-    assert await build() == []
+    assert await source.entries() == []
 
 
 async def test_what_is_cleared_or_prepared_anew_is_not_ours_to_say(checkpoints, reporter, reports):
     reports.report(prepared())
-    build = reporter.reports[0][1]
-    assert await build() is None
+    source = reporter.reports[0][1]
+    assert await source.entries() is None
     await put(checkpoints, prepared(now="2026-02-02T00:00:00Z"))
-    assert await build() is None
+    assert await source.entries() is None
 
 
-async def test_a_late_report_says_what_is_true_whoever_is_to_say_it(checkpoints, reporter, reports):
+async def test_a_doubtful_report_says_what_is_true_whoever_is_to_say_it(
+    checkpoints, reporter, reports
+):
     await put(checkpoints, prepared())
     reports.report(prepared())
-    build = reporter.reports[0][1]
+    source = reporter.reports[0][1]
     async with checkpoints.locked():
         await checkpoints.remove("uid-c", uncleared=False)
-    assert await build(late=True) == []
+    assert await source.entries(doubtful=True) == []
     await put(checkpoints, prepared(device=gpu(1).name))
-    assert [entry.device for entry in await build(late=True)] == [gpu(1).name]
+    assert [entry.device for entry in await source.entries(doubtful=True)] == [gpu(1).name]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["not read yet", "read meanwhile"])
+async def test_what_another_instance_commits_is_a_change(
+    tmp_path, checkpoints, reporter, reports, known
+):
+    await put(checkpoints, prepared(), prepared("d", gpu(1).name))
+    reports.report(prepared())
+    reports.clear(prepared())
+    report, clear = reporter.reports[0][1], reporter.clears[0][1]
+    another = checkpoint.CheckpointFolder(tmp_path, "boot-1")
+
+    async def read_meanwhile():
+        if known:
+            async with checkpoints.locked():
+                pass
+
+    await report.entries()
+    await put(checkpoints, prepared("e", gpu(2).name))
+    assert not report.has_changed(), "it was ourselves, and another claim"
+    async with another.locked():
+        await another.remove("uid-c", uncleared=True)
+    await read_meanwhile()
+    assert report.has_changed()
+
+    assert await clear.entries() == []
+    assert not clear.has_changed()
+    await put(another, prepared(now="2026-02-02T00:00:00Z"))
+    await read_meanwhile()
+    assert clear.has_changed()
 
 
 async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter, reports):
@@ -134,8 +166,8 @@ async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter
     async with checkpoints.locked():
         await checkpoints.remove("uid-c", uncleared=True)
     reports.clear(prepared())
-    ((claim_, build, done, by_another),) = reporter.clears
-    assert (claim_, await build(), by_another) == (prepared(), [], False)
+    ((claim_, source, done, by_another),) = reporter.clears
+    assert (claim_, await source.entries(), by_another) == (prepared(), [], False)
     assert (tmp_path / "claims" / "uid-c.gone").exists()
     await done(claim_)
     assert checkpoints.uncleared == {}

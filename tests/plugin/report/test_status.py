@@ -27,25 +27,33 @@ def prepared(name="c", device=FIRST, uid=""):
     )
 
 
+class Says:
+    """Of a claim always the same, or what a coroutine gives."""
+
+    def __init__(self, entries):
+        self._entries = entries
+
+    async def entries(self, *, doubtful=False):
+        return await self._entries() if callable(self._entries) else self._entries
+
+    def has_changed(self):
+        return False
+
+
 class World:
     def __init__(self, api, reporter):
         self.api, self.reporter = api, reporter
         self.cleared = []
 
     def report(self, claim_, first=False):
-        async def build(late=False):
-            return device_status.entries(claim_, DRIVER, inventory())
-
-        self.reporter.report(claim_, build, first=first)
+        says = Says(device_status.entries(claim_, DRIVER, inventory()))
+        self.reporter.report(claim_, says, first=first)
 
     def clear(self, claim_, **how):
-        async def build(late=False):
-            return []
-
         async def done(claim_):
             self.cleared.append(claim_.name)
 
-        self.reporter.clear(claim_, build, done, **how)
+        self.reporter.clear(claim_, Says([]), done, **how)
 
     def devices(self, name="c"):
         return (
@@ -203,65 +211,129 @@ async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(
 class AnotherInstance:
     """What is true of a claim: another instance gives it back, or prepares it anew, and says so."""
 
-    def __init__(self, devices):
-        self.entries, self.ours = devices, True
+    def __init__(self, devices, later=None):
+        """`later`: what it says as soon as we have been told of the first."""
+        self.devices, self.ours, self.doubts, self._later = devices, True, [], later
 
     def takes_over(self, devices):
-        self.entries, self.ours = devices, False
+        self.devices, self.ours = devices, False
 
-    async def build(self, *, late=False):
-        return self.entries if self.ours or late else None
+    async def entries(self, *, doubtful=False):
+        self.doubts.append(doubtful)
+        said = self.devices if self.ours or doubtful else None
+        if self._later is not None:
+            self.takes_over(self._later)
+        return said
+
+    def has_changed(self):
+        return not self.ours
 
 
 def entries(device):
     return device_status.entries(prepared(device=device), DRIVER, inventory())
 
 
-async def late_report(world, before, after):
-    """Says `before` of a claim by a request that is carried out after another has said `after`."""
-    world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
-    truth = AnotherInstance(before)
-    world.api.gate.clear()
-    world.reporter.report(prepared(), truth.build)
-    await apiserver.until(world.api.count)
-    truth.takes_over(after)
-    world.api.gate.set()
+async def all_sent(world):
     await apiserver.until(lambda: not world.reporter._reports and not world.reporter._under_way)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [((FIRST,), ()), ((FIRST,), (SECOND,)), ((), (SECOND,))]
-)
-async def test_a_report_that_came_late_leaves_what_another_instance_said(
-    world, monkeypatch, before, after
-):
+async def done(_):
+    pass
+
+
+@pytest.mark.parametrize("after", [(), (SECOND,)])
+async def test_what_another_instance_said_meanwhile_stands_in_the_end(world, after):
     """As of a process that was stopped with the request in its hand."""
-    monkeypatch.setattr(status, "LATE", 0.0)
-    await late_report(
-        world,
-        [entry for device in before for entry in entries(device)],
-        [entry for device in after for entry in entries(device)],
-    )
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
+    truth = AnotherInstance(entries(FIRST))
+    world.api.gate.clear()
+    world.reporter.report(prepared(), truth)
+    await apiserver.until(world.api.count)
+    truth.takes_over([entry for device in after for entry in entries(device)])
+    world.api.gate.set()
+    await all_sent(world)
     await world.names(*after)
     assert world.api.count("PATCH") == 2, "what is true is said once"
 
 
-async def test_a_late_report_that_is_still_true_is_not_sent_again(world, monkeypatch):
-    monkeypatch.setattr(status, "LATE", 0.0)
-    await late_report(world, entries(FIRST), entries(FIRST))
+async def test_what_another_instance_prepared_anew_is_not_cleared(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
+    truth = AnotherInstance([])
+    world.api.gate.clear()
+    world.reporter.clear(prepared(), truth, done)
+    await apiserver.until(world.api.count)
+    truth.takes_over(entries(SECOND))
+    world.api.gate.set()
+    await all_sent(world)
+    await world.names(SECOND)
+
+
+async def test_a_change_that_leaves_the_claim_as_it_is_is_no_second_report(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    truth = AnotherInstance(entries(FIRST))
+    world.api.gate.clear()
+    world.reporter.report(prepared(), truth)
+    await apiserver.until(world.api.count)
+    truth.takes_over(entries(FIRST))
+    world.api.gate.set()
+    await all_sent(world)
     await world.names(FIRST)
     assert world.api.count("PATCH") == 1
 
 
-async def test_a_report_that_failed_may_have_been_carried_out(world):
-    """It is tried again, whatever another instance has said between."""
+async def failed(world, truth):
+    """A report that was carried out, and of which we do not know it."""
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(method="PATCH", kind="truncate")
-    truth = AnotherInstance(entries(FIRST))
-    world.reporter.report(prepared(), truth.build)
+    world.reporter.report(prepared(), truth)
+    await apiserver.until(lambda: world.reporter._quiet_until)
     await world.names(FIRST)
-    truth.takes_over([])
+
+
+async def test_a_report_without_an_answer_is_taken_back_if_the_claim_is_gone_meanwhile(world):
+    await failed(world, AnotherInstance(entries(FIRST), later=[]))
+    world.reporter.keep(set())  # nobody has the claim any more
+    await all_sent(world)
     await world.names()
+
+
+async def test_what_is_in_place_of_a_report_without_an_answer_is_doubtful_as_well(
+    world, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(status, "FIRST_DELAY", 600.0)
+        await failed(world, AnotherInstance(entries(FIRST)))
+    truth = AnotherInstance(entries(FIRST))
+    truth.takes_over([])
+    world.reporter.report(prepared(), truth)
+    await all_sent(world)
+    await world.names()
+    assert all(truth.doubts)
+
+
+THEIRS = {"driver": DRIVER, "pool": "another-node", "device": "gpu", "conditions": None}
+
+
+async def test_what_the_same_driver_says_of_another_node_stays(world):
+    """The claim was given to another node before our request was carried out, or after it."""
+    given = {"request": "gpu", "driver": DRIVER, "pool": "another-node", "device": "gpu"}
+    on_another = claim_object("c", given)
+    on_another["status"]["devices"] = [THEIRS]
+    await failed(world, AnotherInstance(entries(FIRST), later=[]))
+    world.api.put("resourceclaims", on_another)
+    await all_sent(world)
+    assert world.devices() == [THEIRS]
+
+    truth = AnotherInstance(entries(FIRST))
+    world.api.gate.clear()
+    before = world.api.count("PATCH")
+    world.reporter.report(prepared(), truth)
+    await apiserver.until(lambda: world.api.count("PATCH") == before + 1)
+    truth.takes_over([])
+    world.api.gate.set()
+    await all_sent(world)
+    assert world.devices() == [THEIRS]
+    assert world.api.count("PATCH") == before + 1, "it was refused, and that is the end of it"
 
 
 async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
@@ -348,12 +420,12 @@ async def test_what_is_kept_is_sent_and_the_others_are_forgotten(world):
 
 
 async def test_a_report_that_is_forgotten_while_it_fails_is_not_tried_again(world, caplog):
-    async def build(late=False):
+    async def build():
         world.reporter.forget(prepared())
         raise OSError("the disk is gone")
 
     before = metrics.STATUS_FAILURES.values[()]
-    world.reporter.report(prepared(), build)
+    world.reporter.report(prepared(), Says(build))
     await apiserver.until(lambda: metrics.STATUS_FAILURES.values[()] == before + 1)
     assert "again in" not in caplog.text
     assert not world.reporter.has_report(prepared())
@@ -370,10 +442,10 @@ async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
 async def test_a_report_for_which_there_is_nothing_to_say_is_not_sent(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
 
-    async def nothing(late=False):
+    async def nothing():
         return None
 
-    world.reporter.report(prepared(), nothing)
+    world.reporter.report(prepared(), Says(nothing))
     await apiserver.until(lambda: not world.reporter._reports)
     assert world.api.count("PATCH") == 0
 
@@ -382,15 +454,12 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     tries = []
 
-    async def build(late=False):
-        return []
-
     async def done(claim_):
         tries.append(claim_.name)
         if len(tries) == 1:
             raise OSError("the disk does not want to")
 
-    world.reporter.clear(prepared(), build, done)
+    world.reporter.clear(prepared(), Says([]), done)
     await apiserver.until(lambda: len(tries) == 2 and not world.reporter._reports)
     assert world.api.count("PATCH") == 2
 
@@ -398,10 +467,10 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
 async def test_a_mistake_with_one_claim_is_logged_and_costs_the_others_nothing(world, caplog):
     world.api.put("resourceclaims", claim_object("c", result(SECOND)))
 
-    async def build(late=False):
+    async def build():
         raise KeyError("mistake")
 
-    world.reporter.report(prepared("wrong"), build)
+    world.reporter.report(prepared("wrong"), Says(build))
     world.report(prepared(device=SECOND))
     await world.names(SECOND)
     assert "by a mistake in claimd" in caplog.text
@@ -416,12 +485,12 @@ async def test_a_report_waits_until_the_answer_of_the_kubelet_has_left(world):
 async def test_only_so_many_reports_are_under_way_at_once(world):
     going, go_on = [], asyncio.Event()
 
-    async def build(late=False):
+    async def build():
         going.append(1)
         await go_on.wait()
 
     for n in range(3 * status.AT_ONCE):
-        world.reporter.report(prepared(f"c{n}"), build)
+        world.reporter.report(prepared(f"c{n}"), Says(build))
         await asyncio.sleep(0)
     await apiserver.until(lambda: len(going) == status.AT_ONCE)
     await asyncio.sleep(2 * status.AFTER_REPLY)

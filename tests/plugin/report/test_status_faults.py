@@ -8,6 +8,7 @@ import pytest
 from plugin.kube import auth, client, resources
 from plugin.prepare import plan
 from plugin.report import device_status, status
+from tests.plugin.report.test_status import Says
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
 
@@ -56,14 +57,9 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
     def devices():
         return api.objects["resourceclaims", "default", "c"].get("status", {}).get("devices", [])
 
-    async def build(late=False):
-        return device_status.entries(prepared, DRIVER, inventory())
-
     def report():
-        reporter.report(prepared, build, first=True)
-
-    async def nothing(late=False):
-        return []
+        says = Says(device_status.entries(prepared, DRIVER, inventory()))
+        reporter.report(prepared, says, first=True)
 
     async def done(_):
         pass
@@ -72,7 +68,7 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
     await apiserver.until(devices)
     for again in (True, False):
         assert not reporter.drop_unsent(prepared)
-        reporter.clear(prepared, nothing, done)
+        reporter.clear(prepared, Says([]), done)
         if again:
             report()
     await apiserver.until(lambda: not devices())
