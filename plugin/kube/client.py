@@ -434,7 +434,8 @@ class Client:
             ) from None
         except OSError as error:
             # Should the session be what it cannot cope with, the next try goes without.
-            self._tls.drop_session()
+            if not isinstance(error, ConnectionRefusedError | socket.gaierror):
+                self._tls.drop_session()
             raise self._unreachable(operation, error) from error
 
         raw: socket.socket = connected.transport.get_extra_info("socket")

@@ -127,13 +127,11 @@ class Resources:
         answer = await self._request("PATCH", path, name, body, query=query)
         return None if devices else _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
-    async def remove_devices(
-        self, claim: ResourceClaim, driver: str, *, of_this_node: bool = False
-    ) -> None:
-        """Takes the driver's entries out of status.devices, whoever owns them.
+    async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
+        """Takes the entries that the driver has of this node's devices out of status.devices,
+        whoever owns them. No request if there are none.
 
-        Invalid if the claim is another now than the one given. `of_this_node`: those alone that are
-        of the node's pool.
+        Invalid if the claim is another now than the one given.
         """
         version = claim.metadata.resource_version
         operations: list[Document] = [
@@ -142,7 +140,7 @@ class Resources:
         # From the end, since what is removed moves all that comes after it.
         entries = list(enumerate(claim.status.devices))
         for index, entry in reversed(entries):
-            if entry.driver == driver and (entry.pool == self._node or not of_this_node):
+            if entry.driver == driver and entry.pool == self._node:
                 operations.append({"op": "remove", "path": f"/status/devices/{index}"})
         if len(operations) == 1:
             return

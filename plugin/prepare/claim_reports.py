@@ -73,7 +73,10 @@ class ClaimReports:
     async def _note_cleared(self, prepared: PreparedClaim) -> None:
         """The API server has nothing of ours any more; no successor has to clear it."""
         async with self.checkpoints.locked():
-            # Prepared again meanwhile: storing the new checkpoint notes it.
+            # Prepared again meanwhile: storing the new checkpoint notes it. Unprepared again as
+            # well: what is to be cleared now is something else.
+            if self.checkpoints.uncleared.get(prepared.uid) != prepared:
+                return
             if prepared.uid in self.checkpoints.claims:
                 return
             try:
@@ -113,4 +116,7 @@ class _Source:
 
     def has_changed(self) -> bool:
         checkpoints = self._reports.checkpoints
+        # A call of our own is at it, and reports by itself.
+        if self._prepared.uid in checkpoints.in_flight:
+            return False
         return checkpoints.is_stale() or checkpoints.claims.get(self._prepared.uid) != self._told

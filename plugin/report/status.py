@@ -65,6 +65,7 @@ class _Report:
     first: bool = False  # the API server can have heard nothing of this claim from us
     doubtful: bool = False  # a request of ours has no answer, and may be carried out at any time
     done: Done | None = None
+    by_another: bool = False  # another instance should have cleared it, some time ago
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
     )
@@ -144,11 +145,22 @@ class StatusReporter:
         `by_another`: another instance may do it by itself, and is given the time to. Asking again
         meanwhile does not put it off.
         """
-        if by_another and claim.uid in self._reports:
+        queued = self._reports.get(claim.uid)
+        if by_another and queued is not None:
+            queued.done = queued.done or done
             return
         delay = OTHERS_TURN if by_another else AFTER_REPLY
         operation = logs.operation.get()
-        self._queue(_Report(claim=claim, source=source, operation=operation, due=delay, done=done))
+        self._queue(
+            _Report(
+                claim=claim,
+                source=source,
+                operation=operation,
+                due=delay,
+                done=done,
+                by_another=by_another,
+            )
+        )
 
     async def run(self) -> None:
         """Sends what is due, until cancelled."""
@@ -231,7 +243,10 @@ class StatusReporter:
         self._quiet_until = now + SPACING
 
         # Forgotten meanwhile, or it has a successor.
-        if self._reports.get(report.claim.uid) is not report:
+        successor = self._reports.get(report.claim.uid)
+        if successor is not report:
+            if successor is not None:
+                successor.doubtful |= report.doubtful
             return
 
         delay = report.backoff.next_delay()
@@ -246,47 +261,35 @@ class StatusReporter:
 
     async def _apply(self, report: _Report) -> None:
         """Sends what is true, again if it is not any more when the answer comes."""
-        uid = report.claim.uid
         sent = None
         while True:
             devices = await report.source.entries(doubtful=report.doubtful)
-            if devices is None or devices == sent:
+            if devices is None or devices == sent or self._is_superseded(report):
                 break
 
-            # A request that fails may have been carried out, whenever that was.
-            report.doubtful = True
-            if devices or report.done is not None:
-                stands = await self._send_devices(report.claim, devices)
-            else:
-                stands = await self._take_back(report.claim)
-
-            # A successor of ours says by itself what has become true.
-            if (
-                not stands
-                or self._reports.get(uid) is not report
-                or not report.source.has_changed()
-            ):
+            stands = await self._send_devices(report, devices)
+            if not stands or self._is_superseded(report) or not report.source.has_changed():
                 break
             sent = devices
         report.doubtful = False
 
-    async def _send_devices(
-        self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]
-    ) -> bool:
+    def _is_superseded(self, report: _Report) -> bool:
+        """Whether a successor of ours says by itself what has become true, or it is forgotten."""
+        return self._reports.get(report.claim.uid) is not report
+
+    async def _send_devices(self, report: _Report, devices: list[AllocatedDeviceStatus]) -> bool:
         """One request, or two. False if the claim is gone or another by now, which is no error."""
-        # Before the answer: a request that fails may have been carried out.
+        claim = report.claim
+        # Before the answer: a request that fails may have been carried out, whenever that is.
+        was_doubtful, report.doubtful = report.doubtful, True
         self._reported.add(claim.uid)
         try:
-            stored = await self._resources.apply_devices(
-                claim.namespace, claim.name, claim.uid, devices, self._driver
-            )
-
-            # The API server forgets who applied what in a version that it serves no more, and so
-            # keeps it.
-            if stored is not None and any(
-                entry.driver == self._driver for entry in stored.status.devices
-            ):
-                await self._resources.remove_devices(stored, self._driver)
+            # What is cleared at once is still this node's.
+            is_late = was_doubtful or report.by_another or report.backoff.failures > 0
+            if not devices and (is_late or report.done is None):
+                await self._take_back(claim)
+            else:
+                await self._apply_devices(claim, devices)
         except kube_errors.NotFound:
             log.debug("claim %s is gone, and its status with it", claim.title)
         except kube_errors.Invalid as error:
@@ -296,6 +299,9 @@ class StatusReporter:
             log.debug(
                 "claim %s: status.devices is not ours to write any more: %s", claim.title, reason
             )
+        except _REFUSALS:
+            report.doubtful = was_doubtful
+            raise
         else:
             log.debug("claim %s: status.devices has %d of our devices", claim.title, len(devices))
             if not devices:
@@ -304,19 +310,35 @@ class StatusReporter:
         self._reported.discard(claim.uid)
         return False
 
-    async def _take_back(self, claim: PreparedClaim) -> bool:
-        """Removes what we said of a claim that is prepared no more.
+    async def _apply_devices(
+        self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]
+    ) -> None:
+        stored = await self._resources.apply_devices(
+            claim.namespace, claim.name, claim.uid, devices, self._driver
+        )
 
-        Others have its devices by now, perhaps: what the same driver says of another node's stays.
+        # The API server forgets who applied what in a version that it serves no more, and so
+        # keeps it.
+        if stored is not None:
+            await self._resources.remove_devices(stored, self._driver)
+
+    async def _take_back(self, claim: PreparedClaim) -> None:
+        """Removes what we said of a claim that is prepared no more, some time after that was so.
+
+        Another node may have the claim by now: what our driver says there stays.
         """
-        try:
-            stored = await self._resources.claim(claim.namespace, claim.name)
-            if stored.metadata.uid == claim.uid:
-                await self._resources.remove_devices(stored, self._driver, of_this_node=True)
-        except kube_errors.NotFound:
-            log.debug("claim %s is gone, and its status with it", claim.title)
-        self._reported.discard(claim.uid)
-        return True
+        stored = await self._resources.claim(claim.namespace, claim.name)
+        if stored.metadata.uid == claim.uid:
+            await self._resources.remove_devices(stored, self._driver)
+
+
+# Answers after which it is known that a request was not carried out.
+_REFUSALS = (
+    kube_errors.Forbidden,
+    kube_errors.Conflict,
+    kube_errors.TooManyRequests,
+    kube_errors.Unauthorized,
+)
 
 
 def _reason_obsolete(error: kube_errors.Invalid) -> str | None:

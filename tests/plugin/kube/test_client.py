@@ -573,20 +573,26 @@ async def test_now_and_then_the_server_shows_its_certificate_again(
         await kube.close()
 
 
-async def test_a_connection_that_fails_is_tried_again_without_a_session(
-    pki, connect: Connect
+@pytest.mark.parametrize(("listens", "hits"), [(True, 0), (False, 1)])
+async def test_what_fails_while_tls_begins_is_tried_again_without_a_session(
+    pki, connect: Connect, listens: bool, hits: int
 ) -> None:
+    """A server that was merely away is no reason."""
     context = server_context(pki.server, pki.server_key)
     async with apiserver.serve(context) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
         kube = connect(api.url, ca=pki.ca)
         await kube.request("GET", NODE)
         await api.stop()
-        with pytest.raises(errors.Unreachable):
-            await kube.request("GET", NODE)
+        async with contextlib.AsyncExitStack() as stack:
+            if listens:
+                hangs_up = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", api.port)
+                await stack.enter_async_context(hangs_up)
+            with pytest.raises(errors.Unreachable):
+                await kube.request("GET", NODE)
         await api.start()
         await kube.request("GET", NODE)
-        assert context.session_stats()["hits"] == 0
+        assert context.session_stats()["hits"] == hits
         await kube.close()
 
 

@@ -183,6 +183,30 @@ async def test_of_a_claim_that_is_prepared_again_nothing_is_noted(checkpoints, r
     assert "uid-c" in checkpoints.uncleared
 
 
+async def test_of_a_claim_that_was_prepared_and_given_back_again_nothing_is_noted(
+    checkpoints, reporter, reports
+):
+    """What is to be cleared by now is what somebody else has said since."""
+    reports.clear(prepared())
+    await put(checkpoints, prepared(now="2026-02-02T00:00:00Z"))
+    async with checkpoints.locked():
+        await checkpoints.remove("uid-c", uncleared=True)
+    await reporter.clears[0][2](prepared())
+    assert "uid-c" in checkpoints.uncleared
+
+
+async def test_what_a_call_of_ours_is_about_is_no_change(checkpoints, reporter, reports):
+    """It reports by itself, when its checkpoint is durable."""
+    await put(checkpoints, prepared())
+    reports.report(prepared())
+    source = reporter.reports[0][1]
+    await source.entries()
+    checkpoints.claims["uid-c"] = prepared(now="2026-02-02T00:00:00Z")
+    assert source.has_changed()
+    checkpoints.in_flight.add("uid-c")
+    assert not source.has_changed()
+
+
 async def test_what_cannot_be_noted_is_an_error_that_is_tried_again(
     tmp_path, checkpoints, reporter, reports
 ):

@@ -316,11 +316,8 @@ THEIRS = {"driver": DRIVER, "pool": "another-node", "device": "gpu", "conditions
 
 async def test_what_the_same_driver_says_of_another_node_stays(world):
     """The claim was given to another node before our request was carried out, or after it."""
-    given = {"request": "gpu", "driver": DRIVER, "pool": "another-node", "device": "gpu"}
-    on_another = claim_object("c", given)
-    on_another["status"]["devices"] = [THEIRS]
     await failed(world, AnotherInstance(entries(FIRST), later=[]))
-    world.api.put("resourceclaims", on_another)
+    world.api.put("resourceclaims", on_another_node())
     await all_sent(world)
     assert world.devices() == [THEIRS]
 
@@ -334,6 +331,83 @@ async def test_what_the_same_driver_says_of_another_node_stays(world):
     await all_sent(world)
     assert world.devices() == [THEIRS]
     assert world.api.count("PATCH") == before + 1, "it was refused, and that is the end of it"
+
+
+def on_another_node():
+    given = {"request": "gpu", "driver": DRIVER, "pool": "another-node", "device": "gpu"}
+    found = claim_object("c", given)
+    found["status"]["devices"] = [THEIRS]
+    return found
+
+
+@pytest.mark.parametrize("why", ["a dead instance left it", "the API server was away"])
+async def test_what_is_cleared_late_is_what_this_node_said(world, monkeypatch, why):
+    """The pod was at home here, and its claim is another node's by now."""
+    monkeypatch.setattr(status, "OTHERS_TURN", 0.0)
+    monkeypatch.setattr(status, "SPACING", 0.0)
+    world.api.put("resourceclaims", on_another_node())
+    if why == "the API server was away":
+        world.api.fail(503)
+    world.clear(prepared(), by_another=why == "a dead instance left it")
+    await apiserver.until(lambda: world.cleared == ["c"])
+    assert world.devices() == [THEIRS]
+
+
+async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    go_on = asyncio.Event()
+
+    async def waits_for_the_lock():
+        await go_on.wait()
+        return entries(FIRST)
+
+    world.reporter.report(prepared(), Says(waits_for_the_lock))
+    await apiserver.until(lambda: world.reporter._under_way)
+    sent = world.reporter._reports["uid-c"]
+    world.api.fail(method="PATCH", kind="truncate")
+    go_on.set()
+    await apiserver.until(lambda: sent.doubtful)
+    truth = AnotherInstance([])
+    truth.takes_over([])
+    world.reporter.report(prepared(), truth)
+    await all_sent(world)
+    await world.names()
+    assert all(truth.doubts)
+
+
+async def test_a_report_that_was_replaced_before_it_was_sent_is_not_sent(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
+    go_on = asyncio.Event()
+
+    async def waits_for_the_lock():
+        await go_on.wait()
+        return entries(FIRST)
+
+    world.reporter.report(prepared(), Says(waits_for_the_lock))
+    await apiserver.until(lambda: world.reporter._under_way)
+    world.report(prepared(device=SECOND))
+    go_on.set()
+    await world.names(SECOND)
+    assert world.api.count("PATCH") == 1
+
+
+async def test_a_report_that_waits_notes_what_another_did_not_live_to_note(world):
+    """It stands in for the clearing, which is not asked for again."""
+    await failed(world, AnotherInstance(entries(FIRST), later=[]))
+    world.clear(prepared(), by_another=True)
+    await apiserver.until(lambda: world.cleared == ["c"])
+    await world.names()
+
+
+@pytest.mark.parametrize("code", [401, 403, 409, 429])
+async def test_a_report_that_was_refused_was_not_carried_out(world, code):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(code, method="PATCH")
+    truth = AnotherInstance(entries(FIRST), later=[])
+    world.reporter.report(prepared(), truth)
+    await all_sent(world)
+    assert truth.doubts == [False, False]
+    assert world.devices() == []
 
 
 async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
@@ -461,7 +535,7 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
 
     world.reporter.clear(prepared(), Says([]), done)
     await apiserver.until(lambda: len(tries) == 2 and not world.reporter._reports)
-    assert world.api.count("PATCH") == 2
+    assert world.api.count("PATCH") == 1, "nothing was left of it"
 
 
 async def test_a_mistake_with_one_claim_is_logged_and_costs_the_others_nothing(world, caplog):
