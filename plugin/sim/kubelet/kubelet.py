@@ -139,8 +139,10 @@ class Kubelet:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await server.stop(0)
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                await server.stop(0)
 
     async def _dispatch(self) -> None:
         """Every pod of the node has a worker, which hears of all that changes."""

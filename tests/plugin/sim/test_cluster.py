@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -68,6 +69,24 @@ async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(ru
             await plugin.request("DELETE", f"{SLICES}/{other['metadata']['name']}")
     finally:
         await plugin.close()
+
+
+async def test_parts_are_told_once_to_end_and_have_the_time_for_it():
+    """Told again, a kubelet would not stop its gRPC server, which may hold up the process for ever."""
+    ended = []
+
+    async def run(seconds):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(seconds)
+            ended.append(seconds)
+
+    async with cluster._Tasks() as tasks:
+        for seconds in (0.0, 0.05, 0.1):
+            tasks.start(functools.partial(run, seconds), str(seconds))
+        await asyncio.sleep(0)
+    assert ended == [0.0, 0.05, 0.1]
 
 
 async def test_the_daemon_set_shows_how_the_processes_are(running):
