@@ -74,6 +74,15 @@ def signed(folder: Path, ca: Path, name: str, names: str) -> Path:
     return path
 
 
+def server_context(certificate: object, key: object, clients: object = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(certificate), str(key))
+    if clients:
+        context.load_verify_locations(str(clients))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     if not shutil.which("openssl"):

@@ -1,5 +1,7 @@
-"""TLS contexts: from which files, and when they are made anew."""
+"""TLS contexts: from which files, and when they are made anew; sessions: who begins with one."""
 
+import asyncio
+import contextlib
 import logging
 import ssl
 from pathlib import Path
@@ -7,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from plugin import errors
+from plugin.kube import errors as kube_errors
 from plugin.kube import tls
 from plugin.kube.client_config import ClientConfig, Credential
 from plugin.kube.credentials import StaticToken
+from tests.plugin.kube.conftest import Connect, server_context
+from tests.support import apiserver
 
 NOBODY = Credential()
+NODE = "/api/v1/nodes/n"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 def config(**more: object) -> ClientConfig:
@@ -104,3 +111,123 @@ def test_what_was_not_given_is_called_none(tmp_path: Path) -> None:
 )
 def test_why_certificates_cannot_be_used(error: Exception, said: str) -> None:
     assert tls.reason(error) == said
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_second_connection_begins_with_what_the_first_was_given(
+    pki, connect: Connect, version: ssl.TLSVersion
+) -> None:
+    context = server_context(pki.server, pki.server_key)
+    context.maximum_version = context.minimum_version = version
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == 0
+        for again in (1, 2, 3):  # a watch, a connection in place of one that was cut, and a third
+            if again == 1:
+                api.silent_watches = True
+                async with contextlib.aclosing(
+                    kube.lines(SLICES, {"watch": "true"}, idle=0.1)
+                ) as lines:
+                    with pytest.raises(kube_errors.Unreachable, match="silent"):
+                        await anext(lines)
+            else:
+                await api.cut()
+                await kube.request("GET", NODE)
+            assert context.session_stats()["hits"] == again
+        await kube.close()
+
+
+async def test_a_server_that_has_forgotten_what_it_gave(pki, connect: Connect) -> None:
+    """As one that was started anew: it proves again who it is."""
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        await api.stop()
+        api.tls = server_context(pki.server, pki.server_key)
+        await api.start()
+        assert kube._tls.session is not None, "which it is shown"
+        await kube.request("GET", NODE)
+        assert api.tls.session_stats()["hits"] == 0
+        await kube.close()
+
+
+async def test_now_and_then_the_server_shows_its_certificate_again(
+    pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of sessions would go on for ever, whatever became of the certificate."""
+    context = server_context(pki.server, pki.server_key)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        hits = []
+        for hour in (3600.0, 3600.0, 0.0, 3600.0):
+            monkeypatch.setattr(tls, "SESSION_SECONDS", hour)
+            await kube.request("GET", NODE)
+            hits.append(context.session_stats()["hits"])
+            await api.cut()
+        assert hits == [0, 1, 1, 2]
+        await kube.close()
+
+
+@pytest.mark.parametrize(("listens", "hits"), [(True, 0), (False, 1)])
+async def test_what_fails_while_tls_begins_is_tried_again_without_a_session(
+    pki, connect: Connect, listens: bool, hits: int
+) -> None:
+    """A server that was merely away is no reason."""
+    context = server_context(pki.server, pki.server_key)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        await api.stop()
+        async with contextlib.AsyncExitStack() as stack:
+            if listens:
+                hangs_up = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", api.port)
+                await stack.enter_async_context(hangs_up)
+            with pytest.raises(kube_errors.Unreachable):
+                await kube.request("GET", NODE)
+        await api.start()
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == hits
+        await kube.close()
+
+
+async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, tmp_path) -> None:
+    """As of a connection that was made before our certificate was changed, and is read after it."""
+    certificate = tmp_path / "tls.crt"
+    certificate.write_bytes(pki.client.read_bytes())
+    context = server_context(pki.server, pki.server_key, clients=pki.ca)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+        api.gate.clear()
+        slow = asyncio.create_task(kube.request("GET", NODE))
+        await apiserver.until(lambda: len(api.requests) == 1)
+        certificate.write_bytes(pki.client.read_bytes() + b"\n")
+        kube._tls.context(Credential())
+        api.gate.set()
+        await slow
+        await api.cut()
+        await kube.request("GET", NODE)
+        assert context.session_stats()["hits"] == 0
+        await kube.close()
+
+
+async def test_another_certificate_of_ours_begins_anew(pki, connect: Connect, tmp_path) -> None:
+    """What was agreed upon for somebody else must not speak for us."""
+    certificate = tmp_path / "tls.crt"
+    certificate.write_bytes(pki.client.read_bytes())
+    context = server_context(pki.server, pki.server_key, clients=pki.ca)
+    async with apiserver.serve(context) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+        await kube.request("GET", NODE)
+        for hits in (1, 1):
+            await api.cut()
+            await kube.request("GET", NODE)
+            assert context.session_stats()["hits"] == hits
+            certificate.write_bytes(pki.client.read_bytes() + b"\n")
+        await kube.close()
