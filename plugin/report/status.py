@@ -213,15 +213,16 @@ class StatusReporter:
         logs.operation.set(report.operation)
         try:
             # Dropped, or another took its place, since it became due.
-            if self._reports.get(uid) is not report:
+            if self._is_superseded(report):
                 return
 
             report.first = False
             await self._apply(report)
             self._quiet_until = 0.0
-            if report.done is not None:
+            # Whoever takes its place may have kept it from being sent, and notes what it does itself.
+            if report.done is not None and not self._is_superseded(report):
                 await report.done(report.claim)
-            if self._reports.get(uid) is report:
+            if not self._is_superseded(report):
                 del self._reports[uid]
         except Exception as error:
             # A mistake of ours with one claim must not cost the others their reports.

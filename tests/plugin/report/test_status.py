@@ -353,15 +353,38 @@ async def test_what_is_cleared_late_is_what_this_node_said(world, monkeypatch, w
     assert world.devices() == [THEIRS]
 
 
-async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(world):
-    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+def held_up(entries_):
+    """A source that waits, as for the lock of the checkpoints, until the event is set."""
     go_on = asyncio.Event()
 
-    async def waits_for_the_lock():
+    async def wait():
         await go_on.wait()
-        return entries(FIRST)
+        return entries_
 
-    world.reporter.report(prepared(), Says(waits_for_the_lock))
+    return Says(wait), go_on
+
+
+async def test_a_clearing_that_was_replaced_before_it_was_sent_is_not_noted(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    says, go_on = held_up([])
+    noted = []
+
+    async def note(claim_):
+        noted.append(claim_.name)
+
+    world.reporter.clear(prepared(), says, note)
+    await apiserver.until(lambda: world.reporter._under_way)
+    world.clear(prepared())
+    go_on.set()
+    await all_sent(world)
+    assert (noted, world.cleared) == ([], ["c"])
+    assert world.api.count("PATCH") == 1
+
+
+async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    says, go_on = held_up(entries(FIRST))
+    world.reporter.report(prepared(), says)
     await apiserver.until(lambda: world.reporter._under_way)
     sent = world.reporter._reports["uid-c"]
     world.api.fail(method="PATCH", kind="truncate")
@@ -377,13 +400,8 @@ async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(worl
 
 async def test_a_report_that_was_replaced_before_it_was_sent_is_not_sent(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
-    go_on = asyncio.Event()
-
-    async def waits_for_the_lock():
-        await go_on.wait()
-        return entries(FIRST)
-
-    world.reporter.report(prepared(), Says(waits_for_the_lock))
+    says, go_on = held_up(entries(FIRST))
+    world.reporter.report(prepared(), says)
     await apiserver.until(lambda: world.reporter._under_way)
     world.report(prepared(device=SECOND))
     go_on.set()
