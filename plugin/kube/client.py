@@ -45,15 +45,8 @@ class _Connection:
     other case it has to be dropped.
     """
 
-    def __init__(
-        self,
-        stream_: stream.Stream,
-        credential: Credential,
-        largest: int,
-        context: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, stream_: stream.Stream, credential: Credential, largest: int) -> None:
         self.stream = stream_
-        self.context = context
         # of the client, that the connection was made with
         self.certificate = credential.certificate
         self.http = http1.Responses()
@@ -352,7 +345,7 @@ class Client:
                     self._discard(connection)
                     credential = fresh
                     continue
-            self._tls.keep_session(connection.context, connection.stream)
+            self._tls.keep_session(connection.stream)
             return connection, response
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
@@ -385,7 +378,7 @@ class Client:
     def _keep(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
         if not connection.idle_since:
-            self._tls.keep_session(connection.context, connection.stream)
+            self._tls.keep_session(connection.stream)
         connection.idle_since = loop.time()
         self._idle.append(connection)
         if self._trimmer is None:
@@ -443,7 +436,7 @@ class Client:
         for option, value in KEEP_ALIVE:
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
 
-        connection = _Connection(connected, credential, self._largest, context)
+        connection = _Connection(connected, credential, self._largest)
         self._open.add(connection)
         return connection
 

@@ -70,6 +70,7 @@ class Stream(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None  # of who waits for news of the above
         self._lost = asyncio.get_running_loop().create_future()
 
+        self.context = context
         # TLS turns what has come into what was meant, and what is meant into what is sent.
         self._tls: ssl.SSLObject | None = None
         self._shaking_hands = False

@@ -62,12 +62,11 @@ class TlsContexts:
         is_old = time.monotonic() - self._proved_at >= SESSION_SECONDS
         return None if is_old else self._session
 
-    def keep_session(self, context: ssl.SSLContext | None, connected: stream.Stream) -> None:
-        """After its first response, which is when the server has given one. The context is the one
-        that the stream was made with, which may be of before.
-        """
+    def keep_session(self, connected: stream.Stream) -> None:
+        """After its first response, which is when the server has given one."""
         session = connected.session
-        if session is None or context is not self._context:
+        # The stream may be one of before, and its session is of no use to another context.
+        if session is None or connected.context is not self._context:
             return
         self._session = session
         if not connected.is_resumed:

@@ -35,6 +35,14 @@ FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tri
 AFTER_REPLY = 0.01
 OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
 
+# Answers after which it is known that a request was not carried out.
+_REFUSALS = (
+    kube_errors.Forbidden,
+    kube_errors.Conflict,
+    kube_errors.TooManyRequests,
+    kube_errors.Unauthorized,
+)
+
 
 class Source(Protocol):
     """What is to be said of a claim."""
@@ -331,15 +339,6 @@ class StatusReporter:
         stored = await self._resources.claim(claim.namespace, claim.name)
         if stored.metadata.uid == claim.uid:
             await self._resources.remove_devices(stored, self._driver)
-
-
-# Answers after which it is known that a request was not carried out.
-_REFUSALS = (
-    kube_errors.Forbidden,
-    kube_errors.Conflict,
-    kube_errors.TooManyRequests,
-    kube_errors.Unauthorized,
-)
 
 
 def _reason_obsolete(error: kube_errors.Invalid) -> str | None:

@@ -138,14 +138,10 @@ class Part:
             self._task = asyncio.create_task(self._make(), name=self.name)
             self._task.add_done_callback(_log_failure)
 
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     async def stop(self) -> None:
         """Returns when it has ended, and it stays away until `start`."""
-        self.cancel()
         if self._task is not None:
+            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
 

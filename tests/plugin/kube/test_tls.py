@@ -195,14 +195,21 @@ async def test_what_fails_while_tls_begins_is_tried_again_without_a_session(
         await kube.close()
 
 
+@contextlib.asynccontextmanager
+async def with_a_certificate(pki, connect: Connect, certificate: Path):
+    """A server that asks for a certificate, and a client that has it in this file, which may change."""
+    certificate.write_bytes(pki.client.read_bytes())
+    async with apiserver.serve(server_context(pki.server, pki.server_key, clients=pki.ca)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+        yield api, kube
+        await kube.close()
+
+
 async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, tmp_path) -> None:
     """As of a connection that was made before our certificate was changed, and is read after it."""
     certificate = tmp_path / "tls.crt"
-    certificate.write_bytes(pki.client.read_bytes())
-    context = server_context(pki.server, pki.server_key, clients=pki.ca)
-    async with apiserver.serve(context) as api:
-        api.put("nodes", {"metadata": {"name": "n"}})
-        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+    async with with_a_certificate(pki, connect, certificate) as (api, kube):
         api.gate.clear()
         slow = asyncio.create_task(kube.request("GET", NODE))
         await apiserver.until(lambda: len(api.requests) == 1)
@@ -212,22 +219,16 @@ async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, 
         await slow
         await api.cut()
         await kube.request("GET", NODE)
-        assert context.session_stats()["hits"] == 0
-        await kube.close()
+        assert api.tls.session_stats()["hits"] == 0
 
 
 async def test_another_certificate_of_ours_begins_anew(pki, connect: Connect, tmp_path) -> None:
     """What was agreed upon for somebody else must not speak for us."""
     certificate = tmp_path / "tls.crt"
-    certificate.write_bytes(pki.client.read_bytes())
-    context = server_context(pki.server, pki.server_key, clients=pki.ca)
-    async with apiserver.serve(context) as api:
-        api.put("nodes", {"metadata": {"name": "n"}})
-        kube = connect(api.url, ca=pki.ca, certificate=certificate, key=pki.client_key)
+    async with with_a_certificate(pki, connect, certificate) as (api, kube):
         await kube.request("GET", NODE)
         for hits in (1, 1):
             await api.cut()
             await kube.request("GET", NODE)
-            assert context.session_stats()["hits"] == hits
+            assert api.tls.session_stats()["hits"] == hits
             certificate.write_bytes(pki.client.read_bytes() + b"\n")
-        await kube.close()
