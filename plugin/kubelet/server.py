@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # For those that may not import grpc.
 GrpcServer = grpc.aio.Server
 
-# Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
+# Seconds for calls under way on a socket that somebody has taken away.
 MEND_DRAIN = 0.5
 # Calls under way at most on one connection, the streams of health among them. Further ones wait at
 # the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
@@ -45,27 +45,34 @@ OPTIONS = (
 
 
 class Socket:
-    """A server on a path, used as a context: it serves and may be mended until the end of that."""
+    """A server on a path, used as a context: it serves and may be mended until the end of that.
+
+    The path appears once it can be dialled: the kubelet dials what appears, and another instance
+    removes what refuses.
+    """
 
     def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
-        """`drain` is how many seconds the calls under way have at the end."""
+        """`add` adds the services to a server; `drain` is how many seconds the calls under way have
+        at the end.
+        """
         self._path, self._add, self._drain = path, add, drain
         self._server: GrpcServer | None = None
         self._file: tuple[int, int] | None = None  # what we have made at the path
-        self._logged = ""  # the last reason why there is no server
+        self._logged = ""  # the last reason why we are not there
         self._changing = asyncio.Lock()
-        self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        """Fatal if somebody serves there already or the path cannot be used."""
+        self._server = await self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._closed = True
         async with self._changing:
-            await self._close()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+            if self._is_there():
+                self._path.unlink(missing_ok=True)
+            if self._server is not None:
+                server, self._server = self._server, None
+                await server.stop(self._drain)
 
     async def mend(self) -> bool:
         """Listens anew if the socket is gone from its path; whether we listen there.
@@ -74,35 +81,70 @@ class Socket:
         at any time; what cannot be mended now is logged once, and tried again by the next call.
         """
         async with self._changing:
-            if not self._closed:
-                await self._mend()
-        return self._server is not None
+            if self._server is not None and not self._is_there():
+                await self._mend(self._server)
+            return self._server is not None and self._is_there()
 
-    async def _mend(self) -> None:
-        if self._server is not None:
-            if self._file == _identity(self._path):
-                return
-            log.warning("the socket %s was taken away by somebody; it is made anew", self._path)
-            # First, since its end takes away whatever is at the path.
-            await self._close()
-
+    async def _mend(self, lost: GrpcServer) -> None:
         try:
-            await self._open()
+            self._server = await self._listen()
         except errors.Fatal as fatal:
             # At the start this ends the program. By now pods depend on us.
             if str(fatal) != self._logged:
-                log.error("trying again: %s", fatal)
+                log.error("the socket %s is gone, trying again: %s", self._path, fatal)
             self._logged = str(fatal)
+            return
 
-    async def _open(self) -> None:
-        self._server = await listen(self._path, self._add)
-        self._file = _identity(self._path)
+        log.warning("the socket %s was taken away by somebody and has been made anew", self._path)
         self._logged = ""
+        await lost.stop(MEND_DRAIN)
 
-    async def _close(self) -> None:
-        if self._server is not None:
-            await self._server.stop(self._drain if self._closed else MEND_DRAIN)
-            self._server = None
+    async def _listen(self) -> GrpcServer:
+        """A started server, at our path."""
+        if is_alive(self._path):
+            raise errors.Fatal(
+                f"somebody serves {self._path} already: another claimd with the same driver name? "
+                "Two can live side by side only with --pod-uid, which gives each its own sockets"
+            )
+        # A kubelet ignores such a name. What a death leaves there, our next start takes away.
+        hidden = self._path.with_name(f".{self._path.stem}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            hidden.unlink(missing_ok=True)
+        except OSError as error:
+            raise errors.Fatal(
+                f"cannot make room for the socket {self._path}: {error.strerror}; "
+                "is kubelet-dir right?"
+            ) from error
+
+        server = grpc.aio.server(options=OPTIONS)
+        try:
+            self._add(server)
+            _bind(server, hidden)
+            await server.start()
+            hidden.rename(self._path)
+        except (OSError, RuntimeError) as error:
+            await server.stop(None)
+            raise errors.Fatal(f"cannot listen on {self._path}: {error}") from error
+        except BaseException:
+            await server.stop(None)
+            raise
+
+        self._file = _identity(self._path)
+        return server
+
+    def _is_there(self) -> bool:
+        """Whether what is at the path is what we have made."""
+        return self._file is not None and self._file == _identity(self._path)
+
+
+def _bind(server: GrpcServer, path: Path) -> None:
+    """The socket is root's alone from its first moment, not only after a chmod."""
+    before = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    finally:
+        os.umask(before)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -112,39 +154,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
-    """A started server, with what `add` adds to it.
-
-    The socket can be dialled from the moment it exists, so what the services need must be there
-    before. Fatal if somebody serves there already or the path cannot be used.
-    """
-    if is_alive(path):
-        raise errors.Fatal(
-            f"somebody serves {path} already: another claimd with the same driver name? "
-            "Two can live side by side only with --pod-uid, which gives each its own sockets"
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise errors.Fatal(
-            f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
-        ) from error
-
-    server = grpc.aio.server(options=OPTIONS)
-    add(server)
-    # The socket is root's alone from its first moment, not only after a chmod.
-    before = os.umask(0o177)
-    try:
-        server.add_insecure_port(f"unix:{path}")
-    except RuntimeError as error:
-        raise errors.Fatal(f"cannot listen on {path}: {error}") from error
-    finally:
-        os.umask(before)
-    await server.start()
-    return server
 
 
 def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
