@@ -83,7 +83,7 @@ class Daemon:
         """SIGKILL, at once. It is started again. ValueError if it is not running."""
         if self._process is None:
             raise ValueError(f"it is not running: it is {self.state}")
-        self._process.kill()
+        send_signal(self._process, signal.SIGKILL)
 
     async def stop(self) -> None:
         """SIGTERM, and it stays away until `start`."""
@@ -124,14 +124,12 @@ class Daemon:
         process = self._process
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        send_signal(process, signal.SIGTERM)
         try:
             async with asyncio.timeout(GRACE):
                 await process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            send_signal(process, signal.SIGKILL)
             await process.wait()
         self._process = None
 
@@ -151,3 +149,14 @@ class Daemon:
         if state != self.state:
             self.state = state
             self._changed()
+
+
+def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """To a process that may have ended. Its exit code stays what it is.
+
+    The process's own method waits for one that has just ended, up to Python 3.12, and asyncio then
+    finds nothing to wait for and says 255.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)

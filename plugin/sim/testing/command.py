@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ... import errors
-from .. import cluster
+from .. import cluster, daemon
 from ..apiserver import server
 from . import account, operations
 
@@ -125,8 +125,7 @@ class _Signals:
     def _received(self, number: signal.Signals) -> None:
         if self._process is not None:
             if number != signal.SIGINT:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.send_signal(number)
+                daemon.send_signal(self._process, number)
         elif self._task is not None:
             self._task.cancel()
 

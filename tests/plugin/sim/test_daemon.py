@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plug
         daemon.RUNNING,
     ]
     assert plugin.tail(1)
+
+
+async def test_who_is_signalled_when_it_has_just_died_keeps_its_exit_code():
+    process = await asyncio.create_subprocess_exec("sleep", "100")
+    os.kill(process.pid, signal.SIGKILL)
+    while state(process.pid) != "Z":
+        time.sleep(0.001)  # asyncio must not see it yet
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        daemon.send_signal(process, number)
+    assert await process.wait() == -signal.SIGKILL
+    daemon.send_signal(process, signal.SIGTERM)
 
 
 async def test_nothing_is_left_of_it_when_we_are_killed(tmp_path):
