@@ -204,7 +204,7 @@ class App:
             # under way are answered: a kubelet that is cut off tries again only after a minute.
             finishing = asyncio.create_task(self.calls.finish(self.config.stop_grace))
         await finishing
-        await self.events.finish(DRAIN)
+        await asyncio.gather(self.reporter.finish(DRAIN), self.events.finish(DRAIN))
 
     async def _restore(self) -> None:
         """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""

@@ -86,12 +86,13 @@ class StatusReporter:
         self._resources = resources_
         self._driver = driver
         self._reports: dict[str, _Report] = {}  # to be sent, by the claim's uid, oldest first
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, asyncio.Task[None]] = {}
         self._reported: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None  # wakes us for the first that is due
         # Nothing is sent before, by the loop's clock; not 0 while the API server is sick.
         self._quiet_until = 0.0
+        self._finishing = False
 
     def report(self, claim: PreparedClaim, source: Source, *, first: bool = False) -> None:
         """Reports what `source` says, in place of any report of the claim that was not sent.
@@ -179,6 +180,8 @@ class StatusReporter:
                 now = loop.time()
                 next_due: float | None = None
                 free = (1 if self._quiet_until else AT_ONCE) - len(self._under_way)
+                if self._finishing:
+                    free = 0
 
                 for uid, report in self._reports.items():
                     if uid in self._under_way:
@@ -188,13 +191,22 @@ class StatusReporter:
                         next_due = due if next_due is None else min(next_due, due)
                     elif free > 0:
                         free -= 1
-                        self._under_way.add(uid)
-                        group.create_task(self._send(uid, report))
+                        self._under_way[uid] = group.create_task(self._send(uid, report))
 
                 # What is due and found no room is looked at again when a report ends.
                 if next_due is not None:
                     self._wake_at(next_due)
                 await self._wake.wait()
+
+    async def finish(self, seconds: float) -> None:
+        """Begins nothing more, and gives what is under way so many seconds for its answer.
+
+        What an API server carries out after our end, nobody takes back. All the rest is said by the
+        next instance, from the checkpoints.
+        """
+        self._finishing = True
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=seconds)
 
     def _queue(self, report: _Report) -> None:
         """Its `due` is in so many seconds."""
@@ -241,7 +253,7 @@ class StatusReporter:
                 )
             self._put_off(report, error)
         finally:
-            self._under_way.discard(uid)
+            del self._under_way[uid]
             if self._reports:
                 self._wake.set()
 

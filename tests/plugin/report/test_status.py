@@ -624,3 +624,31 @@ async def test_what_waits_for_something_else_is_not_hurried(world):
     world.reporter.hurry(operation)
     await asyncio.sleep(0.05)
     assert (world.cleared, dict(world.api.objects)) == ([], before)
+
+
+async def test_at_the_end_what_is_under_way_has_its_answer_and_nothing_more_begins(world):
+    """What an API server carries out after our end, nobody takes back."""
+    for name in ("c", "later"):
+        world.api.put("resourceclaims", claim_object(name, result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared(), first=True)
+    await apiserver.until(world.api.count)
+    ending = asyncio.create_task(world.reporter.finish(60))
+    await asyncio.sleep(0)
+    world.report(prepared("later"), first=True)
+    assert not ending.done()
+    world.api.gate.set()
+    await ending
+    await world.names(FIRST)
+    await asyncio.sleep(5 * status.AFTER_REPLY)
+    assert world.devices("later") == []
+
+
+async def test_the_end_waits_for_no_api_server_that_is_silent(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared(), first=True)
+    await apiserver.until(world.api.count)
+    await world.reporter.finish(0.1)
+    assert world.devices() == []
+    world.api.gate.set()
