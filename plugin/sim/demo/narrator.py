@@ -6,6 +6,7 @@ A fact that does not come ends the story: `StoryError` says what was expected an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -29,6 +30,8 @@ _CLAIMS = "resourceclaim"
 CRASH_WITHIN = 30.0  # seconds that a kill waits for a prepare
 _SECONDS_PER_CHARACTER = 0.03  # that a person needs to read, at speed 1
 _LONGEST_PAUSE = 3.0
+_SEEN = ("node", "resourceslice", "resourceclaim", "pod")  # of all namespaces
+_FOR_EVENTS = 1.0  # seconds for a list of them, once a wait has been in vain
 _GLANCE = 0.4  # seconds for a look at the picture after each fact
 _LOG_POLL = 0.05  # seconds; a log does not tell when it grows
 _MOST_LINES = 14  # of output
@@ -288,10 +291,10 @@ class Narrator:
 
     async def _wait_until(self, step: story.Wait) -> list[Document]:
         """The objects for which the fact is true now; StoryError if it has not come in time."""
-        await self._views.open(step.kind)
         satisfied: list[Document] = []
         try:
             async with self._views.changes() as changed, asyncio.timeout(step.within):
+                await self._views.open(step.kind)
                 while True:
                     changed.clear()
                     candidates = await self._candidates(step)
@@ -328,6 +331,9 @@ class Narrator:
                         lines.append(f"  {name}: {check.describe_failure(obj)}")
 
         names = {obj["metadata"]["name"] for obj in candidates}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FOR_EVENTS):
+                await self._views.open("event")
         for event in await self._views.list("event"):
             about = event.get("regarding") or event.get("involvedObject") or {}
             if about.get("name") in names and event.get("type") == "Warning":
@@ -403,10 +409,13 @@ def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
 
 async def build_scene(cluster_: cluster.Cluster, views: Views) -> scene.Scene:
     """What there is to see now."""
+    for kind in _SEEN:
+        await views.open(kind)
+    nodes, slices, claims, pods = [await views.list(kind) for kind in _SEEN]
     return scene.build(
-        await views.list("node"),
-        await views.list("resourceslice"),
-        await views.list("resourceclaim"),
-        await views.list("pod"),
+        nodes,
+        slices,
+        claims,
+        pods,
         {node.name: node.daemon.state for node in cluster_.nodes.values()},
     )

@@ -41,16 +41,25 @@ class Views:
         cluster_.subscribe(self._notify)
 
     async def open(self, word: str) -> None:
-        """Begins to watch the kind, so that `changes` tells of it."""
-        if word != PLUGIN:
-            await self._informer(word)
+        """Begins to watch the kind, so that `changes` tells of it, and waits until it is known what
+        there is of it.
+        """
+        if word == PLUGIN:
+            return
+        _, informer = await self._informer(word)
+        async with self.changes() as changed:
+            while not informer.synced:
+                await changed.wait()
+                changed.clear()
 
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     async def list(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
-        """Those of the namespace, if the kind has any; sorted by name."""
+        """Those of the namespace, if the kind has any; sorted by name. Of a kind that was not opened
+        there may be more.
+        """
         if word == PLUGIN:
             objects = [_plugin(node) for node in self._cluster.nodes.values()]
         else:

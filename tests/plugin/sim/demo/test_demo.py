@@ -140,6 +140,33 @@ WRONG = """
         until: {"spec.devices[*]": {count: 2}, spec.driver: {contains: x}}
         within: 0.5
 """
+UNSEEN = """
+      - apply:
+          - {apiVersion: v1, kind: ConfigMap, metadata: {name: kept}}
+          - apiVersion: v1
+            kind: Event
+            metadata: {name: kept.1}
+            involvedObject: {kind: ConfigMap, name: kept}
+            type: Warning
+            reason: Kept
+            message: somebody wants it
+      - wait: configmap/kept
+        until: gone
+        within: 0.5
+"""
+
+
+async def test_what_nobody_has_looked_at_before_is_there_all_the_same(folder):
+    """The objects of a kind come only when they are first asked for."""
+    file = folder / "mine.yaml"
+    file.write_text(SMALL + UNSEEN)
+    process = await start(file, "--state", folder / "s")
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 1, out
+    assert "still there: kept" in out
+    assert "event: Kept: somebody wants it" in out
+
+
 LAST = {
     "apply: [{apiVersion: example.com/v1, kind: Unknown, metadata: {name: a}}]": (
         "First: apply: the API server has no Unknown of example.com/v1"
