@@ -61,10 +61,13 @@ async def test_a_socket_that_is_seen_can_be_dialled(tmp_path):
     impatient = await asyncio.create_subprocess_exec(
         sys.executable, "-c", textwrap.dedent(script), *map(str, paths), stdout=subprocess.PIPE
     )
-    for path in paths:
-        async with server.Socket(path, add, 0):
-            assert await impatient.stdout.readline() == b"0\n", "somebody listens"
-    assert await impatient.wait() == 0
+    try:
+        for path in paths:
+            async with server.Socket(path, add, 0):
+                assert await impatient.stdout.readline() == b"0\n", "somebody listens"
+    finally:
+        impatient.kill()
+        await impatient.wait()
 
 
 async def test_a_stale_socket_is_replaced(tmp_path):
