@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -25,8 +27,10 @@ log = logging.getLogger(__name__)
 # For those that may not import grpc.
 GrpcServer = grpc.aio.Server
 
-# Seconds for calls under way on a socket that somebody has taken away.
+# Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
 MEND_DRAIN = 0.5
+# Seconds for another instance that makes or removes sockets, which takes it less than a millisecond.
+LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
 # Calls under way at most on one connection, the streams of health among them. Further ones wait at
 # the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
 # another connection.
@@ -45,34 +49,27 @@ OPTIONS = (
 
 
 class Socket:
-    """A server on a path, used as a context: it serves and may be mended until the end of that.
-
-    The path appears once it can be dialled: the kubelet dials what appears, and another instance
-    removes what refuses.
-    """
+    """A server on a path, used as a context: it serves and may be mended until the end of that."""
 
     def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
-        """`add` adds the services to a server; `drain` is how many seconds the calls under way have
-        at the end.
-        """
+        """`drain` is how many seconds the calls under way have at the end."""
         self._path, self._add, self._drain = path, add, drain
         self._server: GrpcServer | None = None
         self._file: tuple[int, int] | None = None  # what we have made at the path
-        self._logged = ""  # the last reason why we are not there
+        self._logged = ""  # the last reason why there is no server
         self._changing = asyncio.Lock()
+        self._closed = False
 
     async def __aenter__(self) -> Self:
-        """Fatal if somebody serves there already or the path cannot be used."""
-        self._server = await self._listen()
+        await self._open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closed = True
         async with self._changing:
-            if self._is_there():
-                self._path.unlink(missing_ok=True)
-            if self._server is not None:
-                server, self._server = self._server, None
-                await server.stop(self._drain)
+            await self._close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     async def mend(self) -> bool:
         """Listens anew if the socket is gone from its path; whether we listen there.
@@ -81,70 +78,35 @@ class Socket:
         at any time; what cannot be mended now is logged once, and tried again by the next call.
         """
         async with self._changing:
-            if self._server is not None and not self._is_there():
-                await self._mend(self._server)
-            return self._server is not None and self._is_there()
+            if not self._closed:
+                await self._mend()
+        return self._server is not None
 
-    async def _mend(self, lost: GrpcServer) -> None:
+    async def _mend(self) -> None:
+        if self._server is not None:
+            if self._file == _identity(self._path):
+                return
+            log.warning("the socket %s was taken away by somebody; it is made anew", self._path)
+            # First, since its end takes away whatever is at the path.
+            await self._close()
+
         try:
-            self._server = await self._listen()
+            await self._open()
         except errors.Fatal as fatal:
             # At the start this ends the program. By now pods depend on us.
             if str(fatal) != self._logged:
-                log.error("the socket %s is gone, trying again: %s", self._path, fatal)
+                log.error("trying again: %s", fatal)
             self._logged = str(fatal)
-            return
 
-        log.warning("the socket %s was taken away by somebody and has been made anew", self._path)
-        self._logged = ""
-        await lost.stop(MEND_DRAIN)
-
-    async def _listen(self) -> GrpcServer:
-        """A started server, at our path."""
-        if is_alive(self._path):
-            raise errors.Fatal(
-                f"somebody serves {self._path} already: another claimd with the same driver name? "
-                "Two can live side by side only with --pod-uid, which gives each its own sockets"
-            )
-        # A kubelet ignores such a name. What a death leaves there, our next start takes away.
-        hidden = self._path.with_name(f".{self._path.stem}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            hidden.unlink(missing_ok=True)
-        except OSError as error:
-            raise errors.Fatal(
-                f"cannot make room for the socket {self._path}: {error.strerror}; "
-                "is kubelet-dir right?"
-            ) from error
-
-        server = grpc.aio.server(options=OPTIONS)
-        try:
-            self._add(server)
-            _bind(server, hidden)
-            await server.start()
-            hidden.rename(self._path)
-        except (OSError, RuntimeError) as error:
-            await server.stop(None)
-            raise errors.Fatal(f"cannot listen on {self._path}: {error}") from error
-        except BaseException:
-            await server.stop(None)
-            raise
-
+    async def _open(self) -> None:
+        self._server = await listen(self._path, self._add)
         self._file = _identity(self._path)
-        return server
+        self._logged = ""
 
-    def _is_there(self) -> bool:
-        """Whether what is at the path is what we have made."""
-        return self._file is not None and self._file == _identity(self._path)
-
-
-def _bind(server: GrpcServer, path: Path) -> None:
-    """The socket is root's alone from its first moment, not only after a chmod."""
-    before = os.umask(0o177)
-    try:
-        server.add_insecure_port(f"unix:{path}")
-    finally:
-        os.umask(before)
+    async def _close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(self._drain if self._closed else MEND_DRAIN)
+            self._server = None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -156,19 +118,82 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
+    """A started server, with what `add` adds to it.
+
+    The socket may be dialled from the moment it exists, so what the services need must be there
+    before. Fatal if somebody serves there already or the path cannot be used.
+    """
+    server = grpc.aio.server(options=OPTIONS)
+    add(server)
+    _bind(server, path)
+    starting = asyncio.ensure_future(server.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # One that is half started cannot be stopped, and one that is not stopped may hold up the
+        # garbage collector for ever.
+        await starting
+        await server.stop(None)
+        raise
+    return server
+
+
+def _bind(server: GrpcServer, path: Path) -> None:
+    """Makes the socket, root's alone from its first moment, not only after a chmod."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(path.parent):
+            if is_alive(path):
+                raise errors.Fatal(
+                    f"somebody serves {path} already: another claimd with the same driver name? "
+                    "Two can live side by side only with --pod-uid, which gives each its own "
+                    "sockets"
+                )
+            path.unlink(missing_ok=True)
+            before = os.umask(0o177)
+            try:
+                server.add_insecure_port(f"unix:{path}")
+            finally:
+                os.umask(before)
+    except OSError as error:
+        raise errors.Fatal(
+            f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
+        ) from error
+    except RuntimeError as error:
+        raise errors.Fatal(f"cannot listen on {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """No other instance makes or removes a socket in the folder meanwhile.
+
+    One that is between bind and listen refuses callers as the dead do, and one that looks before
+    another has bound sees nobody there. Who stands still with the lock holds nobody up for long.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(LOCK_POLL)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
     """Removes the sockets in the folder that are ours by name and that nobody answers on."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return
-    for name in sorted(names):
-        path = folder / name
-        if ours(name) and path.is_socket() and not is_alive(path):
-            log.info("removing the socket of a dead predecessor: %s", path)
-            # One that stays harms nobody but the kubelet's log.
-            with contextlib.suppress(OSError):
-                path.unlink()
+    # One that stays harms nobody but the kubelet's log.
+    with contextlib.suppress(OSError), _alone_in(folder):
+        for name in sorted(os.listdir(folder)):
+            path = folder / name
+            if ours(name) and path.is_socket() and not is_alive(path):
+                log.info("removing the socket of a dead predecessor: %s", path)
+                path.unlink(missing_ok=True)
 
 
 def is_alive(path: Path) -> bool:

@@ -82,7 +82,7 @@ class Node:
             await asyncio.sleep(LOOK)
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             stub = api_pb2_grpc.RegistrationStub(channel)
-            await stub.GetInfo(api_pb2.InfoRequest(), timeout=CALL)
+            await stub.GetInfo(api_pb2.InfoRequest(), timeout=CALL, wait_for_ready=True)
             status = api_pb2.RegistrationStatus(plugin_registered=True)
             await stub.NotifyRegistrationStatus(status, timeout=CALL)
 

@@ -38,10 +38,11 @@ class Kubelet:
             await asyncio.sleep(0.01)
 
     async def notify(self, path: Path, error: str = "") -> None:
+        """Dials until somebody listens, as a kubelet does at the event of a socket's creation."""
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             status = api_pb2.RegistrationStatus(plugin_registered=not error, error=error)
             await api_pb2_grpc.RegistrationStub(channel).NotifyRegistrationStatus(
-                status, timeout=20
+                status, timeout=20, wait_for_ready=True
             )
 
     async def register(self, timeout: float = 50) -> api_pb2.PluginInfo:

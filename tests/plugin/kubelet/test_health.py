@@ -1,7 +1,6 @@
 """The health stream over a real socket, with the tests as the kubelet."""
 
 import asyncio
-import contextlib
 import time
 
 import grpc
@@ -21,22 +20,13 @@ WELL, SICK = (
 )
 
 
-@contextlib.asynccontextmanager
-async def serving(folder, streams):
-    """A channel to what serves these streams."""
-    path = folder / "dra.sock"
-    async with (
-        server.Socket(path, lambda made: health.add_to(made, streams), 0),
-        grpc.aio.insecure_channel(f"unix:{path}") as channel,
-    ):
-        yield channel
-
-
 @pytest.fixture
 async def world(tmp_path):
     streams = health.Streams("node-1", heartbeat=0.2)
-    async with serving(tmp_path, streams) as channel:
+    serving = await server.listen(tmp_path / "dra.sock", lambda s: health.add_to(s, streams))
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/dra.sock") as channel:
         yield streams, channel
+    await serving.stop(0)
 
 
 def watch(channel, messages=v1, services=v1_grpc):
@@ -68,7 +58,8 @@ async def test_all_is_told_at_once_and_on_every_change(world, messages, services
 
 async def test_a_change_does_not_wait_for_the_next_heartbeat(tmp_path):
     streams = health.Streams("node-1", heartbeat=3600.0)
-    async with serving(tmp_path, streams) as channel:
+    serving = await server.listen(tmp_path / "dra.sock", lambda s: health.add_to(s, streams))
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/dra.sock") as channel:
         streams.set(WELL)
         call = watch(channel)
         assert (await told(call))[0][2] == v1.HEALTHY
@@ -79,6 +70,7 @@ async def test_a_change_does_not_wait_for_the_next_heartbeat(tmp_path):
         streams.close()
         async with asyncio.timeout(30):
             assert await call.read() is grpc.aio.EOF
+    await serving.stop(0)
 
 
 async def test_it_is_told_again_and_again(world):

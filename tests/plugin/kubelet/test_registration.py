@@ -14,12 +14,10 @@ async def registrar(tmp_path):
     servicer = registration.Registration(
         "d.example", Path("/p/dra.sock"), dra.SERVICES, lambda: told.append(1)
     )
-    path = tmp_path / "reg.sock"
-    async with (
-        server.Socket(path, lambda made: registration.add_to(made, servicer), 0),
-        grpc.aio.insecure_channel(f"unix:{path}") as channel,
-    ):
+    serving = await server.listen(tmp_path / "reg.sock", lambda s: registration.add_to(s, servicer))
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/reg.sock") as channel:
         yield servicer, api_pb2_grpc.RegistrationStub(channel), told
+    await serving.stop(0)
 
 
 async def test_says_who_we_are_and_what_is_served(registrar):

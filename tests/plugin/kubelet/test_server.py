@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 
 import grpc
 import pytest
@@ -40,74 +42,37 @@ def stale(path):
 
 async def test_serves_and_goes_without_a_trace(tmp_path):
     path = tmp_path / "a" / "x.sock"
-    async with server.Socket(path, add, 0):
-        assert await ask(path) == "me"
-        assert path.stat().st_mode & 0o777 == 0o600, "root's alone"
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    assert path.stat().st_mode & 0o777 == 0o600, "root's alone"
+    await serving.stop(0)
     assert os.listdir(path.parent) == []
-
-
-async def test_a_socket_that_is_seen_can_be_dialled(tmp_path):
-    """A kubelet dials at the event of its creation; another instance sweeps what refuses."""
-    script = """
-        import errno, socket, sys
-        for path in sys.argv[1:]:
-            result = errno.ENOENT
-            while result == errno.ENOENT:
-                with socket.socket(socket.AF_UNIX) as caller:
-                    result = caller.connect_ex(path)
-            print(result, flush=True)
-    """
-    paths = [tmp_path / f"{index}.sock" for index in range(50)]
-    impatient = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", textwrap.dedent(script), *map(str, paths), stdout=subprocess.PIPE
-    )
-    try:
-        for path in paths:
-            async with server.Socket(path, add, 0):
-                assert await impatient.stdout.readline() == b"0\n", "somebody listens"
-    finally:
-        impatient.kill()
-        await impatient.wait()
 
 
 async def test_a_stale_socket_is_replaced(tmp_path):
     path = tmp_path / "x.sock"
     stale(path)
-    async with server.Socket(path, add, 0):
-        assert await ask(path) == "me"
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
 
 
 async def test_a_file_in_its_place_makes_room(tmp_path):
     path = tmp_path / "x.sock"
     path.write_text("somebody copied a folder")
-    async with server.Socket(path, add, 0):
-        assert await ask(path) == "me"
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
 
 
-async def test_what_a_death_left_before_it_was_seen_makes_room(tmp_path):
-    path = tmp_path / "x.sock"
-    stale(tmp_path / ".x")
-    async with server.Socket(path, add, 0):
-        assert os.listdir(tmp_path) == ["x.sock"]
-        assert await ask(path) == "me"
-
-
-async def test_a_start_that_fails_leaves_nothing(tmp_path):
-    path = tmp_path / "x.sock"
-    path.mkdir()
-    with pytest.raises(errors.Fatal, match="cannot listen on .*x.sock.*directory"):
-        async with server.Socket(path, add, 0):
-            pass
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path):
+    starting = asyncio.create_task(server.listen(tmp_path / "x.sock", add))
+    await asyncio.sleep(0)
     assert os.listdir(tmp_path) == ["x.sock"]
-
-
-async def test_what_somebody_else_serves_by_then_stays_at_the_end(tmp_path):
-    path = tmp_path / "x.sock"
-    async with server.Socket(path, add, 0):
-        path.unlink()
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(str(path))
-    assert path.is_socket()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert os.listdir(tmp_path) == []
 
 
 async def test_at_its_end_it_is_not_made_anew(tmp_path):
@@ -120,30 +85,116 @@ async def test_at_its_end_it_is_not_made_anew(tmp_path):
 
 async def test_a_live_one_is_never_stolen(tmp_path):
     path = tmp_path / "x.sock"
-    async with server.Socket(path, add, 0):
-        with pytest.raises(errors.Fatal, match="somebody serves .*x.sock already"):
-            async with server.Socket(path, add, 0):
-                pass
-        assert await ask(path) == "me"
+    serving = await server.listen(path, add)
+    with pytest.raises(errors.Fatal, match="somebody serves .*x.sock already"):
+        await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
 
 
 async def test_a_folder_that_cannot_be_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.Fatal, match="cannot make room for the socket"):
-        async with server.Socket(tmp_path / "file" / "x.sock", add, 0):
-            pass
+        await server.listen(tmp_path / "file" / "x.sock", add)
+
+
+# Serves at each path that it is told, until the next line, or says why not.
+RIVAL = """
+    import asyncio, sys
+    from pathlib import Path
+    from plugin import errors
+    from plugin.kubelet import server
+    async def main():
+        print("ready", flush=True)
+        for line in sys.stdin:
+            try:
+                async with server.Socket(Path(line.strip()), lambda made: None, 0):
+                    print("serves", flush=True)
+                    sys.stdin.readline()
+            except errors.Fatal as fatal:
+                print(fatal, flush=True)
+                sys.stdin.readline()
+    asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def rival():
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(RIVAL)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_what_another_instance_makes_just_now_is_not_swept(tmp_path, monkeypatch):
+    """Between bind and listen it refuses, as a dead one does. Here that takes a while."""
+    path = tmp_path / "x.sock"
+    sweeping = threading.Thread(target=server.sweep, args=(tmp_path, lambda name: True))
+    make, seen = grpc.aio.server, []
+
+    def make_slow(**options):
+        made = make(**options)
+        listen = made.add_insecure_port
+
+        def bind_and_listen(address):
+            stale(path)
+            sweeping.start()
+            sweeping.join(0.1)
+            seen.append(path.exists())
+            path.unlink(missing_ok=True)
+            return listen(address)
+
+        made.add_insecure_port = bind_and_listen
+        return made
+
+    monkeypatch.setattr(grpc.aio, "server", make_slow)
+    async with server.Socket(path, add, 0):
+        await asyncio.to_thread(sweeping.join)
+        assert seen == [True]
+        assert await ask(path) == "me"
+
+
+async def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(tmp_path):
+    with rival() as one, rival() as two:
+        for index in range(100):
+            path = tmp_path / f"{index}.sock"
+            for each in (one, two):
+                print(path, file=each.stdin, flush=True)
+            said = {each.stdout.readline().split(" /")[0].strip() for each in (one, two)}
+            assert said == {"serves", "somebody serves"}
+            assert server.is_alive(path)
+            for each in (one, two):
+                print(file=each.stdin, flush=True)
+
+
+async def test_one_that_stands_still_in_the_lock_holds_nobody_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "LOCK_PATIENCE", 0.05)
+    with server._alone_in(tmp_path):
+        stale(tmp_path / "x.sock")
+        server.sweep(tmp_path, lambda name: True)
+        assert os.listdir(tmp_path) == []
+        async with server.Socket(tmp_path / "x.sock", add, 0):
+            assert await ask(tmp_path / "x.sock") == "me"
 
 
 async def test_sweep_takes_only_dead_sockets_that_are_ours(tmp_path):
     live = tmp_path / "dra.sock"
+    serving = await server.listen(live, add)
     dead = tmp_path / "dra-0b9b1c5e-6f0a-4d55-8e7f-0123456789ab.sock"
     theirs = tmp_path / "other.sock"
     stale(dead)
     stale(theirs)
-    async with server.Socket(live, add, 0):
-        server.sweep(tmp_path, names.is_dra_socket)
-        assert (live.exists(), dead.exists(), theirs.exists()) == (True, False, True)
+    server.sweep(tmp_path, names.is_dra_socket)
+    assert (live.exists(), dead.exists(), theirs.exists()) == (True, False, True)
     server.sweep(tmp_path / "none", names.is_dra_socket)
+    await serving.stop(0)
 
 
 def test_a_doubt_leaves_a_socket_alone(tmp_path):
@@ -207,12 +258,12 @@ class Crowded(api_pb2_grpc.RegistrationServicer):
 async def test_thousands_of_calls_on_one_connection_are_answered_and_stand_before_nobody(tmp_path):
     path = tmp_path / "x.sock"
     crowded = Crowded()
+    serving = await server.listen(
+        path, lambda made: api_pb2_grpc.add_RegistrationServicer_to_server(crowded, made)
+    )
     # Channels of one pool would share the connection.
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with (
-        server.Socket(
-            path, lambda made: api_pb2_grpc.add_RegistrationServicer_to_server(crowded, made), 0
-        ),
         grpc.aio.insecure_channel(f"unix:{path}", options=options) as flooding,
         grpc.aio.insecure_channel(f"unix:{path}", options=options) as other,
     ):
@@ -232,6 +283,7 @@ async def test_thousands_of_calls_on_one_connection_are_answered_and_stand_befor
         crowded.gate.set()
         assert {info.name for info in await asyncio.gather(*calls)} == {"me"}
     assert crowded.most == server.MOST_CALLS_A_CONNECTION
+    await serving.stop(0)
 
 
 def test_grpc_knows_the_experiment_that_we_turn_off():
@@ -240,8 +292,8 @@ def test_grpc_knows_the_experiment_that_we_turn_off():
         import asyncio
         from plugin.kubelet import server
         async def main():
-            async with server.Socket(Path(sys.argv[1]), lambda grpc_server: None, 0):
-                pass
+            serving = await server.listen(Path(sys.argv[1]), lambda grpc_server: None)
+            await serving.stop(0)
         asyncio.run(main())
     """
     imports = "import sys\nfrom pathlib import Path\n"
