@@ -153,7 +153,7 @@ class _Demo:
                 speed = self._options.speed_at(is_live=self._screen.live)
                 await narrator.Narrator(up, seen, self._screen, speed).tell(self._story)
                 # The picture that stays has all that was told, however far the drawing is behind.
-                self._screen.show(await narrator.build_scene(up, seen))
+                self._screen.show(await narrator.build_scene(up, seen.list_now))
                 self._screen.line()
                 seconds = time.monotonic() - started
                 self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
@@ -167,7 +167,7 @@ class _Demo:
         async with seen.changes() as changed:
             while True:
                 changed.clear()
-                self._screen.show(await narrator.build_scene(up, seen))
+                self._screen.show(await narrator.build_scene(up, seen.list))
                 await changed.wait()
                 await asyncio.sleep(REDRAW_PERIOD)
 

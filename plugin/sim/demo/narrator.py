@@ -6,13 +6,12 @@ A fact that does not come ends the story: `StoryError` says what was expected an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
 from devices import faults
@@ -30,8 +29,6 @@ _CLAIMS = "resourceclaim"
 CRASH_WITHIN = 30.0  # seconds that a kill waits for a prepare
 _SECONDS_PER_CHARACTER = 0.03  # that a person needs to read, at speed 1
 _LONGEST_PAUSE = 3.0
-_SEEN = ("node", "resourceslice", "resourceclaim", "pod")  # of all namespaces
-_FOR_EVENTS = 1.0  # seconds for a list of them, once a wait has been in vain
 _GLANCE = 0.4  # seconds for a look at the picture after each fact
 _LOG_POLL = 0.05  # seconds; a log does not tell when it grows
 _MOST_LINES = 14  # of output
@@ -66,7 +63,7 @@ class Narrator:
                     continue
                 for step in chapter.steps:
                     await self._do(chapter, step)
-                self._screen.show(await build_scene(self._cluster, self._views))
+                self._screen.show(await build_scene(self._cluster, self._views.list_now))
                 self._screen.brief()
         finally:
             for crash in self._crashes.values():
@@ -291,10 +288,10 @@ class Narrator:
 
     async def _wait_until(self, step: story.Wait) -> list[Document]:
         """The objects for which the fact is true now; StoryError if it has not come in time."""
+        await self._views.open(step.kind)
         satisfied: list[Document] = []
         try:
             async with self._views.changes() as changed, asyncio.timeout(step.within):
-                await self._views.open(step.kind)
                 while True:
                     changed.clear()
                     candidates = await self._candidates(step)
@@ -310,7 +307,8 @@ class Narrator:
             raise StoryError(await self._describe_timeout(step, len(satisfied))) from None
 
     async def _candidates(self, step: story.Wait) -> list[Document]:
-        objects = await self._views.list(step.kind, step.namespace, step.name)
+        # A copy may not have what a step before this one has written.
+        objects = await self._views.list_now(step.kind, step.namespace, step.name)
         return _satisfying(objects, step.where)
 
     async def _describe_timeout(self, step: story.Wait, satisfied: int) -> str:
@@ -331,10 +329,7 @@ class Narrator:
                         lines.append(f"  {name}: {check.describe_failure(obj)}")
 
         names = {obj["metadata"]["name"] for obj in candidates}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FOR_EVENTS):
-                await self._views.open("event")
-        for event in await self._views.list("event"):
+        for event in await self._views.list_now("event"):
             about = event.get("regarding") or event.get("involvedObject") or {}
             if about.get("name") in names and event.get("type") == "Warning":
                 note = facts.shown(event.get("note") or event.get("message"))
@@ -407,15 +402,14 @@ def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
     }
 
 
-async def build_scene(cluster_: cluster.Cluster, views: Views) -> scene.Scene:
-    """What there is to see now."""
-    for kind in _SEEN:
-        await views.open(kind)
-    nodes, slices, claims, pods = [await views.list(kind) for kind in _SEEN]
+async def build_scene(
+    cluster_: cluster.Cluster, list_: Callable[[str], Awaitable[list[Document]]]
+) -> scene.Scene:
+    """What there is to see, as one of the lists of Views says."""
     return scene.build(
-        nodes,
-        slices,
-        claims,
-        pods,
+        await list_("node"),
+        await list_("resourceslice"),
+        await list_("resourceclaim"),
+        await list_("pod"),
         {node.name: node.daemon.state for node in cluster_.nodes.values()},
     )

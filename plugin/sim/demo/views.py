@@ -41,36 +41,30 @@ class Views:
         cluster_.subscribe(self._notify)
 
     async def open(self, word: str) -> None:
-        """Begins to watch the kind, so that `changes` tells of it, and waits until it is known what
-        there is of it.
-        """
-        if word == PLUGIN:
-            return
-        _, informer = await self._informer(word)
-        async with self.changes() as changed:
-            while not informer.synced:
-                await changed.wait()
-                changed.clear()
+        """Begins to watch the kind, so that `changes` tells of it."""
+        if word != PLUGIN:
+            await self._informer(word)
 
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    async def list(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
-        """Those of the namespace, if the kind has any; sorted by name. Of a kind that was not opened
-        there may be more.
-        """
+    async def list_now(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
+        """Those of the namespace, if the kind has any, as the API server has them; sorted by name."""
         if word == PLUGIN:
-            objects = [_plugin(node) for node in self._cluster.nodes.values()]
-        else:
-            kind, informer = await self._informer(word)
-            objects = list(informer.objects.values())
-            if kind.namespaced and namespace:
-                objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
+            return _sorted(_plugins(self._cluster), name)
+        kind = await self.kinds.kind_named(word)
+        return _sorted(await self.kinds.list(kind, namespace), name)
 
-        if name:
-            objects = [obj for obj in objects if obj["metadata"]["name"] == name]
-        return sorted(objects, key=lambda obj: str(obj["metadata"]["name"]))
+    async def list(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
+        """The same, as far as our copy has come: nowhere, when the kind is first asked for."""
+        if word == PLUGIN:
+            return _sorted(_plugins(self._cluster), name)
+        kind, informer = await self._informer(word)
+        objects = list(informer.objects.values())
+        if kind.namespaced and namespace:
+            objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
+        return _sorted(objects, name)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
@@ -99,8 +93,19 @@ class Views:
             changed()
 
 
+def _sorted(objects: list[Document], name: str) -> list[Document]:
+    """All, or those of the name."""
+    if name:
+        objects = [obj for obj in objects if obj["metadata"]["name"] == name]
+    return sorted(objects, key=lambda obj: str(obj["metadata"]["name"]))
+
+
 async def _always(collection: _Collection) -> watch.Collection:
     return collection
+
+
+def _plugins(cluster_: cluster.Cluster) -> list[Document]:
+    return [_plugin(node) for node in cluster_.nodes.values()]
 
 
 def _plugin(node: cluster.Node) -> Document:

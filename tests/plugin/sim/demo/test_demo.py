@@ -140,7 +140,11 @@ WRONG = """
         until: {"spec.devices[*]": {count: 2}, spec.driver: {contains: x}}
         within: 0.5
 """
-UNSEEN = """
+LOOKED_AT_BEFORE = """
+      - apply: [{apiVersion: v1, kind: ConfigMap, metadata: {name: first}}]
+      - wait: configmap/first
+"""
+JUST_MADE = """
       - apply:
           - {apiVersion: v1, kind: ConfigMap, metadata: {name: kept}}
           - apiVersion: v1
@@ -156,10 +160,11 @@ UNSEEN = """
 """
 
 
-async def test_what_nobody_has_looked_at_before_is_there_all_the_same(folder):
-    """The objects of a kind come only when they are first asked for."""
+@pytest.mark.parametrize("before", ["", LOOKED_AT_BEFORE], ids=["never seen", "seen before"])
+async def test_what_was_just_made_is_not_gone(folder, before):
+    """However far behind what watches are."""
     file = folder / "mine.yaml"
-    file.write_text(SMALL + UNSEEN)
+    file.write_text(SMALL + before + JUST_MADE)
     process = await start(file, "--state", folder / "s")
     out = (await process.communicate())[0].decode()
     assert process.returncode == 1, out
