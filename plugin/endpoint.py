@@ -263,6 +263,9 @@ class Endpoint:
         with self._lock:
             if len(self._clients) >= self._most:
                 self._hang_up_on_the_oldest()
+            # Since it began, another thread may have kept one that had begun.
+            if client.secure:
+                self._make_room_for_a_handshake()
             self._clients[client.descriptor] = client
             poll.register(client.descriptor, _events(client, awaited))
 
@@ -273,6 +276,11 @@ class Endpoint:
             waits = self._clients.get(client.descriptor) is client and not client.attended
             if waits and self._poll is not None:
                 self._poll.modify(client.descriptor, _events(client, _DECISION))
+
+    def _make_room_for_a_handshake(self) -> None:
+        """With the lock held."""
+        if sum(client.secure for client in self._clients.values()) >= SECURE_CLIENTS:
+            self._hang_up_on_the_oldest(secure=True)
 
     def _hang_up_on_the_oldest(self, *, secure: bool = False) -> None:
         """Of all, or of those whose handshake has begun."""
@@ -376,13 +384,13 @@ class Endpoint:
         if context is None:
             return 0
         with self._lock:
-            if sum(one.secure for one in self._clients.values()) >= SECURE_CLIENTS:
-                self._hang_up_on_the_oldest(secure=True)
+            self._make_room_for_a_handshake()
+            client.secure = True
         client.connection.setblocking(False)
-        secure = context.wrap_socket(
+        connection = context.wrap_socket(
             client.connection, server_side=True, do_handshake_on_connect=False
         )
-        client.connection, client.handshake, client.secure = secure, secure.do_handshake, True
+        client.connection, client.handshake = connection, connection.do_handshake
         return 0
 
     def _exchange(self, client: _Client, flags: int) -> int:

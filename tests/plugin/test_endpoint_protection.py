@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 import struct
+import time
 
 import pytest
 
@@ -70,6 +71,10 @@ class Served:
             return answer.status, dict(answer.headers), text
 
         return await asyncio.to_thread(ask)
+
+    def secure(self):
+        """How many have begun a handshake. One that ends meanwhile may be counted with its heir."""
+        return sum(client.secure for client in list(self.endpoint._clients.values()))
 
     def connected(self):
         """A connection before its handshake."""
@@ -234,11 +239,31 @@ async def test_who_never_ends_the_handshake_keeps_nobody_out(served, said):
     for client in idle:
         client.sendall(said)
     assert (await served.get())[0] == 200
-    clients = list(served.endpoint._clients.values())
-    assert sum(client.secure for client in clients) <= endpoint.SECURE_CLIENTS
+    await until(lambda: served.secure() <= endpoint.SECURE_CLIENTS)
     assert len(os.listdir("/proc/self/fd")) - before <= len(idle) + endpoint.most_clients() + 4
     for client in idle:
         client.close()
+
+
+async def test_two_threads_begin_no_more_handshakes_than_there_may_be(served, monkeypatch):
+    """Each sees what the other has begun, however long that takes."""
+    context, begun = served.endpoint._protection.context(), []
+
+    class Slow:
+        def wrap_socket(self, connection, **options):
+            time.sleep(0.05)
+            begun.append(connection)
+            return context.wrap_socket(connection, **options)
+
+    monkeypatch.setattr(endpoint, "SECURE_CLIENTS", 3)
+    monkeypatch.setattr(served.endpoint, "_protection", endpoint.Protection(Slow))
+    with contextlib.ExitStack() as idle:
+        for _ in range(8):
+            idle.enter_context(served.connected()).sendall(b"\x16\x03\x01\x02\x00")
+        await until(lambda: len(begun) == 8)
+        clients = served.endpoint._clients
+        await until(lambda: not any(client.attended for client in list(clients.values())))
+        assert served.secure() == 3
 
 
 async def test_those_who_have_gone_stand_before_nobody(served, monkeypatch):
