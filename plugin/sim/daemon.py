@@ -74,8 +74,8 @@ class Daemon:
                 self._set_state(KILLED if code == -signal.SIGKILL else ENDED)
                 if loop.time() - started > HEALTHY:
                     backoff.reset()
-                await asyncio.sleep(backoff.next_delay())
                 self.restarts += 1
+                await asyncio.sleep(backoff.next_delay())
         finally:
             await self._end()
 
@@ -92,7 +92,10 @@ class Daemon:
         self._set_state(STOPPED)
 
     def start(self) -> None:
-        self._wanted.set()
+        """After `stop`: as a new pod, which has never been started again."""
+        if not self._wanted.is_set():
+            self.restarts = 0
+            self._wanted.set()
 
     def tail(self, lines: int = 5) -> list[str]:
         """The end of its log."""

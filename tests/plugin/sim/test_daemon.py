@@ -90,6 +90,17 @@ async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plug
     assert plugin.tail(1)
 
 
+async def test_one_that_was_stopped_begins_as_a_new_pod(plugin):
+    """Also if it had died before, and waited to be started again."""
+    await until(lambda: plugin.state == daemon.RUNNING)
+    plugin.kill()
+    await until(lambda: plugin.state == daemon.KILLED)
+    await plugin.stop()
+    plugin.start()
+    await until(lambda: plugin.state == daemon.RUNNING)
+    assert plugin.restarts == 0
+
+
 async def test_who_is_signalled_when_it_has_just_died_keeps_its_exit_code():
     process = await asyncio.create_subprocess_exec("sleep", "100")
     os.kill(process.pid, signal.SIGKILL)

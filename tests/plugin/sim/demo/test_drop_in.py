@@ -57,7 +57,8 @@ def pod(name: str, containers: int = 1, **resources: Any) -> dict[str, Any]:
 
 
 def runs(name: str) -> dict[str, Any]:
-    return {"wait": f"pod/{name}", "until": {"status.phase": "Running"}}
+    """claimd tries again after 30 s where it has written before it had the right to."""
+    return {"wait": f"pod/{name}", "until": {"status.phase": "Running"}, "within": 60}
 
 
 def nvidias(kind: str, **sharing: Any) -> dict[str, Any]:
