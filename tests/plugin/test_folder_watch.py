@@ -34,7 +34,9 @@ class Looks:
         return self.may_rest
 
     async def another(self, count: int = 1) -> None:
-        wanted = self.count + count
+        await self.until(self.count + count)
+
+    async def until(self, wanted: int) -> None:
         async with asyncio.timeout(PATIENCE), self._looked:
             await self._looked.wait_for(lambda: self.count >= wanted)
 
@@ -86,10 +88,11 @@ async def test_many_changes_wake_us_once_a_look(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folder_watch.FolderWatch, "_on_event", counted)
     async with looking(tmp_path) as looks:
+        before = looks.count
         for number in range(50):
             write(tmp_path / f"{number}")
-            await asyncio.sleep(0)  # a turn of the loop
-        await looks.another()
+            await asyncio.sleep(0)  # a turn of the loop, in which there may be a look
+        await looks.until(before + 1)
         assert len(wakes) <= looks.count
 
 
