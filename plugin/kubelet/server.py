@@ -29,7 +29,7 @@ GrpcServer = grpc.aio.Server
 
 # Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
 MEND_DRAIN = 0.5
-# Seconds for another instance that makes or removes sockets, which takes it less than a millisecond.
+# Seconds for another instance that makes or removes sockets, which takes it a millisecond.
 LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
 # Calls under way at most on one connection, the streams of health among them. Further ones wait at
 # the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
@@ -124,9 +124,45 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
     The socket may be dialled from the moment it exists, so what the services need must be there
     before. Fatal if somebody serves there already or the path cannot be used.
     """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(path.parent):
+            _make_room(path)
+            server = _bound(path, add)
+    except OSError as error:
+        raise errors.Fatal(
+            f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
+        ) from error
+    await _start(server)
+    return server
+
+
+def _make_room(path: Path) -> None:
+    """Fatal if somebody serves there."""
+    if is_alive(path):
+        raise errors.Fatal(
+            f"somebody serves {path} already: another claimd with the same driver name? "
+            "Two can live side by side only with --pod-uid, which gives each its own sockets"
+        )
+    path.unlink(missing_ok=True)
+
+
+def _bound(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
+    """A server that is to be started, with its socket."""
     server = grpc.aio.server(options=OPTIONS)
     add(server)
-    _bind(server, path)
+    # The socket is root's alone from its first moment, not only after a chmod.
+    before = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise errors.Fatal(f"cannot listen on {path}: {error}") from error
+    finally:
+        os.umask(before)
+    return server
+
+
+async def _start(server: GrpcServer) -> None:
     starting = asyncio.ensure_future(server.start())
     try:
         await asyncio.shield(starting)
@@ -136,32 +172,6 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
         await starting
         await server.stop(None)
         raise
-    return server
-
-
-def _bind(server: GrpcServer, path: Path) -> None:
-    """Makes the socket, root's alone from its first moment, not only after a chmod."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent):
-            if is_alive(path):
-                raise errors.Fatal(
-                    f"somebody serves {path} already: another claimd with the same driver name? "
-                    "Two can live side by side only with --pod-uid, which gives each its own "
-                    "sockets"
-                )
-            path.unlink(missing_ok=True)
-            before = os.umask(0o177)
-            try:
-                server.add_insecure_port(f"unix:{path}")
-            finally:
-                os.umask(before)
-    except OSError as error:
-        raise errors.Fatal(
-            f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
-        ) from error
-    except RuntimeError as error:
-        raise errors.Fatal(f"cannot listen on {path}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -187,13 +197,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
     """Removes the sockets in the folder that are ours by name and that nobody answers on."""
-    # One that stays harms nobody but the kubelet's log.
     with contextlib.suppress(OSError), _alone_in(folder):
         for name in sorted(os.listdir(folder)):
             path = folder / name
             if ours(name) and path.is_socket() and not is_alive(path):
                 log.info("removing the socket of a dead predecessor: %s", path)
-                path.unlink(missing_ok=True)
+                # One that stays harms nobody but the kubelet's log.
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def is_alive(path: Path) -> bool:
