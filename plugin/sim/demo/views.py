@@ -52,19 +52,18 @@ class Views:
     async def list_now(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
         """Those of the namespace, if the kind has any, as the API server has them; sorted by name."""
         if word == PLUGIN:
-            return _sorted(_plugins(self._cluster), name)
-        kind = await self.kinds.kind_named(word)
-        return _sorted(await self.kinds.list(kind, namespace), name)
+            objects = [_plugin(node) for node in self._cluster.nodes.values()]
+        else:
+            objects = await self.kinds.list(await self.kinds.kind_named(word), namespace)
 
-    async def list(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
-        """The same, as far as our copy has come: nowhere, when the kind is first asked for."""
-        if word == PLUGIN:
-            return _sorted(_plugins(self._cluster), name)
-        kind, informer = await self._informer(word)
-        objects = list(informer.objects.values())
-        if kind.namespaced and namespace:
-            objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
-        return _sorted(objects, name)
+        if name:
+            objects = [obj for obj in objects if obj["metadata"]["name"] == name]
+        return sorted(objects, key=_name)
+
+    async def list(self, word: str) -> list[Document]:
+        """All of a kind of the API, as far as our copy has come: nowhere, when first asked for."""
+        _, informer = await self._informer(word)
+        return sorted(informer.objects.values(), key=_name)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
@@ -93,19 +92,12 @@ class Views:
             changed()
 
 
-def _sorted(objects: list[Document], name: str) -> list[Document]:
-    """All, or those of the name."""
-    if name:
-        objects = [obj for obj in objects if obj["metadata"]["name"] == name]
-    return sorted(objects, key=lambda obj: str(obj["metadata"]["name"]))
+def _name(obj: Document) -> str:
+    return str(obj["metadata"]["name"])
 
 
 async def _always(collection: _Collection) -> watch.Collection:
     return collection
-
-
-def _plugins(cluster_: cluster.Cluster) -> list[Document]:
-    return [_plugin(node) for node in cluster_.nodes.values()]
 
 
 def _plugin(node: cluster.Node) -> Document:

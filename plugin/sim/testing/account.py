@@ -28,7 +28,7 @@ async def of(
     """About these objects of one kind."""
     lines: list[str] = []
     is_pod = (await views.kinds.kind_named(word)).resource == "pods"
-    events = await views.list("event")
+    events = await views.list_now("event")
     for obj in objects:
         if is_pod:
             lines += await _of_pod(up, obj, events)
@@ -40,8 +40,8 @@ async def of(
 async def of_all(up: cluster.Cluster, views: Views) -> list[str]:
     """About every pod that is not well, and nothing if all are."""
     lines: list[str] = []
-    events = await views.list("event")
-    unwell = [pod for pod in await views.list("pod") if not _is_well(pod)]
+    events = await views.list_now("event")
+    unwell = [pod for pod in await views.list_now("pod") if not _is_well(pod)]
     for pod in unwell[:_PODS]:
         lines.append(f"pod {_place(pod)} is {_phase(pod)}")
         lines += await _of_pod(up, pod, events)
