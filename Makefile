@@ -19,7 +19,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 RUN := $(if $(wildcard $(STAMP)),$(VENV),.venv-run)
 
 demo: $(if $(wildcard $(STAMP)),,.venv-run/.made-from-requirements)  ## a story on a simulated cluster, in under a minute (ARGS=--serve leaves it up)
-	@$(RUN)/bin/python -m plugin demo $(ARGS)
+	@PYTHONPATH=plugin:devices $(RUN)/bin/python -m claimd demo $(ARGS)
 
 .venv-run/.made-from-requirements: requirements.txt
 	$(PYTHON) -m venv .venv-run
@@ -46,7 +46,7 @@ clients: dev  ## programs on the clients that people use, and the demos of a dri
 judges: dev  ## the same pods and claims for our scheduler and for Kubernetes' own, which the rig builds (KUBE_SCHEDULER=another)
 	$(BIN)/pytest -q tests/judges
 
-mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
+mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/claimd/node/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 containers: dev  ## containers that get a GPU, run by runc and crun, on nodes of every kind (needs root, musl-tools, Go, Debian's packages)
@@ -97,7 +97,7 @@ docs: dev  ## rewrite the generated tables of docs/, and what its commands print
 ids: dev  ## the table of PCI ids from Debian's lists and those of ARGS (--nvidia README.md --intel pciids.h)
 	$(BIN)/python -m tests.ids $(ARGS)
 
-proto: dev  ## regenerate plugin/kubelet/wire from proto/
+proto: dev  ## regenerate plugin/claimd/kubernetes/kubelet_api from proto/
 	$(BIN)/python proto/generate.py
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

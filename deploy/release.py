@@ -48,10 +48,12 @@ class Wrong(Exception):
 def version(source: Path) -> str:
     """By the changelog; Wrong if the program or the chart says another."""
     heading = re.search(r"^## (\S+)", (source / "CHANGELOG.md").read_text(), re.M)
-    written = re.search(r'__version__ = "(.+)"', (source / "plugin/__init__.py").read_text())
+    written = re.search(r'__version__ = "(.+)"', (source / "plugin/claimd/__init__.py").read_text())
     chart = re.search(r"^version: (\S+)", (source / "deploy/chart/Chart.yaml").read_text(), re.M)
     if heading is None or written is None or chart is None:
-        raise Wrong("CHANGELOG.md, plugin/__init__.py or deploy/chart/Chart.yaml names no version")
+        raise Wrong(
+            "CHANGELOG.md, plugin/claimd/__init__.py or deploy/chart/Chart.yaml names no version"
+        )
     if written[1] != chart[1]:
         raise Wrong(f"the chart is {chart[1]}, claimd {written[1]}: make them the same")
     if heading[1] == "Unreleased":

@@ -1,4 +1,4 @@
-"""Generates plugin/kubelet/wire from the .proto files beside this script (`make proto`).
+"""Generates plugin/claimd/kubernetes/kubelet_api from the .proto files next to this script (`make proto`).
 
 With a folder as argument they go there instead, for comparison. The generator is an old pinned one:
 stubs refuse a runtime older than their generator, so the oldest serves the widest range. A virtual
@@ -13,11 +13,11 @@ from pathlib import Path
 from grpc_tools import protoc
 
 HERE = Path(__file__).resolve().parent
-PACKAGE = "plugin/kubelet/wire"
+PACKAGE = "claimd/kubernetes/kubelet_api"
 
 
 def generate(root: Path) -> None:
-    """Writes the stubs under root/plugin/kubelet/wire; SystemExit if protoc refuses the files."""
+    """Writes the stubs to root/claimd/kubernetes/kubelet_api; SystemExit if protoc refuses the files."""
     out = root / PACKAGE
     out.mkdir(parents=True, exist_ok=True)
 
@@ -35,4 +35,4 @@ def generate(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent)
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "plugin")

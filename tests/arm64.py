@@ -99,9 +99,9 @@ def of_image(archive: Path) -> Path:
 def compare(program: Path) -> None:
     for gpus in TREES:
         with tempfile.TemporaryDirectory(prefix="claimd-test-") as folder:
-            run(sys.executable, "-m", "plugin", "fake", "write", folder, *gpus.split())
+            run(sys.executable, "-m", "claimd", "fake", "write", folder, *gpus.split())
             for words in (["devices", "-o", "wide"], ["slices", "--node-name=n"]):
-                command = ["-m", "plugin", *words, f"--root={folder}"]
+                command = ["-m", "claimd", *words, f"--root={folder}"]
                 assert run(program, *command) == run(sys.executable, *command)
                 print(f"the same on both: claimd {' '.join(words)} of {gpus}", flush=True)
 
@@ -126,7 +126,7 @@ def main() -> int:
         return 1
     program = of_image(archive) if archive else python()
     # compiled once: what starts later has to be there before a kubelet gives up
-    loaded = "import platform, grpc, plugin.app; print(platform.machine(), plugin.app.__file__)"
+    loaded = "import platform, grpc, claimd.node.app; print(platform.machine(), claimd.node.app.__file__)"
     print(run(program, "-c", loaded).strip(), flush=True)
     compare(program)
     if archive:
@@ -138,7 +138,7 @@ def main() -> int:
     # what these tests start, they start by this name
     sys.executable = str(program)
     options = ("-v", "-p", "no:cacheprovider", "--timeout=300")
-    return pytest.main([*options, "tests/plugin/test_app.py", "-k", TESTS])
+    return pytest.main([*options, "tests/plugin/node/test_app.py", "-k", TESTS])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ PRELOADED = [
     "xdist.plugin",
     "yaml",
 ]
-OURS = ("devices", "plugin", "tests")
+OURS = ("claimd", "claimd_devices", "tests")
 
 # pytest would rewrite the assertions of its plugins, too, had they not been imported before it.
 OPTIONS = [
@@ -69,9 +69,11 @@ def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], out
         os.dup2(written.fileno(), 2)
 
     os.chdir(folder)
-    os.environ |= environment | {"PYTHONPATH": str(folder)}
-    root = str(Path(__file__).resolve().parent.parent)
-    sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", root))]
+    copied = [str(folder / part) for part in ("plugin", "devices", "")]
+    root = Path(__file__).resolve().parent.parent
+    originals = ["", *(str(root / part) for part in ("plugin", "devices", ""))]
+    os.environ |= environment | {"PYTHONPATH": os.pathsep.join(copied)}
+    sys.path[:] = [*copied, *(path for path in sys.path if path not in originals)]
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]
 

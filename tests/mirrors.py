@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def modules() -> list[str]:
-    """Every module that ships and holds code of ours, as a path from the root."""
+    """Lists every module that ships and holds code of ours, as a path from the root."""
     paths = [
         path.relative_to(ROOT)
         for package in ("plugin", "devices")
@@ -21,13 +21,25 @@ def modules() -> list[str]:
         str(path)
         for path in paths
         if path.name not in ("__init__.py", "__main__.py")
-        and not path.is_relative_to("plugin/kubelet/wire")
+        and not path.is_relative_to("plugin/claimd/kubernetes/kubelet_api")
     ]
 
 
+def import_name(module: str) -> str:
+    """Returns claimd.node.app for plugin/claimd/node/app.py."""
+    _source_root, *rest = Path(module).with_suffix("").parts
+    return ".".join(rest)
+
+
+def _folder(module: str) -> Path:
+    """Returns tests/plugin/common for a module in plugin/claimd/common."""
+    source_root, _package, *rest = Path(module).parent.parts
+    return ROOT.joinpath("tests", source_root, *rest)
+
+
 def of_its_name(module: str) -> list[str]:
-    """`tests/plugin/kube/test_watch.py` for `plugin/kube/watch.py`, and `test_watch_….py` beside it."""
-    place = ROOT / "tests" / Path(module).parent
+    """`tests/plugin/kubernetes/kube/test_watch.py` for `plugin/claimd/kubernetes/kube/watch.py`, and `test_watch_….py` beside it."""
+    place = _folder(module)
     stem = Path(module).stem
     files = [*place.glob(f"test_{stem}.py"), *place.glob(f"test_{stem}_*.py")]
     return sorted(str(path.relative_to(ROOT)) for path in files)
@@ -42,7 +54,7 @@ def exceptions() -> dict[str, list[str]]:
 
 def of_its_folder(module: str) -> list[str]:
     """Every test file of the folder that mirrors the module's package."""
-    place = ROOT / "tests" / Path(module).parent
+    place = _folder(module)
     return sorted(str(path.relative_to(ROOT)) for path in place.glob("test_*.py"))
 
 

@@ -37,7 +37,7 @@ class Recorder:
 
         # A module that is imported late would seem to be reached by one test alone.
         for module in mirrors.modules():
-            importlib.import_module(module.removesuffix(".py").replace("/", "."))
+            importlib.import_module(mirrors.import_name(module))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, scan
-from devices.gpu import Roots
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots
 from tests.bench import __main__ as main
 from tests.bench import api, figures, golang, kubelet, ours, program, scanning, slices, sweeps, turn
 from tests.bench.errors import BenchError
@@ -107,7 +107,7 @@ def test_a_status_that_is_missing_after_others_ends_the_turn():
 def test_what_claimd_loads_is_compiled_as_in_the_image(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     environment = {**os.environ, **ours.compile_as_image(Path(sys.executable))}
-    code = "import asyncio, grpc.aio, plugin.app as a; print(asyncio.run.__doc__, grpc.aio.__doc__, a.__doc__)"
+    code = "import asyncio, grpc.aio, claimd.node.app as a; print(asyncio.run.__doc__, grpc.aio.__doc__, a.__doc__)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
@@ -355,7 +355,7 @@ async def bench(server, tmp_path, *words):
 async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     fake.write(tmp_path / "gpus", fake.parse(["intel:max1550=40"]))
     flags = "--node-name={node} --kubelet-dir={kubelet} --cdi-dir={cdi} --kubeconfig={kubeconfig}"
-    peer = f"{sys.executable} -m plugin run --root={tmp_path}/gpus --driver-name=peer.example.com {flags}"
+    peer = f"{sys.executable} -m claimd run --root={tmp_path}/gpus --driver-name=peer.example.com {flags}"
     code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32", "--peer", peer)
     assert code in (0, 1), complaint  # the machine may be busy: a limit may be over
     report = json.loads(out)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-import plugin
+import claimd
 from tests.docs import chart
 from tests.support import manifests
 
@@ -53,7 +53,7 @@ def comparable(objects: manifests.Objects) -> dict[tuple[str, str], Any]:
         if one["kind"] == "DaemonSet":
             pod = one["spec"]["template"]["spec"]
             for container in [*pod["containers"], *pod.get("initContainers", [])]:
-                container["image"] = container["image"].removesuffix(f":{plugin.__version__}")
+                container["image"] = container["image"].removesuffix(f":{claimd.__version__}")
 
         if one["kind"].startswith(GIVEN_A_NAMESPACE):
             one["metadata"].pop("namespace", None)
@@ -375,7 +375,7 @@ def test_a_packed_chart_is_the_same_and_has_no_file_of_kustomizes(tmp_path: Path
 
 def test_the_chart_has_the_version_of_what_it_installs() -> None:
     text = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
-    assert text["version"] == text["appVersion"] == plugin.__version__
+    assert text["version"] == text["appVersion"] == claimd.__version__
 
 
 @needs_helm

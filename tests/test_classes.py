@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import yaml
 
-from plugin import allocator
-from plugin.api.core import Node
-from plugin.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
+from claimd.kubernetes import allocator
+from claimd.kubernetes.api.core import Node
+from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
 from tests.support import mixed_fleets
 from tests.support.allocating import read
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from plugin import config, names
+from claimd.common import names
+from claimd.node import config
 from tests.support import manifests
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from devices import fake, scan
-from devices.gpu import Gpu, Inventory, Roots, Rules
-from plugin import allocator
-from plugin.api.core import Node
-from plugin.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
-from plugin.publish import sharing, slices
+from claimd.kubernetes import allocator
+from claimd.kubernetes.api.core import Node
+from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
+from claimd.node.publish import sharing, slices
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Gpu, Inventory, Roots, Rules
 from tests.support.allocating import read
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devices.gpu import CAPABILITIES
-from plugin import errors
-from plugin.names import CONFIG_API_VERSION
-from plugin.prepare import gpu_config
-from plugin.sim.apiserver.server import Options, serve
+from claimd.common import errors
+from claimd.common.names import CONFIG_API_VERSION
+from claimd.node.prepare import gpu_config
+from claimd.sim.apiserver.server import Options, serve
+from claimd_devices.gpu import CAPABILITIES
 from tests import test_rights
 from tests.support import worlds
 

@@ -23,7 +23,7 @@ def copy(tmp_path_factory):
 
 def lint(copy):
     code = (
-        "import sys; sys.path.insert(0, '.')\n"
+        "import sys; sys.path[:0] = ['plugin', 'devices']\n"
         "from importlinter.cli import lint_imports_command; lint_imports_command()"
     )
     done = subprocess.run(
@@ -40,13 +40,37 @@ def test_the_house_as_it_is(copy):
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
     [
-        ("plugin/report/events.py", "import h11", "h11 lives in the simulated API server"),
-        ("plugin/durable.py", "import grpc", "grpc lives in plugin.kubelet"),
-        ("plugin/allocator/amounts.py", "from . import search", "plugin.allocator: each line"),
-        ("plugin/cel/tokens.py", "from . import parser", "plugin.cel: each line"),
-        ("plugin/kube/errors.py", "from . import client", "plugin.kube: each line"),
-        ("plugin/app.py", "from .sim import cluster", "the running plugin never allocates"),
-        ("devices/sysfs.py", "import msgspec", "hardware has never heard of Kubernetes"),
+        (
+            "plugin/claimd/node/report/events.py",
+            "import h11",
+            "h11 lives in the HTTP server",
+        ),
+        ("plugin/claimd/common/durable.py", "import grpc", "grpc lives in claimd.node.kubelet"),
+        (
+            "plugin/claimd/kubernetes/allocator/amounts.py",
+            "from . import search",
+            "claimd.kubernetes.allocator: each line",
+        ),
+        (
+            "plugin/claimd/kubernetes/cel/tokens.py",
+            "from . import parser",
+            "claimd.kubernetes.cel: each line",
+        ),
+        (
+            "plugin/claimd/kubernetes/kube/errors.py",
+            "from . import client",
+            "claimd.kubernetes.kube: each line",
+        ),
+        (
+            "plugin/claimd/node/app.py",
+            "from claimd.sim import cluster",
+            "a node never allocates",
+        ),
+        (
+            "devices/claimd_devices/sysfs.py",
+            "import msgspec",
+            "hardware has never heard of Kubernetes",
+        ),
     ],
 )
 def test_a_forbidden_import_is_refused(copy, module, line, broken):
@@ -63,7 +87,7 @@ def test_a_forbidden_import_is_refused(copy, module, line, broken):
 
 
 def test_a_module_that_stands_on_no_floor_is_refused(copy):
-    place = copy / "plugin/stray.py"
+    place = copy / "plugin/claimd/stray.py"
     place.write_text('"""A module that nobody has placed."""\n')
     try:
         code, said = lint(copy)

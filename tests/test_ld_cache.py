@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from devices import ld_so_cache
+from claimd_devices import ld_so_cache
 from tests.support.driver_layouts import I386, X86, cache
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin import exposition, metrics
+from claimd.common import metrics
+from claimd.node.endpoint import exposition
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy" / "monitoring"

@@ -60,12 +60,12 @@ def test_what_no_test_could_notice_is_none(source):
 
 
 def test_the_same_seed_draws_the_same():
-    drawn = mutations.sample(7, 10, ["plugin/kubelet/"])
-    assert drawn == mutations.sample(7, 10, ["plugin/kubelet/"])
-    assert drawn != mutations.sample(8, 10, ["plugin/kubelet/"])
+    drawn = mutations.sample(7, 10, ["plugin/claimd/node/kubelet/"])
+    assert drawn == mutations.sample(7, 10, ["plugin/claimd/node/kubelet/"])
+    assert drawn != mutations.sample(8, 10, ["plugin/claimd/node/kubelet/"])
     assert len(drawn) == 10
     assert len({mutant.module for mutant in drawn}) > 3
-    assert {mutant.module.rpartition("/")[0] for mutant in drawn} == {"plugin/kubelet"}
+    assert {mutant.module.rpartition("/")[0] for mutant in drawn} == {"plugin/claimd/node/kubelet"}
 
 
 def test_a_mutant_knows_which_lines_run_with_it():

@@ -27,7 +27,7 @@ def sources():
         path
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if "plugin/kubelet/wire" not in str(path)
+        if "plugin/claimd/kubernetes/kubelet_api" not in str(path)
     ]
 
 
@@ -70,9 +70,11 @@ def test_stubs_are_those_of_the_protos(tmp_path):
     spec.loader.exec_module(generate)
     generate.generate(tmp_path)
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    wire = ROOT / "plugin" / "kubelet" / "wire"
+    stubs = ROOT / "plugin/claimd/kubernetes/kubelet_api"
     committed = {
-        p.relative_to(ROOT): p.read_bytes() for p in wire.rglob("*") if p.suffix in (".py", ".pyi")
+        p.relative_to(ROOT / "plugin"): p.read_bytes()
+        for p in stubs.rglob("*")
+        if p.suffix in (".py", ".pyi")
     }
     assert made == committed, "run `make proto`"
 
@@ -115,16 +117,16 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     held = zipfile.ZipFile(wheel).namelist()
     for path in (ROOT / "deploy" / "base").iterdir():
-        assert f"plugin/sim/manifests/{path.name}" in held
-    assert "plugin/sim/demo/stories/tour.yaml" in held
+        assert f"claimd/sim/manifests/{path.name}" in held
+    assert "claimd/sim/demo/stories/tour.yaml" in held
     tops = {name.split("/")[0] for name in held}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"plugin", "devices"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"claimd", "claimd_devices"}
     assert len(tops) == 3
 
 
 def test_readme_shows_the_help_as_it_is():
     out = subprocess.run(
-        [sys.executable, "-m", "plugin", "--help"],
+        [sys.executable, "-m", "claimd", "--help"],
         capture_output=True,
         text=True,
         check=True,
@@ -157,12 +159,12 @@ def test_make_verbs_are_documented():
 
 
 def test_proto_names_are_the_ones_that_kubelets_dial():
-    from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
-    from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
-    from plugin.kubelet.wire.dra_health.v1 import api_pb2 as health
-    from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2 as old_health
-    from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
-    from plugin.kubelet.wire.podresources.v1 import api_pb2 as podresources
+    from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
+    from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
+    from claimd.kubernetes.kubelet_api.dra_health.v1 import api_pb2 as health
+    from claimd.kubernetes.kubelet_api.dra_health.v1alpha1 import api_pb2 as old_health
+    from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as registration
+    from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2 as podresources
 
     services = {
         service.full_name: sorted(service.methods_by_name)

@@ -34,10 +34,10 @@ def source(tmp_path):
     """What says a version, and what each file says."""
 
     def write(changelog="0.2.0", program="0.2.0", chart="0.2.0"):
-        (tmp_path / "plugin").mkdir()
+        (tmp_path / "plugin/claimd").mkdir(parents=True)
         (tmp_path / "deploy/chart").mkdir(parents=True)
         (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {changelog}\n\n## 0.1.0\n")
-        (tmp_path / "plugin/__init__.py").write_text(f'__version__ = "{program}"\n')
+        (tmp_path / "plugin/claimd/__init__.py").write_text(f'__version__ = "{program}"\n')
         (tmp_path / "deploy/chart/Chart.yaml").write_text(f"version: {chart}\n")
         return tmp_path
 
@@ -178,7 +178,7 @@ def test_the_checksums_are_of_the_files(made):
 @pytest.mark.slow
 def test_what_is_in_the_files(made):
     (wheel,) = made[0].glob("*.whl")
-    assert "plugin/__main__.py" in zipfile.ZipFile(wheel).namelist()
+    assert "claimd/__main__.py" in zipfile.ZipFile(wheel).namelist()
 
     (chart,) = made[0].glob("*.tgz")
     command = [manifests.helm(), "template", "claimd", str(chart), "--namespace=claimd-system"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.server import Options, serve
 
 BASE = Path(__file__).parents[1] / "deploy" / "base"
 DOCS = BASE.parents[1] / "docs/security.md"

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plugin import allocator
-from plugin.explain import objects, pending, text
+from claimd.kubernetes import allocator
+from claimd.tools.explain import objects, pending, text
 from tests.support import alloc_hard, alloc_worlds, allocating, cluster_objects, oracle
 
 from . import ours
@@ -65,7 +65,7 @@ def under_system_python(module: str = "tests.bench.allocator") -> None:
     """Goes on as the interpreter that claimd is measured with."""
     chosen = ours.interpreter(ours.default_python())
     if chosen.parent.parent.resolve() != ours.Path(sys.prefix).resolve():
-        environment = os.environ | {"PYTHONPATH": str(ours.ROOT)}
+        environment = os.environ | {"PYTHONPATH": ours.PYTHONPATH}
         os.execve(chosen, [str(chosen), "-m", module, *sys.argv[1:]], environment)
 
 

@@ -13,8 +13,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from plugin import errors as plugin_errors
-from plugin.kube import client_config, kubeconfig, tls
+from claimd.common import errors as plugin_errors
+from claimd.kubernetes.kube import client_config, kubeconfig, tls
 
 from .errors import BenchError
 

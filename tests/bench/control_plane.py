@@ -45,8 +45,8 @@ def kubeconfig() -> Iterator[Path]:
 def simulated(folder: Path) -> Iterator[turn.Cluster]:
     """The simulated API server in a process of its own, which nobody measures here."""
     kubeconfig, log = folder / "kubeconfig", folder / "sim.log"
-    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
-    with running(command, log, os.environ | {"PYTHONPATH": str(ours.ROOT)}) as server:
+    command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(kubeconfig)]
+    with running(command, log, os.environ | {"PYTHONPATH": ours.PYTHONPATH}) as server:
         server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
         connected = api.connect(kubeconfig)
         yield turn.Cluster(api=connected, kubeconfig=kubeconfig)

@@ -87,10 +87,10 @@ async def told(small: Small, source: str, words: Sequence[str]) -> bool:
 def run(words: Sequence[str]) -> tuple[float, float, int, str]:
     """Wall and CPU seconds, MiB, and the first line of its answer."""
     python = ours.interpreter(ours.default_python())
-    environment = os.environ | {"PYTHONPATH": str(ours.ROOT)}
+    environment = os.environ | {"PYTHONPATH": ours.PYTHONPATH}
     began = time.monotonic()
     with subprocess.Popen(
-        [str(python), "-m", "plugin", "explain", *words],
+        [str(python), "-m", "claimd", "explain", *words],
         stdout=subprocess.PIPE,
         env=environment,
         text=True,

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from plugin import durable, event_loop
-from plugin.kube import auth, client
-from plugin.kubelet import registration
-from plugin.kubelet.wire.dra.v1 import api_pb2, api_pb2_grpc
+from claimd.common import durable
+from claimd.kubernetes.kube import auth, client
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2, api_pb2_grpc
+from claimd.node import event_loop
+from claimd.node.kubelet import registration
 
 if TYPE_CHECKING:  # an environment that runs claimd has not what the benchmark needs
     from .turn import Driver

@@ -21,10 +21,10 @@ from typing import Any
 
 import grpc
 
-from devices import fake, scan
-from devices.gpu import Roots
-from plugin import names
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from claimd.common import names
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots
 from tests.support import apiserver
 from tests.support.kubelet import Caller, Kubelet
 from tests.support.worlds import DRIVER, NODE, claim_object, result

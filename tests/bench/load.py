@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from plugin.kube import auth, client
+from claimd.kubernetes.kube import auth, client
 
 from .allocator import under_system_python
 from .program import Program, running
@@ -65,7 +65,7 @@ def main() -> int:
 async def measured() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig, log = Path(folder) / "kubeconfig", Path(folder) / "log"
-        command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(kubeconfig)]
         with running(command, log, None) as server:
             server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
             api = client.Client(auth.client_config(str(kubeconfig), Path(folder)), agent="bench")

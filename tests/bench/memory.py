@@ -43,7 +43,7 @@ STAGES = (
     Stage(title="msgspec", code="import msgspec.json"),
     Stage(title="protobuf", code="import google.protobuf.descriptor_pb2"),
     Stage(title="grpcio", code="import grpc.aio"),
-    Stage(title="claimd's code", code="import plugin.cli.run, plugin.app"),
+    Stage(title="claimd's code", code="import claimd.tools.cli.run, claimd.node.app"),
 )
 
 REPORT = """
@@ -98,7 +98,7 @@ def _take(
 
 def _loaded(interpreter: Path, stages: Sequence[Stage], environment: dict[str, str]) -> float:
     code = "\n".join(stage.code for stage in stages) + REPORT
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ours.ROOT), **environment}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": ours.PYTHONPATH, **environment}
     said = subprocess.run(
         [interpreter, "-c", code], env=environment, check=True, capture_output=True
     ).stdout

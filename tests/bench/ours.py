@@ -15,6 +15,7 @@ from .errors import BenchError
 from .turn import Driver
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONPATH = f"{ROOT}/plugin:{ROOT}/devices"
 SYSTEM_PYTHON = Path(
     "/usr/bin/python3"
 )  # what a distribution ships and an image has, not a developer's build
@@ -23,7 +24,7 @@ NAME = "claimd"
 
 # What a plugin has loaded of others when it serves.
 LOADED = """
-import plugin.app, plugin.cli.run, sys
+import claimd.node.app, claimd.tools.cli.run, sys
 for module in list(sys.modules.values()):
     if (getattr(module, "__file__", None) or "").endswith(".py"):
         print(module.__file__)
@@ -47,10 +48,10 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
         for name, value in os.environ.items()
         if not name.startswith(("CLAIMD_", "PYTHON"))
     }
-    environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONPATH"] = PYTHONPATH
     # Before the first turn: else it alone would pay for it.
     environment |= compile_as_image(chosen)
-    _run([str(chosen), "-m", "plugin", "fake", "write", str(folder / "gpus"), *gpus], environment)
+    _run([str(chosen), "-m", "claimd", "fake", "write", str(folder / "gpus"), *gpus], environment)
     settings = {
         "node-name": "{node}",
         "kubelet-dir": "{kubelet}",
@@ -61,7 +62,7 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
     command = (
         str(chosen),
         "-m",
-        "plugin",
+        "claimd",
         "run",
         *(f"--{name}={value}" for name, value in settings.items()),
     )
@@ -74,7 +75,7 @@ def compile_as_image(interpreter: Path) -> dict[str, str]:
     """
     environment = {"PYTHONPYCACHEPREFIX": str(_cache() / "bytecode")}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    clean["PYTHONPATH"] = str(ROOT)
+    clean["PYTHONPATH"] = PYTHONPATH
 
     loaded = _run([str(interpreter), "-B", "-c", LOADED], clean).splitlines()
     own = [str(ROOT / part) for part in ("plugin", "devices")]

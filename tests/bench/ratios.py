@@ -26,9 +26,9 @@ from pathlib import Path
 
 import grpc
 
-from devices import fake, scan
-from devices.gpu import Roots
-from plugin import allocator
+from claimd.kubernetes import allocator
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots
 from tests.support import alloc_hard, allocating
 
 from . import control_plane, ours, turn

@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices import fake, faults, scan
-from devices.gpu import Gpu, Roots
-from plugin import names
+from claimd.common import names
+from claimd_devices import fake, faults, scan
+from claimd_devices.gpu import Gpu, Roots
 from tests.support import apiserver, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
@@ -161,7 +161,7 @@ def command(folder: Path, url: str) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "plugin",
+        "claimd",
         "run",
         *(f"--{key}={value}" for key, value in settings.items()),
     ]

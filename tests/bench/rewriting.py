@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from devices import faults
+from claimd_devices import faults
 from tests.support import apiserver
 from tests.support.kubelet import calling
 from tests.support.worlds import claim_object, result

@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from devices import fake, faults, scan, uevents, watch
-from devices.gpu import Inventory, Roots, Rules
+from claimd_devices import fake, faults, scan, uevents, watch
+from claimd_devices.gpu import Inventory, Roots, Rules
 
 from .errors import BenchError
 

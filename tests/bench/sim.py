@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from plugin.kube import auth, client
+from claimd.kubernetes.kube import auth, client
 
 from .allocator import Row, table, under_system_python
 
@@ -53,7 +53,7 @@ def start_once() -> float:
     address, anybody = f"https://127.0.0.1:{port}/version", ssl._create_unverified_context()
     began = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "plugin", "sim", "--port", str(port)], stdout=subprocess.PIPE
+        [sys.executable, "-m", "claimd", "sim", "--port", str(port)], stdout=subprocess.PIPE
     ) as server:
         try:
             while True:
@@ -72,7 +72,7 @@ def start_once() -> float:
 async def connected() -> AsyncIterator[client.Client]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "kubeconfig"
-        command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(config)]
+        command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(config)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
             try:
                 assert server.stdout

@@ -242,7 +242,7 @@ def table(rows: list[Row]) -> str:
 
 def _claimd(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "plugin", *words],
+        [sys.executable, "-m", "claimd", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,

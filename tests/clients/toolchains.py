@@ -23,7 +23,7 @@ INSTALLING, RUNNING = 1200, 180  # seconds
 def simulated(folder):
     """The kubeconfig of a server that is there alone."""
     config = folder / "kubeconfig"
-    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(config)]
+    command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as server:
         try:
             assert server.stdout.readline().startswith(b"serving like Kubernetes")

@@ -127,7 +127,7 @@ class Driver:
 
     def metric(self, name: str) -> float:
         """The sum over all labels."""
-        ask = "from plugin import probe; print(probe.ask('unix:/run/claimd/endpoint.sock', '/metrics')[1])"
+        ask = "from claimd.common import probe; print(probe.ask('unix:/run/claimd/endpoint.sock', '/metrics')[1])"
         lines = self.exec("python3", "-c", ask).splitlines()
         return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}(\{{| )", line))
 

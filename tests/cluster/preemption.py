@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from plugin.kube import client, kubeconfig
-from plugin.sim.apiserver import server
-from plugin.sim.dynamic_client import DynamicClient
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.sim.apiserver import server
+from claimd.sim.dynamic_client import DynamicClient
 from tests.support import preemption_situations as situations
 
 BUILT = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "bin"

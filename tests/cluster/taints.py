@@ -17,7 +17,7 @@ import time
 import traceback
 from pathlib import Path
 
-from plugin.sim.controllers import loops
+from claimd.sim.controllers import loops
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.workloads import QUIET, RealCluster, command
 from tests.support import taint_scenarios

@@ -219,5 +219,5 @@ def _deleted_slice_is_back(world: World, seconds: float = 1) -> None:
 def _claimd(*words: str, log: Path | None = None) -> subprocess.Popen[bytes]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CLAIMD_")}
     with open(log or os.devnull, "ab") as out:
-        command = [sys.executable, "-m", "plugin", *words]
+        command = [sys.executable, "-m", "claimd", *words]
         return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=environment)

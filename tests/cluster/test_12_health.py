@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, watch
+from claimd_devices import fake, watch
 from tests.cluster.__main__ import FAKE_TREE
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for

@@ -8,7 +8,7 @@ import json
 import random
 import re
 
-from plugin import cel
+from claimd.kubernetes import cel
 from tests.cluster.conftest import ROOT
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.oracle.cel.expressions import Expressions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin import allocator
+from claimd.kubernetes import allocator
 from tests.cluster import objects
 from tests.cluster.conftest import ROOT
 from tests.cluster.deadline import wait_for
@@ -150,7 +150,7 @@ def explained(ns: Kubectl, folder: Path, *words: str) -> str:
         path = folder / "kubeconfig"
         path.touch(mode=0o600)
         path.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "plugin", "explain", *words, f"--namespace={ns.namespace}"]
+        command = [sys.executable, "-m", "claimd", "explain", *words, f"--namespace={ns.namespace}"]
         done = subprocess.run(
             [*command, f"--kubeconfig={path}"],
             cwd=ROOT,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, scan, uevents
-from devices.gpu import Gpu, Inventory, Roots
+from claimd_devices import fake, scan, uevents
+from claimd_devices.gpu import Gpu, Inventory, Roots
 from tests.cluster.__main__ import FAKE_TREE
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for

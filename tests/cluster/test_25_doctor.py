@@ -53,7 +53,7 @@ def remedy(findings: Findings, check: str) -> str:
 
 def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
     """With an administrator's kubeconfig, on the machine that is the node."""
-    command = [sys.executable, "-m", "plugin", "doctor", "-o", "json"]
+    command = [sys.executable, "-m", "claimd", "doctor", "-o", "json"]
     command += [f"--kubeconfig={kube.kubeconfig}", *words]
     if clock:
         command = ["faketime", "-f", clock, *command]

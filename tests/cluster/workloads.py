@@ -27,9 +27,9 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
-from plugin.sim import cluster
-from plugin.sim.apiserver import server
-from plugin.sim.controllers import loops
+from claimd.sim import cluster
+from claimd.sim.apiserver import server
+from claimd.sim.controllers import loops
 from tests.cluster.kubectl import Kubectl, Object
 from tests.support import workload_scenarios
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devices import fake, scan
-from devices.gpu import Gpu, Inventory, Roots
-from plugin.names import cdi_id
-from plugin.prepare import cdi, plan
-from plugin.prepared import PreparedClaim
+from claimd.common.names import cdi_id
+from claimd.node.prepare import cdi, plan
+from claimd.node.prepared import PreparedClaim
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Gpu, Inventory, Roots
 from tests.support import oracle, worlds
 
 from . import build, changes, images

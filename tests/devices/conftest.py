@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake
+from claimd_devices import fake
 from tests.devices.trees import Make, Tree
 
 

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from devices import uevents
+from claimd_devices import uevents
 
 _KOBJECT_UEVENT = 15
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from devices.gpu import DeviceNode
+from claimd_devices.gpu import DeviceNode
 from tests.devices.trees import Make, Tree
 
 ADDRESS = "0000:13:00.0"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from devices import amd_ids
+from claimd_devices import amd_ids
 
 
 @pytest.mark.parametrize(

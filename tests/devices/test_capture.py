@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import capture, fake, scan
-from devices.gpu import Inventory
+from claimd_devices import capture, fake, scan
+from claimd_devices.gpu import Inventory
 from tests.devices.test_damage import DAMAGES
 from tests.devices.trees import Make, Tree
 

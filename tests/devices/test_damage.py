@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, ids, sysfs
-from devices.gpu import Gpu, Inventory
+from claimd_devices import fake, ids, sysfs
+from claimd_devices.gpu import Gpu, Inventory
 from tests.devices.trees import Tree
 
 MACHINES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import deadline, sysfs
+from claimd_devices import deadline, sysfs
 from tests.devices.trees import Make
 
 FIRST, SECOND = "0000:13:00.0", "0000:17:00.0"
@@ -116,7 +116,7 @@ class Reads:
         self.begun: list[str] = []
 
     def read(self, path: str) -> str:
-        """As devices.sysfs does it."""
+        """As claimd_devices.sysfs does it."""
         attempt = deadline.begin_read(path)
         self.begun.append(path)
         try:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import drm
-from devices.gpu import DeviceNode, NotUsable
+from claimd_devices import drm
+from claimd_devices.gpu import DeviceNode, NotUsable
 from tests.devices.trees import Make
 
 

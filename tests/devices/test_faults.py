@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, faults, uevents
+from claimd_devices import fake, faults, uevents
 from tests.devices.trees import Make
 
 FIRST = "0000:11:00.0"
@@ -234,11 +234,11 @@ def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[
     """As in a pod: what is read-only cannot be written, not even by its owner."""
     made = tree("nvidia:h100=2")
     program = (
-        "import sys; from pathlib import Path; from devices import faults\n"
+        "import sys; from pathlib import Path; from claimd_devices import faults\n"
         "for fault in sys.argv[2:]: faults.inject(Path(sys.argv[1]), fault, '0000:11:00.0')"
     )
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2] / "devices")}
     done = subprocess.run(
         [*command, str(made.folder), *names],
         env=environment,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devices.gpu import (
+from claimd_devices.gpu import (
     Detail,
     DeviceNode,
     Gpu,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from devices import health
-from devices.health import (
+from claimd_devices import health
+from claimd_devices.health import (
     BOUND,
     DEGRADED,
     ERROR_WINDOW,

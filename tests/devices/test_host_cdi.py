@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import host_cdi
-from devices.host_files import HostFiles
+from claimd_devices import host_cdi
+from claimd_devices.host_files import HostFiles
 from tests.support.driver_layouts import cdi_yaml
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devices.host_files import HostFiles
+from claimd_devices.host_files import HostFiles
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import ids
-from devices.ids import Known
+from claimd_devices import ids
+from claimd_devices.ids import Known
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from devices import intel, scan
-from devices.gpu import DeviceNode, Rules
+from claimd_devices import intel, scan
+from claimd_devices.gpu import DeviceNode, Rules
 from tests.devices.trees import Make
 
 ADDRESS = "0000:13:00.0"  # of a board with a switch before the GPU

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from devices import intel_ids
-from devices.ids import Known
+from claimd_devices import intel_ids
+from claimd_devices.ids import Known
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import kfd
-from devices.gpu import Roots
+from claimd_devices import kfd
+from claimd_devices.gpu import Roots
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 GPU = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import deadline, kmsg
-from devices.gpu import Roots
-from devices.kmsg import Line, Log
+from claimd_devices import deadline, kmsg
+from claimd_devices.gpu import Roots
+from claimd_devices.kmsg import Line, Log
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import ld_so_cache
-from devices.ld_so_cache import Entry
+from claimd_devices import ld_so_cache
+from claimd_devices.ld_so_cache import Entry
 from tests.support.driver_layouts import ARM, I386, X86, cache
 
 ONE = (X86, "libcuda.so.1", "/usr/lib64/libcuda.so.1")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import capture, libraries, scan
-from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries, Roots
+from claimd_devices import capture, libraries, scan
+from claimd_devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries, Roots
 from tests.devices.trees import Make
 from tests.support import driver_layouts
 from tests.support.driver_layouts import VERSION

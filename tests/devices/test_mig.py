@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from devices import mig
-from devices.gpu import Gpu
-from devices.mig import Board
+from claimd_devices import mig
+from claimd_devices.gpu import Gpu
+from claimd_devices.mig import Board
 from tests.devices.trees import Make
 
 MIG = "proc/driver/nvidia/capabilities/gpu0/mig"

@@ -15,10 +15,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from devices import deadline, fake, faults, health, monitor, scan, watch
-from devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
-from devices.health import DEGRADED, FAILED, NOTE, UNKNOWN, HealthReport, HealthState, Symptom
-from devices.uevents import Uevent
+from claimd_devices import deadline, fake, faults, health, monitor, scan, watch
+from claimd_devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
+from claimd_devices.health import (
+    DEGRADED,
+    FAILED,
+    NOTE,
+    UNKNOWN,
+    HealthReport,
+    HealthState,
+    Symptom,
+)
+from claimd_devices.uevents import Uevent
 from tests.devices.netlink import broadcast, needs_broadcast
 from tests.devices.trees import Make, Tree
 

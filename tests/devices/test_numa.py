@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from devices import numa
+from claimd_devices import numa
 from tests.devices.trees import Make
 
 NODES = "sys/devices/system/node"

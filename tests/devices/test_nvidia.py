@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from devices.gpu import DeviceNode
+from claimd_devices.gpu import DeviceNode
 from tests.devices.trees import Make
 
 ADDRESS = "0000:11:00.0"

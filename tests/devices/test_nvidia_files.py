@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import nvidia_files
-from devices.gpu import CAPABILITIES, Mount
+from claimd_devices import nvidia_files
+from claimd_devices.gpu import CAPABILITIES, Mount
 from tests.support import driver_layouts
 from tests.support.driver_layouts import LAYOUTS, VERSION
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from devices import nvidia_ids
+from claimd_devices import nvidia_ids
 
 
 @pytest.mark.parametrize(

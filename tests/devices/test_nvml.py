@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from devices import nvml
-from devices.gpu import Gpu, Inventory
+from claimd_devices import nvml
+from claimd_devices.gpu import Gpu, Inventory
 from tests.devices.trees import Make, Tree
 from tests.support import nvml_stub
 

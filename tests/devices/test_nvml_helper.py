@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devices import nvml_helper
+from claimd_devices import nvml_helper
 from tests.support import nvml_stub
 
 

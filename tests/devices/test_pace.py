@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, faults, monitor, uevents, watch
-from devices.gpu import Gpu, Inventory, Roots, Rules
+from claimd_devices import fake, faults, monitor, uevents, watch
+from claimd_devices.gpu import Gpu, Inventory, Roots, Rules
 from tests.devices.test_watch import FIRST, Counted, running
 from tests.devices.trees import Make
 

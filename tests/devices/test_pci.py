@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import pci, sysfs
-from devices.gpu import Roots
+from claimd_devices import pci, sysfs
+from claimd_devices.gpu import Roots
 from tests.devices.trees import Make
 
 ADDRESS = "0000:41:00.0"
@@ -54,7 +54,7 @@ def test_pcie_root(tmp_path: Path, target: str | None, root: str | None) -> None
 
 
 def test_pcie_root_of_an_absolute_link_is_none(tmp_path: Path) -> None:
-    """The rule of one readlink: `/…/devices/pci0000:40/…` does not begin with `devices/pci`."""
+    """The rule of one readlink: `/…/devices/pci0000:40/…` does not begin with `devices/claimd_devices/pci`."""
     function(tmp_path, f"{tmp_path}/sys/devices/pci0000:40/0000:40:01.1/{ADDRESS}")
     (found,) = look(tmp_path)
     assert found.pcie_root is None

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import rebind, scan
-from devices.gpu import Roots, Rules
-from devices.rebind import Binding
+from claimd_devices import rebind, scan
+from claimd_devices.gpu import Roots, Rules
+from claimd_devices.rebind import Binding
 from tests.devices.trees import Make
 from tests.support import playing_kernel
 from tests.support.playing_kernel import SOUND, PlayingKernel

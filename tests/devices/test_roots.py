@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from devices import scan
-from devices.gpu import Gpu, Rules
+from claimd_devices import scan
+from claimd_devices.gpu import Gpu, Rules
 from tests.devices.trees import Make
 
 CASES = sorted((Path(__file__).parents[1] / "roots").glob("*.json"))

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from devices import amd, pci, scan
-from devices.gpu import Detail, DeviceNode, Inventory, NotUsable, Roots, Rules
-from devices.vendors import VENDORS
+from claimd_devices import amd, pci, scan
+from claimd_devices.gpu import Detail, DeviceNode, Inventory, NotUsable, Roots, Rules
+from claimd_devices.vendors import VENDORS
 from tests.devices.trees import Make
 
 MIXED = ("nvidia:h100=2", "amd:mi210", "amd:radeon,console", "intel:max1550", "bmc:aspeed")

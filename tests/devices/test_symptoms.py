@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devices import kmsg, symptoms, sysfs
-from devices.health import BOUND, DEGRADED, FAILED, NOTE, UNKNOWN, Event, Symptom
-from devices.kmsg import Line
+from claimd_devices import kmsg, symptoms, sysfs
+from claimd_devices.health import BOUND, DEGRADED, FAILED, NOTE, UNKNOWN, Event, Symptom
+from claimd_devices.kmsg import Line
 from tests.devices.trees import Make, Tree
 
 ADDRESS = "0000:11:00.0"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import sysfs
+from claimd_devices import sysfs
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from devices import tar
+from claimd_devices import tar
 
 
 def written(format_: int, *entries: tuple[str, bytes, str, bytes]) -> bytes:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from devices import telemetry
-from devices.gpu import Gpu, Roots
+from claimd_devices import telemetry
+from claimd_devices.gpu import Gpu, Roots
 
 ADDRESS = "0000:41:00.0"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import uevents
-from devices.gpu import Roots
+from claimd_devices import uevents
+from claimd_devices.gpu import Roots
 from tests.devices.kernel import announce, needs_kernel_events
 
 REPOSITORY = Path(__file__).parents[2]
@@ -105,8 +105,8 @@ import asyncio, logging, sys, tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from devices import fake, watch
-from devices.gpu import Roots, Rules
+from claimd_devices import fake, watch
+from claimd_devices.gpu import Roots, Rules
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 folder = Path(sys.argv[1])
 fake.write(folder, fake.parse(["amd:mi210=2"]))
@@ -124,7 +124,7 @@ async def main():
 asyncio.run(main())
 print(seen)
 """
-    environment = {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    environment = {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}/devices"}
     arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
     done = subprocess.run(
         arguments, env=environment, capture_output=True, text=True, timeout=90, check=True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import watch
+from claimd_devices import watch
 from tests.support import umockdev
 
 pytestmark = pytest.mark.skipif(bool(umockdev.why_not()), reason=umockdev.why_not() or "-")
@@ -20,8 +20,8 @@ REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
 import asyncio, sys, time
 from pathlib import Path
-from devices import fake
-from devices.health import FAILED
+from claimd_devices import fake
+from claimd_devices.health import FAILED
 from tests.devices.test_monitor import FIRST, NAME, watching
 from tests.devices.trees import Tree
 from tests.support.umockdev import Testbed
@@ -57,7 +57,7 @@ asyncio.run(main())
 
 
 def test_a_gpu_that_hangs_and_one_that_comes_and_goes(tmp_path: Path) -> None:
-    environment = {**os.environ, **umockdev.environment(), "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, **umockdev.environment(), "PYTHONPATH": f"{REPOSITORY}/devices"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "tree")],
         env=environment,

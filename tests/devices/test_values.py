@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devices import values
+from claimd_devices import values
 
 KINDS = {
     "plain": {},

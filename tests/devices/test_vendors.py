@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devices import fake, vendors
+from claimd_devices import fake, vendors
 from tests.devices.trees import Make
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,13 +42,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder / name)
 
     reads, imports, row, writes, fake_import, fake_row, tests = listings("python")
-    (folder / "devices/acme.py").write_text(reads)
-    table = folder / "devices/vendors.py"
+    (folder / "devices/claimd_devices/acme.py").write_text(reads)
+    table = folder / "devices/claimd_devices/vendors.py"
     replace(table, r"^from \. import amd, .*?\n", imports)
     replace(table, r"^VENDORS: .*?\n", row)
 
-    (folder / "devices/fake/acme.py").write_text(writes)
-    table = folder / "devices/fake/vendors.py"
+    (folder / "devices/claimd_devices/fake/acme.py").write_text(writes)
+    table = folder / "devices/claimd_devices/fake/vendors.py"
     replace(table, r"^from \.amd import FakeAmd\n", f"{fake_import}from .amd import FakeAmd\n")
     replace(table, r"^VENDORS: .*?\)\n", fake_row)
 
@@ -61,7 +61,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{folder}/plugin:{folder}/devices:{folder}",
+        "PYTHONSAFEPATH": "1",
+    }
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -79,8 +82,8 @@ def test_the_vendor_of_the_page_is_known_everywhere(copy: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from devices import fake, faults, monitor, scan, vendors
-from devices.gpu import Roots, Rules
+from claimd_devices import fake, faults, monitor, scan, vendors
+from claimd_devices.gpu import Roots, Rules
 
 tree = Path(sys.argv[1])
 fake.write(tree, fake.parse(["acme:anvil=2", "nvidia:l4", "bmc:aspeed"]))
@@ -137,8 +140,8 @@ def test_every_vendor_has_fakes_that_are_found_as_its_own() -> None:
     ("model", "loaded"),
     [
         ("intel:b580", []),
-        ("amd:radeon", ["devices.amdgpu", "devices.kfd"]),
-        ("nvidia:h100", ["devices.mig", "devices.nvidia_files"]),
+        ("amd:radeon", ["claimd_devices.amdgpu", "claimd_devices.kfd"]),
+        ("nvidia:h100", ["claimd_devices.mig", "claimd_devices.nvidia_files"]),
     ],
 )
 def test_what_one_vendor_needs_is_loaded_where_it_has_a_gpu(
@@ -148,9 +151,9 @@ def test_what_one_vendor_needs_is_loaded_where_it_has_a_gpu(
     code = """
 import sys
 from pathlib import Path
-from devices import monitor, scan, watch
-from devices.gpu import Roots
-dear = {"devices.amdgpu", "devices.kfd", "devices.mig", "devices.nvidia_files"}
+from claimd_devices import monitor, scan, watch
+from claimd_devices.gpu import Roots
+dear = {"claimd_devices.amdgpu", "claimd_devices.kfd", "claimd_devices.mig", "claimd_devices.nvidia_files"}
 print(sorted(dear & set(sys.modules)))
 scan.scan(Roots.under(Path(sys.argv[1])))
 print(sorted(dear & set(sys.modules)))

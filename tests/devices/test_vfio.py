@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from devices import fake, scan
-from devices.gpu import Inventory, Rules
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Inventory, Rules
 from tests.devices.trees import Make, Tree
 
 

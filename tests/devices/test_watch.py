@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, scan
-from devices.gpu import Inventory, Roots, Rules
-from devices.watch import COALESCE, Watch
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Inventory, Roots, Rules
+from claimd_devices.watch import COALESCE, Watch
 from tests.devices.kernel import announce, needs_kernel_events
 from tests.devices.trees import Make
 
@@ -302,8 +302,8 @@ def test_a_read_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     program = """
 import asyncio, sys, threading
 from pathlib import Path
-from devices import scan, watch
-from devices.gpu import Roots, Rules
+from claimd_devices import scan, watch
+from claimd_devices.gpu import Roots, Rules
 begun = threading.Event()
 def look(roots, rules):
     begun.set()
@@ -317,7 +317,7 @@ asyncio.run(main())
 print("ended")
 """
     arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
-    environment = {"PYTHONPATH": str(REPOSITORY)}
+    environment = {"PYTHONPATH": f"{REPOSITORY}/devices"}
     done = subprocess.run(
         arguments, env=environment, capture_output=True, text=True, timeout=60, check=True
     )

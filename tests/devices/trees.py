@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from devices import scan
-from devices.gpu import Gpu, Inventory, Roots
+from claimd_devices import scan
+from claimd_devices.gpu import Gpu, Inventory, Roots
 
 
 @dataclass(frozen=True)

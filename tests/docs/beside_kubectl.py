@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from plugin.explain import text
+from claimd.tools.explain import text
 from tests.cluster.pending.situations import SITUATIONS
 from tests.support import recorded_pods
 

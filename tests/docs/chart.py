@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugin import config
+from claimd.node import config
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "deploy/chart/values.schema.json"

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devices import fake, faults, monitor, scan, symptoms, vendors
-from devices import health as severities
-from devices.gpu import UNKNOWN, Roots
-from plugin import cli, config
-from plugin.publish import device as publish
-from plugin.report import health
+from claimd.node import config
+from claimd.node.publish import device as publish
+from claimd.node.report import health
+from claimd.tools import cli
+from claimd_devices import fake, faults, monitor, scan, symptoms, vendors
+from claimd_devices import health as severities
+from claimd_devices.gpu import UNKNOWN, Roots
 from tests.docs.common import (
     NONE,
     ROOT,
@@ -402,7 +403,12 @@ def xids() -> str:
 
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 # What people read of a running claimd in Kubernetes comes from these.
-SPEAKERS = ("plugin/app.py", "plugin/prepare", "plugin/publish", "plugin/report")
+SPEAKERS = (
+    "plugin/claimd/node/app.py",
+    "plugin/claimd/node/prepare",
+    "plugin/claimd/node/publish",
+    "plugin/claimd/node/report",
+)
 
 
 def reasons_in_code() -> set[str]:
@@ -445,7 +451,7 @@ def events() -> str:
 def conditions_in_code() -> set[str]:
     """Types of the conditions in claim.status.devices."""
     types: set[str] = set()
-    for path in sorted((ROOT / "plugin/report").glob("*.py")):
+    for path in sorted((ROOT / "plugin/claimd/node/report").glob("*.py")):
         tree = ast.parse(path.read_text())
         for call in _calls(tree):
             if ast.unparse(call.func).rpartition(".")[2] == "Condition":

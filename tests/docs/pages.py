@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugin.cli import parser
+from claimd.tools.cli import parser
 
 from . import common, tables
 

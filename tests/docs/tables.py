@@ -19,16 +19,19 @@ from typing import Any
 
 import msgspec
 
-from devices import fake, scan, vendors
-from devices.gpu import Roots
-from plugin import budgets, cli, config, exposition, metrics, prepared
-from plugin.api import versions
-from plugin.doctor import examine
-from plugin.kubelet import dra
-from plugin.kubelet import health as kubelet_health
-from plugin.prepare import cdi, gpu_config, metadata
-from plugin.sim import simulated_fields
-from plugin.sim.apiserver import kinds
+from claimd.common import budgets, metrics
+from claimd.kubernetes.api import versions
+from claimd.node import config, prepared
+from claimd.node.endpoint import exposition
+from claimd.node.kubelet import dra
+from claimd.node.kubelet import health as kubelet_health
+from claimd.node.prepare import cdi, gpu_config, metadata
+from claimd.sim import simulated_fields
+from claimd.sim.apiserver import kinds
+from claimd.tools import cli
+from claimd.tools.doctor import examine
+from claimd_devices import fake, scan, vendors
+from claimd_devices.gpu import Roots
 from tests.cluster.rig import places
 from tests.docs import beside_kubectl, hardware, measured, scale
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
@@ -166,7 +169,7 @@ def metric_table() -> str:
     text = exposition.text(metrics.ALL, exposition.PLAIN)
     named = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)
     if named != [(metric.name, metric.kind) for metric in families]:
-        raise Incomplete("plugin.metrics serves other families than its names tell")
+        raise Incomplete("claimd.common.metrics serves other families than its names tell")
     rows = described("metrics", [metric.name for metric in families])
     lines = []
     for metric in families:

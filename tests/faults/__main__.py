@@ -59,7 +59,7 @@ async def _alone(attempt: Callable[[str], Awaitable[str]], point: str) -> int:
 
 async def _power(asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    logging.getLogger("plugin").addHandler(
+    logging.getLogger("claimd").addHandler(
         logging.NullHandler()
     )  # claimd is in this process; its words are many
     run = campaign.Campaign.begin("power", asked.seed, _state(asked))

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from plugin import probe
-from plugin.kubelet import dra, server
+from claimd.common import probe
+from claimd.node.kubelet import dra, server
 from tests.support import apiserver, call_flood, flood, progress
 from tests.support.kubelet import Caller, calling
 

@@ -26,8 +26,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from plugin import cli
-from plugin.kube import auth, client, errors
+from claimd.kubernetes.kube import auth, client, errors
+from claimd.tools import cli
 from tests.support import progress
 
 from .world import Broken
@@ -44,7 +44,7 @@ PATIENCE = 60.0  # seconds
 
 # Most of a start is the import of what servers consist of: they are forked from one that has it.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["plugin.cli.sim", "plugin.sim.apiserver.storage.disk"])
+_context.set_forkserver_preload(["claimd.tools.cli.sim", "claimd.sim.apiserver.storage.disk"])
 
 State = tuple[int, str] | None  # what it says, and its version; None: it is not there
 

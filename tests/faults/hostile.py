@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from devices import fake, scan
-from devices.gpu import Roots
-from tests.plugin.kube import conftest as pki
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots
+from tests.plugin.kubernetes.kube import conftest as pki
 from tests.support import apiserver
 from tests.support.apiserver import Fault
 from tests.support.kubelet import Caller, Kubelet, calling
@@ -160,7 +160,7 @@ class World:
         command = [
             sys.executable,
             "-m",
-            "plugin",
+            "claimd",
             "run",
             *(f"--{key}={value}" for key, value in settings.items()),
         ]

@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices import fake, scan
-from devices.gpu import Roots
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots
 from tests.support import apiserver
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import NODE, claim_object, result
@@ -93,7 +93,7 @@ def command(folder: Path, url: str) -> list[str]:
     }
     (folder / "kubeconfig").write_text(json.dumps(cluster), encoding="utf-8")
     return [
-        *(sys.executable, "-m", "plugin", "run", f"--node-name={NODE}", "--log-format=json"),
+        *(sys.executable, "-m", "claimd", "run", f"--node-name={NODE}", "--log-format=json"),
         *(f"--kubelet-dir={folder}/kubelet", f"--cdi-dir={folder}/cdi", f"--root={folder}/fake"),
         f"--kubeconfig={folder}/kubeconfig",
     ]

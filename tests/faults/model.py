@@ -24,7 +24,7 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from plugin.prepared import ClaimRef, PreparedClaim
+from claimd.node.prepared import ClaimRef, PreparedClaim
 from tests.faults import node, promises, turns
 from tests.support import apiserver, progress, worlds
 

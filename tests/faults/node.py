@@ -13,11 +13,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from devices.gpu import DeviceNode, Inventory
-from plugin import errors
-from plugin.kube import client, client_config, credentials, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, node_claims
-from plugin.report import status
+from claimd.common import errors
+from claimd.kubernetes.kube import client, client_config, credentials, resources
+from claimd.node.prepare import cdi, checkpoint, claim_reports, driver, metadata, node_claims
+from claimd.node.report import status
+from claimd_devices.gpu import DeviceNode, Inventory
 from tests.faults import turns
 from tests.support import apiserver, worlds
 

@@ -1,5 +1,5 @@
 """The outside observer: reads the folders of a node and says what is not as promised, with no code
-of plugin.prepare.checkpoint.
+of claimd.node.prepare.checkpoint.
 
 Asks nobody and changes nothing; what claims ought to be there is told by who asks.
 """
@@ -14,7 +14,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from plugin import names
+from claimd.common import names
 from tests.support.worlds import DRIVER
 
 from .world import FOREIGN, Broken

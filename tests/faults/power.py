@@ -18,11 +18,12 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
-from devices.gpu import Gpu, Inventory
-from plugin import app, config, names
-from plugin.prepare import cdi
-from plugin.prepared import ClaimRef, PreparedClaim
-from plugin.report import status
+from claimd.common import names
+from claimd.node import app, config
+from claimd.node.prepare import cdi
+from claimd.node.prepared import ClaimRef, PreparedClaim
+from claimd.node.report import status
+from claimd_devices.gpu import Gpu, Inventory
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 

@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devices.gpu import Gpu, Inventory
-from plugin import names
+from claimd.common import names
+from claimd_devices.gpu import Gpu, Inventory
 from tests.support.worlds import DRIVER
 
 Ids = frozenset[str]  # of CDI devices, as an answer names them

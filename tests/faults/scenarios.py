@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from plugin import names
+from claimd.common import names
 from tests.support.worlds import DRIVER
 
 from .stage import PREPARED, Stage

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from plugin import names
+from claimd.common import names
 from tests.faults.scenarios import NEW, OLD
 from tests.faults.stage import Stage
 from tests.faults.world import world

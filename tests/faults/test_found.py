@@ -9,9 +9,10 @@ import random
 import tempfile
 from pathlib import Path
 
-from devices import fake
-from plugin import app, config, names
-from plugin.prepared import ClaimRef, PreparedClaim
+from claimd.common import names
+from claimd.node import app, config
+from claimd.node.prepared import ClaimRef, PreparedClaim
+from claimd_devices import fake
 from tests.faults import node, promises, turns
 from tests.support import apiserver, worlds
 

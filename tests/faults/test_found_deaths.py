@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from plugin import names
+from claimd.common import names
 from tests.faults import deaths
 from tests.faults.scenarios import NEW, OLD
 from tests.faults.world import world

@@ -4,11 +4,11 @@ import asyncio
 import random
 import time
 
-from plugin import errors
-from plugin.api.resource import ResourceClaim
-from plugin.kube import errors as kube_errors
-from plugin.kube import resources
-from plugin.prepare import cdi, checkpoint, plan
+from claimd.common import errors
+from claimd.kubernetes.api.resource import ResourceClaim
+from claimd.kubernetes.kube import errors as kube_errors
+from claimd.kubernetes.kube import resources
+from claimd.node.prepare import cdi, checkpoint, plan
 from tests.faults import strangers
 from tests.support import worlds
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import grpc
 
-from devices import fake, scan
-from devices.gpu import Roots, Rules
-from plugin import names
-from plugin.kubelet.wire.dra.v1 import api_pb2
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from claimd.common import names
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as registration
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots, Rules
 from tests.support import apiserver, playing_kernel, progress
 from tests.support.kubelet import calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
@@ -115,7 +115,7 @@ class World:
                 *tracer,
                 sys.executable,
                 "-m",
-                "plugin",
+                "claimd",
                 "run",
                 *flags,
                 stdout=file,

@@ -7,15 +7,15 @@ import json
 from functools import cache
 from typing import Any
 
-from devices.gpu import DIVIDED, MOUNTED, Inventory, Libraries, Mount
-from plugin import errors, plain_text
-from plugin.api.resource import ResourceClaim
-from plugin.kube import client, http1, resources, watch
-from plugin.kube import errors as kube_errors
-from plugin.kube.client_config import Credential
-from plugin.prepare import cdi, checkpoint, gpu_config, plan
-from plugin.prepared import PreparedClaim
-from plugin.sim.runtime import cdi_spec
+from claimd.common import errors, plain_text
+from claimd.kubernetes.api.resource import ResourceClaim
+from claimd.kubernetes.kube import client, http1, resources, watch
+from claimd.kubernetes.kube import errors as kube_errors
+from claimd.kubernetes.kube.client_config import Credential
+from claimd.node.prepare import cdi, checkpoint, gpu_config, plan
+from claimd.node.prepared import PreparedClaim
+from claimd.sim.runtime import cdi_spec
+from claimd_devices.gpu import DIVIDED, MOUNTED, Inventory, Libraries, Mount
 from tests.support import worlds
 
 from . import target

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from plugin.sim.apiserver import catalog, dispatch
-from plugin.sim.apiserver.access.tokens import Tokens
-from plugin.sim.apiserver.custom import (
+from claimd.common.http_server import HttpRequest, HttpResponse
+from claimd.sim.apiserver import catalog, dispatch
+from claimd.sim.apiserver.access.tokens import Tokens
+from claimd.sim.apiserver.custom import (
     definition_schema,
     definitions,
     expressions,
@@ -23,14 +24,13 @@ from plugin.sim.apiserver.custom import (
     value_formats,
     values,
 )
-from plugin.sim.apiserver.storage import bootstrap, disk, managed_fields, patches
-from plugin.sim.apiserver.storage.definitions import Definitions
-from plugin.sim.apiserver.storage.housekeeping import Housekeeping
-from plugin.sim.apiserver.storage.registry import Registry
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types import fields
-from plugin.sim.apiserver.types.user import ServerSecrets
-from plugin.sim.apiserver.wire.http import HttpRequest, HttpResponse
+from claimd.sim.apiserver.storage import bootstrap, disk, managed_fields, patches
+from claimd.sim.apiserver.storage.definitions import Definitions
+from claimd.sim.apiserver.storage.housekeeping import Housekeeping
+from claimd.sim.apiserver.storage.registry import Registry
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types import fields
+from claimd.sim.apiserver.types.user import ServerSecrets
 
 from . import target
 

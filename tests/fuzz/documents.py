@@ -12,14 +12,16 @@ from unittest import mock
 import msgspec
 import yaml
 
-from plugin import cel, config, errors
-from plugin.api import text
-from plugin.api.objects import convert
-from plugin.cli import kept_yaml
-from plugin.explain import manifests
-from plugin.kube import errors as kube_errors
-from plugin.kube import exec_credentials, kubeconfig
-from plugin.sim.demo import story
+from claimd.common import errors
+from claimd.kubernetes import cel
+from claimd.kubernetes.api import text
+from claimd.kubernetes.api.objects import convert
+from claimd.kubernetes.kube import errors as kube_errors
+from claimd.kubernetes.kube import exec_credentials, kubeconfig
+from claimd.node import config
+from claimd.sim.demo import story
+from claimd.tools.cli import kept_yaml
+from claimd.tools.explain import manifests
 
 from . import target
 
@@ -235,7 +237,7 @@ def _stories() -> list[bytes]:
     made = [whole]
     made += [whole | {"chapters": [{"title": "c", "steps": [step]}]} for step in steps]
 
-    tour = text.load((target.ROOT / "plugin/sim/demo/stories/tour.yaml").read_bytes())
+    tour = text.load((target.ROOT / "plugin/claimd/sim/demo/stories/tour.yaml").read_bytes())
     made += [tour | {"chapters": [each], "about": ""} for each in tour["chapters"]]
     return [document for document in map(_encoded, made) if len(document) < 2000]
 

@@ -17,7 +17,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from devices import (
+from claimd.kubernetes.api.meta import ObjectMeta
+from claimd.node import prepared
+from claimd.node.prepare import checkpoint, metadata, plan
+from claimd.node.report import health_state
+from claimd.sim.runtime import cdi_spec
+from claimd_devices import (
     amd,
     amdgpu,
     capture,
@@ -39,13 +44,8 @@ from devices import (
     tar,
     uevents,
 )
-from devices.gpu import Inventory, Roots
-from devices.host_files import HostFiles
-from plugin import prepared
-from plugin.api.meta import ObjectMeta
-from plugin.prepare import checkpoint, metadata, plan
-from plugin.report import health_state
-from plugin.sim.runtime import cdi_spec
+from claimd_devices.gpu import Inventory, Roots
+from claimd_devices.host_files import HostFiles
 from tests.support import worlds
 
 from . import target

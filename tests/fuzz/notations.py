@@ -6,14 +6,14 @@ import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
-from plugin.allocator import amounts
-from plugin.api import quantity
-from plugin.cel import quantity as cel_quantity
-from plugin.cel.errors import EvalError
-from plugin.sim import cron_schedule
-from plugin.sim.apiserver.rules import canonical
-from plugin.sim.apiserver.types import selectors
-from plugin.sim.apiserver.types.status_errors import StatusError
+from claimd.kubernetes.allocator import amounts
+from claimd.kubernetes.api import quantity
+from claimd.kubernetes.cel import quantity as cel_quantity
+from claimd.kubernetes.cel.errors import EvalError
+from claimd.sim import cron_schedule
+from claimd.sim.apiserver.rules import canonical
+from claimd.sim.apiserver.types import selectors
+from claimd.sim.apiserver.types.status_errors import StatusError
 
 from . import target
 

@@ -8,10 +8,10 @@ from functools import cache
 import h11
 import msgspec
 
-from plugin.sim.apiserver.wire import http
-from plugin.view import follow, rows, timeline, world
-from plugin.view.board import Board
-from plugin.view.server import Page
+from claimd.common import http_server as http
+from claimd.tools.view import follow, rows, timeline, world
+from claimd.tools.view.board import Board
+from claimd.tools.view.server import Page
 from tests.support import viewing
 
 from . import target

@@ -14,15 +14,17 @@ from functools import cache
 import h11
 import msgspec
 
-from plugin import endpoint, exposition
-from plugin.sim.apiserver import catalog, dispatch
-from plugin.sim.apiserver.access.tokens import Tokens
-from plugin.sim.apiserver.storage import bootstrap
-from plugin.sim.apiserver.storage.registry import Registry
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.types.user import ServerSecrets
-from plugin.sim.apiserver.wire import http, protobuf
+from claimd.common import http_server as http
+from claimd.node.endpoint import exposition
+from claimd.node.endpoint import server as endpoint
+from claimd.sim.apiserver import catalog, dispatch
+from claimd.sim.apiserver.access.tokens import Tokens
+from claimd.sim.apiserver.storage import bootstrap
+from claimd.sim.apiserver.storage.registry import Registry
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.types.user import ServerSecrets
+from claimd.sim.apiserver.wire import protobuf
 
 from . import target
 

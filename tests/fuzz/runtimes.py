@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from plugin import config
-from plugin.doctor import runtime, runtime_config, sight
+from claimd.node import config
+from claimd.tools.doctor import runtime, runtime_config, sight
 
 from . import target
 

@@ -12,10 +12,12 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 
-from plugin.kube import http1
-from plugin.sim.apiserver.handlers import pod_port_forward, pod_streams
-from plugin.sim.apiserver.wire import spdy, websocket
-from tests.plugin.sim.apiserver.wire import test_spdy, test_websocket
+from claimd.common import websocket
+from claimd.kubernetes.kube import http1
+from claimd.sim.apiserver.handlers import pod_port_forward, pod_streams
+from claimd.sim.apiserver.wire import spdy
+from tests.plugin.common import test_websocket
+from tests.plugin.sim.apiserver.wire import test_spdy
 from tests.support import http_answers
 
 from . import target

@@ -1,1 +1,1 @@
-"""The table of devices/ids.tsv: `make ids` writes it from the lists that others keep."""
+"""The table of devices/claimd_devices/ids.tsv: `make ids` writes it from the lists that others keep."""

@@ -1,4 +1,4 @@
-"""`make ids`: devices/ids.tsv, written anew from the lists that others keep.
+"""`make ids`: devices/claimd_devices/ids.tsv, written anew from the lists that others keep.
 
     python -m tests.ids [--pci-ids FILE] [--amdgpu-ids FILE] [--nvidia FILE] [--intel FILE]
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from . import facts
 
-TABLE = Path(__file__).resolve().parents[2] / "devices/ids.tsv"
+TABLE = Path(__file__).resolve().parents[2] / "devices/claimd_devices/ids.tsv"
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
 
 _NO_GPU = re.compile(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import ids
+from claimd_devices import ids
 
 from . import __main__ as generator
 from . import facts

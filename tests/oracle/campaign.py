@@ -13,7 +13,7 @@ import random
 import sys
 import time
 
-from plugin.allocator import features
+from claimd.kubernetes.allocator import features
 from tests.oracle.cel.expressions import Expressions
 from tests.support import alloc_worlds, allocating, apply_steps, cel_asking, oracle, pool_worlds
 

@@ -1,4 +1,4 @@
-"""Writes plugin/sim/apiserver/wire/protobuf.txt from Kubernetes' Go types: how its objects look in
+"""Writes plugin/claimd/sim/apiserver/wire/protobuf.txt from Kubernetes' Go types: how its objects look in
 protobuf.
 
     python -m tests.oracle.wire_tables API APIMACHINERY    (folders of the modules k8s.io/api and k8s.io/apimachinery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugin.report import events, policy_check
+from claimd.node.report import events, policy_check
 
 
 @pytest.fixture(autouse=True)

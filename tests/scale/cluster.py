@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from plugin.kube import kubeconfig as kubeconfigs
+from claimd.kubernetes.kube import kubeconfig as kubeconfigs
 from tests.bench import api
 from tests.bench.errors import BenchError
 from tests.cluster.rig import control_plane, daemons, places

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from devices import fake, faults
-from plugin import names
+from claimd.common import names
+from claimd_devices import fake, faults
 from tests.bench.errors import BenchError
 
 from . import layout

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from plugin.kubelet.wire.dra.v1 import api_pb2, api_pb2_grpc
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2, api_pb2_grpc
 from tests.bench.api import Object
 from tests.bench.errors import BenchError
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from plugin.kube import kubeconfig as kubeconfigs
-from plugin.kube import tls
+from claimd.kubernetes.kube import kubeconfig as kubeconfigs
+from claimd.kubernetes.kube import tls
 from tests.bench.api import Object
 
 from . import fleet, phases

@@ -135,7 +135,7 @@ def short():
 
 def test_a_fleet_of_three_nodes(short):
     kubeconfig, log = short / "kubeconfig", short / "log"
-    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(kubeconfig)]
     lengths = phases.Lengths(
         rest=0.5, calm=0.1, told=0.1, claims=1200, claims_for=0.2, held=0.2, settle=0.1, alone=0.3
     )

@@ -1,6 +1,6 @@
 """Many plugins in one process, each with a node of its own: what `tests.scale` starts a few of.
 
-Each is the whole program (`plugin.app`) with its own folders, sockets, connections and token; what
+Each is the whole program (`claimd.node.app`) with its own folders, sockets, connections and token; what
 they share is the interpreter and a fake tree. The kubelet's registration is played here. On the
 standard output there is a JSON object a line, on the standard input a command a line; what they are
 is in `fleet`.
@@ -20,8 +20,9 @@ from pathlib import Path
 
 import grpc
 
-from plugin import app, config, event_loop, log, names
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from claimd.common import log, names
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from claimd.node import app, config, event_loop
 
 from . import layout
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import grpc
 
-from plugin.kubelet.wire.dra.v1 import api_pb2 as dra
-from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as dra_grpc
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as dra
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as dra_grpc
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as registration
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 from tests.cluster.objects import DRIVER, claim, devices, request
 from tests.soak import folders
 from tests.soak.api import CONFLICT, GONE, RESOURCES, Api, Away, Object

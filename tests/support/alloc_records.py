@@ -11,7 +11,7 @@ asks anew about every world in it. Steps are our own: fewer are better, more are
 import json
 from pathlib import Path
 
-from plugin import allocator
+from claimd.kubernetes import allocator
 from tests.support import alloc_worlds, allocating, oracle
 
 RECORDED = Path(__file__).parents[1] / "cases/allocator/recorded.txt"

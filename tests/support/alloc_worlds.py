@@ -4,7 +4,7 @@ draws, the same world.
 
 import random
 
-from plugin.allocator import features
+from claimd.kubernetes.allocator import features
 
 DRIVERS = ("gpu.example.com", "nic.example.com")
 NODE = "node-1"

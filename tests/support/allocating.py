@@ -9,10 +9,10 @@ import re
 
 import msgspec
 
-from plugin import allocator
-from plugin.allocator import features, state
-from plugin.api.core import Node
-from plugin.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
+from claimd.kubernetes import allocator
+from claimd.kubernetes.allocator import features, state
+from claimd.kubernetes.api.core import Node
+from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
 
 
 def read(data, kind):

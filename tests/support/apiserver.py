@@ -23,12 +23,12 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from plugin import timestamps
-from plugin.sim.apiserver import server
-from plugin.sim.apiserver.catalog import ServedVersion
-from plugin.sim.apiserver.rules import strategies
-from plugin.sim.apiserver.rules.strategy import Context
-from plugin.sim.apiserver.storage.store import Change, watch_event
+from claimd.common import timestamps
+from claimd.sim.apiserver import server
+from claimd.sim.apiserver.catalog import ServedVersion
+from claimd.sim.apiserver.rules import strategies
+from claimd.sim.apiserver.rules.strategy import Context
+from claimd.sim.apiserver.storage.store import Change, watch_event
 from tests.support.fault_proxy import (
     Answer,
     Fault,

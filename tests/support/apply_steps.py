@@ -6,8 +6,8 @@ import json
 import random
 import re
 
-from plugin.sim.apiserver.storage import managed_fields, patches
-from plugin.sim.apiserver.types import fields, schema, status_errors
+from claimd.sim.apiserver.storage import managed_fields, patches
+from claimd.sim.apiserver.types import fields, schema, status_errors
 
 CLAIM, SLICE, POD = (
     ("resource.k8s.io/v1", "ResourceClaim"),

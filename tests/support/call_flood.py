@@ -19,8 +19,8 @@ from typing import Any
 
 import grpc
 
-from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
-from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 
 # Seconds for one call: how long a row of thousands takes is not what a test is about.
 PATIENCE = 500.0

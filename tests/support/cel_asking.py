@@ -2,9 +2,9 @@
 not, value, cost.
 """
 
-from plugin import cel
-from plugin.cel import meter as meters
-from plugin.cel.meter import Meter
+from claimd.kubernetes import cel
+from claimd.kubernetes.cel import meter as meters
+from claimd.kubernetes.cel.meter import Meter
 
 
 def theirs(oracle, expression, devices, *, new=False):

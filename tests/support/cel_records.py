@@ -11,8 +11,8 @@ asks the oracle anew about every line: a new expression is a line without answer
 
 from pathlib import Path
 
-from plugin import cel
-from plugin.cel import meter
+from claimd.kubernetes import cel
+from claimd.kubernetes.cel import meter
 from tests.support import cel_asking, oracle
 
 FOLDER = Path(__file__).parents[1] / "cases/cel"

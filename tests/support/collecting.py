@@ -6,12 +6,20 @@ import asyncio
 import json
 import os
 
-from plugin import names
-from plugin.kube import auth, client, resources
-from plugin.kubelet import podresources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage, metadata, node_claims
-from plugin.prepared import ClaimRef, PreparedClaim
-from plugin.report import events, status
+from claimd.common import names
+from claimd.kubernetes.kube import auth, client, resources
+from claimd.node.kubelet import podresources
+from claimd.node.prepare import (
+    cdi,
+    checkpoint,
+    claim_reports,
+    driver,
+    garbage,
+    metadata,
+    node_claims,
+)
+from claimd.node.prepared import ClaimRef, PreparedClaim
+from claimd.node.report import events, status
 from tests.support import clock
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
 

@@ -14,8 +14,8 @@ import time
 import traceback
 from collections import Counter
 
-from plugin import errors
-from plugin.explain import manifests, objects, pending, text
+from claimd.common import errors
+from claimd.tools.explain import manifests, objects, pending, text
 from tests.support import alloc_worlds
 
 # Values that stand where others belong.

@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from devices import fake, scan
-from plugin import config, endpoint, names, probe
+from claimd.common import names, probe
+from claimd.node import config
+from claimd.node.endpoint import server as endpoint
+from claimd_devices import fake, scan
 from tests.support import driver_layouts, podresources
 from tests.support.podresources import PodResources
 

@@ -7,7 +7,7 @@ import re
 
 from hypothesis import strategies as st
 
-from plugin.api.objects.shapes import Shape, fields_of
+from claimd.kubernetes.api.objects.shapes import Shape, fields_of
 
 WORDS = st.text("abz09-", min_size=1, max_size=4)
 NAMES = st.text("abz./", min_size=1, max_size=4)

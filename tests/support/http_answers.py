@@ -10,7 +10,7 @@ from typing import Any
 
 import h11
 
-from plugin.kube import http1
+from claimd.kubernetes.kube import http1
 
 BODY = b'{"kind":"ResourceClaim"}'
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugin.api import text
+from claimd.kubernetes.api import text
 
 
 def write(

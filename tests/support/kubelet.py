@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 
-from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
-from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 
 class Kubelet:

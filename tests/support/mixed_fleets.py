@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from devices import fake, scan
-from devices.gpu import Roots, Rules
-from plugin.publish import slices
-from plugin.sim.scheduler import scheduling_cycle
+from claimd.node.publish import slices
+from claimd.sim.scheduler import scheduling_cycle
+from claimd_devices import fake, scan
+from claimd_devices.gpu import Roots, Rules
 from tests.support import cluster_objects, recorded_pods
 from tests.support.cluster_objects import DRIVER, NUMA, ROOT
 

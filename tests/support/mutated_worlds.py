@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import msgspec
 
-from plugin.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
-from plugin.sim.scheduler import listers
-from plugin.sim.scheduler.scheduling_cycle import Bind, schedule_pod
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.kubernetes.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
+from claimd.sim.scheduler import listers
+from claimd.sim.scheduler.scheduling_cycle import Bind, schedule_pod
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support import planes
 
 WRONG = (None, [], {}, "x", 7, True, [None], [7], {"unknown": 1}, {"x": None})

@@ -5,10 +5,10 @@ of the API server.
 import asyncio
 import contextlib
 
-from plugin.kube import auth, client
-from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.client import ApiClient
-from plugin.sim.requests import Request, delete, update
+from claimd.kubernetes.kube import auth, client
+from claimd.sim.assume_cache import AssumeCache
+from claimd.sim.client import ApiClient
+from claimd.sim.requests import Request, delete, update
 from tests.support import planes
 
 

@@ -3,8 +3,8 @@
 import itertools
 from datetime import datetime, timedelta
 
-from plugin.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.kubernetes.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support.allocating import read
 
 API = "resource.k8s.io/v1"

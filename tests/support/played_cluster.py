@@ -10,18 +10,18 @@ import json
 import re
 from datetime import datetime
 
-from plugin import timestamps
-from plugin.sim import client
-from plugin.sim.apiserver.access.tokens import Tokens
-from plugin.sim.apiserver.catalog import Catalog
-from plugin.sim.apiserver.dispatch import Dispatch
-from plugin.sim.apiserver.storage import bootstrap, garbage
-from plugin.sim.apiserver.storage.housekeeping import Housekeeping
-from plugin.sim.apiserver.storage.registry import Registry
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types.user import ServerSecrets
-from plugin.sim.apiserver.wire.http import HttpRequest
-from plugin.sim.controllers import (
+from claimd.common import timestamps
+from claimd.common.http_server import HttpRequest
+from claimd.sim import client
+from claimd.sim.apiserver.access.tokens import Tokens
+from claimd.sim.apiserver.catalog import Catalog
+from claimd.sim.apiserver.dispatch import Dispatch
+from claimd.sim.apiserver.storage import bootstrap, garbage
+from claimd.sim.apiserver.storage.housekeeping import Housekeeping
+from claimd.sim.apiserver.storage.registry import Registry
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types.user import ServerSecrets
+from claimd.sim.controllers import (
     cron_jobs,
     job_indexes,
     jobs,
@@ -29,7 +29,7 @@ from plugin.sim.controllers import (
     ttl_after_finished,
     workloads,
 )
-from plugin.sim.requests import MERGE_PATCH, Request, news, patch_status, update
+from claimd.sim.requests import MERGE_PATCH, Request, news, patch_status, update
 
 BEGINNING = 1767225600.0
 START = 1.0  # seconds that a pod takes to its node and to its first breath

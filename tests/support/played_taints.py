@@ -2,12 +2,12 @@
 taint nodes and end pods, each of them as it is; only the kubelet is played.
 """
 
-from plugin.scheduling.objects import Node, Pod
-from plugin.sim import requests
-from plugin.sim.controllers import nodes, taint_evictions
-from plugin.sim.requests import Request
-from plugin.sim.scheduler import scheduling_cycle
-from plugin.sim.scheduler.snapshot import Snapshot
+from claimd.kubernetes.scheduling.objects import Node, Pod
+from claimd.sim import requests
+from claimd.sim.controllers import nodes, taint_evictions
+from claimd.sim.requests import Request
+from claimd.sim.scheduler import scheduling_cycle
+from claimd.sim.scheduler.snapshot import Snapshot
 from tests.support.allocating import read
 from tests.support.played_cluster import NODE, PlayedCluster
 

@@ -2,8 +2,8 @@
 
 import copy
 
-from plugin import timestamps
-from plugin.sim.controllers import workloads
+from claimd.common import timestamps
+from claimd.sim.controllers import workloads
 from tests.support.planes import copies, meta
 
 NOW = 1767225600.0

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from devices import fake, rebind, uevents
-from devices.fake.gpu import VFIO
-from devices.gpu import Roots
+from claimd_devices import fake, rebind, uevents
+from claimd_devices.fake.gpu import VFIO
+from claimd_devices.gpu import Roots
 from tests.support import progress
 
 SOUND = "snd_hda_intel"

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc.aio
 
-from plugin.kubelet.wire.podresources.v1 import api_pb2, api_pb2_grpc
+from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2, api_pb2_grpc
 from tests.support import sockets
 
 

@@ -7,10 +7,10 @@ node all or none, as now all of them are counted and a newer generation for othe
 
 import random
 
-from plugin import allocator
-from plugin.allocator import features
-from plugin.api.core import Node
-from plugin.api.scheduling import ResourceSlice
+from claimd.kubernetes import allocator
+from claimd.kubernetes.allocator import features
+from claimd.kubernetes.api.core import Node
+from claimd.kubernetes.api.scheduling import ResourceSlice
 
 from . import alloc_worlds, allocating
 

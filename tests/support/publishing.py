@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from devices.gpu import Gpu, Inventory
-from plugin.kube import auth, client, resources
-from plugin.publish import publisher
+from claimd.kubernetes.kube import auth, client, resources
+from claimd.node.publish import publisher
+from claimd_devices.gpu import Gpu, Inventory
 from tests.support import apiserver
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from plugin.explain import objects, pending
-from plugin.sim.scheduler import scheduling_cycle
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.sim.scheduler import scheduling_cycle
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.tools.explain import objects, pending
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "pending"
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from plugin.api.scheduling import DeviceClass
-from plugin.scheduling import objects as scheduling
-from plugin.sim.scheduler import scheduling_cycle
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.kubernetes.api.scheduling import DeviceClass
+from claimd.kubernetes.scheduling import objects as scheduling
+from claimd.sim.scheduler import scheduling_cycle
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support import cluster_objects, recorded_pods, shared_worlds
 
 RECORDED = recorded_pods.CASES / "shared.jsonl"

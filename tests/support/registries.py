@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from plugin.sim.apiserver.storage import patches
-from plugin.sim.apiserver.storage.registry import Registry
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types import status_errors
-from plugin.sim.apiserver.types.kind import Kind
-from plugin.sim.apiserver.types.options import WriteOptions
-from plugin.sim.apiserver.types.resource import GroupResource
+from claimd.sim.apiserver.storage import patches
+from claimd.sim.apiserver.storage.registry import Registry
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types import status_errors
+from claimd.sim.apiserver.types.kind import Kind
+from claimd.sim.apiserver.types.options import WriteOptions
+from claimd.sim.apiserver.types.resource import GroupResource
 
 CLAIMS = Kind(
     GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"),

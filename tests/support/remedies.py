@@ -11,12 +11,12 @@ import sys
 import time
 from collections import Counter
 
-from plugin import allocator, cel
-from plugin.allocator import explain, features
-from plugin.api.scheduling import DeviceClass, ResourceClaim
-from plugin.scheduling import objects
-from plugin.sim.scheduler.scheduling_cycle import Bind, schedule_pod
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.kubernetes import allocator, cel
+from claimd.kubernetes.allocator import explain, features
+from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim
+from claimd.kubernetes.scheduling import objects
+from claimd.sim.scheduler.scheduling_cycle import Bind, schedule_pod
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support import alloc_worlds, allocating
 
 

@@ -7,8 +7,8 @@ import uuid
 
 import msgspec
 
-from devices.gpu import DIVIDED, Gpu, Inventory
-from plugin.publish import sharing, slices
+from claimd.node.publish import sharing, slices
+from claimd_devices.gpu import DIVIDED, Gpu, Inventory
 from tests.support.alloc_worlds import Draw
 
 DRIVER, NODE = "gpu.claimd.dev", "node-1"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from plugin.sim.kubelet.plugins import CHANNEL_OPTIONS, Plugin
+from claimd.sim.kubelet.plugins import CHANNEL_OPTIONS, Plugin
 from tests.support import sockets
 
 

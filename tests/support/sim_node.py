@@ -18,13 +18,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from devices import fake, faults, scan
-from devices.gpu import Roots
-from plugin.kube import auth, client, errors
-from plugin.sim.apiserver.server import Api, Options, serve
-from plugin.sim.kubelet.kubelet import Kubelet
-from plugin.sim.kubelet.timing import Timing
-from plugin.sim.runtime.runtime import Runtime
+from claimd.kubernetes.kube import auth, client, errors
+from claimd.sim.apiserver.server import Api, Options, serve
+from claimd.sim.kubelet.kubelet import Kubelet
+from claimd.sim.kubelet.timing import Timing
+from claimd.sim.runtime.runtime import Runtime
+from claimd_devices import fake, faults, scan
+from claimd_devices.gpu import Roots
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
@@ -87,7 +87,7 @@ class SimNode:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "plugin",
+                "claimd",
                 "run",
                 *(f"--{k}={v}" for k, v in arguments.items()),
                 stdout=log,

@@ -13,7 +13,7 @@ from collections import Counter
 
 import msgspec
 
-from plugin.sim.scheduler import scheduling_cycle
+from claimd.sim.scheduler import scheduling_cycle
 from tests.cluster.pending import clusters
 from tests.support import damaged_worlds, recorded_pods
 from tests.support.recorded_pods import Pod

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from plugin import cli
+from claimd.tools import cli
 
 from . import alloc_hard
 from .cluster_objects import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from plugin.sim import daemon
+from claimd.common import import_path
 
 
 def tell(tmp_path: Path, nodes: list[dict[str, Any]], *steps: dict[str, Any]) -> None:
@@ -25,8 +25,8 @@ def tell(tmp_path: Path, nodes: list[dict[str, Any]], *steps: dict[str, Any]) ->
     path.write_text(yaml.safe_dump(story))
     environment = {key: one for key, one in os.environ.items() if not key.startswith("CLAIMD_")}
     done = subprocess.run(
-        [sys.executable, "-m", "plugin", "demo", str(path), "--plain", "--speed", "0"],
-        env=environment | {"PYTHONPATH": str(daemon.PACKAGE)},
+        [sys.executable, "-m", "claimd", "demo", str(path), "--plain", "--speed", "0"],
+        env=environment | {"PYTHONPATH": import_path.python_path()},
         capture_output=True,
         text=True,
         check=False,

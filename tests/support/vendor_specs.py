@@ -17,10 +17,10 @@ from pathlib import Path
 
 import yaml
 
-from plugin.kube import errors
-from plugin.sim import cluster
-from plugin.sim.apiserver import server
-from plugin.sim.dynamic_client import DynamicClient, UnknownKindError
+from claimd.kubernetes.kube import errors
+from claimd.sim import cluster
+from claimd.sim.apiserver import server
+from claimd.sim.dynamic_client import DynamicClient, UnknownKindError
 from tests.support import nvml_stub
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

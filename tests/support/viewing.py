@@ -2,10 +2,10 @@
 
 import contextlib
 
-from plugin.kube import auth, client
-from plugin.view import follow
-from plugin.view.board import Board
-from plugin.view.server import Page
+from claimd.kubernetes.kube import auth, client
+from claimd.tools.view import follow
+from claimd.tools.view.board import Board
+from claimd.tools.view.server import Page
 from tests.support import cluster_objects as objects
 from tests.support import kubeconfigs
 from tests.support.cluster_objects import DRIVER, MI300X, claim, class_, gpu, gpus, name, node, pod

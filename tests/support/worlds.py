@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from devices.gpu import DeviceNode, Gpu, Inventory
-from plugin.api.resource import ResourceClaim
+from claimd.kubernetes.api.resource import ResourceClaim
+from claimd_devices.gpu import DeviceNode, Gpu, Inventory
 
 DRIVER = "gpu.claimd.dev"
 NODE = "node-1"

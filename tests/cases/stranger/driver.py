@@ -15,10 +15,10 @@ from pathlib import Path
 
 import grpc
 
-from plugin.kubelet.wire.dra.v1 import api_pb2 as dra
-from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as dra_grpc
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
-from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as dra
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as dra_grpc
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as registration
+from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 
 DRIVER = "widgets.example.com"
 RESOURCES = "/apis/resource.k8s.io/v1"

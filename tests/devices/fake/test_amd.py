@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from devices import fake
-from devices.fake import layout
-from devices.fake.amd import FakeAmd
-from devices.fake.gpu import Entries, Function
+from claimd_devices import fake
+from claimd_devices.fake import layout
+from claimd_devices.fake.amd import FakeAmd
+from claimd_devices.fake.gpu import Entries, Function
 
 VENDOR = FakeAmd()
 KFD = "sys/devices/virtual/kfd/kfd"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from devices import fake
-from devices.fake import gpu, layout
-from devices.fake.gpu import Entries, Function
+from claimd_devices import fake
+from claimd_devices.fake import gpu, layout
+from claimd_devices.fake.gpu import Entries, Function
 
 
 def functions(*words: str) -> list[Function]:

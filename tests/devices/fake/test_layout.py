@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from devices import fake
-from devices.fake import layout
-from devices.fake.gpu import Function
+from claimd_devices import fake
+from claimd_devices.fake import layout
+from claimd_devices.fake.gpu import Function
 
 
 def functions(*words: str) -> list[Function]:

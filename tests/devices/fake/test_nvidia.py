@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from devices import fake
-from devices.fake import layout
-from devices.fake.gpu import Entries, Function
-from devices.fake.nvidia import DRIVER_VERSION, FakeNvidia
+from claimd_devices import fake
+from claimd_devices.fake import layout
+from claimd_devices.fake.gpu import Entries, Function
+from claimd_devices.fake.nvidia import DRIVER_VERSION, FakeNvidia
 
 VENDOR = FakeNvidia()
 CARD = "proc/driver/nvidia/gpus/0000:11:00.0/information"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from devices.fake.screens import FakeScreens
+from claimd_devices.fake.screens import FakeScreens
 from tests.devices.trees import Make
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake
-from devices.gpu import Inventory, Roots, Rules
-from devices.scan import scan
+from claimd_devices import fake
+from claimd_devices.gpu import Inventory, Roots, Rules
+from claimd_devices.scan import scan
 from tests.devices.trees import Make, Tree
 
 WORDS = (

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, scan
-from devices.fake import gpu, layout, vendors
-from devices.gpu import UNKNOWN, Roots
+from claimd_devices import fake, scan
+from claimd_devices.fake import gpu, layout, vendors
+from claimd_devices.gpu import UNKNOWN, Roots
 
 
 def test_models_are_listed_with_what_people_call_them() -> None:

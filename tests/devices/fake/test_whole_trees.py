@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake
+from claimd_devices import fake
 
 CASES = Path(__file__).parents[2] / "cases/fake"
 

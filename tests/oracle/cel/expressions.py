@@ -2,7 +2,7 @@
 must not.
 """
 
-from plugin.cel import Device, Version
+from claimd.kubernetes.cel import Device, Version
 
 from .samples import (
     CIDRS,

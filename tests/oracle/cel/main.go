@@ -1,4 +1,4 @@
-// The oracle for plugin/cel: Kubernetes' own compiler and evaluator of device selectors.
+// The oracle for plugin/claimd/kubernetes/cel: Kubernetes' own compiler and evaluator of device selectors.
 // It reads one JSON question a line, an expression and devices, and answers with one line. Test-only.
 package main
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.kube import auth, client
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import ApiClient
+from claimd.kubernetes.kube import auth, client
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.client import ApiClient
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 import asyncio
 
-from plugin.sim import assume_cache
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.client import ApiClient
-from plugin.sim.requests import delete, patch_status
-from plugin.sim.work_loop import WorkLoop
+from claimd.sim import assume_cache
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.assume_cache import AssumeCache
+from claimd.sim.client import ApiClient
+from claimd.sim.requests import delete, patch_status
+from claimd.sim.work_loop import WorkLoop
 from tests.support import planes
 from tests.support.plane import create, until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim import cluster
-from plugin.sim.apiserver import server
+from claimd.sim import cluster
+from claimd.sim.apiserver import server
 from tests.support.workload_objects import job, stateful_set
 
 KUBECTL = shutil.which("kubectl")

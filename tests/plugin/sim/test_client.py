@@ -3,11 +3,11 @@ import copy
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim import client
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import ApiClient
-from plugin.sim.requests import EventRecorder, Request, create_event, delete, patch_status, update
+from claimd.kubernetes.kube import errors
+from claimd.sim import client
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.client import ApiClient
+from claimd.sim.requests import EventRecorder, Request, create_event, delete, patch_status, update
 from tests.support import planes
 from tests.support.plane import create
 

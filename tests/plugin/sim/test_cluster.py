@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kube import client, errors, kubeconfig
-from plugin.sim import cluster, daemon
-from plugin.sim.apiserver import server
+from claimd.kubernetes.kube import client, errors, kubeconfig
+from claimd.sim import cluster, daemon
+from claimd.sim.apiserver import server
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim import controllers, scheduler
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.requests import Request, delete, patch_status, update
+from claimd.kubernetes.kube import errors
+from claimd.sim import controllers, scheduler
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.requests import Request, delete, patch_status, update
 from tests.support import planes
 from tests.support.plane import furnish, running
 

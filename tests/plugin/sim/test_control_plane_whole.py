@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import random
 
-from plugin.kube import errors
-from plugin.sim import controllers, scheduler
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.requests import delete, patch_status
+from claimd.kubernetes.kube import errors
+from claimd.sim import controllers, scheduler
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.requests import delete, patch_status
 from tests.cluster.worlds import NODE, OTHER, WORLDS
 from tests.support import planes
 from tests.support.plane import furnish, running

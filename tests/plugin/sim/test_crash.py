@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from plugin import durable, names
-from plugin.sim.crash import CrashInPrepare
+from claimd.common import durable, names
+from claimd.sim.crash import CrashInPrepare
 
 DRIVER = "gpu.example.com"
 

@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from plugin.sim import cron_schedule
-from plugin.sim.cron_schedule import ScheduleError
+from claimd.sim import cron_schedule
+from claimd.sim.cron_schedule import ScheduleError
 
 
 def times(text, after, count=3, zone=""):

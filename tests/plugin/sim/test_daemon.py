@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake
-from plugin.sim import daemon
+from claimd.common import import_path
+from claimd.sim import daemon
+from claimd_devices import fake
 
 
 async def until(fact, within=30):
@@ -117,7 +118,7 @@ async def test_nothing_is_left_of_it_when_we_are_killed(tmp_path):
     keeper = """
 import asyncio, sys
 from pathlib import Path
-from plugin.sim import daemon
+from claimd.sim import daemon
 async def main():
     kept = daemon.Daemon({"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}, Path(sys.argv[2]))
     task = asyncio.create_task(kept.run())
@@ -130,7 +131,7 @@ asyncio.run(main())
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", keeper, str(tmp_path / "kubeconfig"), str(tmp_path / "log")),
         stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(daemon.PACKAGE)},
+        env=os.environ | {"PYTHONPATH": import_path.python_path()},
     )
     pid = int(await process.stdout.readline())
     process.send_signal(signal.SIGKILL)

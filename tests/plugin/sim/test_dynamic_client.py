@@ -1,7 +1,7 @@
 import pytest
 
-from plugin.kube import errors
-from plugin.sim.dynamic_client import DynamicClient, UnknownKindError
+from claimd.kubernetes.kube import errors
+from claimd.sim.dynamic_client import DynamicClient, UnknownKindError
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kube import client, kubeconfig
-from plugin.sim import controllers, scheduler
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.kubelet.kubelet import Kubelet
-from plugin.sim.runtime.runtime import Runtime
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.sim import controllers, scheduler
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.kubelet.kubelet import Kubelet
+from claimd.sim.runtime.runtime import Runtime
 from tests.support import oracle
 from tests.support.sim_node import QUICK
 

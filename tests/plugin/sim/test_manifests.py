@@ -1,7 +1,7 @@
 import pytest
 
-from plugin import errors
-from plugin.sim import manifests
+from claimd.common import errors
+from claimd.sim import manifests
 
 
 def test_they_are_those_that_kustomize_would_give():

@@ -1,4 +1,4 @@
-from plugin.sim.requests import (
+from claimd.sim.requests import (
     EventRecorder,
     Request,
     create_event,

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from plugin.sim import controllers
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.requests import Request, patch_status
+from claimd.sim import controllers
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.requests import Request, patch_status
 from tests.support import planes
 from tests.support.plane import running
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plugin.kube import client, kubeconfig
-from plugin.sim import client as client_paths
-from plugin.sim import cluster, manifests, simulated_fields
-from plugin.sim.apiserver import server
-from plugin.sim.apiserver.wire import protobuf_fields
-from plugin.sim.controllers import not_simulated
-from plugin.sim.kubelet import kubelet
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.sim import client as client_paths
+from claimd.sim import cluster, manifests, simulated_fields
+from claimd.sim.apiserver import server
+from claimd.sim.apiserver.wire import protobuf_fields
+from claimd.sim.controllers import not_simulated
+from claimd.sim.kubelet import kubelet
 
 ANSWERS = {"done", "said", "kept", "see"}
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from plugin import errors
-from plugin.kube import client, kubeconfig
-from plugin.sim import cluster, upstream
-from plugin.sim.apiserver import server
-from plugin.sim.apiserver.access import certificates
-from plugin.sim.controllers import loops
+from claimd.common import errors
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.sim import cluster, upstream
+from claimd.sim.apiserver import server
+from claimd.sim.apiserver.access import certificates
+from claimd.sim.controllers import loops
 
 # Writes down what it was called with, and says that it is healthy until it is ended.
 STAND_IN = """#!{python}

@@ -1,10 +1,10 @@
 import asyncio
 
-from plugin.kube import errors
-from plugin.sim import work_loop
-from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.requests import Request, delete, patch_status, update
-from plugin.sim.work_loop import WorkLoop
+from claimd.kubernetes.kube import errors
+from claimd.sim import work_loop
+from claimd.sim.assume_cache import AssumeCache
+from claimd.sim.requests import Request, delete, patch_status, update
+from claimd.sim.work_loop import WorkLoop
 from tests.support import planes
 from tests.support.plane import create
 

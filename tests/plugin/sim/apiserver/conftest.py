@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from plugin.kube import auth, client
-from plugin.sim.apiserver.server import Options, serve
+from claimd.kubernetes.kube import auth, client
+from claimd.sim.apiserver.server import Options, serve
 
 
 class Asker:

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from plugin.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.server import Options, serve
 
 VALUES = (
     None,

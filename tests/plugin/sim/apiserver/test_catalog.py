@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from plugin.api.objects import convert
-from plugin.sim.apiserver.catalog import Catalog
-from plugin.sim.apiserver.rules import canonical
-from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.types.stored_object import StoredObject
+from claimd.kubernetes.api.objects import convert
+from claimd.sim.apiserver.catalog import Catalog
+from claimd.sim.apiserver.rules import canonical
+from claimd.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.types.stored_object import StoredObject
 
 DRA = "resource.k8s.io"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kube import auth, client
-from plugin.sim.apiserver import command
-from plugin.sim.apiserver.server import Options
+from claimd.kubernetes.kube import auth, client
+from claimd.sim.apiserver import command
+from claimd.sim.apiserver.server import Options
 
 
 def start(*words):
-    command = [sys.executable, "-m", "plugin", "sim", *words]
+    command = [sys.executable, "-m", "claimd", "sim", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.apiserver import server
+from claimd.sim.apiserver import server
 from tests.support import exchanges
 
 CASES = Path(__file__).parents[3] / "cases/sim/exchanges"

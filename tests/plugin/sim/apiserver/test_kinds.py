@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.apiserver import kinds
-from plugin.sim.apiserver.wire import protobuf
+from claimd.sim.apiserver import kinds
+from claimd.sim.apiserver.wire import protobuf
 
 RECORDED = json.loads((Path(__file__).parents[3] / "cases" / "sim" / "discovery.json").read_text())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.server import Options, serve
 
 ROOT = Path(__file__).parents[4]
 BUILT = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "bin"

@@ -8,8 +8,8 @@ import urllib.request
 
 import pytest
 
-from plugin.kube import errors, resources, watch
-from plugin.sim.apiserver.server import Options, serve
+from claimd.kubernetes.kube import errors, resources, watch
+from claimd.sim.apiserver.server import Options, serve
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from plugin.sim.controllers import claims
+from claimd.sim.controllers import claims
 from tests.support.planes import claim, copies, pod, template
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

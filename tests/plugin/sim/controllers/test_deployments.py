@@ -1,6 +1,6 @@
 import pytest
 
-from plugin.sim.controllers import deployments, workloads
+from claimd.sim.controllers import deployments, workloads
 from tests.support.played_workloads import Played, workload
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from plugin.sim.controllers import evictions
+from claimd.sim.controllers import evictions
 from tests.support.planes import claim, copies, pod, result, rule, slice_
 
 ADDED = "2026-01-01T00:00:00Z"

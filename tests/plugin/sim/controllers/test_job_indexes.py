@@ -1,6 +1,6 @@
 import pytest
 
-from plugin.sim.controllers import job_indexes
+from claimd.sim.controllers import job_indexes
 
 
 @pytest.mark.parametrize(

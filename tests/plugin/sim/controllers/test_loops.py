@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim import client
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.controllers import namespaces, nodes, pod_gc
-from plugin.sim.controllers.loops import (
+from claimd.kubernetes.kube import errors
+from claimd.sim import client
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.assume_cache import AssumeCache
+from claimd.sim.controllers import namespaces, nodes, pod_gc
+from claimd.sim.controllers.loops import (
     Claims,
     Evictions,
     Namespaces,
@@ -19,8 +19,8 @@ from plugin.sim.controllers.loops import (
     TaintEvictions,
     Workloads,
 )
-from plugin.sim.requests import delete
-from plugin.sim.work_loop import WorkLoop
+from claimd.sim.requests import delete
+from claimd.sim.work_loop import WorkLoop
 from tests.support import planes
 from tests.support.plane import running
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim.controllers import namespaces
-from plugin.sim.requests import Request, delete
+from claimd.kubernetes.kube import errors
+from claimd.sim.controllers import namespaces
+from claimd.sim.requests import Request, delete
 from tests.support import planes
 from tests.support.plane import create
 

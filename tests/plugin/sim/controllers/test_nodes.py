@@ -1,6 +1,6 @@
 import pytest
 
-from plugin.sim.controllers import nodes
+from claimd.sim.controllers import nodes
 from tests.support.planes import copies, node, pod
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
-from plugin.sim.controllers import not_simulated
-from plugin.sim.controllers.loops import NotSimulated
+from claimd.sim.controllers import not_simulated
+from claimd.sim.controllers.loops import NotSimulated
 
 ALIASES = {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}]}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.controllers import objects
+from claimd.sim.controllers import objects
 
 TAINT = {"key": "a", "value": "1", "effect": "NoExecute"}
 

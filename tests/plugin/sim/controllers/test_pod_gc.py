@@ -1,6 +1,6 @@
 """Pods on nodes that do not exist any more."""
 
-from plugin.sim.controllers import pod_gc
+from claimd.sim.controllers import pod_gc
 from tests.support.planes import copies, node, pod
 
 NOW = 1767225600.0

@@ -1,6 +1,6 @@
 import pytest
 
-from plugin.sim.controllers import taint_evictions
+from claimd.sim.controllers import taint_evictions
 from tests.support.planes import copies, node, pod
 
 NOW = 1767225600.0

@@ -1,4 +1,4 @@
-from plugin.sim.controllers import pod_gc, workloads
+from claimd.sim.controllers import pod_gc, workloads
 from tests.support.planes import copies, node, pod
 from tests.support.played_workloads import NOW, Played, workload
 

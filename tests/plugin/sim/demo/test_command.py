@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from plugin.sim.demo.command import DemoOptions, so_that_claimd_is_found
+from claimd.sim.demo.command import DemoOptions, so_that_claimd_is_found
 
 
 @pytest.mark.parametrize(

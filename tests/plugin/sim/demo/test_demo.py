@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kube import client, kubeconfig
-from plugin.sim import daemon
+from claimd.common import import_path
+from claimd.kubernetes.kube import client, kubeconfig
 
 SMALL = """
 title: Small
@@ -70,10 +70,10 @@ async def start(*words, stdout=asyncio.subprocess.PIPE, **more):
         name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "plugin", "demo", *map(str, words)),
+        *(sys.executable, "-m", "claimd", "demo", *map(str, words)),
         stdout=stdout,
         stderr=asyncio.subprocess.STDOUT,
-        env=environment | {"PYTHONPATH": str(daemon.PACKAGE), "TERM": "xterm"} | more,
+        env=environment | {"PYTHONPATH": import_path.python_path(), "TERM": "xterm"} | more,
     )
     STARTED.append(process)
     return process

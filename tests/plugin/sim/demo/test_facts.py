@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.demo import facts
+from claimd.sim.demo import facts
 
 SLICE = {
     "metadata": {"name": "one", "labels": {"app.kubernetes.io/name": "claimd"}},

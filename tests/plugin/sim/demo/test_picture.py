@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from plugin.sim.demo import picture, scene
+from claimd.sim.demo import picture, scene
 
 PLAIN = picture.Style(width=80, color=False)
 

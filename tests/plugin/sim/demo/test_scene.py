@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.demo import scene
-from plugin.sim.demo.scene import FREE, HELD, SICK, Gpu, Node, Row
+from claimd.sim.demo import scene
+from claimd.sim.demo.scene import FREE, HELD, SICK, Gpu, Node, Row
 from tests.support import planes
 
 

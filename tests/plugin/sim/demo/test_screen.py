@@ -5,7 +5,7 @@ elsewhere.
 import io
 import re
 
-from plugin.sim.demo import scene, screen
+from claimd.sim.demo import scene, screen
 
 SIZE = (60, 20)
 ONE = scene.Scene(nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="free"),)),))

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from devices import faults
-from plugin import errors
-from plugin.sim.demo import facts, story
+from claimd.common import errors
+from claimd.sim.demo import facts, story
+from claimd_devices import faults
 
 HEAD = """
 title: A story

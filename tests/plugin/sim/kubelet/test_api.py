@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.kubelet.api import KubeletApi
-from plugin.sim.requests import Request, patch_status
+from claimd.kubernetes.kube import errors
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.kubelet.api import KubeletApi
+from claimd.sim.requests import Request, patch_status
 from tests.support import planes
 from tests.support.plane import create, until
 

@@ -3,12 +3,12 @@
 import grpc.aio
 import pytest
 
-from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
-from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
-from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
-from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from plugin.sim.kubelet import calls
-from plugin.sim.kubelet.plugins import CHANNEL_OPTIONS
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
+from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
+from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
+from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
+from claimd.sim.kubelet import calls
+from claimd.sim.kubelet.plugins import CHANNEL_OPTIONS
 from tests.support.sim_driver import instance
 
 A, B = (calls.ClaimRef(namespace="default", name=name, uid=f"uid-{name}") for name in "ab")

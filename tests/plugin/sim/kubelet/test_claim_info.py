@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from plugin.errors import Fatal
-from plugin.sim.kubelet import claim_info
-from plugin.sim.kubelet.calls import ClaimRef, PreparedDevice
-from plugin.sim.kubelet.claim_info import ClaimInfo, ClaimInfoCache, ClaimsError, PodClaim
+from claimd.common.errors import Fatal
+from claimd.sim.kubelet import claim_info
+from claimd.sim.kubelet.calls import ClaimRef, PreparedDevice
+from claimd.sim.kubelet.claim_info import ClaimInfo, ClaimInfoCache, ClaimsError, PodClaim
 
 DRIVER = "gpu.example.com"
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from plugin.sim.kubelet import container_config
-from plugin.sim.kubelet.calls import ClaimRef, PreparedDevice
-from plugin.sim.kubelet.claim_info import DeviceUse
+from claimd.sim.kubelet import container_config
+from claimd.sim.kubelet.calls import ClaimRef, PreparedDevice
+from claimd.sim.kubelet.claim_info import DeviceUse
 
 POD = {
     "metadata": {

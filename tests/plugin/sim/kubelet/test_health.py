@@ -6,9 +6,9 @@ import time
 
 import grpc.aio
 
-from plugin.kubelet.wire.dra_health.v1 import api_pb2 as wire
-from plugin.sim.kubelet import calls, health
-from plugin.sim.kubelet.claim_info import DeviceUse
+from claimd.kubernetes.kubelet_api.dra_health.v1 import api_pb2 as wire
+from claimd.sim.kubelet import calls, health
+from claimd.sim.kubelet.claim_info import DeviceUse
 from tests.support.sim_driver import instance
 from tests.support.sim_node import QUICK, until
 

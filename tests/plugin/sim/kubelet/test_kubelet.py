@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from plugin import errors, names
-from plugin.kube import auth, client
+from claimd.common import errors, names
+from claimd.kubernetes.kube import auth, client
 from tests.support import sim_node
 from tests.support.sim_node import until
 from tests.support.worlds import DRIVER

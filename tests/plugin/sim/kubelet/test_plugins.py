@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kubelet import registration
-from plugin.sim.kubelet.plugins import PluginRegistry
+from claimd.node.kubelet import registration
+from claimd.sim.kubelet.plugins import PluginRegistry
 from tests.support import sockets
 from tests.support.sim_node import QUICK, until
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.kubelet import container_config, pod_actions
-from plugin.sim.kubelet.pod_actions import ContainerHistory
-from plugin.sim.kubelet.timing import Timing
+from claimd.sim.kubelet import container_config, pod_actions
+from claimd.sim.kubelet.pod_actions import ContainerHistory
+from claimd.sim.kubelet.timing import Timing
 
 NOW = 1000.0
 RUNS = ContainerHistory(started=900)

@@ -7,8 +7,8 @@ import json
 import pytest
 import pytest_asyncio
 
-from plugin import names
-from plugin.kubelet import podresources
+from claimd.common import names
+from claimd.node.kubelet import podresources
 from tests.support import sim_node
 from tests.support.sim_node import until
 from tests.support.worlds import DRIVER, NODE

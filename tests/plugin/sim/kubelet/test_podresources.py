@@ -2,10 +2,10 @@
 
 import grpc
 
-from plugin.kubelet.wire.podresources.v1 import api_pb2, api_pb2_grpc
-from plugin.sim.kubelet import podresources
-from plugin.sim.kubelet.calls import ClaimRef, PreparedDevice
-from plugin.sim.kubelet.claim_info import DeviceUse
+from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2, api_pb2_grpc
+from claimd.sim.kubelet import podresources
+from claimd.sim.kubelet.calls import ClaimRef, PreparedDevice
+from claimd.sim.kubelet.claim_info import DeviceUse
 
 CLAIMS = {name: ClaimRef(namespace="default", name=name, uid=f"uid-{name}") for name in "cd"}
 

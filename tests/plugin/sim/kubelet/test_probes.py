@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from plugin.sim.kubelet import probes
-from plugin.sim.runtime import cdi_cache, container
+from claimd.sim.kubelet import probes
+from claimd.sim.runtime import cdi_cache, container
 from tests.support.apiserver import until
 
 PATIENT = {"timeoutSeconds": 60}  # a machine that is busy makes no probe fail

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from plugin.sim.kubelet import status
-from plugin.sim.kubelet.pod_actions import FAILED, PENDING, RUNNING, SUCCEEDED, PodActions
+from claimd.sim.kubelet import status
+from claimd.sim.kubelet.pod_actions import FAILED, PENDING, RUNNING, SUCCEEDED, PodActions
 
 START = datetime(2026, 1, 1, 10, 0, 0, tzinfo=UTC)
 END = datetime(2026, 1, 1, 11, 0, 0, tzinfo=UTC)

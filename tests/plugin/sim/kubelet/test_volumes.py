@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.kubelet import volumes
+from claimd.sim.kubelet import volumes
 
 POD = {
     "metadata": {

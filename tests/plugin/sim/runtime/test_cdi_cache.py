@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin.sim.runtime import cdi_cache, cdi_spec
+from claimd.sim.runtime import cdi_cache, cdi_spec
 
 CASES = Path(__file__).parents[3] / "cases" / "sim" / "cdi"
 SPECS = yaml.safe_load((CASES / "specs.yaml").read_text())

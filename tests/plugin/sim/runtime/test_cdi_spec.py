@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from plugin.sim.runtime import cdi_spec
+from claimd.sim.runtime import cdi_spec
 
 NODE = {"path": "/dev/a"}
 

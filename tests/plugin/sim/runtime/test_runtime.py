@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.runtime import cdi_cache, cdi_spec, container, runtime
+from claimd.sim.runtime import cdi_cache, cdi_spec, container, runtime
 from tests.support.apiserver import until
 
 SPEC = {
@@ -205,7 +205,7 @@ def _children(one):
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from plugin.sim.runtime import container, runtime
+from claimd.sim.runtime import container, runtime
 async def main():
     async with runtime.Runtime(Path(sys.argv[1]), []) as r:
         command = ("sh", "-c", "sleep 1000 & echo $! $$; wait")

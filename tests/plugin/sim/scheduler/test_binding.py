@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.kube import errors
-from plugin.scheduling import preemption
-from plugin.sim.scheduler.binding import FINALIZER, Binder
-from plugin.sim.scheduler.scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable, schedule_pod
+from claimd.kubernetes.kube import errors
+from claimd.kubernetes.scheduling import preemption
+from claimd.sim.scheduler.binding import FINALIZER, Binder
+from claimd.sim.scheduler.scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable, schedule_pod
 from tests.support.planes import claim, class_, node, parsed, pod, slice_, snapshot
 
 NOW = 1767225600.0

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from plugin.scheduling.objects import Claim, Node, Pod, UnreadableClaim
-from plugin.sim.scheduler import listers
-from plugin.sim.scheduler.scheduling_cycle import Bind, Unschedulable, schedule_pod
-from plugin.sim.scheduler.snapshot import Snapshot
+from claimd.kubernetes.scheduling.objects import Claim, Node, Pod, UnreadableClaim
+from claimd.sim.scheduler import listers
+from claimd.sim.scheduler.scheduling_cycle import Bind, Unschedulable, schedule_pod
+from claimd.sim.scheduler.snapshot import Snapshot
 from tests.support import mutated_worlds
 from tests.support.planes import claim, node, parsed, pod, slice_, snapshot
 

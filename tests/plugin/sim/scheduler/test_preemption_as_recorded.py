@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from plugin.kube import client, kubeconfig
-from plugin.scheduling.objects import Claim, Class, DisruptionBudget, Node, Pod, Slice
-from plugin.sim import scheduler
-from plugin.sim.apiserver import server
-from plugin.sim.scheduler import scheduling_cycle
-from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.kubernetes.scheduling.objects import Claim, Class, DisruptionBudget, Node, Pod, Slice
+from claimd.sim import scheduler
+from claimd.sim.apiserver import server
+from claimd.sim.scheduler import scheduling_cycle
+from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.cluster.preemption import Cluster
 from tests.support import preemption_situations as situations
 from tests.support.allocating import read

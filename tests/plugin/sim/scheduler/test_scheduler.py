@@ -5,11 +5,11 @@ import contextlib
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim.assume_cache import object_key
-from plugin.sim.client import RETRY_PERIOD
-from plugin.sim.scheduler import scheduler, scheduling_cycle
-from plugin.sim.scheduler.scheduler import Scheduler
+from claimd.kubernetes.kube import errors
+from claimd.sim.assume_cache import object_key
+from claimd.sim.client import RETRY_PERIOD
+from claimd.sim.scheduler import scheduler, scheduling_cycle
+from claimd.sim.scheduler.scheduler import Scheduler
 from tests.support import planes
 
 HELD = "claim default/b: 1 GPU is needed, none is free: gpu-0 is held by claim a"

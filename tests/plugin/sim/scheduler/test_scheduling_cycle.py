@@ -1,4 +1,4 @@
-from plugin.sim.scheduler.scheduling_cycle import (
+from claimd.sim.scheduler.scheduling_cycle import (
     Bind,
     Deallocate,
     Pending,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim import cluster
-from plugin.sim.apiserver import server
-from plugin.sim.demo.views import Views
-from plugin.sim.testing import account
+from claimd.sim import cluster
+from claimd.sim.apiserver import server
+from claimd.sim.demo.views import Views
+from claimd.sim.testing import account
 
 POD = {
     "apiVersion": "v1",

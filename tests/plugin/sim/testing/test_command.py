@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SIM = [sys.executable, "-m", "plugin", "sim"]
+SIM = [sys.executable, "-m", "claimd", "sim"]
 
 
 def run(*words):

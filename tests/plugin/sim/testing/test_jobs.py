@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin import pytest_plugin
+from claimd.sim.testing import pytest_plugin
 
 ROOT = Path(__file__).resolve().parents[4]
 STRANGER = ROOT / "tests" / "cases" / "stranger"
@@ -103,7 +103,7 @@ def test_their_steps_run_a_drivers_suite(environment, tmp_path):
         )
         assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
 
-    where = "import plugin; print(plugin.__file__)"
+    where = "import claimd; print(claimd.__file__)"
     loaded = subprocess.run(
         ["python", "-P", "-c", where], env=environment, capture_output=True, text=True, check=True
     )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin import errors
-from plugin.sim.testing import words
+from claimd.common import errors
+from claimd.sim.testing import words
 
 
 def test_gpus_are_those_of_claimd_fake_write_and_bring_claimd():

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from plugin.sim.apiserver.access import certificates
-from plugin.sim.apiserver.access.p256 import ORDER, PrivateKey
+from claimd.sim.apiserver.access import certificates
+from claimd.sim.apiserver.access.p256 import ORDER, PrivateKey
 
 HOST = "127.0.0.1"
 

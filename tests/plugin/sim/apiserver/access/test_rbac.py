@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.sim.apiserver.access import rbac
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.types.user import User
+from claimd.sim.apiserver.access import rbac
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.types.user import User
 
 DRA = "/apis/resource.k8s.io/v1"
 SLICES = f"{DRA}/resourceslices"

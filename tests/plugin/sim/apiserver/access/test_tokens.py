@@ -2,12 +2,12 @@
 
 import pytest
 
-from plugin.sim.apiserver.access import tokens
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types.resource import PODS as POD_RESOURCE
-from plugin.sim.apiserver.types.resource import SERVICE_ACCOUNTS
-from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.types.user import ServerSecrets
+from claimd.sim.apiserver.access import tokens
+from claimd.sim.apiserver.storage.store import Store
+from claimd.sim.apiserver.types.resource import PODS as POD_RESOURCE
+from claimd.sim.apiserver.types.resource import SERVICE_ACCOUNTS
+from claimd.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.types.user import ServerSecrets
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PODS = "/api/v1/namespaces/claimd-system/pods"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.kube import errors
-from plugin.sim.apiserver.server import Options, serve
+from claimd.kubernetes.kube import errors
+from claimd.sim.apiserver.server import Options, serve
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/toys.example.com/v1/namespaces/default/widgets"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.apiserver.custom import expressions, values
-from plugin.sim.apiserver.types import structure
+from claimd.sim.apiserver.custom import expressions, values
+from claimd.sim.apiserver.types import structure
 
 
 def told(rule, value, properties=None, old=values.ABSENT, **of_rule):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.custom import json_path
+from claimd.sim.apiserver.custom import json_path
 
 POD = {
     "spec": {"a.b": 1, "list": [1, 2, 3], "map": {"x": {"y": "deep"}}},

@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.custom import values
-from plugin.sim.apiserver.rules.profile import Profile
-from plugin.sim.apiserver.types import structure
+from claimd.sim.apiserver.custom import values
+from claimd.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.types import structure
 
 PROFILE = Profile("1.37")
 

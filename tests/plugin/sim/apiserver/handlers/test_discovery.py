@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.apiserver.catalog import Catalog
-from plugin.sim.apiserver.handlers.discovery import Discovery
+from claimd.sim.apiserver.catalog import Catalog
+from claimd.sim.apiserver.handlers.discovery import Discovery
 
 DRA = "resource.k8s.io"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.apiserver.catalog import Catalog
-from plugin.sim.apiserver.handlers.openapi import OpenApi
+from claimd.sim.apiserver.catalog import Catalog
+from claimd.sim.apiserver.handlers.openapi import OpenApi
 
 DRA_V1 = "apis/resource.k8s.io/v1"
 

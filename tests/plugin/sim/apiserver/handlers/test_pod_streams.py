@@ -4,9 +4,9 @@ import asyncio
 import json
 import socket
 
-from plugin.sim.apiserver.handlers import pod_streams
-from plugin.sim.apiserver.wire import websocket
-from tests.plugin.sim.apiserver.wire.test_websocket import CLOSE, frame
+from claimd.common import websocket
+from claimd.sim.apiserver.handlers import pod_streams
+from tests.plugin.common.test_websocket import CLOSE, frame
 
 RESIZE = b"\x04"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.kube import errors
+from claimd.kubernetes.kube import errors
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from plugin.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.server import Options, serve
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import apps
+from claimd.sim.apiserver.rules import apps
 from tests.support.played_cluster import PlayedCluster, Refused
 from tests.support.workload_objects import deployment
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules.canonical import canonical_quantity, round_trip
+from claimd.sim.apiserver.rules.canonical import canonical_quantity, round_trip
 
 
 @pytest.mark.parametrize(

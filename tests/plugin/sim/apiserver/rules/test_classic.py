@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.api import limits
-from plugin.sim.apiserver.rules import classic
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.kubernetes.api import limits
+from claimd.sim.apiserver.rules import classic
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 ONE_MODEL = "Required value: exactly one structured model field must be set"
 LONG = "d" * 64

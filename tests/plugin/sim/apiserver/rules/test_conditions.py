@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import conditions
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import conditions
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 TIME = "2026-01-01T00:00:00Z"
 

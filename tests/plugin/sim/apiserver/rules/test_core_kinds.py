@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from plugin.sim.apiserver.rules import core_kinds
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import core_kinds
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 CONTAINER = {"name": "c", "image": "i"}
 

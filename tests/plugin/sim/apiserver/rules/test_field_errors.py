@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import field_errors
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import field_errors
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 
 def told(release, say):

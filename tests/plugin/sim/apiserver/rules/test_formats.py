@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import formats
+from claimd.sim.apiserver.rules import formats
 
 
 @pytest.mark.parametrize("text", ["a", "a-1", "x" * 63])

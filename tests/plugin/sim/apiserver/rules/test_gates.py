@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import gates
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import gates
+from claimd.sim.apiserver.rules.profile import Profile
 
 DEVICE = {
     "name": "d",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.api import limits
-from plugin.sim.apiserver.rules import names
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.kubernetes.api import limits
+from claimd.sim.apiserver.rules import names
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 
 def refused(validate, name, release="1.34"):

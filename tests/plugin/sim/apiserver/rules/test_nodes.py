@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import nodes
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import nodes
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 
 def refused(field, operator, values, key):

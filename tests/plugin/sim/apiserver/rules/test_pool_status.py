@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.api import limits
-from plugin.sim.apiserver.rules import pool_status
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.kubernetes.api import limits
+from claimd.sim.apiserver.rules import pool_status
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 NOW = "2026-01-02T03:04:05Z"
 BEFORE = "2025-01-01T00:00:00Z"

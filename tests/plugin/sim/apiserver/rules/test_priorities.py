@@ -2,10 +2,10 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import priorities
-from plugin.sim.apiserver.types.kind import Kind
-from plugin.sim.apiserver.types.options import DeleteOptions
-from plugin.sim.apiserver.types.resource import PRIORITY_CLASSES
+from claimd.sim.apiserver.rules import priorities
+from claimd.sim.apiserver.types.kind import Kind
+from claimd.sim.apiserver.types.options import DeleteOptions
+from claimd.sim.apiserver.types.resource import PRIORITY_CLASSES
 from tests.support import registries
 from tests.support.registries import ME, PODS, refusal
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.api import limits
-from plugin.sim.apiserver.rules.profile import EVERYWHERE, Profile
+from claimd.kubernetes.api import limits
+from claimd.sim.apiserver.rules.profile import EVERYWHERE, Profile
 
 
 @pytest.mark.parametrize(

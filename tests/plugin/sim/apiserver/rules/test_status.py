@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import status as rules
-from plugin.sim.apiserver.rules.field_errors import FieldErrors
-from plugin.sim.apiserver.rules.profile import Profile
+from claimd.sim.apiserver.rules import status as rules
+from claimd.sim.apiserver.rules.field_errors import FieldErrors
+from claimd.sim.apiserver.rules.profile import Profile
 
 CONSUMER = {"resource": "pods", "name": "p", "uid": "u"}
 

@@ -1,6 +1,6 @@
 """What a cluster has from the start."""
 
-from plugin.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.server import Options, serve
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

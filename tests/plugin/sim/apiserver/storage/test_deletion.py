@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from plugin.sim.apiserver.storage import deletion
-from plugin.sim.apiserver.types.kind import Kind
-from plugin.sim.apiserver.types.options import DeleteOptions
-from plugin.sim.apiserver.types.resource import GroupResource
-from plugin.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.storage import deletion
+from claimd.sim.apiserver.types.kind import Kind
+from claimd.sim.apiserver.types.options import DeleteOptions
+from claimd.sim.apiserver.types.resource import GroupResource
+from claimd.sim.apiserver.types.status_errors import StatusError
 
 POD = Kind(GroupResource("pods", "", "Pod"), "v1", True, True, False)
 CLAIM = Kind(GroupResource("claims", "g", "Claim"), "v1", True, True, True)

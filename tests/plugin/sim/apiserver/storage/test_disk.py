@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from plugin.kube import auth, client, errors
-from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.apiserver.storage import disk
+from claimd.kubernetes.kube import auth, client, errors
+from claimd.sim.apiserver.server import Options, serve
+from claimd.sim.apiserver.storage import disk
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -103,7 +103,7 @@ async def test_one_server_a_file(tmp_path):
 async def start(path, tmp_path):
     """A server of its own process, and the first line that it says: it may be killed."""
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "plugin", "sim", "--db", str(path)),
+        *(sys.executable, "-m", "claimd", "sim", "--db", str(path)),
         *("--kubeconfig", str(tmp_path / "kubeconfig")),
         stdout=asyncio.subprocess.PIPE,
     )

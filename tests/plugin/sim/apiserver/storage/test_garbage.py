@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.storage import garbage
-from plugin.sim.apiserver.types.options import DeleteOptions
-from plugin.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.storage import garbage
+from claimd.sim.apiserver.types.options import DeleteOptions
+from claimd.sim.apiserver.types.status_errors import StatusError
 from tests.support import registries
 from tests.support.registries import CLAIMS, ME, PODS, patch, pod
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.apiserver.storage import managed_fields, patches
-from plugin.sim.apiserver.types import schema, status_errors
+from claimd.sim.apiserver.storage import managed_fields, patches
+from claimd.sim.apiserver.types import schema, status_errors
 from tests.support import apply_steps, oracle
 
 CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "apply.json").read_text())

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from plugin.sim.apiserver.storage import patches
-from plugin.sim.apiserver.types import schema, status_errors
+from claimd.sim.apiserver.storage import patches
+from claimd.sim.apiserver.types import schema, status_errors
 
 POD = schema.of_kind("", "v1", "Pod")
 CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.types.options import DeleteOptions, WriteOptions
+from claimd.sim.apiserver.types.options import DeleteOptions, WriteOptions
 from tests.support import registries
 from tests.support.registries import CLAIMS, ME, SLICES, STATUS, claim, patch, refusal, slice_
 

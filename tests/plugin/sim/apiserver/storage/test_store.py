@@ -2,9 +2,9 @@
 
 import pytest
 
-from plugin.sim.apiserver.storage import store
-from plugin.sim.apiserver.types import status_errors
-from plugin.sim.apiserver.types.resource import GroupResource
+from claimd.sim.apiserver.storage import store
+from claimd.sim.apiserver.types import status_errors
+from claimd.sim.apiserver.types.resource import GroupResource
 
 CLAIMS = GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim")
 PODS = GroupResource("pods", "", "Pod")

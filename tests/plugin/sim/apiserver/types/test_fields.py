@@ -1,6 +1,6 @@
 """Paths of fields, and documents merged and pruned by them."""
 
-from plugin.sim.apiserver.types import fields, schema
+from claimd.sim.apiserver.types import fields, schema
 
 CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")
 POD = schema.of_kind("", "v1", "Pod")

@@ -1,7 +1,7 @@
 """What a kind has unless its row in the tables says otherwise."""
 
-from plugin.sim.apiserver.types.kind import Kind
-from plugin.sim.apiserver.types.resource import GroupResource
+from claimd.sim.apiserver.types.kind import Kind
+from claimd.sim.apiserver.types.resource import GroupResource
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -1,6 +1,6 @@
 """What a write or a deletion does unless it says otherwise."""
 
-from plugin.sim.apiserver.types.options import DeleteOptions, WriteOptions
+from claimd.sim.apiserver.types.options import DeleteOptions, WriteOptions
 
 
 def test_a_write_is_done_and_nobody_refuses_it():

@@ -1,6 +1,6 @@
 """How the values of a kind merge."""
 
-from plugin.sim.apiserver.types import schema
+from claimd.sim.apiserver.types import schema
 
 
 def at(kind, path, group="", version="v1"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.types import selectors, status_errors
+from claimd.sim.apiserver.types import selectors, status_errors
 
 
 def obj(**labels):

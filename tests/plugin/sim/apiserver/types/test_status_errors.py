@@ -1,8 +1,8 @@
 """Refusals as Status objects."""
 
-from plugin.sim.apiserver.types import status_errors
-from plugin.sim.apiserver.types.resource import PODS, GroupResource
-from plugin.sim.apiserver.types.status_errors import Cause, StatusError
+from claimd.sim.apiserver.types import status_errors
+from claimd.sim.apiserver.types.resource import PODS, GroupResource
+from claimd.sim.apiserver.types.status_errors import Cause, StatusError
 
 CLAIMS = GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim")
 

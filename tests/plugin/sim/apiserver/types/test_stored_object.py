@@ -3,7 +3,7 @@
 import copy
 import json
 
-from plugin.sim.apiserver.types.stored_object import StoredObject
+from claimd.sim.apiserver.types.stored_object import StoredObject
 
 
 def test_a_copy_is_a_document_of_its_own():

@@ -1,6 +1,6 @@
 """Who sends a request, in the words of the API."""
 
-from plugin.sim.apiserver.types.user import ServerSecrets, User
+from claimd.sim.apiserver.types.user import ServerSecrets, User
 
 
 def test_as_user_info():

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.wire import codec, yaml_body
-from plugin.sim.apiserver.wire.http import HttpRequest
+from claimd.common.http_server import HttpRequest
+from claimd.sim.apiserver.types.status_errors import StatusError
+from claimd.sim.apiserver.wire import codec, yaml_body
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 JSON = {"Content-Type": "application/json"}

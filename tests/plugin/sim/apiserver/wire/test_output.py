@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from plugin.sim.apiserver.wire import output
+from claimd.sim.apiserver.wire import output
 from tests.support import apiserver
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.wire import pod_columns
+from claimd.sim.apiserver.wire import pod_columns
 
 
 def pod(phase="Running", first=(), deleted=False, **containers):

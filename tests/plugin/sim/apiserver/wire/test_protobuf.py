@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.apiserver.types import status_errors
-from plugin.sim.apiserver.wire import protobuf
+from claimd.sim.apiserver.types import status_errors
+from claimd.sim.apiserver.wire import protobuf
 
 CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "wire.json").read_text())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.wire import protobuf_fields
+from claimd.sim.apiserver.wire import protobuf_fields
 
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plugin.sim.apiserver.wire import request_info
-from plugin.sim.apiserver.wire.http import HttpRequest
+from claimd.common.http_server import HttpRequest
+from claimd.sim.apiserver.wire import request_info
 
 DRA = "/apis/resource.k8s.io/v1"
 

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from plugin.sim.apiserver.wire import spdy
+from claimd.sim.apiserver.wire import spdy
 
 
 class Socket:

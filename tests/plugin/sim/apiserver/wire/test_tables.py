@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.wire import tables
+from claimd.sim.apiserver.wire import tables
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,5 @@
+"""What every part of claimd stands on: errors, logs, metrics, names, durable files, pacing, HTTP.
+
+Nothing here knows Kubernetes or GPUs. A module belongs here when two wings need it; otherwise it
+belongs to the wing that needs it. It may import the standard library and h11, never another wing.
+"""

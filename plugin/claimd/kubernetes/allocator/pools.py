@@ -1,0 +1,278 @@
+"""Resource pools as one node sees them: the newest slices of each, and whether they can be trusted.
+
+No claims here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from . import nodes
+from .failures import AllocationError
+from .features import COMPATIBILITY_GROUPS, DEFAULT, PARTITIONABLE_DEVICES, Features, takes_oldest
+from .identity import PoolID
+
+if TYPE_CHECKING:
+    from ..api.core import Node
+    from ..api.resource import CounterSet
+    from ..api.scheduling import ResourceSlice
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pool:
+    """A pool with devices for the node.
+
+    An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from
+    either. `slices` have devices for the node and are sorted by name. `slices_elsewhere` are the
+    pool's others; their devices use its counters too.
+    """
+
+    pool_id: PoolID
+    is_incomplete: bool = False
+    slices_there: int = 0
+    slices_expected: int = 0
+    invalid_reason: str = ""
+    slices: tuple[ResourceSlice, ...] = ()
+    slices_elsewhere: tuple[ResourceSlice, ...] = ()
+    counter_sets: Mapping[str, CounterSet] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_invalid(self) -> bool:
+        return bool(self.invalid_reason)
+
+    @property
+    def usable(self) -> bool:
+        return not self.is_incomplete and not self.invalid_reason
+
+
+class SliceIndex:
+    """Slices by where they are, so that a node of a large cluster looks at few.
+
+    It never changes after it is made.
+    """
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        self._by_node: dict[str, list[ResourceSlice]] = {}
+        self._by_pool: dict[PoolID, list[ResourceSlice]] = {}
+        self._of_no_single_node: list[ResourceSlice] = []
+        self._counters: list[ResourceSlice] = []
+        for slice_ in slices:
+            spec = slice_.spec
+            self._by_pool.setdefault(PoolID(spec.driver, spec.pool.name), []).append(slice_)
+            if spec.node_name:
+                self._by_node.setdefault(spec.node_name, []).append(slice_)
+            else:
+                self._of_no_single_node.append(slice_)
+            if spec.shared_counters:
+                self._counters.append(slice_)
+
+    def near(self, node: Node) -> list[ResourceSlice]:
+        """All that may have devices for the node."""
+        return self._by_node.get(node.metadata.name, []) + self._of_no_single_node
+
+    def with_counters(self) -> list[ResourceSlice]:
+        """All that have shared counters, on whichever node."""
+        return self._counters
+
+    def of_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
+        return self._by_pool[pool_id]
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        return frozenset(pool_id.driver for pool_id in self._by_pool)
+
+
+def gather_pools(
+    slices: Iterable[ResourceSlice], node: Node, features: Features = DEFAULT
+) -> list[Pool]:
+    """The pools that have devices for the node, in the order in which they are searched."""
+    return gather(SliceIndex(slices), node, features)
+
+
+def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
+    """As gather_pools(), from an index that serves many nodes.
+
+    AllocationError where a slice has a node selector that cannot be evaluated.
+    """
+    counters_anywhere = takes_oldest(features)
+    newest: dict[PoolID, list[ResourceSlice]] = {}
+    for slice_ in index.near(node):
+        if not _is_understood(slice_, features):
+            continue
+        if counters_anywhere and slice_.spec.shared_counters:
+            continue
+        if _is_for_node(slice_, node):
+            _add(newest, slice_)
+    if counters_anywhere:
+        for slice_ in index.with_counters():
+            if _is_understood(slice_, features):
+                _add(newest, slice_)
+
+    pools: list[Pool] = []
+    for pool_id, slices in newest.items():
+        pool = _pool(pool_id, slices, index, features)
+        if pool:
+            pools.append(pool)
+    # Pools whose devices must be bound first are searched last.
+    return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
+
+
+def _is_understood(slice_: ResourceSlice, features: Features) -> bool:
+    """A slice that needs a feature which is off is as good as absent: its pool is incomplete."""
+    spec = slice_.spec
+    if PARTITIONABLE_DEVICES not in features and (
+        spec.per_device_node_selection is not None or spec.shared_counters
+    ):
+        return False
+    return COMPATIBILITY_GROUPS in features or not _has_groups(slice_)
+
+
+def _has_groups(slice_: ResourceSlice) -> bool:
+    for device in slice_.spec.devices:
+        for consumed in device.consumes_counters:
+            if consumed.compatibility_groups:
+                return True
+    return False
+
+
+def _is_for_node(slice_: ResourceSlice, node: Node) -> bool:
+    """Whether it has devices for the node."""
+    spec = slice_.spec
+    try:
+        if spec.node_name or spec.all_nodes or spec.node_selector is not None:
+            return nodes.matches(node, spec.node_name, spec.all_nodes, spec.node_selector)
+        if spec.per_device_node_selection:
+            return any(
+                nodes.matches(node, device.node_name, device.all_nodes, device.node_selector)
+                for device in spec.devices
+            )
+    except ValueError as error:
+        raise AllocationError(
+            f"slice {slice_.metadata.name} has a bad node selector: {error}"
+        ) from error
+    # It says where it is in a way that we do not know: it is from the future, and not for us.
+    return False
+
+
+def _add(newest: dict[PoolID, list[ResourceSlice]], slice_: ResourceSlice) -> None:
+    """Put the slice beside those of its pool, unless there are some of a newer generation."""
+    pool = slice_.spec.pool
+    slices = newest.setdefault(PoolID(slice_.spec.driver, pool.name), [])
+    if slices:
+        generation = slices[0].spec.pool.generation
+        if pool.generation < generation:
+            return
+        if pool.generation > generation:
+            slices.clear()
+    slices.append(slice_)
+
+
+def _pool(
+    pool_id: PoolID, slices: list[ResourceSlice], index: SliceIndex, features: Features
+) -> Pool | None:
+    """The pool of these slices, which have devices for the node; None where they are obsolete.
+
+    They are obsolete where a newer generation exists that has nothing for the node.
+    """
+    pool = slices[0].spec.pool
+    if len(slices) == pool.resource_slice_count:
+        return _complete(pool_id, slices, slices, features)
+
+    # Others may be for other nodes. Only then is the whole pool looked at.
+    whole_pool = []
+    for slice_ in index.of_pool(pool_id):
+        if slice_.spec.pool.generation > pool.generation:
+            return None
+        if slice_.spec.pool.generation == pool.generation:
+            whole_pool.append(slice_)
+    if COMPATIBILITY_GROUPS not in features:
+        whole_pool = [slice_ for slice_ in whole_pool if not _has_groups(slice_)]
+    if len(whole_pool) != pool.resource_slice_count:
+        return Pool(
+            pool_id=pool_id,
+            is_incomplete=True,
+            slices_there=len(whole_pool),
+            slices_expected=pool.resource_slice_count,
+        )
+    return _complete(pool_id, slices, whole_pool, features)
+
+
+def _complete(
+    pool_id: PoolID,
+    slices: list[ResourceSlice],
+    whole_pool: list[ResourceSlice],
+    features: Features,
+) -> Pool:
+    """The pool with all its slices there; what contradicts itself in it makes it invalid."""
+    here = sorted(slices, key=lambda slice_: slice_.metadata.name)
+    elsewhere: list[ResourceSlice] = []
+    if len(slices) < len(whole_pool):
+        names = {slice_.metadata.name for slice_ in slices}
+        elsewhere = [slice_ for slice_ in whole_pool if slice_.metadata.name not in names]
+
+    # A slice has either counters or devices.
+    with_counters: list[ResourceSlice] = []
+    if PARTITIONABLE_DEVICES in features:
+        with_counters = [slice_ for slice_ in here + elsewhere if slice_.spec.shared_counters]
+        here = [slice_ for slice_ in here if not slice_.spec.shared_counters]
+        elsewhere = [slice_ for slice_ in elsewhere if not slice_.spec.shared_counters]
+
+    try:
+        _check_names(here)
+        if PARTITIONABLE_DEVICES not in features:
+            return Pool(pool_id=pool_id, slices=tuple(here))
+        counter_sets = _counter_sets(with_counters)
+        _check_consumption(counter_sets, here + elsewhere)
+    except ValueError as error:
+        return Pool(pool_id=pool_id, invalid_reason=str(error))
+    return Pool(
+        pool_id=pool_id,
+        slices=tuple(here),
+        slices_elsewhere=tuple(elsewhere),
+        counter_sets=counter_sets,
+    )
+
+
+def _check_names(slices: Sequence[ResourceSlice]) -> None:
+    names: set[str] = set()
+    for slice_ in slices:
+        for device in slice_.spec.devices:
+            if device.name in names:
+                raise ValueError(f"duplicate device name {device.name}")
+            names.add(device.name)
+
+
+def _counter_sets(slices: Sequence[ResourceSlice]) -> dict[str, CounterSet]:
+    by_name: dict[str, CounterSet] = {}
+    for slice_ in slices:
+        for counter_set in slice_.spec.shared_counters:
+            if counter_set.name in by_name:
+                raise ValueError(f"duplicate counter set name {counter_set.name}")
+            by_name[counter_set.name] = counter_set
+    return by_name
+
+
+def _check_consumption(
+    counter_sets: Mapping[str, CounterSet], slices: Sequence[ResourceSlice]
+) -> None:
+    for slice_ in slices:
+        for device in slice_.spec.devices:
+            for consumed in device.consumes_counters:
+                counter_set = counter_sets.get(consumed.counter_set)
+                if counter_set is None:
+                    raise ValueError(f"counter set {consumed.counter_set} not found")
+                for name in consumed.counters:
+                    if name not in counter_set.counters:
+                        raise ValueError(
+                            f"counter {name} not found in counter set {counter_set.name}"
+                        )
+
+
+def _has_binding_conditions(pool: Pool) -> bool:
+    for slice_ in pool.slices:
+        for device in slice_.spec.devices:
+            if device.binding_conditions:
+                return True
+    return False

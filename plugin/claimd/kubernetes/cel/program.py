@@ -1,0 +1,162 @@
+"""A compiled expression: match it against a device, ask what it costs, ask why it is false."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cached_property
+
+from . import bound, checker, constants, domains, estimate, explanation, parser, source, syntax
+from .attributes import Closure, Frame
+from .builder import FIRST_PLACE
+from .closures import Closures
+from .device import Device, Version
+from .errors import CompileError, EvalError
+from .meter import LIMIT, Meter
+from .semver import Semver
+from .syntax import Node
+from .values import Value, type_name
+
+_LONGEST = 10 * 1024
+
+
+def compile(expression: str, *, new: bool = False) -> Program:
+    """The program; CompileError where the API server refuses the expression.
+
+    It does so for syntax, types and constants. `new`: as it refuses what is being created, with
+    default features and for what the expression could cost; not as it takes what is stored.
+    """
+    return Program(expression, _checked(expression, selector=True, new=new))
+
+
+def compile_derived(expression: str) -> Derivation:
+    """As compile(), for an expression whose value is to be an attribute."""
+    return Derivation(_checked(expression, selector=False, new=False))
+
+
+def _checked(expression: str, *, selector: bool, new: bool) -> Node:
+    if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise CompileError(f"longer than {_LONGEST} bytes", expression)
+    root = parser.parse(expression)
+    checker.check(root, expression, selector=selector, new=new)
+    constants.validate(root, expression)
+    if new and estimate.of(root) > LIMIT:
+        raise CompileError(f"too complex: it could cost more than {LIMIT} for a device", expression)
+    return root
+
+
+class Derivation:
+    """What compile_derived() gives: an attribute of its own for each device."""
+
+    def __init__(self, root: Node) -> None:
+        self._closure, self._places = _built(root, metered=True)
+
+    def evaluate(
+        self, device: Device
+    ) -> bool | int | str | Version | list[bool | int | str | Version]:
+        """The attribute's value; EvalError where the expression has none that an attribute may be."""
+        if device.view.error is not None:
+            raise device.view.error
+        with Meter() as meter:
+            value = self._closure([device.view, meter, *[None] * (self._places - FIRST_PLACE)])
+        if not isinstance(value, list):
+            return _attribute(value)
+        elements = [_attribute(element) for element in value]
+        if len({type(element) for element in elements}) > 1:
+            raise EvalError("the elements of a derived list are of several types")
+        return elements
+
+
+def _attribute(value: Value) -> bool | int | str | Version:
+    if isinstance(value, Semver):
+        return Version(value.text)
+    if type(value) in (bool, int, str):
+        return value  # type: ignore[no-any-return]
+    raise EvalError(f"an attribute cannot be of type {type_name(value)}")
+
+
+class Program:
+    """What compile() gives. It keeps nothing of a device, and threads may share it."""
+
+    def __init__(self, expression: str, root: Node) -> None:
+        self.expression = expression
+        self.root = root
+        self._metered, self._metered_places = _built(root, metered=True)
+        self._plain, self._plain_places = _built(root, metered=False)
+        # Then no device within the API's sizes can make it reach the limit.
+        self._cheap = bound.of(root) <= LIMIT
+
+    def matches(self, device: Device) -> bool:
+        """Whether the expression is true; EvalError where Kubernetes has an error."""
+        view = device.view
+        if view.error is not None:
+            raise view.error
+        if self._cheap and view.small:
+            return _bool(self._plain([view, None, *[None] * (self._plain_places - FIRST_PLACE)]))
+        return self.evaluate(device, Meter())
+
+    def cost(self, device: Device, limit: int = LIMIT) -> int:
+        """What the expression costs for this device; up to the error if there is one."""
+        meter = Meter(limit)
+        with contextlib.suppress(EvalError):
+            self.evaluate(device, meter)
+        return meter.cost
+
+    def evaluate(self, device: Device, meter: Meter) -> bool:
+        """As matches(), counting into the meter."""
+        if device.view.error is not None:
+            raise device.view.error
+        frame: Frame = [device.view, meter, *[None] * (self._metered_places - FIRST_PLACE)]
+        with meter:
+            return _bool(self._metered(frame))
+
+    @cached_property
+    def drivers(self) -> frozenset[str]:
+        """The drivers of which a device must be one for the expression to be true, if it says so."""
+        return domains.drivers(self.root)
+
+    @cached_property
+    def domains(self) -> frozenset[str]:
+        """The drivers and domains that the expression names."""
+        return domains.domains(self.root)
+
+    @cached_property
+    def clauses(self) -> tuple[str, ...]:
+        """The expressions that && joins, all of which must be true; one where there is no &&.
+
+        They read back as the same expression, joined again; where they do not, the whole stands
+        for itself.
+        """
+        terms = syntax.terms(self.root, "_&&_")
+        texts = []
+        for term in terms:
+            text = source.of_node(term)
+            lower = isinstance(term, syntax.Call) and term.function in ("_||_", "_?_:_")
+            texts.append(f"({text})" if lower else text)
+        if len(texts) == 1:
+            return (self.expression,)
+
+        try:
+            again = syntax.terms(compile(" && ".join(texts)).root, "_&&_")
+        except CompileError:
+            return (self.expression,)
+        if list(map(source.of_node, again)) != list(map(source.of_node, terms)):
+            return (self.expression,)
+        return tuple(texts)
+
+    def explain(self, device: Device) -> explanation.Explanation:
+        """Why the expression is not true for this device; an error is a reason, too."""
+        return explanation.explain(self.root, self.expression, device)
+
+
+def _built(root: Node, metered: bool) -> tuple[Closure, int]:
+    builder = Closures(metered)
+    # Calls with constant arguments are evaluated now: as far as the steps go.
+    with Meter():
+        closure = builder.build(root)
+    return closure, builder.places
+
+
+def _bool(value: Value) -> bool:
+    if type(value) is not bool:
+        raise EvalError(f"a selector must be true or false, this is {type_name(value)}")
+    return value

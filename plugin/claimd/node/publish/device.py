@@ -1,0 +1,295 @@
+"""One GPU as a Device of a ResourceSlice: its attributes, its capacity, the counters that it takes.
+
+Pure. The API's limits on a single value are kept here: what would make the API server refuse the
+slice is left out, and named as a problem. Which devices stand in which slice is decided in slices.
+
+A selector that reads what a device lacks is an error, and one such device stops a pod on every
+node. So whatever people select by is on every device, with a value of its own for "not known".
+What is left out where there is none is optional by its nature, as upstream's standard attributes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from claimd.kubernetes.api import limits, quantity
+from claimd.kubernetes.api.resource import (
+    STANDARD,
+    Counter,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+)
+from claimd_devices.gpu import DIVIDED, UNKNOWN, Gpu
+
+from . import sharing
+
+INTEGER_LIMIT = 2**63 - 1
+
+# On every device, whatever it is and however little the kernel tells of it. docs/attributes.md says
+# which value means what.
+CORE = (
+    "architecture",
+    "console",
+    "deviceID",
+    "driver",
+    "driverVersion",
+    "family",
+    "integrated",
+    "libraries",
+    "linkSpeed",
+    "linkWidth",
+    "placement",
+    "productName",
+    "profile",
+    "sharing",
+    "type",
+    "uuid",
+    "vendor",
+    "vendorID",
+)
+CORE_CAPACITIES = ("memory",)
+
+NO_VERSION = "0.0.0"  # below every other
+NO_PROFILE = "none"
+LIBRARIES_OF_THE_IMAGE = "image"  # a container needs none of the host's
+INTEGRATED, DISCRETE, PACKAGE = "integrated", "discrete", "package"
+
+_TOO_LONG = f"it has more than {limits.ATTRIBUTE_VALUE} bytes"
+_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+
+# Semantic versions 2.0.0, with numbers that fit into 64 bits, as selectors compute with them.
+_NUMBER = r"(?:0|[1-9][0-9]{0,17})"
+_PRERELEASE = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
+    rf"(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?"
+    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+# The numbers that a version begins with, however it goes on.
+_NUMBERS = re.compile(r"v?(?>([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?)(?![0-9a-zA-Z])")
+
+
+def of_gpu(
+    gpu: Gpu,
+    problems: list[str],
+    *,
+    numa_list: bool = False,
+    counters: bool = True,
+    shared: sharing.Sharing = sharing.ALONE,
+) -> Device:
+    """The Device that describes the GPU; a sentence joins `problems` for all that is left out.
+
+    It has every attribute of CORE: what the kernel does not tell, or what the API would not take, is
+    "unknown" or 0 there. What changes with the load, such as the link's present speed, is no attribute: it would be a
+    write for every change. `numa_list`: all nearest NUMA nodes, not only the GPU's own, for API
+    servers with lists. `counters`: what the GPU takes of what it shares with its parts. `shared`:
+    how several claims may have it at once.
+    """
+    draft = _Draft(gpu.name, problems)
+    draft.text("type", gpu.kind)
+    draft.text("parent", gpu.parent)
+    draft.text("profile", gpu.profile, unknown=NO_PROFILE)
+
+    draft.text("vendor", gpu.vendor, unknown=UNKNOWN)
+    draft.text("vendorID", f"0x{gpu.vendor_id:04x}")
+    draft.text("deviceID", f"0x{gpu.device_id:04x}")
+    draft.product(gpu.product)
+    draft.text("family", gpu.family, unknown=UNKNOWN)
+    draft.text("architecture", gpu.architecture, unknown=UNKNOWN)
+    draft.text("driver", gpu.driver, unknown=UNKNOWN)
+    draft.version(gpu.driver_version)
+    draft.text("uuid", gpu.uuid, unknown=UNKNOWN)
+    draft.text("libraries", gpu.libraries.how if gpu.libraries else LIBRARIES_OF_THE_IMAGE)
+    draft.text("vbios", gpu.vbios)
+
+    draft.text(f"{STANDARD}pciBusID", gpu.address, (_BUS_ID, "0000:41:00.0"))
+    draft.text(f"{STANDARD}pcieRoot", gpu.pcie_root, (_PCIE_ROOT, "pci0000:40"))
+    draft.numa_node(gpu.numa_node, gpu.numa_nodes if numa_list else ())
+    draft.number("iommuGroup", gpu.iommu_group)
+    draft.number("linkWidth", gpu.link_width, unknown=0)
+    draft.number("linkSpeed", gpu.link_speed, unknown=0)
+
+    draft.placement(gpu.integrated, is_package=gpu.is_package)
+    draft.flag("console", gpu.console)
+    draft.number("tiles", gpu.tiles)
+    draft.memory(gpu.memory)
+    draft.carve_out(gpu.carve_out)
+    draft.compute_units(gpu.compute_units)
+    draft.shared(shared, gpu.memory)
+
+    # A divided GPU takes nothing from its parts: only administrative access gets it, which has to
+    # be there while pods use the parts, and the scheduler counts for that as well.
+    consumed: list[DeviceCounterConsumption] = []
+    if counters and gpu.counters and gpu.kind != DIVIDED:
+        whole = gpu.parent or gpu.name
+        consumed = [DeviceCounterConsumption(counter_set=whole, counters=counters_of(gpu))]
+    return Device(
+        name=gpu.name,
+        attributes=dict(sorted(draft.attributes.items())),
+        capacity=draft.capacity,
+        consumes_counters=consumed,
+        allow_multiple_allocations=draft.is_shared or None,
+    )
+
+
+def counters_of(gpu: Gpu) -> dict[str, Counter]:
+    """What a divided GPU has to share, or what a part takes of it."""
+    return {name: Counter(value=str(value)) for name, value in gpu.counters}
+
+
+def semver(text: str) -> str | None:
+    """A semantic version (2.0.0) out of what a kernel module calls its version.
+
+    Two parts become three, of four the first three stay, leading zeros go. A tail that is not
+    semver's goes too: what the kernel said stands in driverVersionFull. None if there is no number
+    to begin with.
+    """
+    if _SEMVER.fullmatch(text) and len(text) <= limits.ATTRIBUTE_VALUE:
+        return text
+    numbers = _NUMBERS.match(text)
+    if not numbers:
+        return None
+    return ".".join(str(int(number or 0)) for number in numbers.groups())
+
+
+class _Draft:
+    """A device in the making: takes what the API takes, and names what it does not as a problem.
+
+    A value of None is a fact that the kernel does not tell, and no problem.
+    """
+
+    def __init__(self, device: str, problems: list[str]) -> None:
+        self.attributes: dict[str, DeviceAttribute] = {}
+        self.capacity: dict[str, DeviceCapacity] = {}
+        self.is_shared = False
+        self._device, self._problems = device, problems
+
+    def text(
+        self,
+        name: str,
+        value: str | None,
+        form: tuple[re.Pattern[str], str] | None = None,
+        *,
+        unknown: str | None = None,
+    ) -> None:
+        """`form` is what the text must look like, with an example; `unknown` stands for no value."""
+        reason = ""
+        if value is not None and form and not form[0].fullmatch(value):
+            reason = f"{value!r} is not of the form {form[1]}"
+        elif value is not None:
+            reason = _reason_unfit(value)
+
+        if reason:
+            self._left_out(name, reason)
+        published = unknown if reason or value is None else value
+        if published is not None:
+            self.attributes[name] = DeviceAttribute(string=published)
+
+    def product(self, value: str | None) -> None:
+        """The product's name, cut if it is too long: selectors look for a part of it."""
+        if value is not None and _reason_unfit(value) == _TOO_LONG:
+            limit = limits.ATTRIBUTE_VALUE
+            self._problems.append(
+                f"{self._device}: productName cut to {limit} bytes, it is {value!r}"
+            )
+            value = _cut(value)
+        self.text("productName", value, unknown=UNKNOWN)
+
+    def version(self, value: str | None) -> None:
+        """The kernel module's version, as selectors can compare it, and in full if that differs."""
+        version = semver(value) if value is not None else None
+        if value is not None and version is None:
+            self._left_out("driverVersion", f"{value!r} is no version number")
+        self.attributes["driverVersion"] = DeviceAttribute(version=version or NO_VERSION)
+        if version != value:
+            self.text("driverVersionFull", value)
+
+    def placement(self, integrated: bool | None, *, is_package: bool) -> None:
+        """Whether it is a part of the processor: as a word, which can be unknown, and as a flag.
+
+        The flag is for those who want no such GPU. It is not set for one that its machine is built
+        around, which is what they want.
+        """
+        words = {True: INTEGRATED, False: DISCRETE, None: UNKNOWN}
+        word = PACKAGE if is_package else words[integrated]
+        self.attributes["placement"] = DeviceAttribute(string=word)
+        self.flag("integrated", word == INTEGRATED)
+
+    def numa_node(self, value: int | None, nearest: Sequence[int]) -> None:
+        # -1 is the kernel's word for "none".
+        if value is None or value == -1:
+            return
+        name = f"{STANDARD}numaNode"
+        if nearest:
+            self.attributes[name] = DeviceAttribute(ints=list(nearest))
+        elif 0 <= value <= INTEGER_LIMIT:
+            self.attributes[name] = DeviceAttribute(int_=value)
+        else:
+            self._left_out(name, f"{value} is no node's number")
+
+    def flag(self, name: str, value: bool) -> None:
+        self.attributes[name] = DeviceAttribute(bool_=value)
+
+    def number(self, name: str, value: int | None, *, unknown: int | None = None) -> None:
+        """`unknown` stands for no value."""
+        is_unfit = value is not None and not 0 <= value <= INTEGER_LIMIT
+        if is_unfit:
+            self._left_out(name, f"{value} is out of bounds")
+        published = unknown if is_unfit or value is None else value
+        if published is not None:
+            self.attributes[name] = DeviceAttribute(int_=published)
+
+    def compute_units(self, value: int | None) -> None:
+        if value is not None and 0 < value <= INTEGER_LIMIT:
+            self.capacity["computeUnits"] = DeviceCapacity(value=str(value))
+
+    def carve_out(self, value: int | None) -> None:
+        if value is not None and 0 < value <= quantity.LARGEST:
+            self.capacity["carveOut"] = DeviceCapacity(value=quantity.of_bytes(value))
+
+    def memory(self, value: int | None) -> None:
+        """Always there, and 0 where it has none of its own, or is not known to have any."""
+        size = value or 0
+        if not 0 <= size <= quantity.LARGEST or value == 0:
+            self._left_out("memory", f"{value} bytes cannot be")
+            size = 0
+        self.capacity["memory"] = DeviceCapacity(value=quantity.of_bytes(size))
+
+    def shared(self, how: sharing.Sharing, memory: int | None) -> None:
+        """Comes last: it changes what the capacities say."""
+        reason = sharing.reason_unfit(how, memory)
+        if reason:
+            self._problems.append(f"{self._device}: not shared by memory: {reason}")
+            how = sharing.ALONE
+
+        self.attributes["sharing"] = DeviceAttribute(string=how.how)
+        if how != sharing.ALONE:
+            self.is_shared = True
+            self.capacity = sharing.capacities(how, self.capacity, memory or 0)
+
+    def _left_out(self, name: str, reason: str) -> None:
+        self._problems.append(f"{self._device}: {name} left out: {reason}")
+
+
+def _reason_unfit(value: str) -> str:
+    """Why this cannot be a string attribute; empty if it can. The API counts bytes."""
+    if not value:
+        return "it is empty"
+    # Lone surrogates of undecodable bytes are among them: these cannot even be sent.
+    if not value.isprintable():
+        return f"{value!r} has characters that cannot be printed"
+    if len(value.encode()) > limits.ATTRIBUTE_VALUE:
+        return _TOO_LONG
+    return ""
+
+
+def _cut(value: str) -> str:
+    """As many whole words as fit; of one word that is too long, as many characters."""
+    fitting = value.encode()[: limits.ATTRIBUTE_VALUE].decode(errors="ignore")
+    ends_a_word = value[len(fitting)] == " "
+    words = fitting if ends_a_word else fitting.rpartition(" ")[0]
+    return (words.rstrip() or fitting).rstrip()

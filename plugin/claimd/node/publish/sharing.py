@@ -1,0 +1,196 @@
+"""Which GPUs several claims may have at once, and how they are asked for: the setting `share`.
+
+Pure. A rule of the setting is `WHICH=HOW`; of several that match, the last wins. What a shared GPU
+looks like to the scheduler is made here, what holds a container to its share is not claimd's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from claimd.kubernetes.api import quantity
+from claimd.kubernetes.api.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    DeviceCapacity,
+)
+from claimd_devices import scan
+from claimd_devices.gpu import DIVIDED, Gpu, Inventory
+
+EXCLUSIVE = "exclusive"
+MEMORY, SHARES, UNLIMITED = "memory", "shares", "unlimited"
+
+LEAST, STEP = 1 << 30, 1 << 20  # bytes, where the rule does not say
+MOST_SHARES = 1000
+
+_FORMS = (
+    "expected WHICH=HOW, as in nvidia=memory, 10de:2330=memory:4Gi:1Gi, 0000:41:00.0=shares:4, "
+    "parts=unlimited or *=exclusive"
+)
+_ALL, _PARTS = "*", "parts"
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How one GPU is shared."""
+
+    how: str = EXCLUSIVE  # EXCLUSIVE, MEMORY, SHARES or UNLIMITED
+    # By memory, in bytes: the least that a claim gets, and the step above that.
+    least: int = LEAST
+    step: int = STEP
+    # By shares: how many there are.
+    count: int = 0
+
+    def __str__(self) -> str:
+        """For people."""
+        if self.how == MEMORY:
+            least, step = quantity.of_bytes(self.least), quantity.of_bytes(self.step)
+            return f"by memory, {least} or more in steps of {step}"
+        if self.how == SHARES:
+            return f"by count, {self.count} shares"
+        return "without limit" if self.how == UNLIMITED else "not at all"
+
+
+ALONE = Sharing()
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    matches: Callable[[Gpu], bool]
+    sharing: Sharing
+
+
+def parse(rules: Iterable[str]) -> tuple[Rule, ...]:
+    """The rules of the setting; ValueError names the first that is none."""
+    return tuple(_parsed(rule) for rule in rules)
+
+
+def of_gpu(rules: Sequence[Rule], gpu: Gpu) -> Sharing:
+    """What the rules say of a GPU or a part.
+
+    One that is held for a virtual machine, or whose memory belongs to its parts, is never shared.
+    """
+    if gpu.kind in ("vfio", DIVIDED):
+        return ALONE
+    for rule in reversed(rules):
+        if rule.matches(gpu):
+            return rule.sharing
+    return ALONE
+
+
+def is_any_shared(rules: Sequence[Rule], inventory: Inventory) -> bool:
+    return any(of_gpu(rules, gpu) != ALONE for gpu in inventory.gpus)
+
+
+def reason_unfit(sharing: Sharing, memory: int | None) -> str:
+    """Why a GPU with this memory cannot be shared like this; empty if it can."""
+    if sharing.how != MEMORY:
+        return ""
+    if not memory:
+        return "how much memory it has is not known"
+    if sharing.least + sharing.step > memory:
+        return (
+            f"with {quantity.of_bytes(memory)} it has room for one share of "
+            f"{quantity.of_bytes(sharing.least)} alone"
+        )
+    return ""
+
+
+def capacities(
+    sharing: Sharing, alone: dict[str, DeviceCapacity], memory: int
+) -> dict[str, DeviceCapacity]:
+    """The capacities of a shared device, from those that it would have alone.
+
+    A capacity without a policy is taken whole by whoever does not ask for it. So each has one: where
+    the GPU is not shared by it, who does not ask for it takes nothing of it.
+    """
+    nothing = CapacityRequestPolicy(default="0")
+    shared = {
+        name: DeviceCapacity(value=capacity.value, request_policy=nothing)
+        for name, capacity in alone.items()
+    }
+
+    if sharing.how == MEMORY:
+        # The default must stand on a step. What is left above the last one is less than the least
+        # that can be asked for, so that nobody comes beside who has the whole.
+        steps = (memory - sharing.least) // sharing.step
+        whole = sharing.least + steps * sharing.step
+        shared["memory"] = DeviceCapacity(
+            value=quantity.of_bytes(memory),
+            request_policy=_range(default=whole, least=sharing.least, step=sharing.step),
+        )
+    elif sharing.how == SHARES:
+        shared["shares"] = DeviceCapacity(
+            value=quantity.of_bytes(sharing.count),
+            request_policy=_range(default=1, least=1, step=1),
+        )
+    return shared
+
+
+def _range(*, default: int, least: int, step: int) -> CapacityRequestPolicy:
+    return CapacityRequestPolicy(
+        default=quantity.of_bytes(default),
+        valid_range=CapacityRequestPolicyRange(
+            min=quantity.of_bytes(least), step=quantity.of_bytes(step)
+        ),
+    )
+
+
+# ---------------------------------------------------------------------- one rule
+
+
+def _parsed(rule: str) -> Rule:
+    which, equals, how = rule.partition("=")
+    if not equals:
+        raise ValueError(f"{rule!r} is no rule for sharing: {_FORMS}")
+    try:
+        return Rule(matches=_matcher(which.strip()), sharing=_sharing(how.strip()))
+    except ValueError as error:
+        raise ValueError(f"{rule!r} is no rule for sharing: {error}") from None
+
+
+def _matcher(which: str) -> Callable[[Gpu], bool]:
+    if which == _ALL:
+        return lambda _: True
+    if which == _PARTS:
+        return lambda gpu: gpu.parent is not None or gpu.kind in ("partition", "vf")
+    return scan.matcher(which)
+
+
+def _sharing(text: str) -> Sharing:
+    how, *values = text.split(":")
+    if how in (EXCLUSIVE, UNLIMITED) and not values:
+        return Sharing(how=how)
+    if how == MEMORY and len(values) <= 2:
+        return _by_memory(values)
+    if how == SHARES and len(values) == 1:
+        return _by_shares(values[0])
+    raise ValueError(
+        f"{text!r} is no way to share; known are memory, memory:LEAST, memory:LEAST:STEP, "
+        "shares:COUNT, unlimited and exclusive"
+    )
+
+
+def _by_memory(values: Sequence[str]) -> Sharing:
+    least = _bytes(values[0]) if values else LEAST
+    step = _bytes(values[1]) if len(values) == 2 else min(STEP, least)
+    if step > least:
+        raise ValueError(
+            f"the step ({values[1]}) is more than the least amount ({values[0]}): what is left "
+            "beside a claim for all of the memory could be given away"
+        )
+    return Sharing(how=MEMORY, least=least, step=step)
+
+
+def _by_shares(value: str) -> Sharing:
+    count = int(value) if value.isascii() and value.isdecimal() else 0
+    if not 2 <= count <= MOST_SHARES:
+        raise ValueError(f"expected 2 to {MOST_SHARES} shares, got {value!r}")
+    return Sharing(how=SHARES, count=count)
+
+
+def _bytes(text: str) -> int:
+    amount = quantity.parse(text)
+    if amount.denominator != 1 or not 1 <= amount <= quantity.LARGEST:
+        raise ValueError(f"expected an amount of memory such as 4Gi, got {text!r}")
+    return int(amount)

@@ -1,0 +1,121 @@
+"""What claim.status.devices says of a prepared claim: one entry for each of its devices.
+
+Pure. Who sends it, and when, is status'; which conditions there are beside Ready comes from the
+caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from claimd.common import errors, names
+from claimd.kubernetes.api.meta import Condition
+from claimd.kubernetes.api.resource import AllocatedDeviceStatus
+from claimd_devices.gpu import CDI, MOUNTED, NONE, Gpu, Inventory
+
+from ..prepared import PreparedClaim, PreparedDevice, gpu_of
+
+
+def entries(
+    prepared: PreparedClaim,
+    driver: str,
+    inventory: Inventory,
+    conditions: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
+) -> list[AllocatedDeviceStatus]:
+    """Our entries, with the GPUs as they are now. `conditions` by the device's name."""
+    return [
+        _entry(prepared, device, driver, inventory, conditions.get(device.device, ()))
+        for device in prepared.devices
+    ]
+
+
+def _entry(
+    prepared: PreparedClaim,
+    device: PreparedDevice,
+    driver: str,
+    inventory: Inventory,
+    conditions: Sequence[Condition],
+) -> AllocatedDeviceStatus:
+    data: dict[str, object] | None = None
+    libraries: list[Condition] = []
+    try:
+        gpu = gpu_of(device, inventory)
+    except errors.ClaimError as error:
+        ready = _ready(prepared, status="False", reason="DeviceUnavailable", message=str(error))
+    else:
+        product = gpu.product or gpu.vendor
+        message = f"{product} at {gpu.address} is prepared on {device.pool}"
+        ready = _ready(prepared, status="True", reason="Prepared", message=message)
+        data = _data(prepared, device, gpu)
+        libraries = _libraries(prepared, device, gpu)
+
+    return AllocatedDeviceStatus(
+        driver=driver,
+        pool=device.pool,
+        device=device.device,
+        share_id=device.share_id,
+        conditions=[ready, *libraries, *conditions],
+        data=data,
+    )
+
+
+_LIBRARIES_REASONS = {CDI: "HostSpec", MOUNTED: "Mounted", NONE: "None"}
+
+
+def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> list[Condition]:
+    """Whether a container gets the libraries of the driver; nothing where it needs none.
+
+    A CDI id of the host's that a claim was given cannot be taken back: the kubelet remembers it.
+    """
+    libraries = gpu.libraries
+    if libraries is None:
+        return []
+
+    there = libraries.how != NONE
+    reason, message = _LIBRARIES_REASONS[libraries.how], libraries.reason
+    if device.host_cdi is not None and device.host_cdi not in libraries.host_cdi:
+        there, reason = False, "HostSpecGone"
+        message = (
+            f"no CDI spec of the host's gives {device.host_cdi} any more, which this claim was "
+            "given: its containers cannot start again until one does; delete the pod to have "
+            "it prepared anew"
+        )
+    return [
+        Condition(
+            type="Libraries",
+            status="True" if there else "False",
+            reason=reason,
+            message=message,
+            last_transition_time=prepared.prepared_at,
+        )
+    ]
+
+
+def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -> Condition:
+    return Condition(
+        type="Ready",
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=prepared.prepared_at,
+    )
+
+
+def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str, object]:
+    """What a person would look up about the GPU, for as far as the kernel tells it."""
+    data: dict[str, object | None] = {
+        "apiVersion": names.CONFIG_API_VERSION,
+        "kind": "GpuStatus",
+        "vendor": gpu.vendor,
+        "pciBusID": gpu.address,
+        "uuid": gpu.uuid,
+        "productName": gpu.product,
+        "driver": gpu.driver,
+        "driverVersion": gpu.driver_version,
+        "numaNode": gpu.numa_node,
+        "nodes": [node.path for node in gpu.nodes],
+        "cdiDeviceID": names.cdi_id(prepared.uid, device.device, device.share_id),
+        "consumedCapacity": device.consumed_capacity or None,
+    }
+    return {key: value for key, value in data.items() if value is not None}

@@ -1,0 +1,71 @@
+"""ValidatingAdmissionPolicies: which of them hold for a write, and what follows from their denials.
+
+What a policy says of a write is in `policy_evaluation`, which is loaded with its language when
+there is a policy to ask. Policies with parameters are stored and not asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claimd.kubernetes.api.document import Document
+
+from ..storage.store import Store
+from ..types.options import ValidateAdmission
+from ..types.resource import GroupResource
+from ..wire.resource_request import ResourceRequest
+
+if TYPE_CHECKING:
+    from .policy_evaluation import Admission
+
+GROUP = "admissionregistration.k8s.io"
+POLICIES = GroupResource("validatingadmissionpolicies", GROUP, "ValidatingAdmissionPolicy")
+BINDINGS = GroupResource(
+    "validatingadmissionpolicybindings", GROUP, "ValidatingAdmissionPolicyBinding"
+)
+
+
+class Policies:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admission(self, request: ResourceRequest) -> ValidateAdmission:
+        """What the registry asks before it writes what this request wants.
+
+        A denial is raised, or added to the request's warnings, as its binding says.
+        """
+
+        def validate(old: Document | None, new: Document | None) -> None:
+            bindings = self._store.page(BINDINGS).items
+            # Policies do not hold for themselves, or nobody could mend a wrong one.
+            if not bindings or request.served.group == GROUP:
+                return
+            from .policy_evaluation import Admission
+
+            admission = Admission(self._store, request, old, new)
+            for binding in bindings:
+                policy = self._policy_of(binding)
+                bound_resources = (binding.get("spec") or {}).get("matchResources")
+                if policy and admission.matches(policy, bound_resources):
+                    _enforce(admission, policy, binding)
+
+        return validate
+
+    def _policy_of(self, binding: Document) -> Document | None:
+        name = (binding.get("spec") or {}).get("policyName", "")
+        policy = self._store.find(POLICIES, "", name)
+        if policy and (policy.get("spec") or {}).get("paramKind"):
+            return None
+        return policy
+
+
+def _enforce(admission: Admission, policy: Document, binding: Document) -> None:
+    names = f"'{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+    actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
+    for denial in admission.denials(policy.get("spec") or {}):
+        if "Warn" in actions:
+            warning = f"Validation failed for ValidatingAdmissionPolicy {names}: {denial.message}"
+            admission.request.warnings.append(warning)
+        if "Deny" in actions:
+            message = f"ValidatingAdmissionPolicy {names} denied request: {denial.message}"
+            raise admission.refusal(message, denial)

@@ -1,0 +1,155 @@
+"""Authentication: bearer tokens to users, and the tokens that are issued here.
+
+A token is a JWT signed with the server's own key, so that nothing has to be stored of it. The
+administrator's is a random word. What a user may do is in `rbac`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from claimd.kubernetes.api.document import Document
+
+from ..storage.store import Store
+from ..types.resource import PODS, SERVICE_ACCOUNTS, GroupResource
+from ..types.status_errors import StatusError
+from ..types.user import ServerSecrets, User
+
+ISSUER = "https://kubernetes.default.svc"
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+SHORTEST, LONGEST = 600, 1 << 32  # seconds
+REMEMBERED = 1000  # tokens whose signature was verified
+
+# Names of what a user has besides groups, and of the claims in a token.
+EXTRA = "authentication.kubernetes.io"
+KUBERNETES = "kubernetes.io"
+
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+ADMIN = User("kubernetes-admin", ("system:masters", AUTHENTICATED))
+
+
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+class Tokens:
+    """`now` is in seconds since 1970."""
+
+    def __init__(
+        self, server_secrets: ServerSecrets, store: Store, now: Callable[[], float]
+    ) -> None:
+        self._secrets, self._store, self._now = server_secrets, store, now
+        self._verified: dict[str, Document] = {}  # the claims of tokens that are ours
+
+    @property
+    def admin(self) -> str:
+        return self._secrets.admin_token
+
+    def authenticate(self, token: str) -> User:
+        """Nobody in particular without a token; 401 for one that is not good, or not any more."""
+        if not token:
+            return ANONYMOUS
+        if hmac.compare_digest(token.encode(), self.admin.encode()):
+            return ADMIN
+
+        claims = self._claims(token)
+        if claims["exp"] <= self._now():
+            raise unauthorized()
+        if KUBERNETES not in claims:
+            return User(claims["sub"], (*claims["groups"], AUTHENTICATED))
+        return self._service_account(claims)
+
+    def issue_for_user(self, name: str, groups: Sequence[str] = (), seconds: int = LONGEST) -> str:
+        """For parts of the control plane: system:kube-scheduler, system:node:n."""
+        expires = int(self._now()) + seconds
+        return self._sign({"sub": name, "groups": list(groups), "exp": expires})
+
+    def issue_for_account(
+        self, account: Document, seconds: int, audiences: Sequence[str], bound: Document
+    ) -> str:
+        """For a service account. `bound` has `pod`, `node` or `secret`, each with name and uid."""
+        now, metadata = int(self._now()), account["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        identity = {
+            "namespace": namespace,
+            "serviceaccount": {"name": name, "uid": metadata["uid"]},
+        }
+        return self._sign(
+            {
+                "aud": list(audiences) or [ISSUER],
+                "exp": now + seconds,
+                "iat": now,
+                "iss": ISSUER,
+                "jti": secrets.token_hex(16),
+                KUBERNETES: identity | bound,
+                "nbf": now,
+                "sub": f"system:serviceaccount:{namespace}:{name}",
+            }
+        )
+
+    def _service_account(self, claims: Document) -> User:
+        """Refused once the account or the pod of the token is gone, or is another of its name."""
+        identity = claims[KUBERNETES]
+        namespace, account = identity["namespace"], identity["serviceaccount"]
+        if ISSUER not in claims["aud"]:
+            raise unauthorized()
+        self._check_exists(SERVICE_ACCOUNTS, namespace, account)
+
+        extra = {f"{EXTRA}/credential-id": [f"JTI={claims['jti']}"]}
+        if "pod" in identity:
+            self._check_exists(PODS, namespace, identity["pod"])
+        for part in ("node", "pod"):
+            if part in identity:
+                extra[f"{EXTRA}/{part}-name"] = [identity[part]["name"]]
+                extra[f"{EXTRA}/{part}-uid"] = [identity[part].get("uid", "")]
+        groups = (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{namespace}",
+            AUTHENTICATED,
+        )
+        return User(claims["sub"], groups, account["uid"], extra)
+
+    def _check_exists(self, resource: GroupResource, namespace: str, identity: Document) -> None:
+        obj = self._store.find(resource, namespace, identity["name"])
+        if not obj or obj["metadata"]["uid"] != identity["uid"]:
+            raise unauthorized()
+
+    # ------------------------------------------------------------ JWT
+
+    def _claims(self, token: str) -> Document:
+        """What a token says whose signature is ours."""
+        if token in self._verified:
+            return self._verified[token]
+        signed, _, signature = token.rpartition(".")
+        expected = _to_base64(self._signature(signed)).encode()
+        if not hmac.compare_digest(expected, signature.encode("latin-1", "replace")):
+            raise unauthorized()
+
+        claims: Document = msgspec.json.decode(_from_base64(signed.partition(".")[2]))
+        if len(self._verified) > REMEMBERED:
+            self._verified.clear()
+        self._verified[token] = claims
+        return claims
+
+    def _sign(self, claims: Document) -> str:
+        header = {"alg": "HS256", "typ": "JWT"}
+        signed = ".".join(_to_base64(msgspec.json.encode(part)) for part in (header, claims))
+        return f"{signed}.{_to_base64(self._signature(signed))}"
+
+    def _signature(self, text: str) -> bytes:
+        data = text.encode("latin-1", "replace")
+        return hmac.digest(self._secrets.signing_key, data, hashlib.sha256)
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,249 @@
+"""What is served where: a kind under a group and version, and its conversion from storage and back.
+
+The tables are in `kinds`. A version that is not the storage version is made at the edge, object by
+object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.api.objects import convert, plain
+
+from . import kinds
+from .custom import strategies
+from .kinds import ApiResource
+from .rules import canonical
+from .types import schema, status_errors
+from .types.kind import Kind
+from .types.schema import Schema
+from .types.stored_object import StoredObject
+from .types.structure import Structure
+
+EVENTS_GROUP = "events.k8s.io"
+TYPE_META = ("apiVersion", "kind")
+
+# What an Event of events.k8s.io calls otherwise than one of the core, in which it is stored.
+EVENT_FIELDS = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "reportingController": "reportingComponent",
+}
+CORE_EVENT_FIELDS = {core: name for name, core in EVENT_FIELDS.items()}
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, eq=False)
+class ServedVersion:
+    """A kind as it is served under one group and version."""
+
+    api_resource: ApiResource
+    version: str
+
+    @property
+    def kind(self) -> Kind:
+        return self.api_resource.kind
+
+    @property
+    def group(self) -> str:
+        return self.api_resource.group
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def is_storage_version(self) -> bool:
+        return self.api_version == self.kind.api_version
+
+    @property
+    def structure(self) -> Structure | None:
+        """Of a kind that has one: custom resources, and their definitions."""
+        return self.kind.structures.get(self.version)
+
+    @property
+    def schema(self) -> Schema:
+        """How the values of this version merge."""
+        if self.structure:
+            return self.structure.schema
+        return schema.of_kind(self.group, self.version, self.kind.resource.kind)
+
+    @property
+    def empty(self) -> Document:
+        """What an object has of which nobody has said anything, beside its metadata."""
+        release = self.api_resource.release or kinds.NEWEST
+        kind = dataclasses.replace(self.kind, version=self.version)
+        new_object = strategies.of(kind, release).empty
+        head = ("metadata", "apiVersion", "kind")
+        return {name: value for name, value in new_object.items() if name not in head}
+
+    @property
+    def deprecation_warning(self) -> str:
+        """What clients of an old version are told with each response; empty for others."""
+        if self.api_resource.warning:
+            return self.api_resource.warning
+        kind = self.kind.resource.kind
+        since = kinds.DEPRECATED.get((self.api_resource.release, kind, self.version))
+        if not since:
+            return ""
+        deprecated, removed = since
+        gone = f"unavailable in v{removed}+"
+        return f"{self.api_version} {kind} is deprecated in v{deprecated}+, {gone}"
+
+    @cached_property
+    def form(self) -> str:
+        """The same for versions that write an object alike, but for what they call it."""
+        kind = self.kind
+        if kind.is_custom:
+            return f"{self.api_version} as of {self.api_resource.revision}"
+        if self.group != EVENTS_GROUP and canonical.same_form(
+            kind.resource.kind, self.version, kind.version
+        ):
+            return kind.api_version
+        return self.api_version
+
+    def from_storage(self, obj: Document) -> Document:
+        """A stored object in this version. Stored objects are never changed, nor is the result."""
+        if self.kind.is_custom:
+            return self._custom_from_storage(obj)
+        if self.is_storage_version:
+            return obj
+        if self.group == EVENTS_GROUP:
+            renamed = {CORE_EVENT_FIELDS.get(name, name): value for name, value in obj.items()}
+            return renamed | {"apiVersion": self.api_version}
+        if self.form == self.kind.api_version:
+            return obj | {"apiVersion": self.api_version}
+
+        converted = convert.reshape(obj, self.version)
+        kind, release = self.kind.resource.kind, self.api_resource.release
+        return canonical.round_trip(self.version, kind, converted, release)
+
+    def encode(self, obj: Document) -> bytes:
+        """A stored object in this version as JSON, without what it is: a list says that for all.
+
+        What was made once is given again as long as the object is the latest of its name.
+        """
+        kept = obj.encoded if isinstance(obj, StoredObject) else None
+        if kept is not None and self.form in kept:
+            return kept[self.form]
+
+        shown = self.from_storage(obj)
+        body = _encode({name: shown[name] for name in shown if name not in TYPE_META})
+        if kept is not None:
+            kept[self.form] = body
+        return body
+
+    def encode_whole(self, obj: Document) -> bytes:
+        """A stored object in this version as JSON."""
+        return self._type_meta + self.encode(obj)[1:]
+
+    @cached_property
+    def _type_meta(self) -> bytes:
+        """The beginning of every object that has something besides."""
+        type_meta = {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
+        return _encode(type_meta)[:-1] + b","
+
+    def _custom_from_storage(self, obj: Document) -> Document:
+        """With what its schema says by now, which may be more than when it was stored."""
+        stored_as, shown_as = self.kind.structures[self.kind.version], self.structure
+        assert shown_as
+        shown: Document = stored_as.with_defaults(obj) | {"apiVersion": self.api_version}
+        return shown if self.is_storage_version else shown_as.known(shown, "", [])
+
+    def to_storage(self, obj: Document) -> Document:
+        """An object of this version in the storage version; 400 if it cannot be converted."""
+        if self.kind.is_custom:
+            stored_as = self.kind.structures[self.kind.version]
+            in_storage = obj | {"apiVersion": self.kind.api_version}
+            known: Document = stored_as.known(in_storage, "", [])
+            return known
+        if self.is_storage_version:
+            return obj
+        if self.group == EVENTS_GROUP:
+            renamed = {EVENT_FIELDS.get(name, name): value for name, value in obj.items()}
+            return renamed | {"apiVersion": self.kind.api_version}
+        if self.form == self.kind.api_version:
+            return obj | {"apiVersion": self.kind.api_version}
+        whole = obj | {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
+        return _convert(whole, self.kind.version)
+
+
+def _convert(obj: Document, version: str) -> Document:
+    try:
+        document = convert.convert(obj, version).document
+    except (convert.NotConvertible, plain.Invalid) as error:
+        raise status_errors.bad_request(str(error)) from error
+    assert document is not None
+    return document
+
+
+class Catalog:
+    """Everything that a server like this release serves, and what definitions add to it."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self.generation = 0  # counts what `serve` has changed
+        self._built_in = kinds.api_resources(release)
+        self._custom: Sequence[Mapping[str, ApiResource]] = ()
+        self._rebuild()
+
+    def serve(self, custom: Sequence[Mapping[str, ApiResource]]) -> None:
+        """From now on these kinds, too, each by its versions; what was served before goes."""
+        self._custom = custom
+        self.generation += 1
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.api_resources = list(self._built_in)
+        self.versions: dict[str, list[str]] = {}  # by group, the preferred one first
+        self._served: dict[tuple[str, str, str], ServedVersion] = {}
+        for api_resource in self._built_in:
+            for version in api_resource.versions:
+                self._add(api_resource, version)
+        for by_version in self._custom:
+            for version, api_resource in by_version.items():
+                self._add(api_resource, version)
+            self.api_resources += list(by_version.values())[:1]
+        for versions in self.versions.values():
+            versions.sort(key=kinds.priority, reverse=True)
+
+    def _add(self, api_resource: ApiResource, version: str) -> None:
+        group, plural = api_resource.group, api_resource.kind.resource.plural
+        self._served[group, version, plural] = ServedVersion(api_resource, version)
+        versions = self.versions.setdefault(group, [])
+        if version not in versions:
+            versions.append(version)
+
+    def answers_for(self, group: str, version: str) -> bool:
+        """Whether there is somebody to say that a resource is none: of its own, for any version."""
+        is_built_in = any(resource.group == group for resource in self._built_in)
+        return is_built_in or version in self.versions.get(group, ())
+
+    def served_version(self, group: str, version: str, plural: str) -> ServedVersion | None:
+        return self._served.get((group, version, plural))
+
+    def served_versions(self, group: str, version: str) -> list[ServedVersion]:
+        """Every kind that the version has."""
+        return [served for (g, v, _), served in self._served.items() if (g, v) == (group, version)]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """As they are stored, each once."""
+        return list(dict.fromkeys(api_resource.kind for api_resource in self.api_resources))
+
+    def kind(self, plural: str, group: str = "") -> Kind:
+        for kind in self.kinds:
+            if (kind.resource.plural, kind.resource.group) == (plural, group):
+                return kind
+        raise KeyError(f"{plural}.{group} is not served like {self.release}")

@@ -1,0 +1,68 @@
+"""`claimd sim`: the API server as a program, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import tempfile
+from pathlib import Path
+
+from claimd.common.errors import Fatal
+
+from .server import Options, serve
+from .storage.store import Change, Store
+
+SPARED = 200  # changes after which what is stored by then is spared
+
+
+async def run(options: Options, kubeconfig: Path | None) -> None:
+    """Serves until SIGINT or SIGTERM. Fatal if it cannot listen, or write the kubeconfig file."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            api = await stack.enter_async_context(serve(options))
+        except OSError as error:
+            place, why = f"{options.host}:{options.port}", error.strerror or error
+            raise Fatal(f"cannot listen on {place}: {why}") from error
+
+        _spare_stored_objects(api.registry.store)
+
+        # The administrator's token is in a file of ours and on no screen, which may be a log.
+        if kubeconfig is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="claimd-sim-"))
+            kubeconfig = Path(folder) / "kubeconfig"
+        try:
+            api.kubeconfig(kubeconfig)
+        except OSError as error:
+            raise Fatal(f"cannot write {kubeconfig}: {error.strerror or error}") from error
+
+        # Whoever waits for the first line may connect once it is there.
+        print(f"serving like Kubernetes {options.profile} at {api.address}", flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"use it with: kubectl --kubeconfig {kubeconfig} get deviceclasses", flush=True
+        )
+        await stopping.wait()
+
+
+def _spare_stored_objects(store: Store) -> None:
+    """What is stored is looked through once for cycles, and not again.
+
+    It is trees, of which Python's collector finds nothing; with thousands of them each of its looks
+    would take a quarter of a second, in which nobody is answered.
+    """
+    changes = 0
+
+    def changed(_: Change) -> None:
+        nonlocal changes
+        changes += 1
+        if changes % SPARED == 0:
+            gc.collect()
+            gc.freeze()
+
+    gc.freeze()
+    store.listeners.append(changed)

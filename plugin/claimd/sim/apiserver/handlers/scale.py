@@ -1,0 +1,116 @@
+"""The scale of what has replicas: a small document that is read and written in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claimd.kubernetes.api.document import Document
+
+from ..storage import patches
+from ..storage.registry import Registry
+from ..types import status_errors
+from ..types.options import WriteOptions
+from ..types.resource import GroupResource
+from ..types.schema import UNTYPED
+from ..types.status_errors import Cause, StatusError
+from ..wire import codec, query
+from ..wire.resource_request import ResourceRequest, Result
+
+API_VERSION = "autoscaling/v1"
+# Where Kubernetes' own kinds have their replicas.
+PATHS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+SCALES = GroupResource("scales", "autoscaling", "Scale")
+
+
+def scale(registry: Registry, request: ResourceRequest) -> Result | None:
+    """Reads or writes it; None for a verb that a scale does not have."""
+    kind, info, http = request.served.kind, request.info, request.http
+    obj = registry.store.get(kind.resource, info.namespace, info.name)
+    paths = kind.scales.get(request.served.version, PATHS)
+    if info.verb == "get":
+        return Result(200, _scale_of(obj, paths))
+    if info.verb == "update":
+        wanted: Any = codec.document(http)
+    elif info.verb == "patch":
+        form, patch = codec.patch(http)
+        # Applied or merged is the same here: a scale has one field to write.
+        form = "merge" if form == "apply" else form
+        wanted = patches.apply_patch(UNTYPED, _scale_of(obj, paths), form, patch)
+    else:
+        return None
+
+    replicas = _replicas(wanted, info.name)
+    seen = (wanted.get("metadata") or {}).get("resourceVersion")
+    if seen and seen != obj["metadata"]["resourceVersion"]:
+        raise status_errors.modified(kind.resource, info.name)
+
+    def change(old: Document) -> Document:
+        return _with(old, _steps(paths, "specReplicasPath"), replicas)
+
+    options = WriteOptions(
+        field_manager=query.field_manager(http), dry_run=query.dry_run(http), subresource="scale"
+    )
+    changed = registry.change(kind, info.namespace, info.name, change, options)
+    return Result(200, _scale_of(changed, paths))
+
+
+def _replicas(wanted: Any, name: str) -> int:
+    is_scale = isinstance(wanted, dict)
+    for part in ("metadata", "spec"):
+        is_scale = is_scale and isinstance(wanted.get(part) or {}, dict)
+    if not is_scale:
+        what = 'Scale in version "v1" cannot be handled as a Scale'
+        raise status_errors.bad_request(f"{what}: it is of another type")
+
+    replicas = (wanted.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        cause = Cause("FieldValueInvalid", why, "spec.replicas")
+        raise status_errors.invalid(SCALES, name, [cause])
+    return replicas
+
+
+def _scale_of(obj: Document, paths: Document) -> Document:
+    metadata = obj["metadata"]
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status_replicas = _at(obj, _steps(paths, "statusReplicasPath"))
+    scale_status: Document = {"replicas": status_replicas or 0}
+    selector = _selector(obj, paths)
+    if selector:
+        scale_status["selector"] = selector
+
+    replicas = _at(obj, _steps(paths, "specReplicasPath"))
+    if replicas is None and paths is not PATHS:
+        path = paths["specReplicasPath"]
+        why = f'the spec replicas field "{path}" does not exist'
+        raise StatusError(500, "InternalError", f"Internal error occurred: {why}")
+    return {
+        "kind": "Scale",
+        "apiVersion": API_VERSION,
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        "spec": {"replicas": 1 if replicas is None else replicas},
+        "status": scale_status,
+    }
+
+
+def _selector(obj: Document, paths: Document) -> str:
+    """As text: of labels, or as a custom resource has it."""
+    if paths is not PATHS:
+        return str(_at(obj, _steps(paths, "labelSelectorPath")) or "")
+    labels = _at(obj, ["spec", "selector", "matchLabels"]) or {}
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def _steps(paths: Document, name: str) -> list[str]:
+    return [step for step in str(paths.get(name) or "").split(".") if step]
+
+
+def _at(obj: Any, steps: list[str]) -> Any:
+    for step in steps:
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj if steps else None
+
+
+def _with(obj: Document, steps: list[str], value: Any) -> Document:
+    name, *below = steps
+    return obj | {name: _with(obj.get(name) or {}, below, value) if below else value}

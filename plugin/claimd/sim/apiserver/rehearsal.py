@@ -1,0 +1,89 @@
+"""Whether a release would take an object, asked of an API server that nobody connects to."""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+
+import msgspec
+
+from claimd.common import timestamps
+from claimd.common.http_server import HttpRequest
+from claimd.kubernetes.api.document import Document
+
+from . import kinds
+from .access.tokens import Tokens
+from .catalog import Catalog, ServedVersion
+from .dispatch import Dispatch
+from .storage import bootstrap
+from .storage.registry import Registry
+from .storage.store import Store
+from .types.user import ServerSecrets
+
+_NAMESPACE = "default"  # which is there from the start
+_KEPT = ("name", "generateName", "labels", "annotations")  # of metadata; the rest is a cluster's
+
+
+class Rehearsal:
+    """One release's API server, in which each object is made as a dry run."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self._catalog = Catalog(release)
+        store, secrets = Store(1), ServerSecrets.new()
+        registry = Registry(
+            store, timestamps.now, lambda: str(uuid.uuid4()), lambda: "00000", release
+        )
+        tokens = Tokens(secrets, store, time.time)
+        bootstrap.make(registry, self._catalog)
+        self._dispatch = Dispatch(self._catalog, registry, tokens, time.time, 60.0)
+        self._token = tokens.admin
+
+    def served(self, document: Document) -> ServedVersion | None:
+        """As what the release serves the object; None if it does not."""
+        group, _, version = str(document["apiVersion"]).rpartition("/")
+        for served in self._catalog.served_versions(group, version):
+            if served.kind.resource.kind == document["kind"]:
+                return served
+        return None
+
+    def refusal(self, document: Document, served: ServedVersion) -> str:
+        """Why a create of the object fails; empty if it does not."""
+        kind = served.kind
+        metadata = document.get("metadata") or {}
+        kept = {key: metadata[key] for key in _KEPT if key in metadata}
+        path = f"/apis/{served.api_version}/{kind.resource.plural}"
+        if kind.namespaced:
+            path = f"/apis/{served.api_version}/namespaces/{_NAMESPACE}/{kind.resource.plural}"
+        answer = self._dispatch.respond(
+            HttpRequest(
+                "POST",
+                path,
+                {"dryRun": ["All"]},
+                {"authorization": f"Bearer {self._token}", "content-type": "application/json"},
+                msgspec.json.encode(document | {"metadata": kept}),
+            )
+        )
+        if answer.status < 300:
+            return ""
+        return str(msgspec.json.decode(answer.body)["message"])
+
+
+def refusal(document: Document) -> tuple[str, str]:
+    """The newest release that serves the object's version, and why it refuses it.
+
+    Empty texts if it takes it, or if none serves it.
+    """
+    for release in reversed(kinds.RELEASES):
+        rehearsal = _of_release(release)
+        served = rehearsal.served(document)
+        if served is not None:
+            why = rehearsal.refusal(document, served)
+            return (release, why) if why else ("", "")
+    return "", ""
+
+
+@functools.cache
+def _of_release(release: str) -> Rehearsal:
+    return Rehearsal(release)

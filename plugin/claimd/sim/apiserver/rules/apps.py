@@ -1,0 +1,54 @@
+"""Deployments, ReplicaSets and DaemonSets: what they get without saying it, and what is wrong."""
+
+from __future__ import annotations
+
+from claimd.kubernetes.api.document import Document
+
+from . import amounts, core_kinds
+from .field_errors import FieldErrors
+
+_DEFAULTS: dict[str, Document] = {
+    "Deployment": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
+    "ReplicaSet": {"replicas": 1},
+    "DaemonSet": {"revisionHistoryLimit": 10},
+}
+# Which field of the spec says how an update goes, and what a rolling one is without a word.
+_ROLLING: dict[str, tuple[str, Document]] = {
+    "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
+    "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
+}
+
+
+def with_defaults(kind: str, obj: Document) -> Document:
+    """Of a kind that is not here, the object as it is."""
+    given = obj.get("spec")
+    if kind not in _DEFAULTS or not isinstance(given, dict):
+        return obj
+
+    said = {name: value for name, value in given.items() if value is not None}
+    spec = _DEFAULTS[kind] | said
+    if "template" in spec:
+        spec["template"] = core_kinds.template_with_defaults(spec["template"])
+    if kind in _ROLLING:
+        field, rolling = _ROLLING[kind]
+        spec[field] = _strategy(given.get(field) or {}, rolling)
+    return obj | {"spec": spec}
+
+
+def validate(errors: FieldErrors, kind: str, obj: Document) -> None:
+    """What no controller could work with: how much a rolling update may add or miss."""
+    if kind not in _ROLLING:
+        return
+    field, _ = _ROLLING[kind]
+    rolling = ((obj.get("spec") or {}).get(field) or {}).get("rollingUpdate") or {}
+    for name, value in sorted(rolling.items()):
+        amounts.validate(errors, value, f"spec.{field}.rollingUpdate.{name}")
+
+
+def _strategy(given: Document, rolling: Document) -> Document:
+    strategy = given | {"type": given.get("type") or "RollingUpdate"}
+    if strategy["type"] == "RollingUpdate":
+        said = strategy.get("rollingUpdate") or {}
+        given_amounts = {name: value for name, value in said.items() if value is not None}
+        strategy["rollingUpdate"] = rolling | given_amounts
+    return strategy

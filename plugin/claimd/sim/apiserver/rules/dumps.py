@@ -1,0 +1,106 @@
+"""Objects within messages, as the server prints its own values.
+
+As JSON of a version, or with the names of the fields of its internal types, which are not on the
+wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.api.objects import models
+from claimd.kubernetes.api.objects.shapes import Field, Shape, fields_of
+
+from . import canonical
+
+# Where the internal name is not the one on the wire with a capital letter.
+INTERNAL_NAMES = {"cel": "CEL", "uid": "UID", "ips": "IPs"}
+POINTERS = {
+    "matchAttribute",
+    "distinctAttribute",
+    "adminAccess",
+    "tolerationSeconds",
+    "nodeName",
+    "validationError",
+}
+CONDITION_FIELDS = (
+    "type",
+    "status",
+    "observedGeneration",
+    "lastTransitionTime",
+    "reason",
+    "message",
+)
+
+
+def as_json(struct: str, value: Document, version: str = "v1") -> Document:
+    """The value in the order of its type's fields."""
+    if struct == "Reference":
+        struct = "ResourceClaimConsumerReference"
+    cls = models.classes(version).get(struct)
+    if not cls:
+        return value
+    ordered: Document = _ordered(Shape("struct", struct=cls), value)
+    return ordered
+
+
+def _ordered(shape: Shape, value: Any) -> Any:
+    if shape.kind == "struct" and isinstance(value, dict):
+        assert shape.struct
+        fields = fields_of(shape.struct)
+        return {name: _ordered(fields[name].shape, value[name]) for name in fields if name in value}
+    if shape.kind == "list" and isinstance(value, list):
+        assert shape.item
+        return [_ordered(shape.item, item) for item in value]
+    return value
+
+
+def internal(struct: str, value: Document, version: str = "v1") -> Document:
+    """Every field, also what is not set, under the name that it has in the server."""
+    shape = canonical.shape_of(version, struct)
+    if not shape:
+        shape = Shape("struct", struct=models.classes(version)[struct])
+    shown: Document = _internal(shape, value)
+    return shown
+
+
+def _internal(shape: Shape, value: Any) -> Any:
+    if value is None:
+        return None
+    if shape.kind == "struct":
+        assert shape.struct
+        return _internal_struct(shape.struct, value)
+    if shape.kind == "list":
+        assert shape.item
+        return [_internal(shape.item, item) for item in value]
+    return value
+
+
+def _internal_struct(struct: type[msgspec.Struct], value: Document) -> Document:
+    # What all APIs share has no internal types.
+    if struct.__name__ == "ObjectMeta":
+        return value
+    if struct.__name__ == "Condition":
+        return {name: value[name] for name in CONDITION_FIELDS if name in value}
+
+    shown: Document = {}
+    for name, field in fields_of(struct).items():
+        if _is_embedded(field):
+            shown |= value.get(name) or {}
+            continue
+        below = value.get(name)
+        is_zero = field.shape.kind in ("string", "integer") and name not in POINTERS
+        if below is None and is_zero:
+            below = canonical.ZERO[field.shape.kind]
+        internal_name = INTERNAL_NAMES.get(name, name[0].upper() + name[1:])
+        shown[internal_name] = _internal(field.shape, below)
+    return shown
+
+
+def _is_embedded(field: Field) -> bool:
+    """The metadata of a template: its fields stand among the others."""
+    struct = field.shape.struct
+    return field.shape.kind == "struct" and struct is not None and struct.__name__ == "ObjectMeta"

@@ -1,0 +1,161 @@
+"""How urgent a pod is, by its PriorityClass: what the admission plugin Priority does in a real
+server, and the rules of the classes themselves.
+
+Values in, values out: which classes there are, the caller knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claimd.kubernetes.api.document import Document
+
+from ..types import status_errors
+from ..types.resource import PODS, PRIORITY_CLASSES
+from ..types.status_errors import StatusError
+from .field_errors import FieldErrors
+
+PREEMPTS, NEVER = "PreemptLowerPriority", "Never"
+HIGHEST_OF_USERS = 1_000_000_000
+SYSTEM_PREFIX = "system-"
+# What every cluster has from the start: by name, the number and what it is for.
+SYSTEM_CLASSES: dict[str, tuple[int, str]] = {
+    "system-node-critical": (
+        2 * HIGHEST_OF_USERS + 1000,
+        "For pods that a node does not work without, and that stay on it.",
+    ),
+    "system-cluster-critical": (
+        2 * HIGHEST_OF_USERS,
+        "For pods that the cluster does not work without, on whichever node.",
+    ),
+}
+
+# ---------------------------------------------------------------- pods
+
+
+def check_pod(pod: Document, classes: Iterable[Document]) -> None:
+    """Forbidden is raised for a class that is not there, and for other values than the class's."""
+    resolved(pod, classes)
+
+
+def resolved(pod: Document, classes: Iterable[Document]) -> Document:
+    """The spec of a new pod with name, number and policy of its class.
+
+    A pod that names none is of the cluster's default class, or has 0 where there is none.
+    """
+    spec = pod.get("spec") or {}
+    found = _class_of(pod, spec.get("priorityClassName") or "", classes)
+    value, policy = found.get("value", 0), found.get("preemptionPolicy")
+
+    said, said_policy = spec.get("priority"), spec.get("preemptionPolicy")
+    computed = "priority admission controller computed"
+    if said is not None and said != value:
+        raise _forbidden(
+            pod,
+            f"the integer value of priority ({said}) must not be provided in pod spec; "
+            f"{computed} {value} from the given PriorityClass name",
+        )
+    if policy and said_policy and said_policy != policy:
+        raise _forbidden(
+            pod,
+            f"the string value of PreemptionPolicy ({said_policy}) must not be provided in pod "
+            f"spec; {computed} {policy} from the given PriorityClass name",
+        )
+
+    given: Document = {"priority": value}
+    name = found.get("metadata", {}).get("name")
+    if name:
+        given["priorityClassName"] = name
+    if policy:
+        given["preemptionPolicy"] = policy
+    return spec | given
+
+
+def kept(new: Document, old: Document) -> Document:
+    """A changed pod with what was resolved at its creation, where whoever changes it is silent."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    missing = {
+        field: before[field]
+        for field in ("priority", "preemptionPolicy")
+        if spec.get(field) is None and field in before
+    }
+    return new | {"spec": spec | missing} if missing else new
+
+
+def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document:
+    """The class of this name; without a name the default one, and what stands for none."""
+    if not name:
+        default = default_of(classes)
+        return default or {"value": 0, "preemptionPolicy": PREEMPTS}
+    for each in classes:
+        if each["metadata"]["name"] == name:
+            return each
+    raise _forbidden(pod, f"no PriorityClass with name {name} was found")
+
+
+def default_of(classes: Iterable[Document]) -> Document | None:
+    """The default class; of several, which only a race can make, the lowest."""
+    defaults = [each for each in classes if each.get("globalDefault")]
+    return min(defaults, key=lambda each: each.get("value", 0), default=None)
+
+
+def _forbidden(pod: Document, why: str) -> StatusError:
+    """Names are not generated yet when this is found."""
+    metadata = pod.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or "Unknown"
+    return status_errors.forbidden(PODS, name, why)
+
+
+# ---------------------------------------------------------------- classes
+
+
+def with_defaults(obj: Document) -> Document:
+    if obj.get("preemptionPolicy") is None:
+        return obj | {"preemptionPolicy": PREEMPTS}
+    return obj
+
+
+def check_class(obj: Document, classes: Iterable[Document]) -> None:
+    """Forbidden is raised for a second default."""
+    default = default_of(classes) if obj.get("globalDefault") else None
+    name = (obj.get("metadata") or {}).get("name", "")
+    if default is not None and default["metadata"]["name"] != name:
+        other = default["metadata"]["name"]
+        why = f"PriorityClass {other} is already marked as default. Only one default can exist"
+        raise status_errors.forbidden(PRIORITY_CLASSES, name, why)
+
+
+def validate_class(errors: FieldErrors, new: Document, old: Document | None) -> None:
+    """A class keeps its number and policy for ever, as pods have them already."""
+    if old is not None:
+        if new.get("value", 0) != old.get("value", 0):
+            errors.forbidden("value", "may not be changed in an update.")
+        if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+            errors.invalid("preemptionPolicy", new.get("preemptionPolicy"), "field is immutable")
+        return
+
+    name, value = new["metadata"].get("name", ""), new.get("value", 0)
+    if name.startswith(SYSTEM_PREFIX):
+        problem = _unlike_system_class(name, value, bool(new.get("globalDefault")))
+        if problem:
+            reserved = f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for"
+            errors.forbidden("metadata.name", f"{reserved} system use only. error: {problem}")
+    elif value > HIGHEST_OF_USERS:
+        why = f"maximum allowed value of a user defined priority is {HIGHEST_OF_USERS}"
+        errors.forbidden("value", why)
+
+    policy = new.get("preemptionPolicy")
+    if policy == "":
+        errors.required("preemptionPolicy")
+    elif policy not in (PREEMPTS, NEVER):
+        errors.not_supported("preemptionPolicy", policy, (PREEMPTS, NEVER))
+
+
+def _unlike_system_class(name: str, value: int, is_default: bool) -> str:
+    """What makes it another class than the one that the system has by this name."""
+    if name not in SYSTEM_CLASSES:
+        return f"{name} is not a known system priority class"
+    expected, _ = SYSTEM_CLASSES[name]
+    if value != expected:
+        return f"value of {name} PriorityClass must be {expected}"
+    return f"globalDefault of {name} PriorityClass must be false" if is_default else ""

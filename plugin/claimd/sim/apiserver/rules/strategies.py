@@ -1,0 +1,172 @@
+"""Which strategy a kind has on a release: those of core kinds and of v1alpha2 are here, too."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.api.objects import models
+
+from ..types.resource import GroupResource
+from . import apps, canonical, classic, core_kinds, cron_jobs, dra, jobs, priorities, stateful_sets
+from .field_errors import FieldErrors
+from .profile import Profile
+from .strategy import Context, Strategy
+
+
+class CoreStrategy(Strategy):
+    """Pods, nodes, namespaces, config maps."""
+
+    @property
+    def empty(self) -> Document:
+        return core_kinds.EMPTY.get(self.kind, {})
+
+    @property
+    def keeps_new_status(self) -> bool:
+        """Kubelets register their nodes with all that they know."""
+        return self.kind == "Node"
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return core_kinds.with_defaults(self.kind, obj)
+
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        if self.kind == "Pod" and old is None:
+            priorities.check_pod(obj, context.priority_classes())
+
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
+        if self.kind == "Pod":
+            new = new | {"spec": priorities.resolved(new, context.priority_classes())}
+        return core_kinds.prepare_for_create(self.kind, new)
+
+    def prepare_for_update(
+        self, new: Document, old: Document, subresource: str, context: Context
+    ) -> Document:
+        return priorities.kept(new, old) if self.kind == "Pod" else new
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        core_kinds.validate(errors, self.kind, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        core_kinds.validate_status(errors, self.kind, new)
+
+
+class JobStrategy(Strategy):
+    """Jobs of batch."""
+
+    @property
+    def default_propagation_policy(self) -> str:
+        """A Job leaves its pods behind, as in the days when nothing else was possible."""
+        return "Orphan"
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return jobs.with_defaults(obj)
+
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
+        return jobs.with_selector(new)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        jobs.validate(errors, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        jobs.validate_status(errors, new, old)
+
+
+class AppsStrategy(Strategy):
+    """Deployments, ReplicaSets, DaemonSets."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return apps.with_defaults(self.kind, obj)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        apps.validate(errors, self.kind, new)
+
+
+class CronJobStrategy(Strategy):
+    """CronJobs of batch."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return cron_jobs.with_defaults(obj)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        cron_jobs.validate(errors, new, old)
+
+
+class StatefulSetStrategy(Strategy):
+    """StatefulSets of apps."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return stateful_sets.with_defaults(obj)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        stateful_sets.validate(errors, new, old)
+
+
+class PriorityClassStrategy(Strategy):
+    """PriorityClasses of scheduling."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return priorities.with_defaults(obj)
+
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        priorities.check_class(obj, context.priority_classes())
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        priorities.validate_class(errors, new, old)
+
+
+class ClassicStrategy(Strategy):
+    """The resource API as v1alpha2 had it."""
+
+    @property
+    def empty(self) -> Document:
+        return canonical.round_trip(self.version, self.kind, {}, self.profile.release)
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        obj = classic.with_defaults(self.kind, obj)
+        return canonical.round_trip(self.version, self.kind, obj, self.profile.release)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        classic.validate(errors, self.kind, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        classic.validate_status(errors, self.kind, new, old)
+
+
+@cache
+def of(resource: GroupResource, version: str, release: str) -> Strategy:
+    strategy = Strategy
+    if resource.group == models.GROUP:
+        strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
+    elif resource.kind == "PriorityClass":
+        strategy = PriorityClassStrategy
+    elif resource.kind == "StatefulSet":
+        strategy = StatefulSetStrategy
+    elif resource.group == "apps":
+        strategy = AppsStrategy
+    elif resource.kind == "CronJob":
+        strategy = CronJobStrategy
+    elif resource.group == "batch":
+        strategy = JobStrategy
+    elif not resource.group:
+        strategy = CoreStrategy
+    return strategy(resource, version, Profile(release))

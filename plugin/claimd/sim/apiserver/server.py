@@ -1,0 +1,256 @@
+"""The API server as a whole: built from its options, started, stopped.
+
+async with serve(Options()) as api:
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from claimd.common import durable, timestamps
+from claimd.common.http_server import HttpRequest, HttpResponse, Respond, Server
+
+from . import kinds
+from .access import certificates
+from .access.tokens import Tokens
+from .catalog import Catalog
+from .dispatch import Dispatch
+from .handlers import pod_exec, pod_logs, pod_port_forward
+from .storage import bootstrap
+from .storage.housekeeping import Housekeeping
+from .storage.registry import Registry
+from .storage.store import Store
+from .types.user import ServerSecrets
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .storage.disk import Disk
+
+log = logging.getLogger(__name__)
+
+# Of generated names: no words, nothing that looks like another letter.
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be chosen of a server: its release, address, limits and periods."""
+
+    profile: str = kinds.NEWEST  # the release of Kubernetes that it is like
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: the system chooses
+    # Without it the token is in the address, which logs and lists of processes show.
+    tls: bool = False
+    window: int = 10_000  # changes that watches and continued lists may go back
+    max_in_flight: int = 400  # requests
+    bookmark_interval: float = 60.0  # seconds
+    housekeeping: bool = True  # what goes on by itself: default accounts, garbage collection
+    end_namespaces: bool = False  # with that, since no controller beside it does
+    db: Path | None = None  # an SQLite file that the objects outlive us in
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """The port, which can be closed and opened again; the objects stay, as etcd would keep them."""
+
+    server: Server
+    host: str
+    port: int
+    ca: str  # as PEM; empty without TLS
+    context: ssl.SSLContext | None
+
+    @property
+    def address(self) -> str:
+        """https://127.0.0.1:PORT"""
+        scheme = "https" if self.context else "http"
+        return f"{scheme}://{self.host}:{self.port}"
+
+    async def close(self) -> None:
+        """Ends every connection; new ones are refused."""
+        await self.server.stop()
+
+    async def open(self) -> None:
+        """OSError if somebody else has the port by now."""
+        await self.server.start(self.host, self.port, self.context)
+
+
+class Api:
+    """A server that runs. `registry` is for looking inside; clients use the address."""
+
+    def __init__(
+        self, registry: Registry, dispatch: Dispatch, tokens: Tokens, listener: Listener
+    ) -> None:
+        self.registry, self.catalog, self._dispatch = registry, dispatch.catalog, dispatch
+        self.listener = listener
+        self.address = listener.address
+        self.ca = listener.ca
+        self.token = tokens.admin
+        self._tokens = tokens
+
+    @property
+    def url(self) -> str:
+        """As the administrator, without TLS."""
+        return self.url_as(self.token)
+
+    def url_as(self, token: str) -> str:
+        """Clients without TLS send no token, so that it is in the address.
+
+        ValueError with TLS, where it is in a header alone.
+        """
+        if self.ca:
+            raise ValueError("with TLS the token is no part of an address: see kubeconfig")
+        return f"{self.address}/as/{token}"
+
+    def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
+        """For a part of the control plane: system:kube-scheduler, system:node:n in system:nodes."""
+        return self._tokens.issue_for_user(name, groups)
+
+    def serve_logs(self, logs: pod_logs.Logs, follow: pod_logs.Follow | None = None) -> None:
+        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container.
+
+        `follow` is asked for `kubectl logs -f`; without it that ends with what is there.
+        """
+        self._dispatch.logs, self._dispatch.follow_logs = logs, follow
+
+    def serve_streams(
+        self,
+        execute: pod_exec.Execute,
+        attach: pod_exec.Attach,
+        connect: pod_port_forward.Connect,
+    ) -> None:
+        """From now on `kubectl exec`, `attach` and `port-forward` are done by these."""
+        store = self.registry.store
+        self._dispatch.streams = {
+            "exec": partial(pod_exec.execute, store, execute),
+            "attach": partial(pod_exec.attach, store, attach),
+            "portforward": partial(pod_port_forward.respond, store, connect),
+        }
+
+    def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
+        """Written for its owner alone, whatever lies there. JSON, which is YAML.
+
+        OSError if it cannot be, or if there is something else than a file.
+        """
+        token = token or self.token
+        cluster, user = {"server": self.address}, {"token": token}
+        if self.ca:
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca.encode()).decode()
+        else:
+            cluster, user = {"server": self.url_as(token)}, {}
+        context = {"cluster": "sim", "user": "sim", "namespace": namespace}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sim", "cluster": cluster}],
+            "users": [{"name": "sim", "user": user}],
+            "contexts": [{"name": "sim", "context": context}],
+            "current-context": "sim",
+        }
+        # A link may lead to a file that others read, and what is no file was not meant.
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise FileExistsError(f"there is something that is no file: {path}")
+        text = f"{json.dumps(document, indent=2)}\n"
+        beside = str(path.with_name(f".{path.name}.new"))
+        durable.replace(str(path), text.encode(), beside=beside, mode=0o600, sync=False)
+        return path
+
+
+@contextlib.asynccontextmanager
+async def serve(options: Options) -> AsyncIterator[Api]:
+    """A server in the loop that runs, until the context ends. OSError if it cannot listen.
+
+    A request is answered in one step, so nobody is kept waiting for longer than one takes.
+    """
+    catalog = Catalog(options.profile)
+    store = Store(options.window)
+    secrets, disk = _open_disk(options, store)
+    registry = Registry(
+        store, timestamps.now, lambda: str(uuid.uuid4()), _name_suffix, options.profile
+    )
+    tokens = Tokens(secrets, store, time.time)
+    ca, context = "", None
+    if options.tls:
+        # Of the secret that outlives us, so that clients from before trust us again.
+        made = certificates.make(secrets.signing_key, options.host)
+        ca, context = made.ca, certificates.context(made)
+
+    # What a cluster has from the start is there before anybody listens.
+    housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
+    bootstrap.make(registry, catalog)
+    housekeeping.make_accounts()
+    housekeeping.definitions.reconcile()
+    store.listeners.append(housekeeping.changed)
+
+    dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
+    dispatch.token_in_path = not options.tls
+    server = Server(
+        _respond_durably(dispatch.respond, disk) if disk else dispatch.respond,
+        dispatch.too_many_requests,
+        options.max_in_flight,
+    )
+    port = await server.start(options.host, options.port, context)
+    dispatch.non_resource.address = f"{options.host}:{port}"
+
+    running = asyncio.create_task(housekeeping.run() if options.housekeeping else asyncio.sleep(0))
+    running.add_done_callback(_housekeeping_ended)
+    try:
+        listener = Listener(server=server, host=options.host, port=port, ca=ca, context=context)
+        yield Api(registry, dispatch, tokens, listener)
+    finally:
+        running.cancel()
+        await server.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        if disk:
+            disk.close()
+
+
+def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | None]:
+    """Puts into the store what an earlier server left in its file, if there is to be one."""
+    if not options.db:
+        return ServerSecrets.new(), None
+    from .storage.disk import Disk  # its library is loaded for nobody else
+
+    loop = asyncio.get_running_loop()
+    disk = Disk(options.db, options.profile, loop.call_soon)
+    secrets = disk.load(store) or ServerSecrets.new()
+    disk.keep(secrets)
+    store.listeners.append(disk.changed)
+    return secrets, disk
+
+
+def _respond_durably(respond: Respond, disk: Disk) -> Respond:
+    """What a client is answered is on disk before."""
+
+    def respond_and_commit(request: HttpRequest) -> HttpResponse:
+        response = respond(request)
+        disk.commit()
+        return response
+
+    return respond_and_commit
+
+
+def _housekeeping_ended(running: asyncio.Task[None]) -> None:
+    """It never ends by itself: without it garbage stays, which somebody should hear of."""
+    if running.cancelled():
+        return
+    error = running.exception()
+    if error:
+        log.error("housekeeping has ended", exc_info=error)
+
+
+def _name_suffix() -> str:
+    return "".join(random.choices(SUFFIX_LETTERS, k=5))  # noqa: S311 - names, no secrets

@@ -1,0 +1,135 @@
+"""What the API server says no with: Status objects with a code, a reason, details and causes.
+
+Messages are those of a real server, since people and programs read them. No HTTP here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from claimd.kubernetes.api.document import Document
+
+from .resource import GroupResource
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that is wrong with one field."""
+
+    reason: str
+    message: str
+    field: str
+
+    def to_document(self) -> Document:
+        return {"reason": self.reason, "message": self.message, "field": self.field}
+
+
+class StatusError(Exception):
+    """A refusal. Without details there are none in the Status, not even empty ones."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: Document | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.details = code, reason, details
+        self.continue_token = ""  # with it a list goes on that has become too old
+
+    @property
+    def status(self) -> Document:
+        status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
+        if self.continue_token:
+            status["metadata"] = {"continue": self.continue_token}
+        status |= {"status": "Failure", "message": str(self)}
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+def _details(resource: GroupResource, name: str) -> Document:
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    return {part: value for part, value in details.items() if value or part == "kind"}
+
+
+# ---------------------------------------------------------------- of an object
+
+
+def not_found(resource: GroupResource, name: str) -> StatusError:
+    message = f'{resource.name} "{name}" not found'
+    return StatusError(404, "NotFound", message, _details(resource, name))
+
+
+def already_exists(resource: GroupResource, name: str) -> StatusError:
+    message = f'{resource.name} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, _details(resource, name))
+
+
+def conflict(resource: GroupResource, name: str, why: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {resource.name} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(resource, name))
+
+
+def modified(resource: GroupResource, name: str) -> StatusError:
+    """The conflict of a writer who has not seen the latest version of the object."""
+    why = "the object has been modified; please apply your changes to the latest version"
+    return conflict(resource, name, f"{why} and try again")
+
+
+def forbidden(resource: GroupResource, name: str, why: str) -> StatusError:
+    """By admission: authorization has words of its own."""
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    details = {part: value for part, value in details.items() if value}
+    return StatusError(403, "Forbidden", f'{resource.name} "{name}" is forbidden: {why}', details)
+
+
+def invalid(resource: GroupResource, name: str, causes: Sequence[Cause]) -> StatusError:
+    """Causes have messages as in `Required value`; the whole message says of which fields."""
+    messages = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    listed = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+    details = _details(resource, name) | {
+        "kind": resource.kind,
+        "causes": [cause.to_document() for cause in causes],
+    }
+    message = f'{resource.kind_name} "{name}" is invalid: {listed}'
+    return StatusError(422, "Invalid", message, details)
+
+
+def apply_conflict(causes: Sequence[Cause], message: str) -> StatusError:
+    details = {"causes": [cause.to_document() for cause in causes]}
+    return StatusError(409, "Conflict", message, details)
+
+
+# ---------------------------------------------------------------- of a request
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
+
+
+def create_while_ending(resource: GroupResource, name: str) -> StatusError:
+    """Of an object whose definition is being deleted."""
+    why = "create not allowed while custom resource definition is terminating"
+    return forbidden(resource, name, why)
+
+
+def resource_not_found() -> StatusError:
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, {})
+
+
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, {})
+
+
+def expired(message: str) -> StatusError:
+    return StatusError(410, "Expired", message)
+
+
+def resource_version_too_large(wanted: int, current: int) -> StatusError:
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})

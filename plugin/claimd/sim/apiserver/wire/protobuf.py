@@ -1,0 +1,210 @@
+"""Objects in Kubernetes' protobuf, as Go clients send them: bytes to documents.
+
+The messages and their fields are in protobuf.txt. Only this way: responses are JSON, which every
+client takes. What a kind means is not known here.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from claimd.kubernetes.api.document import Document
+
+from ..types import status_errors
+
+MAGIC = b"k8s\x00"
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
+UINT64_MASK = (1 << 64) - 1
+
+# Whatever the bytes are, these are what reading them can come to.
+DAMAGE = (
+    *(ValueError, IndexError, AttributeError, TypeError, OverflowError, OSError),
+    RecursionError,  # a message in itself, thousands of times, or JSON
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    form: str  # a scalar, a message, or list: or map: with one of these
+    is_pointer: bool  # it says something even if it is zero
+    is_inlined: bool  # its fields stand in the document around it
+    is_always_written: bool  # JSON has it even if it is empty
+
+
+@dataclass(frozen=True)
+class Tables:
+    kinds: dict[tuple[str, str], str]  # the message by API version and kind
+    messages: dict[str, dict[int, Field]]  # the fields by their numbers
+
+
+@cache
+def tables() -> Tables:
+    made = Tables({}, {})
+    fields: dict[int, Field] = {}
+    for line in resources.files(__package__).joinpath("protobuf.txt").read_text().splitlines():
+        match line.split():
+            case ["kind", api_version, kind, message]:
+                made.kinds[api_version, kind] = message
+            case ["message", name]:
+                fields = made.messages[name] = {}
+            case [number, name, form, flags] if number.isdigit():
+                fields[int(number)] = Field(name, form, "*" in flags, "^" in flags, "!" in flags)
+    return made
+
+
+def decode(body: bytes) -> Document:
+    """The object in the envelope that Kubernetes puts around it.
+
+    400 for what is damaged; 415 for a kind that is not in the tables, so that the client may send
+    it as JSON.
+    """
+    if not body.startswith(MAGIC):
+        why = "the body does not begin as Kubernetes' protobuf does"
+        raise status_errors.bad_request(why)
+    try:
+        envelope = dict(_fields(body[len(MAGIC) :]))
+        type_meta = {number: text.decode() for number, text in _fields(envelope.get(1, b""))}
+        api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
+
+        # Every group has options of deletion as a kind of its own.
+        group_version = "v1" if kind == "DeleteOptions" else api_version
+        message = tables().kinds.get((group_version, kind))
+        if message is None:
+            what = f"{kind or 'an object'} of {api_version or 'no version'}"
+            why = f"{what} is not known in protobuf; send it as JSON"
+            raise status_errors.StatusError(415, "UnsupportedMediaType", why)
+
+        obj = _message(message, envelope.get(2, b""))
+    except DAMAGE as error:
+        why = f"the protobuf of the body cannot be read: {error}"
+        raise status_errors.bad_request(why) from error
+    return {"apiVersion": api_version, "kind": kind} | obj
+
+
+def _message(message: str, data: bytes) -> Document:
+    table, document = tables().messages[message], Document()
+    for number, encoded in _fields(data):
+        field = table.get(number)
+        if not field:
+            continue  # of a newer version
+        outer, _, inner = field.form.partition(":")
+        if field.is_inlined:
+            document |= _message(field.form, encoded)
+        elif outer == "list":
+            document.setdefault(field.name, []).extend(_items(inner, encoded))
+        elif outer == "map":
+            key, value = _entry(inner, encoded)
+            document.setdefault(field.name, {})[key] = value
+        else:
+            value = _value(field.form, encoded)
+            is_set = field.is_pointer and value is not None
+            if value or field.is_always_written or is_set:
+                document[field.name] = value
+    return document
+
+
+def _items(form: str, encoded: Any) -> list[Any]:
+    """One item; of numbers, as many as are packed together."""
+    if not isinstance(encoded, bytes) or form not in ("int", "flag"):
+        return [_value(form, encoded)]
+    items, at = [], 0
+    while at < len(encoded):
+        number, at = _varint(encoded, at)
+        items.append(_value(form, number))
+    return items
+
+
+def _entry(form: str, encoded: bytes) -> tuple[str, Any]:
+    entry = dict(_fields(encoded))
+    key = entry.get(1, b"").decode()
+    if form.startswith("list:"):
+        raise ValueError(f"the map entry {key} holds a list")
+    zero: Any = 0 if form in ("int", "flag") else b""
+    return key, _value(form, entry.get(2, zero))
+
+
+def _value(form: str, encoded: Any) -> Any:
+    match form:
+        case "text":
+            return encoded.decode()
+        case "int":
+            return encoded - (1 << 64) if encoded >> 63 else encoded
+        case "flag":
+            return bool(encoded)
+        case "bytes":
+            return base64.b64encode(encoded).decode()
+        case "quantity":
+            return dict(_fields(encoded)).get(1, b"0").decode() or "0"
+        case "time":
+            return _time(encoded, "seconds")
+        case "microtime":
+            return _time(encoded, "microseconds")
+        case "texts":
+            return [text.decode() for number, text in _fields(encoded) if number == 1]
+        case "raw" | "fields":
+            return msgspec.json.decode(dict(_fields(encoded)).get(1) or b"null")
+        case "either":
+            number_or_text = dict(_fields(encoded))
+            if number_or_text.get(1):
+                return number_or_text.get(3, b"").decode()
+            return _value("int", number_or_text.get(2, 0))
+    return _message(form, encoded)
+
+
+def _time(encoded: bytes, precision: str) -> str | None:
+    parts = dict(_fields(encoded))
+    if not parts.get(1):
+        return None
+    seconds, nanoseconds = _value("int", parts[1]), parts.get(2, 0)
+    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
+    return time.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+# ---------------------------------------------------------------- the wire format
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Each field's number, and its bytes or, of a varint, its value."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+
+        if wire_type == BYTES:
+            size, at = _varint(data, at)
+        elif wire_type in FIXED_SIZES:
+            size = FIXED_SIZES[wire_type]
+        else:
+            raise ValueError(f"wire type {wire_type} in field {number}")
+        if at + size > len(data):
+            raise ValueError(f"field {number} is cut short")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value & UINT64_MASK, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")

@@ -1,0 +1,144 @@
+"""A live copy of one resource, ahead of its watch by what this process has written itself.
+
+Without that, a controller that looks again before the watch has shown its own write would do the
+same work twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.kube import watch
+
+from .client import ApiClient
+
+# Kinds whose word does not follow from the resource's by dropping the plural.
+_KINDS = {
+    "configmaps": "ConfigMap",
+    "serviceaccounts": "ServiceAccount",
+    "controllerrevisions": "ControllerRevision",
+    "cronjobs": "CronJob",
+    "daemonsets": "DaemonSet",
+    "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "resourceslices": "ResourceSlice",
+}
+# Seconds for which an object that we created counts although no watch shows it.
+CREATED_UNSEEN = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Collection:
+    path: str
+    query: dict[str, str]
+    api_version: str
+    kind: str
+
+    def convert(self, obj: Document) -> Document:
+        """Items of typed lists do not say what they are."""
+        return {"apiVersion": self.api_version, "kind": self.kind} | obj
+
+
+class AssumeCache:
+    """All objects of a resource, by `namespace/name`, or by name where they have no namespace.
+
+    The objects are shared and must not be changed. A resource that the API server does not serve
+    has no objects, and counts as synced.
+    """
+
+    def __init__(
+        self, api: ApiClient, resource: str, query: Mapping[str, str] | None = None
+    ) -> None:
+        """`query` narrows the list, as a fieldSelector does."""
+        self.resource = resource
+        self.objects: dict[str, Document] = {}
+        self._api = api
+        self._query = dict(query or {})
+        self._informer = watch.Informer(api.http, self._collection)
+        self._informer.subscribe(self._update)
+        # Our own writes that the watch has not shown yet, and until when they count nevertheless.
+        self._writes: dict[str, tuple[Document, float]] = {}
+        self._not_served = False
+        self._subscribers: list[Callable[[], None]] = []
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list has arrived."""
+        return self._not_served or self._informer.synced
+
+    async def run(self) -> None:
+        """Keeps the copy until cancelled. Returns only where the resource is not served."""
+        if await self._api.serves(self.resource):
+            await self._informer.run()
+        self._not_served = True
+        self._update()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """`changed` is called after every change, and when the first list has arrived."""
+        self._subscribers.append(changed)
+
+    def assume(self, obj: Document, *, created: bool = False) -> None:
+        """Takes over the answer to a write of ours.
+
+        An answer that is older than the copy is ignored, and so is one about an object that the
+        copy does not have any more, unless it was created just now.
+        """
+        key = object_key(obj)
+        if key not in self.objects and not created:
+            return
+        if _version(obj) <= _version(self.objects.get(key)):
+            return
+
+        # A change waits for the watch however long that takes. A created object may have been
+        # deleted before the watch ever showed it: such a write must not stay for ever.
+        until = 0.0
+        if key not in self._informer.objects:
+            until = time.monotonic() + CREATED_UNSEEN
+        self._writes[key] = obj, until
+        self._update()
+
+    def _update(self) -> None:
+        now = time.monotonic()
+        watched = self._informer.objects
+        for key, (obj, until) in list(self._writes.items()):
+            shown = _version(watched.get(key)) >= _version(obj)
+            deleted = key not in watched and now >= until
+            if shown or deleted:
+                del self._writes[key]
+
+        self.objects = watched
+        if self._writes:
+            self.objects = watched | {key: obj for key, (obj, _) in self._writes.items()}
+        for changed in self._subscribers:
+            changed()
+
+    async def _collection(self) -> watch.Collection:
+        base_path = await self._api.base_path(self.resource)
+        api_version = base_path.removeprefix("/apis/").removeprefix("/api/")
+        kind = _KINDS.get(self.resource) or self.resource.removesuffix("s").capitalize()
+        return _Collection(f"{base_path}/{self.resource}", self._query, api_version, kind)
+
+
+def object_key(obj: Document) -> str:
+    """The object's key in an cache."""
+    metadata = obj["metadata"]
+    return key_of(metadata.get("namespace", ""), metadata["name"])
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _version(obj: Document | None) -> int:
+    if obj is None:
+        return 0
+    return int(obj["metadata"].get("resourceVersion") or 0)

@@ -1,0 +1,527 @@
+"""A whole cluster in one process: API server, scheduler, controllers, and nodes with a kubelet and
+a real `claimd run`.
+
+Brings it up and takes it down; what happens in it is decided by its parts, which talk to each other
+over HTTP and unix sockets alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claimd.common import names, timestamps
+from claimd.common.errors import UsageError
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.kube import client, errors, kubeconfig
+from claimd_devices import fake, faults
+
+from . import (
+    controllers,
+    crash,
+    daemon,
+    dynamic_client,
+    manifests,
+    requests,
+    scheduler,
+    simulated_fields,
+    upstream,
+)
+from .apiserver import kinds as served_kinds
+from .apiserver import server
+from .client import ApiClient
+from .controllers import loops, revisions
+from .kubelet import kubelet as kubelets
+from .kubelet.timing import Timing
+from .runtime.attached import Attached
+from .runtime.executed import Executed
+from .runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+# Those before have no version of the resource API that claimd and our scheduler speak.
+RELEASES = ("1.34", "1.37")
+NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
+WITH_CLAIMD = {"claimd.dev/simulated": "claimd"}  # label of nodes, where there are others as well
+_TOKEN_SECONDS = 10 * 365 * 86400
+# A real kubelet takes a minute or more where this takes a second.
+TIMING = Timing(registry_poll=0.25, prepare_retry=1.0, unprepare_retry=1.0, health_retry=0.5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A node as somebody wants it."""
+
+    name: str
+    gpus: Sequence[str]  # as `claimd fake write` takes them
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of its `claimd run`
+    claimd: bool = True  # without it, a kubelet alone waits for a driver of somebody else's
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """Kubernetes' own programs, in the place of parts of ours; None: ours.
+
+    The kube-controller-manager has the controllers that are `enabled`, as its own flag names them,
+    and is in the place of those of our loops that are `replaced`.
+    """
+
+    scheduler: Path | None = None
+    controllers: Path | None = None
+    enabled: str = "*"
+    replaced: Collection[object] = tuple(
+        each for each in loops.ALL if each is not loops.NotSimulated
+    )
+
+
+OURS = Programs()
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Node:
+    name: str
+    folder: Path
+    daemon: daemon.Daemon
+
+    @property
+    def tree(self) -> Path:
+        """Its fake GPUs."""
+        return self.folder / "tree"
+
+    def crash_in_prepare(self) -> crash.CrashInPrepare:
+        """A kill of its plugin that waits for a prepare."""
+        checkpoints = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims"
+        return crash.CrashInPrepare(self.daemon, checkpoints, self.folder / "cdi", DRIVER)
+
+
+def check_release(profile: str) -> None:
+    """UsageError for a release that an API server can be like, or none, but not a whole cluster."""
+    if profile not in RELEASES:
+        raise UsageError(f"profile {profile!r}: a cluster can be like {' or '.join(RELEASES)}")
+
+
+def find_programs(scheduler_: str, controllers_: str) -> Programs:
+    """Of the flags --scheduler and --controllers; empty words are ours. UsageError for no program."""
+    found = OURS
+    if scheduler_:
+        path = upstream.find("--scheduler", scheduler_, upstream.SCHEDULER)
+        found = dataclasses.replace(found, scheduler=path)
+    if controllers_:
+        path = upstream.find("--controllers", controllers_, upstream.CONTROLLERS)
+        found = dataclasses.replace(found, controllers=path)
+    return found
+
+
+class Part:
+    """A task of the cluster, which can be ended and begun again: a scheduler, a kubelet."""
+
+    def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """`make` gives what is to run, a new one at every start."""
+        self.name, self._make = name, make
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Does nothing if it runs."""
+        if not self.running:
+            self._task = asyncio.create_task(self._make(), name=self.name)
+            self._task.add_done_callback(_log_failure)
+
+    async def stop(self) -> None:
+        """Returns when it has ended, and it stays away until `start`."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Cluster:
+    """`client` speaks as the administrator, as does the kubeconfig."""
+
+    def __init__(self, api: server.Api, client_: client.Client, folder: Path) -> None:
+        self.api, self.client, self.folder = api, client_, folder
+        self.nodes: dict[str, Node] = {}  # those with claimd
+        self.kubelets: dict[str, kubelets.Kubelet] = {}  # by node
+        self.parts: dict[str, Part] = {}  # scheduler, controllers, and `kubelet NODE`
+        self.kubeconfig = folder / "kubeconfig"
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """`changed` is called when the process of a node has come or gone."""
+        self._subscribers.append(changed)
+
+    def changed(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber()
+
+    def logs(self, namespace: str, pod: str, container: str = "") -> str:
+        """What the containers of a pod have printed so far, or one of them."""
+        printed = []
+        for kubelet in self.kubelets.values():
+            for view in kubelet.pods.values():
+                if (view.namespace, view.name) != (namespace, pod):
+                    continue
+                for part in view.containers:
+                    if container in ("", part.name):
+                        printed.append(kubelet.logs(view.uid, part.name))
+        return "".join(printed)
+
+    async def execute(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        stdin: bool,
+        tty: bool,
+    ) -> Executed | None:
+        """A command in a container; None if it does not run."""
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return await kubelet.execute(uid, container, command, stdin=stdin, tty=tty)
+
+    async def attach(
+        self, namespace: str, pod: str, container: str, writes: bool
+    ) -> Attached | None:
+        """The streams of a container; None if it does not run."""
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return kubelet.attach(uid, container, writes=writes)
+
+    async def connect(
+        self, namespace: str, pod: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a port of the pod, which has this machine's network; or OSError."""
+        if self._find(namespace, pod) is None:
+            raise ConnectionRefusedError(f"no node runs pod {namespace}/{pod}")
+        return await asyncio.open_connection("127.0.0.1", port)
+
+    def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
+        """What the container prints until it ends; None if it has not begun."""
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return kubelet.follow(uid, container)
+
+    def _find(self, namespace: str, pod: str) -> tuple[kubelets.Kubelet, str] | None:
+        """The kubelet that runs the pod, and the pod's uid."""
+        for kubelet in self.kubelets.values():
+            for view in kubelet.pods.values():
+                if (view.namespace, view.name) == (namespace, pod):
+                    return kubelet, view.uid
+        return None
+
+
+@contextlib.asynccontextmanager
+async def up(
+    machines: Sequence[Machine],
+    folder: Path,
+    *,
+    options: server.Options,
+    programs: Programs = OURS,
+) -> AsyncIterator[Cluster]:
+    """Running, with claimd's manifests applied if a machine has claimd, until the context ends.
+
+    Then nothing is left of it but `folder`. The path should be short, as sockets lie below it. Fatal
+    if a program of Kubernetes does not come up.
+    """
+    if programs.controllers and programs.enabled == OURS.enabled:
+        # Default accounts and garbage are their work, too.
+        options = dataclasses.replace(options, housekeeping=False)
+    async with contextlib.AsyncExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        api = await stack.enter_async_context(server.serve(options))
+        admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
+        cluster = Cluster(api, admin, folder)
+        api.serve_logs(cluster.logs, cluster.follow_logs)
+        api.serve_streams(cluster.execute, cluster.attach, cluster.connect)
+        api.registry.advice = _advice
+        kinds = dynamic_client.DynamicClient(admin)
+        daemon_set: Document = {}
+        if any(machine.claimd for machine in machines) or not machines:
+            daemon_set = await _install(kinds, machines)
+
+        runtimes = []
+        for number, machine in enumerate(machines):
+            runtime = Runtime(
+                folder / machine.name / "run",
+                [folder / machine.name / "cdi"],
+                network=f"10.88.{number}",
+            )
+            runtimes.append(await stack.enter_async_context(runtime))
+        scheduler_client = _client(stack, cluster.kubeconfig, scheduler.NAME)
+        controllers_client = _client(stack, cluster.kubeconfig, controllers.NAME)
+        kubelet_clients = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
+
+        # Entered last, so that the tasks end before what they use.
+        tasks = await stack.enter_async_context(_Tasks())
+        for machine, runtime, kubelet_client in zip(
+            machines, runtimes, kubelet_clients, strict=True
+        ):
+            labels = WITH_CLAIMD if machine.claimd else {}
+            metadata = {"name": machine.name, "labels": labels}
+            await kinds.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+            _make_folders(folder / machine.name)
+            if machine.claimd:
+                await _add_plugin(cluster, kinds, daemon_set, machine, tasks)
+            run_kubelet = functools.partial(
+                _run_kubelet, cluster, machine.name, kubelet_client, runtime
+            )
+            cluster.parts[f"kubelet {machine.name}"] = tasks.start(
+                run_kubelet, f"the kubelet of {machine.name}"
+            )
+
+        # The controllers would take the plugins' pods for mistakes while there are no nodes.
+        await _start_scheduler(cluster, tasks, programs, scheduler_client)
+        await _start_controllers(cluster, tasks, programs, controllers_client)
+        yield cluster
+
+
+async def _start_scheduler(
+    cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
+) -> None:
+    run: Callable[[], Coroutine[Any, Any, None]] = functools.partial(scheduler.run, client_)
+    if programs.scheduler is None:
+        cluster.parts["scheduler"] = tasks.start(run, scheduler.NAME)
+        return
+    program = upstream.scheduler(programs.scheduler, cluster.api, cluster.folder)
+    cluster.parts["scheduler"] = tasks.start(program.run, upstream.SCHEDULER)
+    await program.wait_until_ready()
+
+
+async def _start_controllers(
+    cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
+) -> None:
+    """Ours, or the program and those of ours that it is not in the place of."""
+    if programs.controllers is None:
+        run = functools.partial(controllers.run, client_)
+        cluster.parts["controllers"] = tasks.start(run, controllers.NAME)
+        return
+    rest = functools.partial(controllers.run, client_, without=programs.replaced)
+    tasks.start(rest, "the other controllers")
+    program = upstream.controllers(
+        programs.controllers, cluster.api, cluster.folder, programs.enabled
+    )
+    cluster.parts["controllers"] = tasks.start(program.run, upstream.CONTROLLERS)
+    await program.wait_until_ready()
+
+
+def _advice(obj: Document) -> list[str]:
+    """What who writes the object has to know of what becomes of it here."""
+    kind = obj.get("kind", "")
+    if served_kinds.is_kept(obj.get("apiVersion", ""), kind):
+        return [f"not simulated: {kind}: {simulated_fields.KIND_IS_KEPT}"]
+    return simulated_fields.sentences(obj)
+
+
+def _make_folders(node: Path) -> None:
+    """What a driver on a node finds there."""
+    kubelet = node / "kubelet"
+    for path in (kubelet / "plugins_registry", kubelet / "plugins", node / "cdi"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+async def _run_kubelet(
+    cluster: Cluster, node: str, client_: client.Client, runtime: Runtime
+) -> None:
+    """A new one, which knows what its checkpoint and the runtime have."""
+    kubelet = kubelets.Kubelet(
+        node, cluster.folder / node / "kubelet", client_, runtime, timing=TIMING
+    )
+    cluster.kubelets[node] = kubelet
+    await kubelet.run()
+
+
+async def _add_plugin(
+    cluster: Cluster,
+    kinds: dynamic_client.DynamicClient,
+    daemon_set: Document,
+    machine: Machine,
+    tasks: _Tasks,
+) -> None:
+    """The plugin's pod and process."""
+    pod = await _create_plugin_pod(kinds, daemon_set, machine.name)
+    node = Node(
+        name=machine.name,
+        folder=cluster.folder / machine.name,
+        daemon=await _make_daemon(cluster, machine, pod),
+    )
+    cluster.nodes[node.name] = node
+    tasks.start(node.daemon.run, f"claimd on {node.name}")
+    report = functools.partial(_report_plugin_pod, cluster, node.daemon, pod)
+    tasks.start(report, f"the pod of claimd on {node.name}")
+
+
+class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
+    """Cancelled at the end, all at once.
+
+    One that fails before is told in the log, and the others go on: a demo shows more with a
+    scheduler than without one.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, Any]], name: str) -> Part:
+        part = Part(name, make)
+        part.start()
+        self._parts.append(part)
+        return part
+
+    async def __aexit__(self, *_: object) -> None:
+        # Each is told once: a second time would cut short what it does at its end.
+        await asyncio.gather(*(part.stop() for part in self._parts))
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has failed, which is a mistake in claimd", task.get_name(), exc_info=error)
+
+
+def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.Client:
+    client_ = client.Client(kubeconfig.load(path), agent=agent)
+    stack.push_async_callback(client_.close)
+    return client_
+
+
+async def _install(kinds: dynamic_client.DynamicClient, machines: Sequence[Machine]) -> Document:
+    """What `kubectl apply -k deploy/base` does. The DaemonSet as it is then."""
+    everywhere = all(machine.claimd for machine in machines)
+    daemon_set: Document = {}
+    for obj in manifests.base():
+        if obj["kind"] == "DaemonSet":
+            # Its pods are ours to make: they are processes, and not the kubelet's.
+            obj["spec"] |= {"updateStrategy": {"type": "OnDelete"}}
+            obj["metadata"]["annotations"] = {kubelets.MIRROR: "claimd-demo"}
+            if not everywhere:
+                obj["spec"]["template"]["spec"]["nodeSelector"] = WITH_CLAIMD
+            daemon_set = await kinds.apply(obj)
+        else:
+            await kinds.apply(obj)
+    return daemon_set
+
+
+async def _create_plugin_pod(
+    kinds: dynamic_client.DynamicClient, daemon_set: Document, node: str
+) -> Document:
+    """The DaemonSet's pod on the node.
+
+    `claimd run` is a process of ours, but its token is bound to a pod, as in a real cluster.
+    """
+    metadata, template = daemon_set["metadata"], daemon_set["spec"]["template"]
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    digest = revisions.digest_of(template)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata['name']}-{node}",
+            "namespace": NAMESPACE,
+            "labels": template["metadata"]["labels"] | {revisions.POD_LABEL: digest},
+            "annotations": {kubelets.MIRROR: node},
+            "ownerReferences": [owner],
+        },
+        "spec": template["spec"] | {"nodeName": node},
+    }
+    return await kinds.apply(pod)
+
+
+async def _make_daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.Daemon:
+    """The plugin of a node, with its folders and its fake GPUs."""
+    folder = cluster.folder / machine.name
+    kubelet_folder = folder / "kubelet"
+    fake.write(folder / "tree", fake.parse(machine.gpus))
+    faults.enable(folder / "tree")
+
+    # Refused here if a path is too long for a socket.
+    uid = pod["metadata"]["uid"]
+    names.dra_socket(kubelet_folder, DRIVER, uid)
+    names.registration_socket(kubelet_folder, DRIVER, uid)
+
+    settings = {
+        "node-name": machine.name,
+        "pod-uid": uid,
+        "root": str(folder / "tree"),
+        "kubelet-dir": str(kubelet_folder),
+        "cdi-dir": str(folder / "cdi"),
+        "kubeconfig": str(await _plugin_kubeconfig(cluster, pod, folder / "kubeconfig")),
+        "log-format": "text",
+        **machine.settings,
+    }
+    environment = {
+        f"CLAIMD_{name.replace('-', '_').upper()}": value for name, value in settings.items()
+    }
+    return daemon.Daemon(environment, folder / "claimd.log", cluster.changed)
+
+
+async def _plugin_kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Path:
+    """As the service account, by a token that is bound to the pod, as a kubelet would mount one."""
+    metadata = pod["metadata"]
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS, "boundObjectRef": bound},
+    }
+    token_path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    answer = await cluster.client.request("POST", token_path, body=msgspec.json.encode(body))
+    token = msgspec.json.decode(answer)["status"]["token"]
+    return cluster.api.kubeconfig(path, token=token, namespace=NAMESPACE)
+
+
+async def _report_plugin_pod(cluster: Cluster, daemon_: daemon.Daemon, pod: Document) -> None:
+    """Keeps the status of the plugin's pod as its process is."""
+    api = ApiClient(cluster.client)
+    changed = asyncio.Event()
+    cluster.subscribe(changed.set)
+    while True:
+        changed.clear()
+        status = _plugin_pod_status(daemon_, timestamps.now())
+        try:
+            await api.send(requests.patch_status("pods", pod, status))
+        except errors.ApiError as error:
+            log.warning("the pod of claimd is not shown as it is: %s", error)
+        await changed.wait()
+
+
+def _plugin_pod_status(daemon_: daemon.Daemon, now: str) -> Document:
+    running = daemon_.state == daemon.RUNNING
+    state: Document = {"running": {"startedAt": now}}
+    if not running:
+        state = {"waiting": {"reason": daemon_.state.capitalize()}}
+    container = {
+        "name": "claimd",
+        "image": "claimd",
+        "imageID": "",
+        "ready": running,
+        "started": running,
+        "state": state,
+        "restartCount": daemon_.restarts,
+    }
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": str(running), "lastTransitionTime": now}],
+        "containerStatuses": [container],
+    }

@@ -1,0 +1,289 @@
+"""Which pods must go: their devices have a NoExecute taint that their claims do not tolerate.
+
+Pure: what has to be written is returned, and `loops` sends it, in which order and how many at once.
+What a DeviceTaintRule does, and how far it is, is told in its status.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+from claimd.common import timestamps
+from claimd.kubernetes.api.document import Document
+
+from .. import requests
+from ..requests import Request
+from .objects import Objects, has_ended, is_terminating, status_of, tolerates
+
+RECORDER = requests.EventRecorder("device-taint-eviction", "Evicting")
+CONDITION = "EvictionInProgress"
+STATUS_PERIOD = 10.0  # seconds between two changes of a rule's status
+
+Device = tuple[str, str, str]  # driver, pool, name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Eviction:
+    """A pod that has to go, when, and by which rules."""
+
+    pod: Document
+    at: float  # seconds since 1970
+    rules: frozenset[str]  # names; none where the taint is in a slice
+
+
+def find_evictions(objects: Objects) -> list[Eviction]:
+    """Every pod that is there and has to go some time."""
+    tainted = {
+        device: published
+        for device, published in _published_devices(objects).items()
+        if published.get("taints")
+    }
+    evictions = []
+    for pod in objects["pods"].values():
+        eviction = _eviction_of(objects, pod, tainted)
+        if eviction is not None:
+            evictions.append(eviction)
+    return evictions
+
+
+def sync(
+    evictions: Iterable[Eviction], now: float
+) -> tuple[list[Request], list[Request], float | None]:
+    """What marks the pods whose time has come, and what deletes them after that.
+
+    The third is the seconds until the next one's time, if there is any.
+    """
+    marks: list[Request] = []
+    deletes: list[Request] = []
+    waits = []
+    for eviction in evictions:
+        if eviction.at > now:
+            waits.append(eviction.at - now)
+            continue
+        pod = eviction.pod
+        if is_terminating(pod):
+            continue
+
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByDeviceTaintManager",
+            "message": "Device Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": timestamps.rfc3339(now),
+        }
+        marks.append(
+            requests.create_event(
+                pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", RECORDER
+            )
+        )
+        marks.append(requests.patch_status("pods", pod, {"conditions": [condition]}))
+        deletes.append(requests.delete("pods", pod))
+    return marks, deletes, min(waits, default=None)
+
+
+def _eviction_of(
+    objects: Objects, pod: Document, tainted: dict[Device, Document]
+) -> Eviction | None:
+    """The earliest end of any of the pod's claims, by all rules that end one."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if not spec.get("nodeName") or not spec.get("resourceClaims") or has_ended(pod):
+        return None
+
+    created = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in status_of(pod).get("resourceClaimStatuses") or ()
+    }
+    ends: list[tuple[float, str]] = []
+    for entry in spec["resourceClaims"]:
+        name = entry.get("resourceClaimName") or created.get(entry["name"])
+        claim = objects["resourceclaims"].get(f"{metadata['namespace']}/{name}")
+        if claim is None:
+            continue
+        consumers = status_of(claim).get("reservedFor") or ()
+        if any(consumer["uid"] == metadata["uid"] for consumer in consumers):
+            ends += _ends_of_claim(objects, claim, tainted)
+
+    if not ends:
+        return None
+    return Eviction(
+        pod=pod,
+        at=min(at for at, _ in ends),
+        rules=frozenset(rule for _, rule in ends if rule),
+    )
+
+
+def _ends_of_claim(
+    objects: Objects, claim: Document, tainted: dict[Device, Document]
+) -> Iterator[tuple[float, str]]:
+    """When each taint ends the claim's use, and the rule that it is from, if any."""
+    for result in _results(claim):
+        device = tainted.get((result["driver"], result["pool"], result["device"]), {})
+        taints = [(taint, "") for taint in device.get("taints") or ()]
+        for rule in objects["devicetaintrules"].values():
+            if _selects(rule, result):
+                taints.append((rule["spec"]["taint"], rule["metadata"]["name"]))
+
+        for taint, rule_name in taints:
+            if taint.get("effect") != "NoExecute":
+                continue
+            at = _end_of_toleration(taint, result.get("tolerations") or ())
+            if at is not None:
+                yield at, rule_name
+
+
+def _end_of_toleration(taint: Document, tolerations: Sequence[Document]) -> float | None:
+    """None where the taint is tolerated for ever; the shortest of several times counts."""
+    seconds = []
+    for toleration in tolerations:
+        if toleration.get("effect") == "NoExecute" and tolerates(toleration, taint):
+            if toleration.get("tolerationSeconds") is None:
+                return None
+            seconds.append(max(toleration["tolerationSeconds"], 0))
+
+    since = 0.0
+    if taint.get("timeAdded"):
+        since = requests.parse_time(taint["timeAdded"])
+    return since + min(seconds, default=0)
+
+
+def _published_devices(objects: Objects) -> dict[Device, Document]:
+    """All devices, of the newest generation of their pool."""
+    newest: dict[tuple[str, str], int] = {}
+    for slice_ in objects["resourceslices"].values():
+        pool = slice_["spec"]["pool"]
+        key = slice_["spec"]["driver"], pool["name"]
+        newest[key] = max(newest.get(key, 0), pool.get("generation", 0))
+
+    devices = {}
+    for slice_ in objects["resourceslices"].values():
+        driver, pool = slice_["spec"]["driver"], slice_["spec"]["pool"]
+        if pool.get("generation", 0) != newest[driver, pool["name"]]:
+            continue
+        for device in slice_["spec"].get("devices") or ():
+            devices[driver, pool["name"], device["name"]] = device
+    return devices
+
+
+def _results(claim: Document) -> list[Document]:
+    """The devices that are allocated to the claim."""
+    allocation = status_of(claim).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or []
+
+
+def _selects(rule: Document, device: Document) -> bool:
+    """Whether the rule is about the device; a rule without a selector is about none."""
+    selector = rule["spec"].get("deviceSelector")
+    if selector is None:
+        return False
+    return all(selector.get(name) in (None, device[name]) for name in ("driver", "pool", "device"))
+
+
+# ---------------------------------------------------------------- the status of rules
+
+
+def sync_rules(
+    objects: Objects, evictions: Sequence[Eviction], evicted: dict[str, int], now: float
+) -> tuple[list[Request], float | None]:
+    """Conditions of rules that say something else now.
+
+    `evicted` counts the pods that are gone, by the rule's uid. The second is the seconds until
+    rules that changed lately may be written again: a rule is not told about every single pod.
+    """
+    wanted: list[Request] = []
+    waits: list[float] = []
+    for rule in objects["devicetaintrules"].values():
+        before = _condition_of(rule)
+        generation = rule["metadata"].get("generation", 0)
+        current = before is not None and before.get("observedGeneration") == generation
+
+        # What a rule without effect would do is told once, when it is new.
+        if rule["spec"]["taint"].get("effect") == "None" and current:
+            continue
+        uid = rule["metadata"]["uid"]
+        condition = _build_condition(objects, rule, evictions, evicted.get(uid, 0))
+        if before and {name: before.get(name) for name in condition} == condition:
+            continue
+
+        if before is not None and current:
+            age = now - requests.parse_time(before["lastTransitionTime"])
+            if age < STATUS_PERIOD:
+                waits.append(STATUS_PERIOD - age)
+                continue
+        condition["lastTransitionTime"] = timestamps.rfc3339(now)
+        wanted.append(requests.patch_status("devicetaintrules", rule, {"conditions": [condition]}))
+    return wanted, min(waits, default=None)
+
+
+def _condition_of(rule: Document) -> Document | None:
+    for condition in status_of(rule).get("conditions") or ():
+        if condition["type"] == CONDITION:
+            return condition  # type: ignore[no-any-return]
+    return None
+
+
+def _build_condition(
+    objects: Objects, rule: Document, evictions: Sequence[Eviction], evicted: int
+) -> Document:
+    effect = rule["spec"]["taint"].get("effect", "")
+    pods, namespaces = _count_waiting(rule, evictions)
+
+    status, reason, message = "False", "OtherEffect", "Only the effect NoExecute evicts pods."
+    if effect == "None":
+        reason, message = "NoEffect", _preview(objects, rule)
+    elif effect == "NoExecute" and pods:
+        need = "1 pod needs" if pods == 1 else f"{pods} pods need"
+        where = "1 namespace." if namespaces == 1 else f"{namespaces} different namespaces."
+        status, reason = "True", "PodsPendingEviction"
+        message = f"{need} to be evicted in {where}"
+    elif effect == "NoExecute":
+        reason, message = ("Completed" if evicted else "NotStarted"), ""
+
+    if evicted:
+        gone = "1 pod" if evicted == 1 else f"{evicted} pods"
+        message = f"{message} {gone} evicted since starting the controller.".strip()
+    return {
+        "type": CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": rule["metadata"].get("generation", 0),
+    }
+
+
+def _preview(objects: Objects, rule: Document) -> str:
+    """What the rule would do if it evicted."""
+    name = rule["metadata"]["name"]
+    taint = rule["spec"]["taint"] | {"effect": "NoExecute"}
+    evicting_rule = rule | {"spec": rule["spec"] | {"taint": taint}}
+    evicting = {**objects, "devicetaintrules": {name: evicting_rule}}
+    pods, namespaces = _count_waiting(rule, find_evictions(evicting))
+
+    allocated = 0
+    for claim in objects["resourceclaims"].values():
+        allocated += sum(_selects(rule, result) for result in _results(claim))
+    published = 0
+    for driver, pool, device in _published_devices(objects):
+        published += _selects(rule, {"driver": driver, "pool": pool, "device": device})
+
+    where = "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
+    return (
+        f"{published} published device{_plural(published)} selected. "
+        f"{allocated} allocated device{_plural(allocated)} selected. "
+        f"{pods} pod{_plural(pods)} would be evicted in {where} if the effect was NoExecute. "
+        "This is told once: make the rule anew to ask again."
+    )
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _count_waiting(rule: Document, evictions: Sequence[Eviction]) -> tuple[int, int]:
+    """The pods that are still to go because of the rule, and their namespaces."""
+    waiting = [
+        eviction.pod
+        for eviction in evictions
+        if rule["metadata"]["name"] in eviction.rules and not is_terminating(eviction.pod)
+    ]
+    return len(waiting), len({pod["metadata"]["namespace"] for pod in waiting})

@@ -1,0 +1,127 @@
+"""Failures of a Job's pods: what a policy makes of one, and how long the next pod has to wait.
+
+Pure: the memory that the waiting needs is given and comes back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from claimd.kubernetes.api.document import Document
+
+from .. import requests
+from .objects import status_of
+
+BACKOFF = 10.0  # seconds after the first failure, then twice as many
+MAX_BACKOFF = 600.0
+
+IGNORE, FAIL_JOB, FAIL_INDEX, COUNT = "Ignore", "FailJob", "FailIndex", "Count"
+
+# ---------------------------------------------------------------- podFailurePolicy
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What is to follow from a failed pod; `message` is why, where it fails the Job."""
+
+    action: str = COUNT
+    message: str = ""
+
+
+def judge(policy: Document | None, pod: Document) -> Verdict:
+    """By the first rule that the pod matches; without one, its failure counts."""
+    for number, rule in enumerate((policy or {}).get("rules") or ()):
+        why = _match(rule, pod)
+        if why:
+            action = str(rule["action"])
+            message = f"{why} matching {action} rule at index {number}"
+            return Verdict(action, message if action == FAIL_JOB else "")
+    return Verdict()
+
+
+def _match(rule: Document, pod: Document) -> str:
+    """What of the pod matches, in words; empty if nothing does."""
+    metadata, status = pod["metadata"], status_of(pod)
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    if codes := rule.get("onExitCodes"):
+        for field in ("containerStatuses", "initContainerStatuses"):
+            for container in status.get(field) or ():
+                code = _exit_code(container)
+                if code and _is_meant(codes, container["name"], code):
+                    return (
+                        f"Container {container['name']} for pod {name} failed with exit code {code}"
+                    )
+        return ""
+
+    patterns = set()
+    for pattern in rule.get("onPodConditions") or ():
+        patterns.add((pattern.get("type"), pattern.get("status") or "True"))
+    for condition in status.get("conditions") or ():
+        if (condition["type"], condition["status"]) in patterns:
+            return f"Pod {name} has condition {condition['type']}"
+    return ""
+
+
+def _exit_code(container: Document) -> int:
+    """0 for one that runs, too."""
+    terminated = (container.get("state") or {}).get("terminated") or {}
+    return int(terminated.get("exitCode") or 0)
+
+
+def _is_meant(codes: Document, container: str, code: int) -> bool:
+    if codes.get("containerName") not in (None, container):
+        return False
+    is_listed: bool = code in codes["values"]
+    return is_listed is (codes["operator"] == "In")
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def finished_at(pod: Document) -> float:
+    """When its last container ended, as far as anybody says; seconds since 1970."""
+    metadata, status = pod["metadata"], status_of(pod)
+    ends = []
+    for container in status.get("containerStatuses") or ():
+        terminated = (container.get("state") or {}).get("terminated") or {}
+        ends.append(str(terminated.get("finishedAt") or ""))
+    if ends and all(ends):
+        return max(map(requests.parse_time, ends))
+
+    for condition in status.get("conditions") or ():
+        since = condition.get("lastTransitionTime")
+        if since and (condition["type"], condition["status"]) == ("Ready", "False"):
+            return requests.parse_time(since)
+
+    if metadata.get("deletionTimestamp"):
+        grace = metadata.get("deletionGracePeriodSeconds") or 0
+        return requests.parse_time(metadata["deletionTimestamp"]) - grace
+    return requests.parse_time(metadata["creationTimestamp"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Backoff:
+    """What has failed since the last success. The same pods again change nothing."""
+
+    last_success: float = 0.0
+    failures: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by a pod's uid
+
+    def with_pods(self, succeeded: Iterable[Document], failed: Iterable[Document]) -> Backoff:
+        last_success = max([self.last_success, *map(finished_at, succeeded)])
+        failures = dict(self.failures)
+        for pod in failed:
+            failures.setdefault(pod["metadata"]["uid"], finished_at(pod))
+        later = {uid: at for uid, at in failures.items() if at > last_success}
+        return Backoff(last_success, later)
+
+    def remaining(self, now: float) -> float:
+        """Seconds until another pod may be made."""
+        return remaining(len(self.failures), max(self.failures.values(), default=0.0), now)
+
+
+def remaining(failures: int, last_failure: float, now: float) -> float:
+    if not failures:
+        return 0.0
+    wait = min(BACKOFF * 2.0 ** min(failures - 1, 10), MAX_BACKOFF)
+    return max(last_failure + wait - now, 0.0)

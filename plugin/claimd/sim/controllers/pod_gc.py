@@ -1,0 +1,45 @@
+"""Pods on nodes that do not exist any more.
+
+No kubelet will ever end them, so that this has to be done for it.
+"""
+
+from __future__ import annotations
+
+from claimd.common import timestamps
+from claimd.kubernetes.api.document import Document
+
+from .. import requests
+from ..requests import Request
+from .objects import Objects, has_ended
+
+ORPHAN_GRACE = 40.0  # seconds that a node may be away before its pods count as lost
+
+
+def missing_nodes(objects: Objects) -> set[str]:
+    """Names of nodes that pods are on and that our copy does not have: gone, or not seen yet."""
+    names = {pod["spec"].get("nodeName") for pod in objects["pods"].values()}
+    return {name for name in names if name and name not in objects["nodes"]}
+
+
+def sync(objects: Objects, gone: frozenset[str], now: float) -> tuple[list[Request], list[Request]]:
+    """What marks pods of the nodes that are gone as failed, and what deletes them after that."""
+    marks = []
+    deletes = []
+    for pod in objects["pods"].values():
+        if pod["spec"].get("nodeName") not in gone:
+            continue
+        if not has_ended(pod):
+            marks.append(requests.patch_status("pods", pod, _failed(now)))
+        deletes.append(requests.delete("pods", pod, gracePeriodSeconds=0))
+    return marks, deletes
+
+
+def _failed(now: float) -> Document:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByPodGC",
+        "message": "PodGC: node no longer exists",
+        "lastTransitionTime": timestamps.rfc3339(now),
+    }
+    return {"phase": "Failed", "conditions": [condition]}

@@ -1,0 +1,165 @@
+"""Pods of DaemonSets, and the looks at all workloads.
+
+A new template replaces one pod of a DaemonSet at a time, the next when the one before is ready.
+Every template is kept as a ControllerRevision, by whose hash the pods are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from claimd.kubernetes.api.document import Document
+
+from ..requests import Request
+from . import deployments, replica_sets, revisions, stateful_sets
+from .objects import Objects, has_ended, is_terminating, is_tolerated, name_suffix
+from .templates import (
+    NAME_LIMIT,
+    children,
+    create_pod,
+    delete_pod,
+    has_template,
+    is_ready,
+    name_of,
+    revision,
+    update_status,
+)
+
+_ALWAYS_TOLERATED = (  # taints of nodes, by pods of a DaemonSet
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+)
+
+
+def sync(objects: Objects, now: float) -> list[Request]:
+    """What is to be made, changed and deleted, and the statuses, of all workloads."""
+    wanted = [*deployments.sync(objects, now), *replica_sets.sync(objects, now)]
+    wanted += stateful_sets.sync(objects, now)
+    for daemon_set in objects["daemonsets"].values():
+        if not is_terminating(daemon_set) and has_template(daemon_set):
+            wanted += _sync_daemon_set(objects, daemon_set)
+    return wanted
+
+
+def next_look(objects: Objects, now: float) -> float | None:
+    """Seconds after which something is due although nothing has changed."""
+    waits = [deployments.next_deadline(objects, now), replica_sets.next_available(objects, now)]
+    waits.append(stateful_sets.next_available(objects, now))
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request]:
+    history = revisions.History(objects, "DaemonSet", daemon_set)
+    revised = history.revise()
+    if revised is not None or history.update is None:
+        if revised is not None:
+            yield revised
+        return
+    digest = revisions.hash_of(history.update)
+    pods = children(objects, "pods", daemon_set)
+    by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
+    nodes = [name for name, node in objects["nodes"].items() if _may_run_on(daemon_set, node)]
+
+    # One pod for every node that has none. Its name is always the same, so that the one before it
+    # has to be gone first.
+    taken = {name_of(pod) for pod in pods}
+    for node in nodes:
+        suffix = name_suffix(f"{revision(daemon_set)} {digest} {node}", 5)
+        name = f"{name_of(daemon_set)[:NAME_LIMIT]}-{suffix}"
+        if node not in by_node and name not in taken:
+            more = _only_on(node, daemon_set)
+            yield create_pod("DaemonSet", daemon_set, name, {revisions.POD_LABEL: digest}, more)
+
+    # One pod of an old template goes when every node has one and those of the new one are ready.
+    alive = [by_node[name] for name in nodes if name in by_node]
+    alive = [pod for pod in alive if not is_terminating(pod)]
+    outdated = [pod for pod in alive if revisions.label_of(pod) != digest]
+    updated = [pod for pod in alive if revisions.label_of(pod) == digest]
+    strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type")
+    may_replace = len(alive) == len(nodes) and all(map(is_ready, updated))
+    if outdated and may_replace and strategy != "OnDelete":
+        yield delete_pod("DaemonSet", daemon_set, outdated[0])
+
+    misplaced = [pod for pod in by_node.values() if _is_misplaced(objects, daemon_set, pod)]
+    ended = [pod for pod in pods if has_ended(pod)]
+    for pod in (*ended, *misplaced):
+        if not is_terminating(pod):
+            yield delete_pod("DaemonSet", daemon_set, pod)
+
+    live = set(map(revisions.label_of, pods)) | {digest}
+    kept = [name_of(one) for one in history.revisions if revisions.hash_of(one) in live]
+    yield from history.forget_old(kept)
+
+    ready = sum(map(is_ready, alive))
+    counts = {
+        "desiredNumberScheduled": len(nodes),
+        "currentNumberScheduled": len(alive),
+        "updatedNumberScheduled": len(updated),
+        "numberReady": ready,
+        "numberAvailable": ready,
+        "numberMisscheduled": len(misplaced),
+        "numberUnavailable": len(nodes) - ready,
+    }
+    yield from update_status("daemonsets", daemon_set, counts)
+
+
+def _is_misplaced(objects: Objects, daemon_set: Document, pod: Document) -> bool:
+    """A pod that is on a node that does not exist is not ours to end."""
+    node = objects["nodes"].get(_node_of(pod))
+    if node is None:
+        return not pod["spec"].get("nodeName")
+    return not _may_run_on(daemon_set, node, present=True)
+
+
+def _may_run_on(daemon_set: Document, node: Document, *, present: bool = False) -> bool:
+    """By the template's nodeSelector and the node's taints; affinity is left to the scheduler.
+
+    A pod that is `present` there has to leave only for a taint that evicts.
+    """
+    spec = daemon_set["spec"]["template"]["spec"]
+    labels = node["metadata"].get("labels") or {}
+    if is_terminating(node):
+        return False
+    if not (spec.get("nodeSelector") or {}).items() <= labels.items():
+        return False
+
+    tolerations = [*(spec.get("tolerations") or ()), *_default_tolerations()]
+    effects = ("NoExecute",) if present else ("NoSchedule", "NoExecute")
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("effect") in effects and not is_tolerated(taint, tolerations):
+            return False
+    return True
+
+
+def _default_tolerations() -> list[Document]:
+    return [
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        for name, effect in _ALWAYS_TOLERATED
+    ]
+
+
+def _only_on(node: str, daemon_set: Document) -> Document:
+    """What the pod's spec has beside the template's: the scheduler is to put it on this node."""
+    spec = daemon_set["spec"]["template"]["spec"]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {
+        "affinity": (spec.get("affinity") or {}) | {"nodeAffinity": required},
+        "tolerations": [*(spec.get("tolerations") or ()), *_default_tolerations()],
+    }
+
+
+def _node_of(pod: Document) -> str:
+    """The node that a DaemonSet's pod is on, or is to go to."""
+    if name := pod["spec"].get("nodeName"):
+        return str(name)
+    try:
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]
+        required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+        return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+    except (KeyError, IndexError):
+        return ""

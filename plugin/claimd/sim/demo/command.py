@@ -1,0 +1,244 @@
+"""`claimd demo`: brings a cluster up, tells a story, and leaves nothing behind.
+
+What is told is the narrator's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from claimd.common import errors, import_path
+from claimd.kubernetes.kube import client
+
+from .. import cluster
+from ..apiserver import kinds, server
+from . import narrator, screen, story, views
+
+DB = "cluster.db"
+LOG = "demo.log"
+REDRAW_PERIOD = 0.05  # seconds between two pictures at least
+
+
+# Serves a page of the cluster that a client sees, and gives its address, until the context ends.
+ServePage = Callable[[client.Client], AbstractAsyncContextManager[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """What was asked for on the command line; `page` is what shows the cluster while it is served."""
+
+    story: str = story.DEFAULT
+    profile: str = kinds.NEWEST  # the release of Kubernetes that the cluster is like
+    state: Path | None = None  # a folder that stays; None: one that goes
+    serve: bool = False
+    plain: bool = False
+    page: ServePage | None = None
+    speed: float | None = None  # None: that of a person at a terminal, no pauses elsewhere
+    programs: cluster.Programs = cluster.OURS
+
+    def speed_at(self, *, is_live: bool) -> float:
+        """How fast texts follow each other; 0: without a pause."""
+        if self.speed is not None:
+            return self.speed
+        return 1.0 if is_live else 0.0
+
+
+def run(options: DemoOptions) -> None:
+    """Returns when the story is told, and served until a signal if that was asked for.
+
+    Fatal says why it broke off, UsageError what was wrong before anything was started.
+    """
+    told = story.read(options.story)
+    if options.speed is not None and not 0 <= options.speed < math.inf:
+        raise errors.UsageError(f"--speed: expected 0 or more, got {options.speed:g}")
+    cluster.check_release(options.profile)
+    told = story.fit(told, options.profile)
+    if _has_cluster(options.state) and not options.serve:
+        raise errors.UsageError(
+            f"{options.state} has the cluster of an earlier demo: --serve goes on with it, "
+            "another folder begins anew"
+        )
+
+    terminal = screen.open_screen(sys.stdout, plain=options.plain)
+    with _state_folder(options.state) as folder:
+        logging.basicConfig(
+            filename=folder / LOG,
+            level=logging.INFO,
+            format="%(asctime)s %(name)s %(message)s",
+        )
+        try:
+            asyncio.run(_Demo(options, told, terminal, folder).run())
+        except narrator.StoryError as error:
+            terminal.close()
+            raise errors.Fatal(f"the story broke off: {error}") from error
+        finally:
+            terminal.close()
+            logging.shutdown()
+
+
+class _Demo:
+    def __init__(
+        self, options: DemoOptions, told: story.Story, terminal: screen.Screen, folder: Path
+    ) -> None:
+        self._options, self._story = options, told
+        self._screen, self._folder = terminal, folder
+        self._stopped = False
+        self._finished = False  # the story; what follows is served until somebody stops it
+        self._resumes = _has_cluster(options.state)
+
+    async def run(self) -> None:
+        """To the end of the story, or until a signal; either way all processes are ended."""
+        running = asyncio.create_task(self._run(), name="the demo")
+
+        def stop() -> None:
+            # A second Ctrl-C must not cut short what ends the processes.
+            if not self._stopped:
+                self._stopped = True
+                running.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        try:
+            await running
+        except asyncio.CancelledError:
+            if not self._finished:
+                raise errors.Fatal("stopped before the end of the story") from None
+
+    async def _run(self) -> None:
+        broken: Exception | None = None
+        try:
+            await self._run_in_cluster()
+        except* narrator.StoryError as group:
+            broken = group.exceptions[0]
+
+        # Python before 3.11.4 wraps what is raised within `except*` into a group once more.
+        if broken is not None:
+            raise broken from None
+
+    async def _run_in_cluster(self) -> None:
+        """All StoryErrors come in an exception group."""
+        started = time.monotonic()
+        machines = [
+            cluster.Machine(
+                name=node.name,
+                gpus=node.gpus,
+                settings=_settings(self._story.settings | node.settings),
+            )
+            for node in self._story.nodes
+        ]
+        db = self._folder / DB if self._options.state else None
+        options = server.Options(profile=self._options.profile, db=db, tls=True)
+        async with (
+            cluster.up(
+                machines, self._folder, options=options, programs=self._options.programs
+            ) as up,
+            asyncio.TaskGroup() as group,
+        ):
+            seen = views.Views(up, group)
+            drawing = group.create_task(self._draw(up, seen), name="the picture")
+            if not self._resumes:
+                speed = self._options.speed_at(is_live=self._screen.live)
+                await narrator.Narrator(up, seen, self._screen, speed).tell(self._story)
+                # The picture that stays has all that was told, however far the drawing is behind.
+                self._screen.show(await narrator.build_scene(up, seen.list_now))
+                self._screen.line()
+                seconds = time.monotonic() - started
+                self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
+            self._finished = True
+            if self._options.serve:
+                await self._serve_with_page(up)
+            drawing.cancel()
+            seen.close()
+
+    async def _draw(self, up: cluster.Cluster, seen: views.Views) -> None:
+        async with seen.changes() as changed:
+            while True:
+                changed.clear()
+                self._screen.show(await narrator.build_scene(up, seen.list))
+                await changed.wait()
+                await asyncio.sleep(REDRAW_PERIOD)
+
+    async def _serve_with_page(self, up: cluster.Cluster) -> None:
+        if self._options.page is None:
+            await self._serve(up)
+            return
+        async with self._options.page(up.client) as address:
+            self._screen.line()
+            self._screen.line(("Its GPUs, in a browser:", "bold"))
+            self._screen.block([address])
+            await self._serve(up)
+
+    async def _serve(self, up: cluster.Cluster) -> None:
+        self._screen.line()
+        self._screen.line(("The cluster stays up until Ctrl-C. In another terminal:", "bold"))
+        tree = next(iter(up.nodes.values())).tree
+        self._screen.block(
+            [
+                *so_that_claimd_is_found(os.environ.get("PATH", ""), sys.executable),
+                f"export KUBECONFIG={up.kubeconfig}",
+                "kubectl get resourceslices,resourceclaims,pods -o wide",
+                "claimd explain POD",
+                f"claimd fake fault {tree} wedge GPU   # or heal, unplug, plug, hot, …",
+            ]
+        )
+        await asyncio.Event().wait()
+
+
+def so_that_claimd_is_found(path: str, python: str) -> list[str]:
+    """What a shell needs to know `claimd` by this name: nothing, where it is on the PATH."""
+    if shutil.which("claimd", path=path):
+        return []
+    program = Path(python).with_name("claimd")
+    if program.exists():
+        return [f"alias claimd={shlex.quote(str(program))}"]
+    started = f"PYTHONPATH={shlex.quote(import_path.python_path())} {shlex.quote(python)} -m claimd"
+    return [f"alias claimd={shlex.quote(started)}"]
+
+
+def _settings(written: dict[str, str | int | float | bool]) -> dict[str, str]:
+    """As an environment has them."""
+    settings = {}
+    for name, value in written.items():
+        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings
+
+
+def _has_cluster(state: Path | None) -> bool:
+    return state is not None and (state / DB).exists()
+
+
+@contextlib.contextmanager
+def _state_folder(state: Path | None) -> Iterator[Path]:
+    """The folder that was asked for, or one that goes.
+
+    Its path is short: those of sockets within may have 107 bytes, and TMPDIR may be long.
+    """
+    if state is None:
+        folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+
+    state = state.absolute()
+    try:
+        # What containers print is for nobody else, either.
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.Fatal(f"--state: cannot make the folder {state}: {error.strerror}") from error
+    yield state

@@ -1,0 +1,157 @@
+"""What the kubelet has the runtime start: command, environment, CDI devices. Pure."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping
+
+from claimd.kubernetes.api.document import Document
+
+from ..runtime.container import ContainerConfig
+from .claim_info import DeviceUse
+
+IDLE = ("sleep", "infinity")  # for a container without a command: no image says what it runs
+# Fields of a variable or of an envFrom that name a source, its resource and its kind.
+_SOURCES = (
+    ("configMapRef", "configmaps", "ConfigMap"),
+    ("secretRef", "secrets", "Secret"),
+    ("configMapKeyRef", "configmaps", "ConfigMap"),
+    ("secretKeyRef", "secrets", "Secret"),
+)
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
+
+
+def cdi_devices(uses: Iterable[DeviceUse]) -> tuple[str, ...]:
+    """All CDI ids of the uses, the same perhaps twice."""
+    return tuple(id_ for use in uses for id_ in use.prepared.cdi)
+
+
+class MissingSource(Exception):
+    """A variable is to come from something that is not there."""
+
+
+Source = tuple[str, str]  # configmaps or secrets, and the name of one
+Values = Mapping[Source, Mapping[str, str] | None]  # None: it does not exist
+
+
+def sources(container: Document) -> set[Source]:
+    """Where variables of the container come from, beside its pod."""
+    references = [
+        *(container.get("envFrom") or ()),
+        *(variable.get("valueFrom") or {} for variable in container.get("env") or ()),
+    ]
+    return {
+        (resource, reference[field]["name"])
+        for reference in references
+        for field, resource, _ in _SOURCES
+        if reference.get(field)
+    }
+
+
+def generate(
+    pod: Document,
+    container: Document,
+    cdi_ids: tuple[str, ...],
+    pod_address: str,
+    node_address: str,
+    values: Values = types.MappingProxyType({}),
+) -> ContainerConfig:
+    """The container as the pod's spec has it, with all references in it replaced.
+
+    `values` has what `sources` names. MissingSource where something of that is not there and the
+    variable is not optional.
+    """
+    fields = pod_fields(pod, pod_address, node_address)
+    env = _from_whole_sources(pod, container, values)
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        path = (source.get("fieldRef") or {}).get("fieldPath")
+        if path:
+            env[variable["name"]] = fields.get(path, "")
+        elif any(source.get(field) for field, _, _ in _SOURCES):
+            value = _from_key(pod, source, values)
+            if value is not None:
+                env[variable["name"]] = value
+        else:
+            # A variable may refer to those before it.
+            env[variable["name"]] = expand(variable.get("value") or "", env)
+
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    command = tuple(expand(word, env) for word in words)
+    return ContainerConfig(
+        name=container["name"],
+        command=command or IDLE,
+        env=env,
+        working_dir=container.get("workingDir") or "",
+        hostname=pod["spec"].get("hostname") or pod["metadata"]["name"],
+        cdi_devices=cdi_ids,
+        stdin=bool(container.get("stdin")),
+        stdin_once=bool(container.get("stdinOnce")),
+    )
+
+
+def _from_whole_sources(pod: Document, container: Document, values: Values) -> dict[str, str]:
+    """The variables of envFrom; of one name the last one counts."""
+    env = {}
+    for entry in container.get("envFrom") or ():
+        for name, value in (_read(pod, entry, values) or {}).items():
+            env[f"{entry.get('prefix') or ''}{name}"] = value
+    return env
+
+
+def _from_key(pod: Document, source: Document, values: Values) -> str | None:
+    """The value of one key; None where there is none and there may be none."""
+    there = _read(pod, source, values)
+    for field, _, kind in _SOURCES:
+        reference = source.get(field)
+        if not reference or there is None:
+            continue
+        key = reference["key"]
+        if key not in there and not reference.get("optional"):
+            place = f"{pod['metadata']['namespace']}/{reference['name']}"
+            raise MissingSource(f"couldn't find key {key} in {kind} {place}")
+        return there.get(key)
+    return None
+
+
+def _read(pod: Document, source: Document, values: Values) -> Mapping[str, str] | None:
+    """All that the source has; None if it does not exist, and need not."""
+    for field, resource, kind in _SOURCES:
+        reference = source.get(field)
+        if not reference:
+            continue
+        there = values.get((resource, reference["name"]))
+        if there is None and not reference.get("optional"):
+            raise MissingSource(f'{kind.lower()} "{reference["name"]}" not found')
+        return there
+    return None
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` becomes the variable, if there is one; `$$` is a dollar."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        return env.get(match[2], match[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+def pod_fields(pod: Document, pod_address: str, node_address: str) -> dict[str, str]:
+    """What a variable may take from the pod, by field path."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    fields = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "metadata.uid": metadata["uid"],
+        "spec.nodeName": spec.get("nodeName") or "",
+        "spec.serviceAccountName": spec.get("serviceAccountName") or "",
+        "status.podIP": pod_address,
+        "status.hostIP": node_address,
+    }
+    for field in ("labels", "annotations"):
+        for key, value in (metadata.get(field) or {}).items():
+            fields[f"metadata.{field}['{key}']"] = value
+    return fields

@@ -1,0 +1,248 @@
+"""Carries a decision out: claims with finalizer, allocation and reservation, the pod's status, the
+binding, the events.
+
+Nothing is decided here. A step that loses a race ends the cycle with its error, and the next cycle
+goes on from what is there then: every step may be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from claimd.common import timestamps
+from claimd.kubernetes.allocator import extended
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.kube import errors
+from claimd.kubernetes.scheduling import preemption
+from claimd.kubernetes.scheduling.objects import Claim, Pod
+
+from .. import requests
+from ..requests import Request
+from ..work_loop import WorkLoop
+from .scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+_ALLOCATED = ("allocation", "reservedFor", "devices")  # fields of a claim's status
+
+
+class Binder:
+    """Writes decisions. All methods raise what the API server answers, `kube.errors`."""
+
+    def __init__(self, loop: WorkLoop, name: str, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._scheduling = requests.EventRecorder(name, "Scheduling")
+        self._binding = requests.EventRecorder(name, "Binding")
+        self._preempting = requests.EventRecorder(name, "Preempting")
+        self._clock = clock
+
+    async def bind(
+        self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
+    ) -> None:
+        """`claims`: the documents that the decision rests on, by namespace/name."""
+        await self._write_claims(document, pod, decision, claims)
+        if not decision.ready:
+            return
+
+        metadata = document["metadata"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {name: metadata[name] for name in ("namespace", "name", "uid")},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
+        }
+        binding = Request(
+            method="POST",
+            resource="pods",
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            subresource="binding",
+            body=body,
+        )
+        await self._loop.send(binding)
+
+        note = f"Successfully assigned {pod.key} to {decision.node}"
+        event = requests.create_event(document, "Pod", "Scheduled", note, self._binding)
+        await self._loop.try_send(event)
+
+    async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
+        """Says why the pod waits: once, and again only when it is something else.
+
+        And which node it is promised, if one is to be made free for it.
+        """
+        nominated = decision.nominated_node
+        is_promised = nominated is None or nominated == pod.status.nominated_node_name
+        for condition in pod.status.conditions:
+            same = (condition.reason, condition.message) == (decision.reason, decision.message)
+            if condition.type == "PodScheduled" and same and is_promised:
+                return
+
+        condition_now = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": decision.reason,
+            "message": decision.message,
+            "lastTransitionTime": timestamps.rfc3339(self._clock()),
+        }
+        status: Document = {"conditions": [condition_now]}
+        if not is_promised:
+            status["nominatedNodeName"] = nominated or None
+        await self._loop.send(requests.patch_status("pods", document, status))
+        event = requests.create_event(
+            document, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
+        )
+        await self._loop.try_send(event)
+
+    async def preempt(
+        self,
+        document: Document,
+        node: str,
+        victims: Sequence[Document],
+        passed_over: Sequence[Document],
+    ) -> None:
+        """Ends the victims, so that there is room on the node for the pod of the document.
+
+        `passed_over` are pods of lower priority that were promised the node before. Who is going
+        already is let go. A victim that is gone in the meantime is what was wanted.
+        """
+        for each in passed_over:
+            status = {"nominatedNodeName": None}
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._loop.send(requests.patch_status("pods", each, status))
+
+        for victim in victims:
+            if not victim["metadata"].get("deletionTimestamp"):
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await self._end(victim, document, node)
+
+    async def _end(self, victim: Document, preemptor: Document, node: str) -> None:
+        """The condition comes first: whoever sees the pod go sees why."""
+        scheduler = preemptor["spec"].get("schedulerName", "")
+        condition = {
+            "type": preemption.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": preemption.BY_SCHEDULER,
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": timestamps.rfc3339(self._clock()),
+        }
+        status = {"conditions": [condition]}
+        await self._loop.send(requests.patch_status("pods", victim, status))
+        await self._loop.send(requests.delete("pods", victim))
+
+        note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
+        event = requests.create_event(victim, "Pod", "Preempted", note, self._preempting)
+        await self._loop.try_send(event)
+
+    async def deallocate(self, claim: Document) -> None:
+        kept = dict(claim.get("status") or {})
+        for field in _ALLOCATED:
+            kept.pop(field, None)
+        await self._loop.send(requests.update("resourceclaims", claim | {"status": kept}, "status"))
+
+    async def _write_claims(
+        self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
+    ) -> None:
+        """Every claim of the decision, and in the pod's status which one is for extended resources.
+
+        The claim for extended resources is made here if it is new: the decision has it without a
+        uid then.
+        """
+        made = False
+        for claim in decision.claims:
+            if claim.metadata.uid:
+                await self._write_allocation(claims[claim.key], claim)
+                continue
+            new = await self._loop.send(_create_extended_claim(pod, claim))
+            await self._write_allocation(new, claim)
+            status = _extended_claim_status(pod, new)
+            await self._loop.send(requests.patch_status("pods", document, status))
+            made = True
+
+        # It may have been made by a cycle that came no further than that.
+        extended_claim = decision.extended_claim
+        if extended_claim is None or made:
+            return
+        if pod.status.extended_resource_claim_status is None:
+            status = _extended_claim_status(pod, claims[extended_claim.key])
+            await self._loop.send(requests.patch_status("pods", document, status))
+
+    async def _write_allocation(self, document: Document, claim: Claim) -> None:
+        """The finalizer is there before the allocation: what is allocated must not vanish."""
+        metadata = document["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if FINALIZER not in finalizers:
+            metadata = metadata | {"finalizers": [*finalizers, FINALIZER]}
+            protected = document | {"metadata": metadata}
+            document = await self._loop.send(requests.update("resourceclaims", protected))
+
+        status = dict(document.get("status") or {})
+        if "allocation" not in status:
+            status["allocation"] = self._allocation(claim)
+        status["reservedFor"] = _to_json(claim.status.reserved_for)
+        changed = document | {"status": status}
+        await self._loop.send(requests.update("resourceclaims", changed, "status"))
+
+    def _allocation(self, claim: Claim) -> Document:
+        allocation: Document = _to_json(claim.status.allocation)
+        return allocation | {"allocationTimestamp": timestamps.rfc3339(self._clock())}
+
+
+def _create_extended_claim(pod: Pod, claim: Claim) -> Request:
+    """The claim of a pod's extended resources.
+
+    Its name follows from the pod's: a second try makes no second claim.
+    """
+    metadata = pod.metadata
+    digest = hashlib.sha256(f"{metadata.uid} {_to_json(claim.spec)}".encode()).hexdigest()[:5]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+    }
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"{metadata.name[:37]}-extended-resources-{digest}",
+            "namespace": metadata.namespace,
+            "annotations": {EXTENDED_CLAIM: "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": _to_json(claim.spec),
+    }
+    return Request(
+        method="POST", resource="resourceclaims", namespace=metadata.namespace, body=body
+    )
+
+
+def _extended_claim_status(pod: Pod, claim: Document) -> Document:
+    """Which container has which request."""
+    counts = {
+        request["name"]: request["exactly"].get("count", 1)
+        for request in claim["spec"]["devices"]["requests"]
+    }
+    mappings = [
+        {
+            "containerName": mapping.container,
+            "resourceName": mapping.resource,
+            "requestName": mapping.request,
+        }
+        for mapping in extended.mappings(pod, counts)
+    ]
+    return {
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": claim["metadata"]["name"],
+            "requestMappings": mappings,
+        }
+    }
+
+
+def _to_json(value: object) -> Any:
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(value))

@@ -1,0 +1,305 @@
+"""The scheduler at work: looks at all pending pods whenever something changed, and writes its
+decisions side by side.
+
+A decision counts from the moment it is made, before the API server knows of it: no device is given
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from claimd.kubernetes.allocator import features
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.kube import client as kube_client
+from claimd.kubernetes.kube import errors
+from claimd.kubernetes.scheduling import neighbours, preemption
+from claimd.kubernetes.scheduling.objects import (
+    Claim,
+    Class,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    Pod,
+    Rule,
+    Slice,
+)
+
+from ..assume_cache import AssumeCache, key_of
+from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
+from ..work_loop import WorkLoop
+from . import binding, listers, scheduling_cycle
+from .snapshot import PublishedDevices, Snapshot
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], Awaitable[None]]
+
+NAME = "default-scheduler"
+SEARCH_LIMIT = 2.0  # seconds of search for one pod: the whole control plane waits meanwhile
+CONFLICT_PAUSE = 0.05  # seconds after losing a race
+RESOURCES = (
+    "nodes",
+    "pods",
+    "resourceclaims",
+    "deviceclasses",
+    "resourceslices",
+    "devicetaintrules",
+    "namespaces",
+    "poddisruptionbudgets",
+)
+
+
+@dataclasses.dataclass
+class _Assumed:
+    """A decision that is being written."""
+
+    pod: Pod
+    decision: scheduling_cycle.Decision
+
+
+class Scheduler:
+    def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
+        api = self._api = ApiClient(client_)
+        caches = {resource: AssumeCache(api, resource) for resource in RESOURCES}
+        self._clock = clock
+        self._loop = WorkLoop(NAME, api, caches.values())
+        self._binder = binding.Binder(self._loop, NAME, clock)
+
+        self._nodes = listers.TypedLister(caches["nodes"], Node, listers.node_changed)
+        self._pods = listers.TypedLister(caches["pods"], Pod, self._pod_changed)
+        self._claims = listers.TypedLister(
+            caches["resourceclaims"],
+            Claim,
+            listers.claim_freed_devices,
+            listers.salvage_claim,
+        )
+        self._classes = listers.TypedLister(caches["deviceclasses"], Class, listers.spec_changed)
+        self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)
+        self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
+        self._namespaces = listers.TypedLister(
+            caches["namespaces"], Namespace, listers.labels_changed
+        )
+        # They keep no pod from a node: what changes of them helps nobody.
+        self._budgets = listers.TypedLister(
+            caches["poddisruptionbudgets"], DisruptionBudget, lambda _, __: False
+        )
+        self._published = PublishedDevices()
+        self._features = features.DEFAULT
+
+        # Another object after each change that may help a pod that found no place.
+        self._last_help: object = object()
+        # The same of pods that come, which help only those that want to be near to others.
+        self._last_neighbour: object = object()
+        # All that an unschedulable pod's decision rested on, by the pod's uid: as long as that is
+        # the same, so is the decision.
+        self._unschedulable: dict[str, object] = {}
+        # Decisions that are being written, and nodes of pods that are bound although no watch has
+        # shown it yet; by the pod's uid.
+        self._assumed: dict[str, _Assumed] = {}
+        self._bound: dict[str, str] = {}
+
+        # The first pods of many are not to wait for the last.
+        self._writes = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._features = features.of_release(await self._api.minor_release())
+        async with asyncio.TaskGroup() as self._tasks:
+            for cache in self._loop.caches.values():
+                self._tasks.create_task(cache.run())
+            self._tasks.create_task(self._loop.run(self._reconcile))
+
+    async def _reconcile(self) -> float | None:
+        """Decides for every pending pod, each on what the decisions before it leave."""
+        self._refresh()
+        snapshot = self._snapshot()
+        wait: float | None = None
+        for pod in snapshot.pending_pods():
+            uid = pod.metadata.uid
+            if uid in self._assumed:
+                continue
+            basis = self._basis(snapshot, pod)
+            if self._unschedulable.get(uid) == basis:
+                continue
+
+            decision = self._decide(snapshot, pod)
+            if isinstance(decision, scheduling_cycle.Bind):
+                snapshot = snapshot.with_decision(pod, decision.claims, decision.node)
+            if isinstance(decision, scheduling_cycle.Unschedulable):
+                snapshot = _with_promise(snapshot, pod, decision)
+                self._unschedulable[uid] = basis
+            else:
+                self._unschedulable.pop(uid, None)
+
+            if isinstance(decision, scheduling_cycle.Pending):
+                if pod.status.resource_claim_statuses:
+                    wait = RETRY_PERIOD
+                continue
+            self._start_write(snapshot, pod, decision)
+            # What is decided is written while others are still being decided.
+            await asyncio.sleep(0)
+        return wait
+
+    def _refresh(self) -> None:
+        """Takes over what the caches have, and forgets what follows from what is gone."""
+        published = [lister.refresh() for lister in (self._classes, self._slices, self._rules)]
+        if any(published):
+            self._published = PublishedDevices(
+                list(self._slices.values.values()),
+                list(self._rules.values.values()),
+                list(self._classes.values.values()),
+                self._features,
+            )
+        listers_ = (self._nodes, self._pods, self._claims, self._namespaces, self._budgets)
+        others = [lister.refresh() for lister in listers_]
+        if any(published) or any(others):
+            self._last_help = object()
+
+        pods = {pod.metadata.uid: pod for pod in self._pods.values.values()}
+        for uid in list(self._bound):
+            if uid not in pods or pods[uid].spec.node_name:
+                del self._bound[uid]
+        for uid in list(self._unschedulable):
+            if uid not in pods:
+                del self._unschedulable[uid]
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> bool:
+        if listers.pod_came_near(before, after):
+            self._last_neighbour = object()
+        return listers.pod_freed_node(before, after)
+
+    def _snapshot(self) -> Snapshot:
+        """As the caches show it, with what is decided already."""
+        snapshot = Snapshot.of(
+            self._nodes.values.values(),
+            self._pods.values.values(),
+            self._claims.values.values(),
+            self._published,
+            {name: one.metadata.labels for name, one in self._namespaces.values.items()},
+            list(self._budgets.values.values()),
+        )
+        for uid, node in self._bound.items():
+            snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
+        for assumed in self._assumed.values():
+            decision = assumed.decision
+            if isinstance(decision, scheduling_cycle.Bind):
+                snapshot = snapshot.with_decision(assumed.pod, decision.claims, decision.node)
+            if isinstance(decision, scheduling_cycle.Unschedulable):
+                snapshot = _with_promise(snapshot, assumed.pod, decision)
+        return snapshot
+
+    def _basis(self, snapshot: Snapshot, pod: Pod) -> object:
+        """All that a decision about the pod rests on."""
+        statuses = pod.status.resource_claim_statuses
+        names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
+        names |= {status.resource_claim_name for status in statuses}
+        claims = [
+            snapshot.claims.get(key_of(pod.metadata.namespace, name))
+            for name in sorted(filter(None, names))
+        ]
+        neighbour = self._last_neighbour if neighbours.depends_on_others(pod) else None
+        return self._last_help, neighbour, pod.spec, statuses, claims
+
+    def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
+        deadline = time.monotonic() + SEARCH_LIMIT
+        decision = scheduling_cycle.schedule_pod(
+            snapshot, pod, self._clock(), lambda: time.monotonic() > deadline
+        )
+        log.debug("pod %s: %s", pod.key, decision)
+        return decision
+
+    def _start_write(
+        self,
+        snapshot: Snapshot,
+        pod: Pod,
+        decision: scheduling_cycle.Bind
+        | scheduling_cycle.Unschedulable
+        | scheduling_cycle.Deallocate,
+    ) -> None:
+        """The documents are those that the decision rests on: a write that is late is refused."""
+        document = self._pods.documents[pod.key]
+        work: Work
+        if isinstance(decision, scheduling_cycle.Bind):
+            documents = {}
+            for claim in (*decision.claims, decision.extended_claim):
+                if claim is not None and claim.metadata.uid:
+                    documents[claim.key] = self._claims.documents[claim.key]
+            work = partial(self._binder.bind, document, pod, decision, documents)
+        elif isinstance(decision, scheduling_cycle.Unschedulable):
+            work = self._report(snapshot, document, pod, decision)
+        else:
+            claim_document = self._claims.documents[decision.claim.key]
+            work = partial(self._binder.deallocate, claim_document)
+
+        uid = pod.metadata.uid
+        self._assumed[uid] = _Assumed(pod, decision)
+        self._tasks.create_task(self._write(uid, decision, work))
+
+    def _report(
+        self,
+        snapshot: Snapshot,
+        document: Document,
+        pod: Pod,
+        decision: scheduling_cycle.Unschedulable,
+    ) -> Work:
+        """Says why the pod waits, and makes room for it where that is what was decided."""
+        candidate = decision.preemption
+        if candidate is None:
+            return partial(self._binder.report, document, pod, decision)
+
+        # Pods that were promised the node before have to look for another place.
+        node, priority = candidate.node, preemption.priority_of(pod)
+        promised = snapshot.nominated.get(node, ())
+        lower = [each for each in promised if preemption.priority_of(each) < priority]
+        for each in lower:
+            self._unschedulable.pop(each.metadata.uid, None)
+        passed_over = [self._pods.documents[each.key] for each in lower]
+        victims = [self._pods.documents[each.key] for each in candidate.victims]
+
+        async def work() -> None:
+            await self._binder.report(document, pod, decision)
+            await self._binder.preempt(document, node, victims, passed_over)
+
+        return work
+
+    async def _write(self, uid: str, decision: scheduling_cycle.Decision, work: Work) -> None:
+        pause = 0.0
+        try:
+            async with self._writes:
+                await work()
+            if isinstance(decision, scheduling_cycle.Bind) and decision.ready:
+                self._bound[uid] = decision.node
+        except (errors.Conflict, errors.NotFound) as error:
+            log.debug("somebody was faster: %s", error)
+            pause = CONFLICT_PAUSE
+        except errors.ApiError as error:
+            log.warning("scheduling, again in %g s: %s", RETRY_PERIOD, error)
+            pause = RETRY_PERIOD
+            self._unschedulable.pop(uid, None)
+
+        # The pod's turn is over only after the pause: until then nothing is decided for it anew.
+        await asyncio.sleep(pause)
+        del self._assumed[uid]
+        self._loop.wake.set()
+
+
+def _with_promise(
+    snapshot: Snapshot, pod: Pod, decision: scheduling_cycle.Unschedulable
+) -> Snapshot:
+    """As it is when the pod has the promise of the decision, or has lost one that it had."""
+    node = decision.nominated_node
+    if node is None or node == pod.status.nominated_node_name:
+        return snapshot
+    return snapshot.with_nomination(pod, node)
+
+
+async def run(client_: kube_client.Client) -> None:
+    """The scheduler, until cancelled."""
+    await Scheduler(client_).run()

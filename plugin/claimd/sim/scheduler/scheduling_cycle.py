@@ -1,0 +1,524 @@
+"""Where one pod goes and which devices it gets, or why nowhere.
+
+Pure: a snapshot and a pod in, a decision out. What is written for it is in `binding`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from claimd.kubernetes.allocator import AllocationError, CancelledError, explain, extended, nodes
+from claimd.kubernetes.scheduling import node_rules, preemption, preferences
+from claimd.kubernetes.scheduling.objects import Allocation, Claim, Meta, UnreadableClaim
+
+from .. import requests
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.api.scheduling import AllocationResult, ResourceClaim
+    from claimd.kubernetes.scheduling.objects import Node, Pod
+
+    from .snapshot import Snapshot
+
+RESERVED_MAX = 256  # pods that share a claim
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
+_ENOUGH_NODES = 100  # that would do; a scheduler looks for no more
+_NO_DEVICES = "cannot allocate all claims"
+_NOT_AVAILABLE = "resourceclaim not available on the node"
+BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bind:
+    """The pod goes to the node.
+
+    `claims` are as they are to be written first. One without a uid is to be made: it is the
+    `extended_claim`, for the pod's extended resources.
+    """
+
+    node: str
+    claims: tuple[Claim, ...] = ()
+    extended_claim: Claim | None = None
+    ready: bool = True  # False: devices must say that they are ready before the pod is bound
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unschedulable:
+    """`preemption` has the pods that are to go for this one, if that would help."""
+
+    message: str
+    reason: str = "Unschedulable"
+    preemption: preemption.Candidate | None = None
+    keeps_nomination: bool = False
+
+    @property
+    def nominated_node(self) -> str | None:
+        """The node that the pod is promised; None if that stays as it is."""
+        if self.keeps_nomination:
+            return None
+        return self.preemption.node if self.preemption else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deallocate:
+    """What the pod's claim holds is in the pod's way: the claim is to be free again."""
+
+    claim: Claim
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """Nothing can be decided before somebody else has written something, which will be seen."""
+
+
+Decision = Bind | Unschedulable | Deallocate | Pending
+
+
+class _ClaimNotReadyError(Exception):
+    """A claim is still to be made or to go, or is another pod's: until then nobody looks at the pod,
+    and nothing is said of it.
+    """
+
+
+class _UnresolvableError(Exception):
+    """A reason that has nothing to do with nodes."""
+
+
+def schedule_pod(
+    snapshot: Snapshot,
+    pod: Pod,
+    now: float = 0.0,
+    cancelled: Callable[[], bool] | None = None,
+) -> Decision:
+    """The claims, then the nodes' own rules, then devices; of the nodes that do, the best.
+
+    The same snapshot gives the same decision. `cancelled` is asked while devices are searched for;
+    a search that is cancelled makes the pod unschedulable, and says so.
+    """
+    count = len(snapshot.nodes)
+    try:
+        claims = claims_of(snapshot, pod)
+        _check_claims(snapshot, pod, claims)
+    except _ClaimNotReadyError:
+        return Pending()
+    except _UnresolvableError as error:
+        if count:
+            outcome = preemption.evaluate(pod, (), count, {}, (), lambda _, __: ())
+            return _unschedulable(f"0/{count} nodes are available: {error}.", outcome)
+
+    if not count:
+        return Unschedulable(message="no nodes available to schedule pods", keeps_nomination=True)
+
+    # Devices that were chosen in an earlier cycle may still have to get ready.
+    unready = _check_binding_conditions(pod, claims, now)
+    if unready is not None:
+        return unready
+    return _NodeSearch(snapshot, pod, claims, cancelled).decide()
+
+
+def _unschedulable(message: str, outcome: preemption.Outcome) -> Unschedulable:
+    return Unschedulable(
+        message=f"{message} preemption: {outcome.message}",
+        preemption=outcome.candidate,
+        keeps_nomination=outcome.keeps_nomination,
+    )
+
+
+def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
+    """The pod's claims, in its order, with that of its extended resources last."""
+    claims = []
+    created = {status.name: status for status in pod.status.resource_claim_statuses}
+    namespace = pod.metadata.namespace
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name
+        if entry.resource_claim_template_name:
+            if entry.name not in created:
+                raise _ClaimNotReadyError
+            name = created[entry.name].resource_claim_name
+            if not name:
+                continue  # whoever makes claims from templates says that none is needed
+
+        claim = snapshot.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            raise _ClaimNotReadyError
+        if isinstance(claim, UnreadableClaim):
+            raise _UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
+        if claim.metadata.deletion_timestamp:
+            raise _ClaimNotReadyError
+        if entry.resource_claim_template_name and not claim.is_owned_by(pod):
+            raise _ClaimNotReadyError
+        claims.append(claim)
+
+    extended_claim = extended_claim_of(snapshot, pod)
+    if extended_claim is not None:
+        claims.append(extended_claim)
+    return claims
+
+
+def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
+    """The claim of the pod's extended resources, if it is made already."""
+    requested = {name for container in pod.all_containers for name in container.resources.requests}
+    if requested.isdisjoint(snapshot.published.class_by_resource):
+        return None
+    for claim in snapshot.claims.values():
+        if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true" and claim.is_owned_by(pod):
+            return claim
+    return None
+
+
+def _check_claims(snapshot: Snapshot, pod: Pod, claims: Sequence[Claim]) -> None:
+    """_UnresolvableError for what no node could change."""
+    for claim in claims:
+        if claim.status.allocation:
+            full = len(claim.status.reserved_for) >= RESERVED_MAX
+            if full and not claim.is_reserved_for(pod):
+                raise _UnresolvableError("resourceclaim in use")
+            continue
+        for name, class_name in _requested_classes(claim):
+            if snapshot.published.class_lister.get(class_name) is None:
+                raise _UnresolvableError(
+                    f"request {name}: device class {class_name} does not exist"
+                )
+
+
+def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
+    """The name of every request and subrequest, and of the class that it asks for."""
+    for request in claim.spec.devices.requests or ():
+        if request.exactly:
+            yield request.name, request.exactly.device_class_name
+        for subrequest in request.first_available:
+            yield f"{request.name}/{subrequest.name}", subrequest.device_class_name
+
+
+def _check_binding_conditions(
+    pod: Pod, claims: Sequence[Claim], now: float
+) -> Pending | Deallocate | None:
+    """What to do while allocated devices have to get ready, or say that they never will."""
+    for claim in claims:
+        allocation = claim.status.allocation
+        if allocation is None or not claim.is_reserved_for(pod):
+            continue
+        for result in allocation.devices.results:
+            if not result.binding_conditions:
+                continue
+            true = _true_conditions(claim, (result.driver, result.pool, result.device))
+            if true.intersection(result.binding_failure_conditions):
+                return Deallocate(claim=claim)
+            if true.issuperset(result.binding_conditions):
+                continue
+
+            since = allocation.allocation_timestamp
+            if since is not None and now - requests.parse_time(since) > BINDING_TIMEOUT:
+                return Deallocate(claim=claim)
+            return Pending()
+    return None
+
+
+def _true_conditions(claim: Claim, device: tuple[str, str, str]) -> set[str]:
+    """What the device's driver says of it in the claim's status."""
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device) == device:
+            return {condition.type for condition in status.conditions if condition.status == "True"}
+    return set()
+
+
+class _NodeSearch:
+    """One pod's way through the nodes."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pod: Pod,
+        claims: Sequence[Claim],
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._pod = pod
+        self._claims = claims
+        self._cancelled = cancelled
+        self._rules = node_rules.NodeRules(snapshot.placement, pod)
+        self._extended_claim = extended_claim_of(snapshot, pod)
+        self._unallocated = [claim for claim in claims if not claim.status.allocation]
+        self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
+        self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
+        self._resolvable: list[str] = []  # nodes on which it helped if other pods went
+        self._without_devices: dict[str, str] = {}  # by the node's name, why it gets none there
+        self._scores: dict[str, int] = {}  # by the node's name, what the pod prefers
+
+    def decide(self) -> Decision:
+        promised = self._bind_as_promised()
+        if promised is not None:
+            return promised
+
+        feasible: list[Node] = []
+        tied: list[tuple[Node, list[Claim]]] = []  # nodes that claims of the pod cannot be used on
+        for node in self._snapshot.nodes:
+            refusals = self._rules.refusals(node)
+            if refusals:
+                self._reasons.update(node_rules.messages(refusals))
+                if all(refusal.is_resolvable for refusal in refusals):
+                    self._resolvable.append(node.metadata.name)
+                continue
+            unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
+            if unavailable:
+                tied.append((node, unavailable))
+            else:
+                feasible.append(node)
+
+        snapshot = self._snapshot
+        is_choosy = preferences.are_any(self._pod) or snapshot.watchful_pods
+        if len(feasible) > 1 and (is_choosy or snapshot.has_soft_taints):
+            self._scores = preferences.scores(
+                self._pod,
+                feasible,
+                snapshot.nodes_by_name,
+                snapshot.pods_by_node,
+                snapshot.watchful_pods,
+                snapshot.namespaces,
+            )
+        try:
+            bind = self._allocate(feasible)
+            held_elsewhere = [] if bind else self._held_elsewhere(tied)
+        except AllocationError as error:
+            return Unschedulable(
+                message=f'running "DynamicResources" filter plugin: {error}',
+                reason="SchedulerError",
+                keeps_nomination=True,
+            )
+        if bind is not None:
+            return bind
+
+        # A claim that ties the pod to a node where it cannot run, and that nobody else uses, had
+        # better be allocated anew.
+        for claim in held_elsewhere:
+            uid = self._pod.metadata.uid
+            if all(consumer.uid == uid for consumer in claim.status.reserved_for):
+                return Deallocate(claim=claim)
+        return _unschedulable(self._message(), self._preempt())
+
+    def _bind_as_promised(self) -> Bind | None:
+        """On the node that others have made room on, which is looked at before all others."""
+        node = self._snapshot.nodes_by_name.get(self._pod.status.nominated_node_name)
+        if node is None or self._rules.refusals(node):
+            return None
+        if not all(_is_available_on(claim, node) for claim in self._claims):
+            return None
+        claims = self._claims_to_allocate(node)
+        try:
+            results = self._allocate_on(node, claims)
+        except AllocationError:
+            return None  # told where the node's turn comes
+        return None if results is None else self._bind(node, claims, results)
+
+    # ------------------------------------------------------------ preemption
+
+    def _preempt(self) -> preemption.Outcome:
+        snapshot = self._snapshot
+        return preemption.evaluate(
+            self._pod,
+            self._resolvable,
+            len(snapshot.nodes),
+            snapshot.pods_by_node,
+            snapshot.budgets,
+            self._reasons_without,
+        )
+
+    def _reasons_without(self, name: str, gone: Collection[str]) -> list[str]:
+        """Why the pod cannot go to the node even if those pods were gone; devices stay taken."""
+        node = self._snapshot.nodes_by_name[name]
+        reasons = node_rules.messages(self._rules.refusals(node, gone))
+        if reasons:
+            return reasons
+        if name not in self._without_devices:
+            self._without_devices[name] = self._reason_of_devices(node)
+        return [reason for reason in (self._without_devices[name],) if reason]
+
+    def _reason_of_devices(self, node: Node) -> str:
+        """Why the node has no devices for the pod; nothing if it has."""
+        if not all(_is_available_on(claim, node) for claim in self._claims):
+            return _NOT_AVAILABLE
+        try:
+            results = self._allocate_on(node, self._claims_to_allocate(node))
+        except AllocationError as error:
+            return str(error)
+        return _NO_DEVICES if results is None else ""
+
+    # ------------------------------------------------------------ devices
+
+    def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
+        """The claims that alone keep the pod from a node, where its others could be allocated."""
+        held: list[Claim] = []
+        for node, unavailable in tied:
+            claims = self._claims_to_allocate(node)
+            if self._try_on(node, claims) is not None:
+                self._reasons[_NOT_AVAILABLE] += 1
+                held += unavailable
+        return held
+
+    def _allocate(self, feasible: Sequence[Node]) -> Bind | None:
+        """On the best node that has the devices.
+
+        That is the first in the order of preference. Where a request has alternatives all nodes
+        are tried, and the one counts where the requests had to go down their lists the least. So
+        they are where a selector errs on some device: an error on one node ends the search on all,
+        and a scheduler looks at a hundred that would do before it takes one.
+        """
+        has_alternatives = any(
+            request.first_available
+            for claim in self._unallocated
+            for request in claim.spec.devices.requests or ()
+        )
+        takes_first = not has_alternatives and not self._may_err()
+        best: Bind | None = None
+        best_rank = found = 0
+        for node in sorted(feasible, key=self._preference):
+            claims = self._claims_to_allocate(node)
+            results = self._try_on(node, claims)
+            if results is None:
+                continue
+
+            rank = _alternatives_rank(claims, results)
+            if best is None or rank < best_rank:
+                best, best_rank = self._bind(node, claims, results), rank
+            found += 1
+            if takes_first or (found >= _ENOUGH_NODES and not has_alternatives):
+                break
+        return best
+
+    def _may_err(self) -> bool:
+        """Whether a selector of the pod's claims, or of any class, errs on any device."""
+        published = self._snapshot.published
+        asked = [selector for class_ in published.classes for selector in class_.spec.selectors]
+        for claim in self._unallocated:
+            for request in claim.spec.devices.requests or ():
+                for exactly in (request.exactly, *request.first_available):
+                    asked += exactly.selectors if exactly else ()
+        return any(published.may_err(one.cel.expression) for one in asked if one.cel)
+
+    def _try_on(self, node: Node, claims: list[ResourceClaim]) -> Sequence[AllocationResult] | None:
+        """The results; None if there are none, and then the reason is counted.
+
+        An error that is not the node's alone ends the search on all nodes.
+        """
+        try:
+            results = self._allocate_on(node, claims)
+        except AllocationError as error:
+            if not error.node_only:
+                raise
+            self._reasons[str(error)] += 1
+            return None
+        if results is None:
+            self._short.append((node, claims))
+        return results
+
+    def _allocate_on(
+        self, node: Node, claims: Sequence[ResourceClaim]
+    ) -> Sequence[AllocationResult] | None:
+        if not claims:
+            return []
+
+        # Any device may be held by a claim that does not say which.
+        for held in self._snapshot.claims.values():
+            if isinstance(held, UnreadableClaim) and held.is_holding_unknown:
+                raise AllocationError(
+                    f"the devices of ResourceClaim {held.key} cannot be read, so that none is "
+                    f"given to others: {held.problem}"
+                )
+        try:
+            return self._snapshot.allocator.allocate(node, claims, cancelled=self._cancelled)
+        except CancelledError:
+            raise AllocationError(
+                f"node {node.metadata.name}: timed out trying to allocate devices"
+            ) from None
+
+    def _claims_to_allocate(self, node: Node) -> list[ResourceClaim]:
+        """Those without an allocation, and one for extended resources that the node lacks."""
+        claims: list[ResourceClaim] = [*self._unallocated]
+        if self._extended_claim is None:
+            implicit = extended.implicit_claim(self._pod, node, self._snapshot.published.classes)
+            if implicit is not None:
+                claims.append(implicit)
+        return claims
+
+    def _bind(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        results: Sequence[AllocationResult],
+    ) -> Bind:
+        changed = [
+            claim.with_reservation(self._pod)
+            for claim in self._claims
+            if claim.status.allocation and not claim.is_reserved_for(self._pod)
+        ]
+        ready = True
+        extended_claim = self._extended_claim
+        for claim, result in zip(claims, results, strict=True):
+            if any(device.binding_conditions for device in result.devices.results):
+                ready = False
+
+            known = claim if isinstance(claim, Claim) else self._new_claim(claim)
+            allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
+            status = msgspec.structs.replace(known.status, allocation=allocation)
+            allocated = msgspec.structs.replace(known, status=status).with_reservation(self._pod)
+            if known is not claim:
+                extended_claim = allocated
+            changed.append(allocated)
+        return Bind(
+            node=node.metadata.name,
+            claims=tuple(changed),
+            extended_claim=extended_claim,
+            ready=ready,
+        )
+
+    def _new_claim(self, claim: ResourceClaim) -> Claim:
+        """For extended resources; it gets its name when it is made."""
+        metadata = Meta(name=f"<{self._pod.metadata.uid}>", namespace=self._pod.metadata.namespace)
+        return Claim(metadata=metadata, spec=claim.spec)
+
+    def _preference(self, node: Node) -> tuple[int, int, int, str]:
+        """What the pod prefers, then where most devices are free, or else where the fewest pods
+        are; then by name.
+        """
+        free = 0
+        if self._pod.spec.resource_claims:
+            free = self._snapshot.count_free_devices(node)
+        name = node.metadata.name
+        pods = self._snapshot.used[name].get("pods", 0)
+        return -self._scores.get(name, 0), -free, pods, name
+
+    def _message(self) -> str:
+        """Reasons with the number of nodes that have them, as texts in order."""
+        if self._short:
+            holders = explain.holders(self._snapshot.claims.values())
+            for node, claims in self._short:
+                report = explain.node(self._snapshot.allocator, node, claims, holders)
+                self._reasons[f"{_NO_DEVICES} ({report.summary})"] += 1
+
+        counted = sorted(f"{count} {reason}" for reason, count in self._reasons.items())
+        return f"0/{len(self._snapshot.nodes)} nodes are available: {', '.join(counted)}."
+
+
+def _is_available_on(claim: Claim, node: Node) -> bool:
+    """Whether what is allocated to the claim can be reached from the node."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return True
+    return nodes.selects(allocation.node_selector, node)
+
+
+def _alternatives_rank(claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]) -> int:
+    """How far down their lists of alternatives the requests had to go, summed up."""
+    total = 0
+    for claim, result in zip(claims, results, strict=True):
+        positions: dict[str, int] = {}
+        for request in claim.spec.devices.requests or ():
+            for position, subrequest in enumerate(request.first_available):
+                positions[f"{request.name}/{subrequest.name}"] = position
+        chosen = {device.request for device in result.devices.results}
+        total += sum(positions.get(path, 0) for path in chosen)
+    return total

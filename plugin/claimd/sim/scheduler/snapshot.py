@@ -1,0 +1,277 @@
+"""The cluster at one moment as decisions need it: what is taken of each node and device.
+
+Values only. A decision makes another snapshot of the one it rests on, so that the next decision
+sees it as done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from claimd.kubernetes.allocator import Allocator, Classes, features, selectors, state, taints
+from claimd.kubernetes.allocator.extended import classes_by_resource
+from claimd.kubernetes.scheduling import preemption, resources
+from claimd.kubernetes.scheduling.neighbours import is_watchful
+from claimd.kubernetes.scheduling.node_rules import Placement
+from claimd.kubernetes.scheduling.objects import Claim, DisruptionBudget, Node, Pod, Rule, Slice
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.api.scheduling import DeviceClass
+    from claimd.kubernetes.scheduling.resources import Amounts
+
+DeviceId = tuple[str, str, str]  # driver, pool, name
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedDevices:
+    """What drivers and administrators say of devices: changes rarely, and is costly to prepare."""
+
+    slices: Sequence[Slice] = ()
+    rules: Sequence[Rule] = ()
+    classes: Sequence[DeviceClass] = ()
+    of_itself: features.Features = features.DEFAULT  # what the release enables
+
+    @cached_property
+    def tainted_slices(self) -> list[Slice]:
+        """The slices with what the rules add to their devices' taints."""
+        return taints.apply_rules(self.slices, self.rules)
+
+    @cached_property
+    def features(self) -> features.Features:
+        return features.in_use(self.slices, (), self.of_itself)
+
+    @cached_property
+    def class_by_resource(self) -> dict[str, DeviceClass]:
+        """The classes that stand for an extended resource, by its name."""
+        return classes_by_resource(self.classes)
+
+    @cached_property
+    def class_lister(self) -> Classes:
+        return Classes(self.classes)
+
+    def may_err(self, expression: str) -> bool:
+        """Whether a selector errs on any device of the cluster; each is asked once."""
+        found = self._may_err.get(expression)
+        if found is None:
+            devices = (
+                (slice_.spec.driver, device)
+                for slice_ in self.slices
+                for device in slice_.spec.devices
+            )
+            found = any(selectors.errs(expression, *device) for device in devices)
+            self._may_err[expression] = found
+        return found
+
+    @cached_property
+    def _may_err(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
+    def untainted_devices(self) -> dict[str, set[DeviceId]]:
+        """By the node's name."""
+        by_node: dict[str, set[DeviceId]] = {}
+        for slice_ in self.tainted_slices:
+            spec = slice_.spec
+            devices = by_node.setdefault(spec.node_name, set())
+            for device in spec.devices:
+                if not taints.blocking(device.taints, ()):
+                    devices.add((spec.driver, spec.pool.name, device.name))
+        return by_node
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    nodes: Sequence[Node]
+    pods: Mapping[str, Pod]  # by uid
+    claims: Mapping[str, Claim]  # by namespace/name
+    published: PublishedDevices = PublishedDevices()
+    namespaces: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)  # labels
+    budgets: Sequence[DisruptionBudget] = ()
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        claims: Iterable[Claim],
+        published: PublishedDevices | None = None,
+        namespaces: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+        budgets: Sequence[DisruptionBudget] = (),
+    ) -> Snapshot:
+        return cls(
+            sorted(nodes, key=lambda node: node.metadata.name),
+            {pod.metadata.uid: pod for pod in pods},
+            {claim.key: claim for claim in claims},
+            published or PublishedDevices(),
+            namespaces,
+            budgets,
+        )
+
+    @cached_property
+    def nodes_by_name(self) -> dict[str, Node]:
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def watchful_pods(self) -> list[Pod]:
+        """The pods that have a place and want others near to them, or far from them."""
+        pods = self.pods.values()
+        placed = [pod for pod in pods if pod.spec.node_name and not pod.has_ended]
+        return [pod for pod in placed if is_watchful(pod)]
+
+    @cached_property
+    def has_soft_taints(self) -> bool:
+        """Whether some node would rather not have every pod."""
+        return any(
+            taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints
+        )
+
+    @cached_property
+    def used(self) -> dict[str, Amounts]:
+        """What the pods of each node ask for, by the node's name."""
+        used: dict[str, Amounts] = {node.metadata.name: {} for node in self.nodes}
+        for pod in self.pods.values():
+            if pod.spec.node_name in used and not pod.has_ended:
+                resources.add(used[pod.spec.node_name], resources.pod_requests(pod))
+        return used
+
+    @cached_property
+    def pods_by_node(self) -> dict[str, list[Pod]]:
+        """The pods that have a place on each node, by the node's name."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            if pod.spec.node_name and not pod.has_ended:
+                by_node.setdefault(pod.spec.node_name, []).append(pod)
+        return by_node
+
+    @cached_property
+    def nominated(self) -> dict[str, list[Pod]]:
+        """The pods that wait for room which others make for them, by the node's name."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            node = pod.status.nominated_node_name
+            if node and _is_pending(pod):
+                by_node.setdefault(node, []).append(_placed(pod, node))
+        return by_node
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(
+            nodes=self.nodes_by_name,
+            pods_by_node=self.pods_by_node,
+            used=self.used,
+            watchful=self.watchful_pods,
+            namespaces=self.namespaces,
+            promised=self.nominated,
+            by_class=self.published.class_by_resource,
+        )
+
+    @cached_property
+    def features(self) -> features.Features:
+        claims = self.claims.values()
+        return self.published.features | features.in_use((), claims, self.published.of_itself)
+
+    @cached_property
+    def allocated(self) -> state.AllocatedState:
+        return state.of_claims(self.claims.values(), self.features)
+
+    @cached_property
+    def allocator(self) -> Allocator:
+        return Allocator(
+            class_lister=self.published.class_lister,
+            slices=self.published.tainted_slices,
+            allocated=self.allocated,
+            features=self.features,
+        )
+
+    def count_free_devices(self, node: Node) -> int:
+        """How many devices of the node are good and nobody's."""
+        devices = self.published.untainted_devices.get(node.metadata.name, set())
+        return len(devices.difference(self.allocated.devices))
+
+    def pending_pods(self) -> list[Pod]:
+        """The pods that want a node, in the order of their turns."""
+        pending = [pod for pod in self.pods.values() if _is_pending(pod)]
+        return sorted(pending, key=_queue_position)
+
+    def with_decision(self, pod: Pod, claims: Iterable[Claim], node: str) -> Snapshot:
+        """As it will be when the pod is on the node and the claims are as given.
+
+        What is dear to compute is carried over with the little that has changed: a queue of a
+        thousand pods would count the whole cluster a thousand times otherwise.
+        """
+        placed = _placed(pod, node)
+        pods = {**self.pods, pod.metadata.uid: placed}
+        changed = {claim.key: claim for claim in claims}
+        claims_after = {**self.claims, **changed}
+        after = dataclasses.replace(self, pods=pods, claims=claims_after)
+
+        computed = self.__dict__
+        if "used" in computed and node in self.used:
+            used_on_node = dict(self.used[node])
+            resources.add(used_on_node, resources.pod_requests(pod))
+            after.__dict__["used"] = {**self.used, node: used_on_node}
+
+        if "pods_by_node" in computed:
+            neighbours = [*self.pods_by_node.get(node, ()), placed]
+            after.__dict__["pods_by_node"] = {**self.pods_by_node, node: neighbours}
+        for of_nodes in ("nodes_by_name", "has_soft_taints"):
+            if of_nodes in computed:
+                after.__dict__[of_nodes] = computed[of_nodes]
+        if "nominated" in computed and not pod.status.nominated_node_name:
+            after.__dict__["nominated"] = self.nominated
+        if "watchful_pods" in computed:
+            watchful = self.watchful_pods
+            after.__dict__["watchful_pods"] = (
+                [*watchful, placed] if is_watchful(placed) else watchful
+            )
+
+        if "allocated" in computed and "features" in computed:
+            newly_allocated = [
+                claim for key, claim in changed.items() if not self._is_allocated(key)
+            ]
+            more = state.of_claims(newly_allocated, self.features)
+            after.__dict__["features"] = self.features
+            after.__dict__["allocated"] = state.together(self.allocated, more)
+        return after
+
+    def with_nomination(self, pod: Pod, node: str) -> Snapshot:
+        """As it will be when the pod is promised the node; without a name, none."""
+        known = self.pods.get(pod.metadata.uid, pod)
+        status = msgspec.structs.replace(known.status, nominated_node_name=node)
+        promised = msgspec.structs.replace(known, status=status)
+        after = dataclasses.replace(self, pods={**self.pods, pod.metadata.uid: promised})
+
+        # Nothing else depends on it.
+        for name, value in self.__dict__.items():
+            if name not in after.__dict__ and name != "nominated":
+                after.__dict__[name] = value
+        return after
+
+    def _is_allocated(self, key: str) -> bool:
+        claim = self.claims.get(key)
+        return claim is not None and claim.status.allocation is not None
+
+
+def _is_pending(pod: Pod) -> bool:
+    spec = pod.spec
+    if spec.scheduler_name not in ("", "default-scheduler"):
+        return False
+    if spec.node_name or spec.scheduling_gates:
+        return False
+    return not (pod.metadata.deletion_timestamp or pod.has_ended)
+
+
+def _placed(pod: Pod, node: str) -> Pod:
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _queue_position(pod: Pod) -> tuple[int, str, str]:
+    metadata = pod.metadata
+    return -preemption.priority_of(pod), metadata.creation_timestamp, metadata.name

@@ -1,0 +1,128 @@
+"""What a cluster in one process does not do: found in an object, and told to who wrote it.
+
+By a table of every field (simulated_fields.toml): what is done, and what is said instead. Pure: in,
+an object as it is stored; out, sentences. Who hears them is decided by `cluster` (a warning with
+the response) and by the controllers (an Event).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from claimd.kubernetes.api.document import Document
+
+DONE, SAID, KEPT, SEE = "done", "said", "kept", "see"
+_FILE = Path(__file__).with_suffix(".toml")
+_PATHS_SHOWN = 4  # fields that one sentence names
+_ASKED_BY_PRESENCE = ("emptyDir",)  # even with nothing in it
+# Of a kind that the API server keeps for clients that ask for it.
+KIND_IS_KEPT = "objects of this kind are kept, and no part of claimd acts on them"
+_RUN_BY_OTHERS = "kubernetes.io/config.mirror"  # annotation of what no kubelet of ours runs
+# By apiVersion and kind, the type that its rows stand under.
+KINDS = {
+    ("v1", "Pod"): "core/v1.Pod",
+    ("v1", "Node"): "core/v1.Node",
+    ("v1", "Service"): "core/v1.Service",
+    ("v1", "Namespace"): "core/v1.Namespace",
+    ("v1", "ConfigMap"): "core/v1.ConfigMap",
+    ("v1", "Secret"): "core/v1.Secret",
+    ("v1", "ServiceAccount"): "core/v1.ServiceAccount",
+    ("apps/v1", "Deployment"): "apps/v1.Deployment",
+    ("apps/v1", "ReplicaSet"): "apps/v1.ReplicaSet",
+    ("apps/v1", "DaemonSet"): "apps/v1.DaemonSet",
+    ("apps/v1", "StatefulSet"): "apps/v1.StatefulSet",
+    ("batch/v1", "CronJob"): "batch/v1.CronJob",
+    ("batch/v1", "Job"): "batch/v1.Job",
+    ("scheduling.k8s.io/v1", "PriorityClass"): "scheduling/v1.PriorityClass",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """What becomes of one field.
+
+    `words` is half a sentence, or the type whose rows say it. A value of `unless` asks for nothing
+    that would differ, and neither does one that is empty, nor one with the field `beside` it.
+    """
+
+    answer: str
+    words: str
+    unless: tuple[Any, ...] = ()
+    beside: str = ""
+
+
+@functools.cache
+def table() -> Mapping[str, Mapping[str, Row]]:
+    """By type, then by field."""
+    with _FILE.open("rb") as file:
+        document = tomllib.load(file)
+    return {
+        type_: {name: _row(entry) for name, entry in rows.items()}
+        for type_, rows in document.items()
+    }
+
+
+def _row(entry: str | dict[str, Any]) -> Row:
+    if isinstance(entry, dict):
+        unless = tuple(entry.get("unless", ()))
+        return Row(answer=SAID, words=entry["said"], unless=unless, beside=entry.get("beside", ""))
+    if entry.startswith(f"{SEE} "):
+        return Row(answer=SEE, words=entry.removeprefix(f"{SEE} "))
+    answer, _, words = entry.partition(": ")
+    return Row(answer=answer, words=words)
+
+
+def sentences(obj: Document) -> list[str]:
+    """What the object asks for and the cluster does not do, a sentence a reason.
+
+    An object of a kind that the table does not have says nothing, nor does a value that has another
+    shape than its field, nor what the cluster only shows, as the pods of its own claimd.
+    """
+    type_ = KINDS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    if type_ is None or _RUN_BY_OTHERS in annotations:
+        return []
+
+    paths: dict[str, list[str]] = {}
+    for path, reason in _unsimulated(type_, obj, ""):
+        paths.setdefault(reason, []).append(path)
+    return [f"not simulated: {_listed(found)}: {reason}" for reason, found in paths.items()]
+
+
+def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Paths of fields, each with the reason."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unsimulated(type_, item, f"{path}[{index}]")
+    if not isinstance(value, dict):
+        return
+
+    rows = table()[type_]
+    for name, below in value.items():
+        row = rows.get(name)
+        is_blank = below in (None, "", [], {}) and name not in _ASKED_BY_PRESENCE
+        if row is None or is_blank:
+            continue
+        below_path = f"{path}.{name}" if path else name
+        if row.answer == SEE:
+            yield from _unsimulated(row.words, below, below_path)
+        elif row.answer == SAID and not (
+            _is_one_of(below, row.unless) or (row.beside and value.get(row.beside))
+        ):
+            yield below_path, row.words
+
+
+def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
+    """With the type: 0 is not False."""
+    return any(type(value) is type(each) and value == each for each in values)
+
+
+def _listed(paths: list[str]) -> str:
+    shown = ", ".join(paths[:_PATHS_SHOWN])
+    more = len(paths) - _PATHS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

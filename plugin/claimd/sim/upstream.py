@@ -1,0 +1,152 @@
+"""Kubernetes' own scheduler and controllers, as processes in the place of ours.
+
+Gives each a kubeconfig and its flags, and waits until it says that it is healthy. What it does then
+is between it and the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from claimd.common import errors
+
+from . import daemon
+from .apiserver.server import Api
+
+log = logging.getLogger(__name__)
+
+SCHEDULER, CONTROLLERS = "kube-scheduler", "kube-controller-manager"
+READY_WITHIN = 90.0  # seconds, as a machine may be busy
+_POLL = 0.1  # seconds
+_LOG_LINES = 8  # of one that ends too soon
+_QPS, _BURST = "500", "1000"  # requests; their own limits are for clusters that others use, too
+
+
+def find(flag: str, program: str, name: str) -> Path:
+    """The program that the flag names, by its path or as a shell finds it; UsageError if none."""
+    found = shutil.which(program)
+    if found is None:
+        raise errors.UsageError(
+            f"{flag}: {program} is no program: expected the path of a {name}, "
+            f"as built from k8s.io/kubernetes/cmd/{name}"
+        )
+    return Path(found).absolute()
+
+
+class Program:
+    """A process that runs between `run` and its cancellation, and is started again if it ends."""
+
+    def __init__(self, name: str, flag: str, words: Sequence[str], port: int, log_: Path) -> None:
+        self._name, self._flag, self._port = name, flag, port
+        self._daemon = daemon.Daemon({}, log_, self._changed, words)
+
+    async def run(self) -> None:
+        await self._daemon.run()
+
+    async def wait_until_ready(self) -> None:
+        """Fatal with the end of its log, if it ends before that or takes too long."""
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                while not await self._is_healthy():
+                    if self._daemon.state == daemon.ENDED or self._daemon.restarts:
+                        raise errors.Fatal(self._told("has ended before it was ready"))
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            told = self._told(f"is not ready after {READY_WITHIN:g} s")
+            raise errors.Fatal(told) from None
+
+    def _told(self, what: str) -> str:
+        lines = [line.strip() for line in self._daemon.tail(_LOG_LINES)]
+        said = "\n".join(f"  {line}" for line in lines if line) or "  (nothing)"
+        return (
+            f"{self._flag}: {self._name} {what}: expected a {self._name} of a release that the "
+            f"cluster is like; the end of what it said:\n{said}"
+        )
+
+    async def _is_healthy(self) -> bool:
+        """By its own word, at a port that it alone has been told of."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it has made its own
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=context)
+        except OSError:
+            return False
+        try:
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            return b" 200 " in await reader.readline()
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    def _changed(self) -> None:
+        if self._daemon.state == daemon.ENDED:
+            log.warning("%s has ended: it is started again, and its log says why", self._name)
+
+
+def scheduler(program: Path, api: Api, folder: Path) -> Program:
+    """A kube-scheduler, which has to be started with `run`."""
+    port = _free_port()
+    kubeconfig = _kubeconfig(api, folder, SCHEDULER)
+    # By a file, not by flags: any other program of Kubernetes refuses the flag that names it.
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {
+            "kubeconfig": str(kubeconfig),
+            "qps": int(_QPS),
+            "burst": int(_BURST),
+        },
+        "leaderElection": {"leaderElect": False},
+    }
+    path = folder / f"{SCHEDULER}.yaml"
+    path.write_text(json.dumps(configuration, indent=2))
+    words = [str(program), f"--config={path}", *_serving(folder, SCHEDULER, port)]
+    return Program(SCHEDULER, "--scheduler", words, port, folder / f"{SCHEDULER}.log")
+
+
+def controllers(program: Path, api: Api, folder: Path, enabled: str) -> Program:
+    """A kube-controller-manager with these controllers, which has to be started with `run`."""
+    port = _free_port()
+    words = [
+        str(program),
+        f"--controllers={enabled}",
+        f"--kubeconfig={_kubeconfig(api, folder, CONTROLLERS)}",
+        f"--kube-api-qps={_QPS}",
+        f"--kube-api-burst={_BURST}",
+        "--leader-elect=false",
+        # It makes the folder, which is the machine's unless one is named.
+        f"--flex-volume-plugin-dir={folder / CONTROLLERS / 'volumes'}",
+        *_serving(folder, CONTROLLERS, port),
+    ]
+    return Program(CONTROLLERS, "--controllers", words, port, folder / f"{CONTROLLERS}.log")
+
+
+def _serving(folder: Path, name: str, port: int) -> list[str]:
+    """Its health alone is asked for, which it tells anybody."""
+    return [
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / name}",
+        "--authentication-skip-lookup=true",
+    ]
+
+
+def _kubeconfig(api: Api, folder: Path, name: str) -> Path:
+    """Under its own name, with all rights: the roles that a real cluster has for it are not here."""
+    token = api.token_of(f"system:{name}", ["system:masters"])
+    return api.kubeconfig(folder / f"{name}.kubeconfig", token=token)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

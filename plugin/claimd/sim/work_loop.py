@@ -1,0 +1,101 @@
+"""The loop of a controller: look at the copies whenever one of them has changed, and write.
+
+Level, not edge: a look is told that something changed, not what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
+
+from claimd.common import pacing
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.kube import errors
+
+from .assume_cache import AssumeCache
+from .client import RETRY_PERIOD, ApiClient
+from .requests import Request
+
+log = logging.getLogger(__name__)
+
+
+class WorkLoop:
+    """Informers, what looks at them, and writes that the caches hear of at once."""
+
+    def __init__(self, name: str, api: ApiClient, caches: Iterable[AssumeCache]) -> None:
+        self.name = name
+        self.api = api
+        self.caches = {cache.resource: cache for cache in caches}
+        self.wake = asyncio.Event()
+
+    def objects(self, resource: str) -> dict[str, Document]:
+        return self.caches[resource].objects
+
+    async def run(self, reconcile: Callable[[], Awaitable[float | None]]) -> NoReturn:
+        """Calls `reconcile` once all caches are synced, and after every change of any.
+
+        It returns the seconds after which it wants to be called again although nothing has
+        changed. Where it fails with an ApiError it is called again after `RETRY_PERIOD`.
+        """
+        for cache in self.caches.values():
+            cache.subscribe(self.wake.set)
+        self.wake.set()
+
+        pause: float | None = None
+        while True:
+            await pacing.wait(self.wake, pause)
+            self.wake.clear()
+            if not all(cache.synced for cache in self.caches.values()):
+                continue
+
+            try:
+                pause = await reconcile()
+            except errors.ApiError as error:
+                pause = RETRY_PERIOD
+                log.warning("%s: again in %g s: %s", self.name, pause, error)
+
+    async def send(self, request: Request) -> Document:
+        """The answer, which our cache of the resource knows from now on."""
+        answer = await self.api.send(request)
+        cache = self.caches.get(request.resource)
+        if cache is None:
+            return answer
+
+        # The answer to a DELETE is the object only if finalizers or a grace keep it; a binding
+        # and other subresources answer with no object at all.
+        metadata = answer.get("metadata", {})
+        deleted = request.method == "DELETE" and "deletionTimestamp" not in metadata
+        if not deleted and "resourceVersion" in metadata:
+            cache.assume(answer, created=request.method == "POST")
+        return answer
+
+    async def try_send(self, request: Request) -> bool:
+        """False if it has to be tried again.
+
+        Losing a race, or coming too late, needs no second try: the look that follows from the
+        change decides anew. What comes after a request is sent only if that has succeeded.
+        """
+        try:
+            await self.send(request)
+            if request.then is not None:
+                return await self.try_send(request.then)
+        except (errors.Conflict, errors.NotFound) as error:
+            log.debug("%s: %s", self.name, error)
+        except errors.ApiError as error:
+            if not _namespace_terminates(error):
+                log.warning("%s: %s", self.name, error)
+                return False
+            log.debug("%s: %s", self.name, error)
+        return True
+
+    async def send_all(self, requests: Iterable[Request]) -> float | None:
+        """Sends all at once. Seconds after which to look again, if one of them failed."""
+        succeeded = await asyncio.gather(*(self.try_send(request) for request in requests))
+        return None if all(succeeded) else RETRY_PERIOD
+
+
+def _namespace_terminates(error: errors.ApiError) -> bool:
+    """Whether nothing new is made there, as the namespace is being deleted."""
+    return any(cause.reason == "NamespaceTerminating" for cause in error.causes)

@@ -1,0 +1,34 @@
+"""`claimd capture`: what is read of a machine's GPUs, as a file that any command takes as root."""
+
+from __future__ import annotations
+
+import argparse
+
+from claimd.common import errors
+from claimd.node import config
+from claimd_devices import capture, monitor
+from claimd_devices.gpu import Inventory
+
+from . import machine
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    file = arguments.file
+    with machine.opened(config.load(vars(arguments))) as here:
+        roots = here.settings.roots
+
+        def look() -> Inventory:
+            inventory = here.scan()
+            monitor.check_once(roots, inventory)  # what tells of health belongs to it
+            return inventory
+
+        try:
+            inventory, count = capture.write(file, roots, look, redact=arguments.redact)
+        except OSError as error:
+            raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
+
+    has_serials = not arguments.redact and any(gpu.uuid for gpu in inventory.gpus)
+    serials = "; it has serial numbers, which --redact replaces" if has_serials else ""
+    print(f"wrote {file}: {len(inventory.gpus)} GPUs, {count} files{serials}")
+    return OK

@@ -1,0 +1,32 @@
+"""`claimd demo`: a story told on a simulated cluster."""
+
+from __future__ import annotations
+
+import argparse
+
+from claimd.sim import cluster
+from claimd.sim.demo import command
+
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    page = None
+    if arguments.serve:
+        from ..view import server  # few demos are served
+
+        page = server.serve_cluster
+
+    command.run(
+        command.DemoOptions(
+            story=arguments.story,
+            profile=arguments.profile,
+            state=arguments.state,
+            serve=arguments.serve,
+            page=page,
+            plain=arguments.plain,
+            speed=arguments.speed,
+            programs=cluster.find_programs(arguments.scheduler, arguments.controllers),
+        )
+    )
+    return OK

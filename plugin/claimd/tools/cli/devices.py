@@ -1,0 +1,135 @@
+"""`claimd devices`: the GPUs of a machine, why others are left alone, and how well they are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from claimd.common import errors
+from claimd.node import config
+from claimd.node.config import Config
+
+from . import machine, output
+from .exit_codes import OK
+
+if TYPE_CHECKING:
+    from claimd_devices.gpu import Inventory
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = config.load(vars(arguments))
+    with machine.opened(settings) as here:
+        inventory = here.scan()
+        if arguments.output in ("json", "yaml"):
+            document = {
+                "gpus": [output.plain(gpu) for gpu in inventory.gpus],
+                "skipped": [output.plain(skipped) for skipped in inventory.skipped],
+            }
+            output.document(document, arguments.output)
+            return OK
+
+        wide = arguments.output == "wide"
+        # A capture lies unpacked in a folder that nobody knows.
+        place = f"in {settings.root}" if here.replay else f"under {settings.roots.sys}"
+        _print_table(inventory, place, wide)
+        if wide:
+            _print_notes(inventory)
+            _print_sharing(here.settings, inventory)
+            _print_health(here.settings, inventory)
+    return OK
+
+
+def _print_table(inventory: Inventory, place: str, wide: bool) -> None:
+    if inventory.gpus:
+        output.gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
+    else:
+        print(f"no GPUs found {place}")
+    for skipped in inventory.skipped:
+        print(f"left alone: {skipped.address}: {skipped.reason}")
+
+
+def _print_notes(inventory: Inventory) -> None:
+    notes = []
+    for gpu in inventory.gpus:
+        if gpu.libraries:
+            notes.append((gpu.name, f"libraries: {gpu.libraries.reason}"))
+        notes += [(gpu.name, note) for note in gpu.notes]
+    _print_once(notes, inventory)
+
+
+def _print_sharing(settings: Config, inventory: Inventory) -> None:
+    """How GPUs are shared by the setting, and what prepared claims have of them."""
+    from claimd.common import names
+    from claimd.node.prepare import checkpoint
+    from claimd.node.publish import sharing
+
+    try:
+        rules = sharing.parse(settings.share)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    sentences = []
+    for gpu in inventory.gpus:
+        shared = sharing.of_gpu(rules, gpu)
+        reason = sharing.reason_unfit(shared, gpu.memory)
+        if reason:
+            sentences.append((gpu.name, f"not shared by memory: {reason}"))
+        elif shared != sharing.ALONE:
+            sentences.append((gpu.name, f"shared: {shared}"))
+    _print_once(sentences, inventory)
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    prepared, problems = checkpoint.read_only(folder)
+    for claim in sorted(prepared, key=lambda claim: claim.title):
+        for device in claim.devices:
+            if device.share_id is not None:
+                amounts = [f"{name} {text}" for name, text in device.consumed_capacity.items()]
+                print(f"{device.device}: {claim.title} has {', '.join(amounts) or 'a share'}")
+    for problem in problems:
+        print(f"not known: which claims have shares: {problem}")
+
+
+def _print_health(settings: Config, inventory: Inventory) -> None:
+    """What one look can tell, with what a `claimd run` on this machine knows from many."""
+    from claimd.common import names, timestamps
+    from claimd.node.report import health_state
+    from claimd_devices import monitor
+    from claimd_devices.health import HealthState
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    try:
+        state = health_state.read(folder, health_state.boot_id(settings.roots))
+    except (OSError, ValueError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"not known: what a running claimd has seen: {reason}")
+        state = HealthState()
+
+    report = monitor.check_once(settings.roots, inventory, state)
+    sentences = []
+    for name, findings in report.findings:
+        for finding in findings:
+            since = f" (since {timestamps.rfc3339(finding.since)})" if finding.since else ""
+            sentences.append((name, f"{finding.severity}: {finding.sentence}{since}"))
+    _print_once(sentences, inventory)
+    for unwatched in report.unwatched:
+        print(f"not watched: {unwatched}")
+
+
+def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> None:
+    """Each GPU with its sentence, and once what is the same for all GPUs, or all of a vendor."""
+    gpus_by_sentence: dict[str, list[str]] = {}
+    for name, sentence in sentences:
+        gpus_by_sentence.setdefault(sentence, []).append(name)
+
+    groups = {"all GPUs": [gpu.name for gpu in inventory.gpus]}
+    for gpu in inventory.gpus:
+        groups.setdefault(f"all GPUs of {gpu.vendor}", []).append(gpu.name)
+
+    for sentence, gpus in gpus_by_sentence.items():
+        subjects = gpus
+        for group, members in groups.items():
+            if len(gpus) > 1 and gpus == members:
+                subjects = [group]
+                break
+        for subject in subjects:
+            print(f"{subject}: {sentence}")

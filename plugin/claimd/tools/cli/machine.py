@@ -1,0 +1,70 @@
+"""The machine whose GPUs a command looks at: this one, a fake tree, or a capture of another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from claimd.common import errors
+from claimd.node.config import Config
+from claimd_devices import values
+
+if TYPE_CHECKING:
+    from claimd_devices.capture import Replay
+    from claimd_devices.gpu import Inventory
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """`settings` has roots that can be read, also where the machine is a capture."""
+
+    settings: Config
+    replay: Replay | None = None
+
+    def scan(self) -> Inventory:
+        """What is there now; UsageError if the rules of what to take cannot be understood."""
+        from claimd_devices import scan
+
+        try:
+            scan.check_rules(self.settings.rules)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+
+        root = self.settings.root
+        if root and not Path(root).is_dir():
+            raise errors.Fatal(
+                f"{root}: there is no such folder or capture; "
+                "`claimd fake write` writes one, or `capture`"
+            )
+
+        inventory = scan.scan(self.settings.roots, self.settings.rules, with_link_now=True)
+        if self.settings.nvml:
+            from claimd_devices import nvml
+
+            inventory = nvml.Library(self.settings.roots).complete(inventory)
+        return self.replay.with_original_paths(inventory) if self.replay else inventory
+
+
+@contextlib.contextmanager
+def opened(settings: Config) -> Iterator[Machine]:
+    """The machine of these settings; a capture of one lies unpacked in a folder until the end."""
+    if not settings.root or not Path(settings.root).is_file():
+        yield Machine(settings=settings)
+        return
+
+    import tempfile
+
+    from claimd_devices import capture
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            replay = capture.read(Path(settings.root), Path(folder))
+        except (ValueError, OSError) as error:
+            raise errors.UsageError(str(error)) from error
+        try:
+            yield Machine(settings=dataclasses.replace(settings, root=folder), replay=replay)
+        finally:
+            capture.stop_replay()

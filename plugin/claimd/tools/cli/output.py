@@ -1,0 +1,118 @@
+"""How the command line prints: tables for people, JSON and YAML for tools.
+
+The columns of GPUs stand here, since several commands print GPUs; other tables are their command's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from claimd_devices.gpu import Gpu
+
+_Column = tuple[str, Callable[["Gpu"], object]]
+
+_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
+    table = [[title for title, _ in columns]]
+    for gpu in listed:
+        table.append([cell(value(gpu)) for _, value in columns])
+    rows(table)
+
+
+def rows(table: Sequence[Sequence[str]]) -> None:
+    """The first is the titles."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def document(content: object, form: str) -> None:
+    """As `json`, or as `yaml`."""
+    if form == "json":
+        print(text_of(content), end="")
+        return
+
+    from claimd.kubernetes.api import text
+
+    print(text.dump_yaml(content), end="")
+
+
+def text_of(content: object) -> str:
+    """JSON as it is printed."""
+    import json
+
+    return f"{json.dumps(content, indent=2)}\n"
+
+
+def plain(value: object) -> Any:
+    """A dataclass as JSON has it: absent instead of null, names as they are in the code."""
+    import dataclasses
+
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+
+    content = {}
+    for field in dataclasses.fields(value):
+        if not field.init:
+            continue
+        item = plain(getattr(value, field.name))
+        if item not in (None, [], {}):
+            content[field.name] = item
+    return content
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Lanes and gigatransfers a second, and what they could be if that is more."""
+    if not gpu.link_width or not gpu.link_speed:
+        return None
+    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
+    if gpu.link_width_now is None or gpu.link_speed_now is None:
+        return best
+    now = f"x{gpu.link_width_now} {gpu.link_speed_now / 1000:g}"
+    return best if now == best else f"{now} of {best}"
+
+
+def _size(count: int | None) -> str | None:
+    if count is None:
+        return None
+    for unit, size in _UNITS:
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} B"
+
+
+def _nodes(gpu: Gpu) -> str:
+    return ",".join(node.path.removeprefix("/dev/") for node in gpu.nodes)
+
+
+NARROW: tuple[_Column, ...] = (
+    ("NAME", lambda gpu: gpu.name),
+    ("VENDOR", lambda gpu: gpu.vendor),
+    ("PRODUCT", lambda gpu: gpu.product),
+    ("MEMORY", lambda gpu: _size(gpu.memory)),
+    ("NUMA", lambda gpu: gpu.numa_node),
+    ("DRIVER", lambda gpu: gpu.driver),
+)
+WIDE: tuple[_Column, ...] = (
+    *NARROW,
+    ("TYPE", lambda gpu: gpu.kind),
+    ("PROFILE", lambda gpu: gpu.profile),
+    ("FAMILY", lambda gpu: gpu.family),
+    ("LINK", _link),
+    ("VERSION", lambda gpu: gpu.driver_version),
+    ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
+    ("ROOT", lambda gpu: gpu.pcie_root),
+    ("UUID", lambda gpu: gpu.uuid),
+    ("NODES", _nodes),
+)

@@ -1,0 +1,537 @@
+"""The grammar of the command line: every command with its options and the settings that it uses.
+
+Parses and tells about wrong use. What a command does is in a module of its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from claimd import __version__
+from claimd.node import config
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Any]
+
+# The settings of each command, by field of Config. `run` has all of them.
+_HARDWARE = (
+    "root",
+    "sys_root",
+    "proc_root",
+    "dev_root",
+    "host_root",
+    "nvidia_driver_root",
+    "nvml",
+    "include",
+    "exclude",
+    "vfio",
+    "vfio_bind",
+)
+SETTINGS = {
+    "run": config.NAMES,
+    "devices": (*_HARDWARE, "driver_name", "kubelet_dir", "share"),
+    "slices": (
+        *_HARDWARE,
+        "driver_name",
+        "node_name",
+        "numa_list",
+        "share",
+        "kubeconfig",
+        "service_account",
+    ),
+    "capture": _HARDWARE,
+    "probe": ("endpoint",),
+    "explain": ("kubeconfig", "service_account"),
+    "view": ("kubeconfig", "service_account"),
+    "doctor": config.NAMES,
+}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command's name as `command`, and what was given to it.
+
+    A setting that was not given is not there, so that the layers below the flags count. Ends the
+    program as argparse does, or with a UsageError, if the arguments cannot be understood.
+    """
+    spelt_out = _with_fake_command(arguments)
+    spelt_out, words = _without_command_of_sim(spelt_out)
+    parsed = _build(spelt_out[0] if spelt_out else "").parse_args(spelt_out)
+    if words is not None:
+        parsed.words = words
+    return parsed
+
+
+def _without_command_of_sim(
+    arguments: Sequence[str],
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """`claimd sim … -- COMMAND …` in its two parts: what follows is the command's, also another --."""
+    if not arguments or arguments[0] != "sim" or "--" not in arguments:
+        return arguments, None
+    place = list(arguments).index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
+    """`claimd fake FOLDER …`, as manifests have it from before `write` and `fault`, spelt out."""
+    if len(arguments) < 2 or arguments[0] != "fake":
+        return arguments
+    if arguments[1].startswith("-") or arguments[1] in ("write", "fault"):
+        return arguments
+
+    folder, *words = arguments[1:]
+    # A model is vendor:model, and what is said of a machine is name=value.
+    is_fault = bool(words) and ":" not in words[0] and "=" not in words[0]
+    command = "fault" if is_fault else "write"
+    print(f"claimd: `claimd fake FOLDER …` is now: claimd fake {command} FOLDER …", file=sys.stderr)
+    return ["fake", command, folder, *words]
+
+
+def _build(command: str) -> argparse.ArgumentParser:
+    """The grammar of one command, or of all of them if it is none, for help and for what is wrong.
+
+    To build all takes as long as a probe takes to be answered, and is a part of every start.
+    """
+    parser = argparse.ArgumentParser(
+        prog="claimd",
+        description="One DRA driver for every GPU on a node, with no vendor library.",
+        epilog="`claimd COMMAND --help` lists a command's settings.",
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--version", action="version", version=f"claimd {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    # In this order they stand in the help.
+    adders = {
+        "run": _add_run,
+        "devices": _add_devices,
+        "slices": _add_slices,
+        "fake": _add_fake,
+        "convert": _add_convert,
+        "capture": _add_capture,
+        "probe": _add_probe,
+        "explain": _add_explain,
+        "doctor": _add_doctor,
+        "view": _add_view,
+        "sim": _add_sim,
+        "demo": _add_demo,
+    }
+    chosen = [adders[command]] if command in adders else list(adders.values())
+    for add in chosen:
+        add(commands)
+    return parser
+
+
+class _Formatter(argparse.HelpFormatter):
+    """As wide as the terminal, without shutil: every command makes one, and all that shutil loads for
+    it would cost each start and each probe four milliseconds.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def _add(commands: Commands, name: str, about: str, within: str = "") -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        formatter_class=_Formatter,
+    )
+    command = f"{within} {name}".strip()
+    added.set_defaults(command=command)
+    if command in SETTINGS:
+        config.add_flags(added, SETTINGS[command])
+    return added
+
+
+def _add_run(commands: Commands) -> None:
+    _add(commands, "run", "serve the kubelet: publish this node's GPUs and prepare claims")
+
+
+def _add_devices(commands: Commands) -> None:
+    about = "show the GPUs of this machine, and why others are left alone"
+    _add_output(_add(commands, "devices", about))
+
+
+def _add_slices(commands: Commands) -> None:
+    about = "show the ResourceSlices that `claimd run` would publish"
+    slices = _add(commands, "slices", about)
+    _add_output(slices)
+    slices.add_argument(
+        "--template",
+        nargs="?",
+        const="here",
+        default="",
+        metavar="WHAT",
+        help="what autoscalers need to know of a node that does not exist yet, in YAML or JSON: of a "
+        "machine (machine:dgx-h100, or what `claimd fake write` takes, in quotes), of the live "
+        "node:NAME, or of what this command sees; docs/autoscalers.md",
+    )
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help="default: table",
+    )
+
+
+def _add_context(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubeconfig; default: its current context",
+    )
+
+
+def _add_files(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        type=Path,
+        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
+        "input, instead of the API server",
+    )
+
+
+def _add_fake(commands: Commands) -> None:
+    fake = _add(commands, "fake", "write a tree of fake GPUs that `--root` can read")
+    actions = fake.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_ListingParser
+    )
+
+    write = _add(actions, "write", "write a tree, or another one in its place", within="fake")
+    write.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="an empty folder, a new one, or one that `claimd fake` wrote",
+    )
+    write.add_argument(
+        "gpus",
+        nargs="*",
+        metavar="MODEL[=COUNT][,OPTION…]",
+        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx; or a machine, such as machine:dgx-h100",
+    )
+    write.set_defaults(listing=_fake_models)
+
+    fault = _add(
+        actions,
+        "fault",
+        "make a GPU of a tree sick, or well again, while it is read",
+        within="fake",
+    )
+    fault.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="one that `claimd fake write` wrote"
+    )
+    fault.add_argument("fault", metavar="FAULT", help="one of those below")
+    fault.add_argument("device", metavar="DEVICE", help="as `claimd devices` names it")
+    fault.add_argument(
+        "value", nargs="?", default="", metavar="VALUE", help="where a fault has one"
+    )
+    fault.set_defaults(listing=_faults)
+
+
+class _ListingParser(argparse.ArgumentParser):
+    """Its help ends with lists, which are made only when somebody reads them."""
+
+    def format_help(self) -> str:
+        listing: Callable[[], dict[str, dict[str, str]]] = self.get_default("listing")
+        lines = []
+        for title, rows in listing().items():
+            width = max(len(name) for name in rows)
+            lines += ["", f"{title}:"]
+            lines += [f"  {name:{width}}  {sentence}" for name, sentence in rows.items()]
+        return super().format_help() + "\n".join(lines) + "\n"
+
+
+def _fake_models() -> dict[str, dict[str, str]]:
+    from claimd_devices import fake
+
+    return {
+        "models": fake.models(),
+        "options of a model": fake.OPTIONS,
+        "of the whole machine": fake.MACHINE_OPTIONS,
+        "machines": fake.machines(),
+    }
+
+
+def _faults() -> dict[str, dict[str, str]]:
+    from claimd_devices import faults
+
+    rows = {}
+    for fault in faults.FAULTS.values():
+        value = f"; VALUE is {fault.value}" if fault.value else ""
+        rows[fault.name] = f"{fault.sentence}{value}"
+    return {"faults": rows}
+
+
+def _add_convert(commands: Commands) -> None:
+    convert = _add(
+        commands,
+        "convert",
+        "write objects of resource.k8s.io in another version, and what is lost by it",
+    )
+    convert.add_argument(
+        "-f", "--file", required=True, help="YAML or JSON, or a folder of such files; - is stdin"
+    )
+    convert.add_argument(
+        "--to",
+        default="v1",
+        metavar="VERSION",
+        help="v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31",
+    )
+    convert.add_argument(
+        "--strict", action="store_true", help="write nothing, and exit 1, if anything would be lost"
+    )
+    convert.add_argument(
+        "-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml"
+    )
+
+
+def _add_capture(commands: Commands) -> None:
+    capture = _add(
+        commands,
+        "capture",
+        "write what claimd reads of this machine's GPUs into a file for `--root`",
+    )
+    capture.add_argument("file", type=Path, metavar="FILE.tar")
+    capture.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace serial numbers and the names of build machines",
+    )
+
+
+def _add_probe(commands: Commands) -> None:
+    probe = _add(
+        commands,
+        "probe",
+        "ask a running `claimd run` at its endpoint whether it is live or ready",
+    )
+    probe.add_argument("question", choices=("live", "ready"))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
+    return seconds
+
+
+def _add_explain(commands: Commands) -> None:
+    explain = _add(commands, "explain", "tell why a pod or a claim gets no devices, node by node")
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist"
+    )
+    subject.add_argument(
+        "--dry",
+        metavar="FILE",
+        type=Path,
+        help="what is not there yet: a pod, a Deployment or Job or the like, a claim or template",
+    )
+    subject.add_argument(
+        "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has"
+    )
+    subject.add_argument(
+        "--pending", action="store_true", help="every pod that waits for a node, grouped by cause"
+    )
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="with --pending: of all namespaces"
+    )
+    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "--without",
+        action="append",
+        metavar="claim/NAME",
+        help="as if that claim, or pod/NAME, were not there (may be given several times)",
+    )
+    explain.add_argument(
+        "--as-if-free",
+        action="append",
+        metavar="NODE",
+        help="as if no pod ran there, and no claim had its devices (several times, too)",
+    )
+    explain.add_argument(
+        "--on",
+        default="",
+        metavar="NODE",
+        help="as if it had to run there, whatever nodes it selects",
+    )
+    explain.add_argument(
+        "--watch",
+        action="store_true",
+        help="tell again whenever the answer is another, until the pod has a node",
+    )
+    explain.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="what is not decided by then is unknown (default 10, as the scheduler has for a node)",
+    )
+    _add_context(explain)
+    _add_files(explain)
+    explain.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "wide", "json"),
+        default="text",
+        help="wide: each node by itself, as --all (default: text)",
+    )
+    explain.add_argument("--all", action="store_true", help="each node by itself, not in groups")
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = _add(
+        commands, "doctor", "tell what stands between this node and GPUs that work, and what to do"
+    )
+    doctor.add_argument(
+        "--cluster",
+        action="store_true",
+        help="what can be seen of all nodes from outside, with an administrator's kubeconfig",
+    )
+    doctor.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json"),
+        default="table",
+        help="wide: what is well, too, as --all (default: table)",
+    )
+    doctor.add_argument("--all", action="store_true", help="what is well, too")
+    _add_context(doctor)
+
+
+def _add_view(commands: Commands) -> None:
+    view = _add(
+        commands, "view", "show a cluster's GPUs in a browser: who has them, what waits, live"
+    )
+    _add_files(view)
+    _add_context(view)
+    view.add_argument(
+        "--port", type=int, default=0, help="on 127.0.0.1; default: one that the system chooses"
+    )
+    view.add_argument(
+        "-o",
+        "--output",
+        choices=("page", "table", "json"),
+        default="page",
+        help="table, json: the devices as they are now, printed once (default: page)",
+    )
+    view.add_argument("--open", action="store_true", help="open it in the browser")
+
+
+def _add_sim(commands: Commands) -> None:
+    sim = _add(
+        commands, "sim", "serve an API server for tries and tests, with no cluster behind it"
+    )
+    sim.usage = "claimd sim [OPTION …] [-- COMMAND …]"
+    sim.epilog = (
+        "With a COMMAND it is run with KUBECONFIG set, the exit code is the command's, and whatever "
+        "it has left running is ended: claimd sim --node a=nvidia:h100=2 -- go test ./..."
+    )
+    sim.set_defaults(words=None)
+    sim.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="NAME[=GPUS]",
+        help="for a COMMAND: a node, with scheduler, controllers and a kubelet that runs pods as "
+        "processes of yours. With GPUs (a=nvidia:h100=2, b=machine:dgx-h100) claimd runs there, "
+        "without any the node waits for your own driver; again for each node",
+    )
+    sim.add_argument(
+        "--profile",
+        default="1.37",
+        help="the release to be like: 1.30, 1.31, 1.34 or 1.37 (default)",
+    )
+    sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
+    sim.add_argument(
+        "--http",
+        action="store_true",
+        help="no TLS, and the token in the address, where logs show it",
+    )
+    sim.add_argument(
+        "--db",
+        type=Path,
+        metavar="FILE",
+        help="an SQLite file, so that the objects outlive the server",
+    )
+    sim.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="written for kubectl once it serves"
+    )
+    _add_programs(sim)
+
+
+def _add_demo(commands: Commands) -> None:
+    demo = _add(commands, "demo", "tell a story on a simulated cluster: no root, no Docker, no GPU")
+    demo.epilog = (
+        "Containers run as plain processes of the user who starts this, with the user's rights: run "
+        "no story, and apply no pod, whose commands you would not type yourself."
+    )
+    demo.add_argument(
+        "story",
+        nargs="?",
+        default="tour",
+        help="a file, or the name of one that is here; default: tour",
+    )
+    demo.add_argument(
+        "--profile", default="1.37", help="the release to be like: 1.34 or 1.37 (default)"
+    )
+    demo.add_argument(
+        "--serve", action="store_true", help="leave the cluster up, with a kubeconfig for kubectl"
+    )
+    demo.add_argument(
+        "--plain", action="store_true", help="no picture that is redrawn, lines alone"
+    )
+    demo.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="keep the cluster in a folder, and go on with it later",
+    )
+    demo.add_argument(
+        "--speed", type=float, metavar="N", help="2: texts stay for half as long; 0: no pauses"
+    )
+    _add_programs(demo)
+
+
+def _add_programs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--scheduler",
+        default="",
+        metavar="PATH",
+        help="a kube-scheduler, which takes the place of the cluster's own scheduler",
+    )
+    command.add_argument(
+        "--controllers",
+        default="",
+        metavar="PATH",
+        help="a kube-controller-manager, which takes the place of the cluster's own controllers",
+    )

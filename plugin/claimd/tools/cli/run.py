@@ -1,0 +1,21 @@
+"""`claimd run`: the plugin itself."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from claimd.common import log
+from claimd.node import app, config, event_loop
+
+from . import machine
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until it is told to end."""
+    with machine.opened(config.load(vars(arguments))) as here:
+        log.set_up(here.settings.log_level, here.settings.log_format)
+        with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
+            runner.run(app.build(here.settings).run())
+    return OK

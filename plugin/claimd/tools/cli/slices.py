@@ -1,0 +1,139 @@
+"""`claimd slices`: what would be published of a machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from claimd.common import errors
+from claimd.kubernetes.api import versions
+from claimd.kubernetes.api.resource import Device, ResourceSlice
+from claimd.node import config
+from claimd.node.publish import sharing, slices, template
+from claimd.node.publish.template import Document
+
+from . import machine, output
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.template.startswith("node:"):
+        _print_template(asyncio.run(_of_node(arguments)), arguments)
+        return OK
+    if arguments.template not in ("", "here"):
+        return _of_machine(arguments)
+
+    with machine.opened(config.load(vars(arguments))) as here:
+        settings = here.settings
+        try:
+            sharing_rules = sharing.parse(settings.share)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+        built, problems = slices.build(
+            here.scan(),
+            settings.driver_name,
+            settings.node_name or os.uname().nodename,
+            slices.Options(numa_list=settings.numa_list, sharing=sharing_rules),
+        )
+
+    items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
+    if arguments.template:
+        _print_template(items, arguments)
+    elif arguments.output in ("json", "yaml"):
+        output.document({"apiVersion": "v1", "kind": "List", "items": items}, arguments.output)
+    elif arguments.output == "wide":
+        output.rows(_wide(built))
+    else:
+        output.rows(_narrow(built))
+    for problem in problems:
+        print(f"claimd: {problem}", file=sys.stderr)
+    return OK
+
+
+# ---------------------------------------------------------------- templates
+
+
+def _of_machine(arguments: argparse.Namespace) -> int:
+    """The same of a machine that is written for the moment."""
+    from claimd_devices import fake
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            fake.write(Path(folder) / "tree", fake.parse(arguments.template.split()))
+        except ValueError as error:
+            raise errors.UsageError(f"--template {arguments.template}: {error}") from error
+        words = vars(arguments) | {"root": f"{folder}/tree", "template": "here"}
+        return run(argparse.Namespace(**words))
+
+
+async def _of_node(arguments: argparse.Namespace) -> list[Document]:
+    """What the drivers of a live node publish, ours and others."""
+    from claimd.kubernetes.kube import auth, client
+    from claimd.kubernetes.kube import errors as kube_errors
+
+    from ..explain import sources
+
+    name = arguments.template.removeprefix("node:")
+    settings = config.load(vars(arguments))
+    client_config = auth.as_kubectl(settings.kubeconfig, "", settings.service_account, os.environ)
+    api = client.Client(client_config, agent="claimd-slices")
+    try:
+        objects = await sources.from_cluster(api, sources.Scope(everywhere=True))
+    except kube_errors.ApiError as error:
+        raise errors.Fatal(str(error)) from error
+    finally:
+        await api.close()
+
+    slices = [slice_ for slice_ in objects.slices_for(None) if slice_.spec.node_name == name]
+    if not slices:
+        raise errors.Fatal(f"no driver has published a slice of a node {name!r}")
+    return [msgspec.to_builtins(slice_) for slice_ in slices]
+
+
+def _print_template(items: list[Document], arguments: argparse.Namespace) -> None:
+    pool = arguments.template.replace(":", "-") if arguments.template != "here" else "template"
+    made = template.of(items, pool)
+    form = "json" if arguments.output == "json" else "yaml"
+    output.document(
+        made | {"clusterAPI": {"annotations": template.cluster_api_annotations(made)}}, form
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _narrow(built: list[ResourceSlice]) -> list[list[str]]:
+    rows = [["SLICE", "DRIVER", "NODE", "POOL", "DEVICES"]]
+    for slice_ in built:
+        spec = slice_.spec
+        name = slice_.metadata.name
+        rows.append([name, spec.driver, spec.node_name, spec.pool.name, str(len(spec.devices))])
+    return rows
+
+
+def _wide(built: list[ResourceSlice]) -> list[list[str]]:
+    rows = [["SLICE", "DEVICE", "ATTRIBUTE", "VALUE"]]
+    for slice_ in built:
+        for device in slice_.spec.devices:
+            for name, value in _facts(device).items():
+                rows.append([slice_.metadata.name, device.name, name, output.cell(value)])
+    return rows
+
+
+def _facts(device: Device) -> dict[str, object]:
+    """Attributes, capacities and what it takes of counters, by name."""
+    facts: dict[str, object] = {}
+    for name, attribute in device.attributes.items():
+        facts[name] = attribute.value
+    for name, capacity in device.capacity.items():
+        facts[name] = capacity.value
+    for consumption in device.consumes_counters:
+        for name, counter in consumption.counters.items():
+            facts[f"takes {name}"] = counter.value
+    return facts

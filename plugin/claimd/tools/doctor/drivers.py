@@ -1,0 +1,454 @@
+"""The GPUs and what the host has for them: kernel drivers, libraries, links, IOMMU, health."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from claimd.common import names
+from claimd.node.report import health_state
+from claimd_devices import kfd, monitor, nvidia_files, scan, sysfs, vendors, vfio
+from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, Roots, Skipped
+from claimd_devices.health import HealthState
+
+from .check import Check, Finding, Level
+from .sight import Sight
+
+GPUS = Check(
+    name="gpus",
+    level=Level.WARNING,
+    looks_at="the PCI bus, by the rules `include` and `exclude`",
+    expected="a GPU that claimd can publish",
+    remedy="claimd devices -o wide says what each display device is left alone for",
+)
+DRIVER_LOADED = Check(
+    name="driver-loaded",
+    level=Level.ERROR,
+    looks_at="which kernel driver each GPU is bound to",
+    expected="the vendor's own driver: nvidia, amdgpu, i915 or xe",
+    remedy="on the node see `lspci -k` and `dmesg`; load the vendor's driver, and keep others such "
+    "as nouveau from the GPU",
+)
+LEFT_ALONE = Check(
+    name="gpus-left-alone",
+    level=Level.WARNING,
+    looks_at="GPUs whose driver does not tell what it has to",
+    expected="every GPU that the rules take is published",
+    remedy="claimd devices -o wide on the node; `dmesg` has what the driver says",
+)
+NVIDIA_UVM = Check(
+    name="nvidia-uvm",
+    level=Level.ERROR,
+    looks_at="`nvidia-uvm` in /proc/devices, where there is a GPU of NVIDIA",
+    expected="the module is loaded: without it CUDA fails in every container",
+    remedy="on the node run `modprobe nvidia-uvm`, and write nvidia-uvm into a file of "
+    "/etc/modules-load.d, so that a reboot loads it",
+)
+DRIVER_VERSION = Check(
+    name="driver-versions",
+    level=Level.ERROR,
+    looks_at="the version of NVIDIA's kernel module, beside those of the libraries on the host",
+    expected="libraries of the version that the kernel has loaded",
+    remedy="the driver was updated and the old module is still loaded: reboot the node, or end what "
+    "uses the GPUs and load the new module",
+)
+DRIVER_LIBRARIES = Check(
+    name="driver-libraries",
+    level=Level.ERROR,
+    looks_at="where the host has NVIDIA's libraries, by the settings `host-root` and "
+    "`nvidia-driver-root`",
+    expected="the libraries of the driver, for containers to mount",
+    remedy="where the driver lies in a place of its own, set `nvidia-driver-root`; in a pod use "
+    "deploy/components/nvidia, which mounts the host's root; where images bring the libraries, set "
+    "`require-libraries` to false",
+)
+DRIVER_ROOT = Check(
+    name="driver-root",
+    level=Level.ERROR,
+    looks_at="the setting `nvidia-driver-root`",
+    expected="a folder of the host",
+    remedy="correct `nvidia-driver-root`, or leave it empty to have the usual places looked at",
+)
+LIBRARY_HOOK = Check(
+    name="library-hook",
+    level=Level.WARNING,
+    looks_at="the program in the folder `library-hook-dir`",
+    expected="a program there that can be run: claimd puts it there at its start",
+    remedy="see that the folder is the host's under the same path, and is mounted without noexec",
+)
+DEV_CHAR = Check(
+    name="dev-char-links",
+    level=Level.WARNING,
+    looks_at="/dev/char of the host, where the runtime has systemd make the cgroups",
+    expected="a link in /dev/char for each node of a GPU: systemd knows devices by these alone, and "
+    "at the next `systemctl daemon-reload` takes all others from running containers",
+    remedy="on the node have systemd-tmpfiles make the links at each boot, as the finding lists them; "
+    "NVIDIA's toolkit has `nvidia-ctk system create-dev-char-symlinks --create-all`",
+)
+KFD = Check(
+    name="kfd",
+    level=Level.NOTE,
+    looks_at="whether we may read /sys/class/kfd, where there is a GPU of AMD",
+    expected="the properties of KFD: they have compute units, and in rare cases the partitions",
+    remedy="add deploy/components/amd, if pods ask for computeUnits; else leave it as it is",
+)
+IOMMU = Check(
+    name="iommu",
+    level=Level.ERROR,
+    looks_at="IOMMU groups, where `vfio` or `vfio-bind` is set",
+    expected="the IOMMU turned on: a virtual machine is given a whole group",
+    remedy="turn on VT-d or AMD-Vi in the firmware, add `intel_iommu=on` (Intel) and `iommu=pt` to "
+    "the kernel's command line, and reboot",
+)
+VFIO_PCI = Check(
+    name="vfio-pci",
+    level=Level.ERROR,
+    looks_at="the kernel driver vfio-pci, where `vfio-bind` is set",
+    expected="vfio-pci is loaded",
+    remedy="on the node run `modprobe vfio-pci`, and write vfio-pci into a file of "
+    "/etc/modules-load.d",
+)
+HEALTH = Check(
+    name="gpu-health",
+    level=Level.ERROR,
+    looks_at="what the kernel shows of each GPU now, and what a running claimd has seen",
+    expected="GPUs that are well",
+    remedy="docs/taints.md says of each kind what it means and what to do",
+)
+KERNEL_LOG = Check(
+    name="kernel-log",
+    level=Level.NOTE,
+    looks_at="whether the kernel's log can be read, where NVIDIA's Xid errors stand",
+    expected="the kernel's log: some errors stand nowhere else",
+    remedy="add deploy/components/kernel-log, or set kernel.dmesg_restrict=0 on the node",
+)
+CHECKS = (
+    GPUS,
+    DRIVER_LOADED,
+    LEFT_ALONE,
+    NVIDIA_UVM,
+    DRIVER_VERSION,
+    DRIVER_LIBRARIES,
+    DRIVER_ROOT,
+    LIBRARY_HOOK,
+    DEV_CHAR,
+    KFD,
+    IOMMU,
+    VFIO_PCI,
+    HEALTH,
+    KERNEL_LOG,
+)
+
+
+# Of a finding about a GPU's health, by its severity.
+_LEVELS = {"failed": Level.ERROR, "degraded": Level.WARNING, "unknown": Level.WARNING}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    inventory: Inventory
+    vendors: frozenset[str]  # of the GPUs that are there, whether or not they can be used
+    driver_of: Mapping[str, str]  # by the address of each that is left alone
+    has_uvm: bool = True
+    # Of NVIDIA's kernel module, and of the user spaces that are on the host, with their places.
+    module_version: str | None = None
+    library_versions: Mapping[str, str] = field(default_factory=dict)
+    needs_libraries: bool = True
+    driver_root: str = ""
+    driver_root_exists: bool = True
+    hook: str = ""  # the program's path; empty: none is wanted
+    hook_works: bool = True
+    # Nodes without a link, as path and numbers; None: the host's /dev cannot be seen.
+    without_link: tuple[tuple[str, str], ...] | None = ()
+    kfd_trouble: str = ""
+    wants_vfio: bool = False
+    wants_binding: bool = False
+    has_iommu: bool = True
+    has_vfio_pci: bool = True
+    sick: tuple[tuple[str, str, str], ...] = ()  # device, severity, sentence
+    unwatched: tuple[str, ...] = ()
+
+    @property
+    def left_alone(self) -> list[Skipped]:
+        return [skipped for skipped in self.inventory.skipped if not skipped.expected]
+
+
+def judge(facts: Facts, systemd_cgroup: bool | None, how: str) -> list[Finding]:
+    """`systemd_cgroup`: whether the runtime has systemd make the cgroups; None: not known."""
+    return [
+        _gpus(facts),
+        *_bound(facts),
+        _uvm(facts),
+        _versions(facts),
+        *_libraries(facts),
+        _root(facts),
+        _hook(facts),
+        _links(facts, systemd_cgroup, how),
+        _kfd(facts),
+        *_virtual_machines(facts),
+        *_health(facts),
+    ]
+
+
+def _gpus(facts: Facts) -> Finding:
+    if facts.inventory.gpus:
+        return GPUS.well(f"{len(facts.inventory.gpus)} GPUs and parts")
+    if facts.left_alone:
+        return GPUS.failed(f"none of {len(facts.left_alone)} display devices can be published")
+    seen = "there is no GPU on the PCI bus, or the rules leave all alone"
+    return GPUS.failed(seen, level=Level.NOTE)
+
+
+def _bound(facts: Facts) -> list[Finding]:
+    """GPUs that are left alone: whose driver is not there, and whose driver does not tell enough."""
+    unbound, others = [], []
+    for skipped in facts.left_alone:
+        driver = facts.driver_of.get(skipped.address, "")
+        is_foreign = driver in ("", "nouveau") and "bound to" in skipped.reason
+        seen = f"{skipped.address}: {skipped.reason}"
+        if is_foreign:
+            unbound.append(DRIVER_LOADED.failed(seen))
+        elif not _has_own_check(facts, skipped.reason):
+            others.append(LEFT_ALONE.failed(seen))
+
+    if not unbound:
+        unbound = [DRIVER_LOADED.well("every GPU has its driver")]
+    return unbound + (others or [LEFT_ALONE.well("none that would be expected to be published")])
+
+
+def _has_own_check(facts: Facts, reason: str) -> bool:
+    """Whether what keeps a GPU from being published is told by another check."""
+    if "nvidia-uvm" in reason:
+        return not facts.has_uvm
+    can_bind = facts.has_iommu and facts.has_vfio_pci
+    return "for virtual machines" in reason and not can_bind
+
+
+def _uvm(facts: Facts) -> Finding:
+    if "nvidia" not in facts.vendors:
+        return NVIDIA_UVM.well("no GPU of NVIDIA is here")
+    if facts.has_uvm:
+        return NVIDIA_UVM.well("it is loaded")
+    return NVIDIA_UVM.failed("the module nvidia-uvm is not loaded")
+
+
+def _versions(facts: Facts) -> Finding:
+    loaded = facts.module_version
+    has_none = any(gpu.libraries and gpu.libraries.how == NONE for gpu in facts.inventory.gpus)
+    if loaded is None or not facts.library_versions or not has_none:
+        return DRIVER_VERSION.well("no libraries are missing for their version")
+    if loaded in facts.library_versions:
+        return DRIVER_VERSION.well(
+            f"{loaded}, in the kernel and in {facts.library_versions[loaded]}"
+        )
+    version, place = next(iter(facts.library_versions.items()))
+    return DRIVER_VERSION.failed(
+        f"the kernel has driver {loaded} loaded, and the libraries in {place} are of {version}"
+    )
+
+
+def _libraries(facts: Facts) -> list[Finding]:
+    if _versions(facts).level != Level.WELL:
+        why = "the libraries are there, and are another driver's"
+        return [DRIVER_LIBRARIES.unseen(why, f"mend {DRIVER_VERSION.name} first")]
+    if facts.driver_root and not facts.driver_root_exists:
+        why = f"they are looked for in {facts.driver_root}, which is not there"
+        return [DRIVER_LIBRARIES.unseen(why, f"mend {DRIVER_ROOT.name} first")]
+
+    by_reason: dict[str, list[str]] = {}
+    for gpu in facts.inventory.gpus:
+        if gpu.libraries is not None and gpu.libraries.how == NONE and gpu.kind != VFIO:
+            by_reason.setdefault(gpu.libraries.reason, []).append(gpu.name)
+    if not by_reason:
+        return [DRIVER_LIBRARIES.well("every GPU that needs libraries has them")]
+
+    sentences = [f"{_some(gpus)}: {reason}" for reason, gpus in by_reason.items()]
+    if not facts.needs_libraries:
+        return [DRIVER_LIBRARIES.well(f"not required: {'; '.join(sentences)}")]
+    return [DRIVER_LIBRARIES.failed(sentence) for sentence in sentences]
+
+
+def _some(gpus: list[str]) -> str:
+    return ", ".join(gpus) if len(gpus) <= 3 else f"{gpus[0]} and {len(gpus) - 1} more"
+
+
+def _root(facts: Facts) -> Finding:
+    if not facts.driver_root:
+        return DRIVER_ROOT.well("not set: the usual places are looked at")
+    if facts.driver_root_exists:
+        return DRIVER_ROOT.well(facts.driver_root)
+    return DRIVER_ROOT.failed(f"nvidia-driver-root is {facts.driver_root}, which is not there")
+
+
+def _hook(facts: Facts) -> Finding:
+    if not facts.hook:
+        return LIBRARY_HOOK.well("not set: containers are given none")
+    if facts.hook_works:
+        return LIBRARY_HOOK.well(facts.hook)
+    return LIBRARY_HOOK.failed(f"{facts.hook} is not there, or cannot be run")
+
+
+def _links(facts: Facts, systemd_cgroup: bool | None, how: str) -> Finding:
+    if facts.without_link is None:
+        return DEV_CHAR.unseen("the host's /dev cannot be seen from here", how)
+    if not facts.without_link:
+        return DEV_CHAR.well("every node has its link")
+    if systemd_cgroup is False:
+        return DEV_CHAR.well("links are missing, and the runtime makes its cgroups without systemd")
+
+    shown = ", ".join(f"{path} ({numbers})" for path, numbers in facts.without_link[:4])
+    more = f" and {len(facts.without_link) - 4} more" if len(facts.without_link) > 4 else ""
+    if systemd_cgroup is None:
+        return DEV_CHAR.unseen(
+            f"no link in /dev/char leads to {shown}{more}; whether it matters depends on the runtime: "
+            "with systemd's cgroups the next daemon-reload takes these from running containers",
+            "on the node: grep -r SystemdCgroup /etc/containerd; "
+            "grep cgroupDriver /var/lib/kubelet/config.yaml",
+        )
+    return DEV_CHAR.failed(
+        f"no link in /dev/char leads to {shown}{more}, and systemd makes the containers' cgroups",
+        remedy=_to_link(facts.without_link),
+    )
+
+
+def _to_link(nodes: tuple[tuple[str, str], ...]) -> str:
+    lines = [
+        "on the node write these lines into /etc/tmpfiles.d/claimd-gpus.conf: they hold at each boot"
+    ]
+    for path, numbers in nodes[:16]:
+        lines.append(f"    L+ /dev/char/{numbers} - - - - ..{path.removeprefix('/dev')}")
+    lines += [
+        "and for now run, as root",
+        "    systemd-tmpfiles --create /etc/tmpfiles.d/claimd-gpus.conf",
+        "(NVIDIA's toolkit has `nvidia-ctk system create-dev-char-symlinks --create-all`, for a unit "
+        "that starts after the driver.) A container that has lost its GPU needs a restart",
+    ]
+    return "\n".join(lines)
+
+
+def _kfd(facts: Facts) -> Finding:
+    if "amd" not in facts.vendors:
+        return KFD.well("no GPU of AMD is here")
+    if facts.kfd_trouble:
+        return KFD.failed(facts.kfd_trouble)
+    return KFD.well("it can be read")
+
+
+def _virtual_machines(facts: Facts) -> list[Finding]:
+    if not facts.wants_vfio:
+        asked = "no GPU is for virtual machines"
+        return [IOMMU.well(asked), VFIO_PCI.well(asked)]
+    iommu = IOMMU.well("it is on")
+    if not facts.has_iommu:
+        iommu = IOMMU.failed("the kernel has no IOMMU group: the IOMMU is off")
+    binding = VFIO_PCI.well("loaded, or not needed")
+    if facts.wants_binding and not facts.has_vfio_pci:
+        binding = VFIO_PCI.failed("vfio-bind is set, and vfio-pci is not loaded")
+    return [iommu, binding]
+
+
+def _health(facts: Facts) -> list[Finding]:
+    found = []
+    for device, severity, sentence in facts.sick:
+        level = _LEVELS.get(severity, Level.NOTE)
+        found.append(HEALTH.failed(f"{device}: {severity}: {sentence}", level=level))
+    if not found:
+        found = [HEALTH.well("nothing is wrong with any")]
+    if facts.unwatched and "nvidia" in facts.vendors:
+        found += [KERNEL_LOG.failed(sentence) for sentence in facts.unwatched]
+    else:
+        found.append(KERNEL_LOG.well("everything is watched"))
+    return found
+
+
+# ---------------------------------------------------------------- looking
+
+
+def look(sight: Sight) -> Facts:
+    settings, roots = sight.settings, sight.roots
+    inventory = scan.scan(roots, settings.rules, with_link_now=True)
+    present = {gpu.vendor for gpu in inventory.gpus} | _vendors_of(roots, inventory)
+
+    folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
+    report = monitor.check_once(roots, inventory, _state(sight, folder))
+    sick = [
+        (device, str(finding.severity), finding.sentence)
+        for device, findings in report.findings
+        for finding in findings
+    ]
+
+    version = None
+    versions: dict[str, str] = {}
+    if "nvidia" in present:
+        version = next(
+            (gpu.driver_version for gpu in inventory.gpus if gpu.vendor == "nvidia"), None
+        )
+        places = nvidia_files.roots(roots.host, roots.nvidia_driver)
+        versions = nvidia_files.other_versions(places)
+
+    hook = ""
+    if settings.library_hook_dir:
+        hook = f"{settings.library_hook_dir}/{names.LIBRARY_HOOK}"
+
+    return Facts(
+        inventory=inventory,
+        vendors=frozenset(present),
+        driver_of={
+            skipped.address: vfio.driver_of(roots, skipped.address) for skipped in inventory.skipped
+        },
+        has_uvm=_has_uvm(roots),
+        module_version=version,
+        library_versions=versions,
+        needs_libraries=settings.refuses_without_libraries,
+        driver_root=settings.nvidia_driver_root,
+        driver_root_exists=os.path.isdir(f"{roots.host}{settings.nvidia_driver_root}"),
+        hook=hook,
+        hook_works=os.access(sight.place(Path(hook)), os.X_OK),
+        without_link=_without_link(sight, inventory.gpus),
+        kfd_trouble=kfd.read(roots).unreadable if "amd" in present else "",
+        wants_vfio=settings.vfio or bool(settings.vfio_bind),
+        wants_binding=bool(settings.vfio_bind),
+        has_iommu=bool(sysfs.names(f"{roots.sys}/kernel/iommu_groups", [])),
+        has_vfio_pci=sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{vfio.DRIVER}"),
+        sick=tuple(sick),
+        unwatched=report.unwatched,
+    )
+
+
+def _state(sight: Sight, folder: Path) -> HealthState:
+    try:
+        return health_state.read(folder, health_state.boot_id(sight.roots))
+    except (OSError, ValueError):
+        return HealthState()
+
+
+def _vendors_of(roots: Roots, inventory: Inventory) -> set[str]:
+    """Of the GPUs that are left alone, by their ids."""
+    present = set()
+    for skipped in inventory.skipped:
+        number = sysfs.hexadecimal(f"{roots.sys}/bus/pci/devices/{skipped.address}/vendor", [])
+        for vendor in vendors.VENDORS:
+            if number == vendor.VENDOR_ID and not skipped.expected:
+                present.add(vendor.NAME)
+    return present
+
+
+def _has_uvm(roots: Roots) -> bool:
+    lines = sysfs.lines(f"{roots.proc}/devices", []) or []
+    return any(line.split()[1:] == ["nvidia-uvm"] for line in lines)
+
+
+def _without_link(sight: Sight, gpus: tuple[Gpu, ...]) -> tuple[tuple[str, str], ...] | None:
+    """Nodes to which no link in the host's /dev/char leads."""
+    if sight.files is None:
+        return None
+    char = f"{sight.roots.dev}/char"
+    missing = {}
+    for gpu in gpus:
+        for node in gpu.nodes:
+            numbers = f"{node.major}:{node.minor}"
+            if not os.path.lexists(f"{char}/{numbers}"):
+                missing[node.path] = numbers
+    return tuple(sorted(missing.items()))

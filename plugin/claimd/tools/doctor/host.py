@@ -1,0 +1,219 @@
+"""The machine around the plugin: SELinux, the disk, open files."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from claimd.common import names
+from claimd_devices import sysfs
+
+from .check import Check, Finding, Level
+from .sight import Sight
+
+SELINUX = Check(
+    name="selinux",
+    level=Level.ERROR,
+    looks_at="whether SELinux is enforced, and the type of claimd's process",
+    expected="a type that may write the folders of the kubelet and of the runtime: spc_t, or that "
+    "of a service of the host",
+    remedy="add deploy/components/openshift, which gives the pod the type spc_t",
+)
+DENIALS = Check(
+    name="selinux-denials",
+    level=Level.WARNING,
+    looks_at="the end of the host's audit log, where SELinux is enforced",
+    expected="no denial that names claimd, CDI or our sockets",
+    remedy="on the node `ausearch -m avc -ts recent` has them in full; claimd itself needs "
+    "deploy/components/openshift, a pod that may not use its GPU needs "
+    "`setsebool -P container_use_devices on` on the node",
+)
+DISK = Check(
+    name="disk",
+    level=Level.ERROR,
+    looks_at="space and inodes of the disk that has our folder, and whether it can be written",
+    expected="64 MiB and 1,000 inodes, 5% of the disk for the kubelet's sake",
+    remedy="on the node `df -h` and `df -i` of the folder; the kubelet's images and logs are mostly "
+    "what fills it: `crictl rmi --prune`",
+)
+OPEN_FILES = Check(
+    name="open-files",
+    level=Level.WARNING,
+    looks_at="how many files the running claimd has open, and may have",
+    expected="less than three quarters of its limit, which is 256 or more",
+    remedy="raise LimitNOFILE of the container runtime's service on the node; if claimd's files "
+    "grow by themselves, please report it",
+)
+CHECKS = (SELINUX, DENIALS, DISK, OPEN_FILES)
+
+LEAST_BYTES, LEAST_INODES, LEAST_SHARE = 64 << 20, 1000, 0.05
+LEAST_LIMIT, MOST_OPEN = 256, 0.75
+
+_AUDIT_LOG = "/var/log/audit/audit.log"
+_TAIL = 1 << 20  # bytes of it
+_RECENT = 3600.0  # seconds
+_STAMP = re.compile(r"audit\(([0-9]{1,11})")
+_OURS = re.compile(r"claimd|/cdi\b|plugins_registry|dra[-.\w]*sock|nvidia\d|/dev/dri|kfd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    enforced: bool = False
+    context: str = ""  # of the running claimd; empty: not seen
+    denials: tuple[str, ...] | None = ()  # None: the log cannot be seen
+    folder: str = ""
+    folder_trouble: str = ""
+    free_bytes: int = 1 << 40
+    all_bytes: int = 1 << 40
+    free_inodes: int = 1 << 20
+    all_inodes: int = 1 << 20
+    # Of the running claimd; None: it cannot be seen.
+    open_files: int | None = None
+    limit: int | None = None
+
+
+def judge(facts: Facts, how: str) -> list[Finding]:
+    return [*_selinux(facts, how), _disk(facts), _open_files(facts)]
+
+
+def _selinux(facts: Facts, how: str) -> list[Finding]:
+    if not facts.enforced:
+        off = "SELinux is not enforced here"
+        return [SELINUX.well(off), DENIALS.well(off)]
+
+    kind = facts.context.split(":")[2] if facts.context.count(":") >= 3 else ""
+    if not kind:
+        process = SELINUX.unseen("no claimd is seen whose context could be read", how)
+    elif kind.startswith("container_") and kind != "container_runtime_t":
+        process = SELINUX.failed(f"SELinux is enforced, and claimd runs as {facts.context}")
+    else:
+        process = SELINUX.well(facts.context)
+
+    if facts.denials is None:
+        return [process, DENIALS.unseen(f"{_AUDIT_LOG} cannot be read from here", how)]
+    if facts.denials:
+        last = facts.denials[-1]
+        return [process, DENIALS.failed(f"{len(facts.denials)} in the last hour, the last: {last}")]
+    return [process, DENIALS.well("none in the last hour")]
+
+
+def _disk(facts: Facts) -> Finding:
+    if facts.folder_trouble:
+        return DISK.failed(facts.folder_trouble)
+    free = f"{facts.folder} has {facts.free_bytes >> 20:,} MiB free"
+    if facts.free_bytes < LEAST_BYTES:
+        return DISK.failed(f"{free}: no claim can be prepared when it is full")
+    if facts.all_inodes and facts.free_inodes < LEAST_INODES:
+        return DISK.failed(f"{facts.folder} has {facts.free_inodes:,} inodes free")
+    if facts.free_bytes < facts.all_bytes * LEAST_SHARE:
+        share = facts.free_bytes / facts.all_bytes
+        return DISK.failed(
+            f"{free}, which is {share:.1%} of the disk: the kubelet evicts pods",
+            level=Level.WARNING,
+        )
+    return DISK.well(free)
+
+
+def _open_files(facts: Facts) -> Finding:
+    if facts.open_files is None or facts.limit is None:
+        return OPEN_FILES.unseen(
+            "no running claimd is seen from here",
+            "kubectl -n claimd-system exec POD -- claimd doctor, or on the host as root",
+        )
+    seen = f"claimd has {facts.open_files} files open, and may have {facts.limit}"
+    if facts.limit < LEAST_LIMIT or facts.open_files > facts.limit * MOST_OPEN:
+        return OPEN_FILES.failed(seen)
+    return OPEN_FILES.well(seen)
+
+
+# ---------------------------------------------------------------- looking
+
+
+def look(sight: Sight) -> Facts:
+    roots, settings = sight.machine, sight.settings
+    enforced = sysfs.text(f"{roots.sys}/fs/selinux/enforce", []) == "1"
+    process = running_claimd(sight)
+    context = ""
+    if process is not None:
+        current = sysfs.content(f"{roots.proc}/{process}/attr/current", []) or b""
+        context = current.decode(errors="replace").rstrip("\0\n")
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    space = _space(sight.place(folder))
+    return Facts(
+        enforced=enforced,
+        context=context,
+        denials=_denials(sight) if enforced else (),
+        folder=str(folder),
+        folder_trouble="" if space else f"{folder} cannot be looked at",
+        free_bytes=space.f_bavail * space.f_frsize if space else 0,
+        all_bytes=space.f_blocks * space.f_frsize if space else 0,
+        free_inodes=space.f_favail if space else 0,
+        all_inodes=space.f_files if space else 0,
+        open_files=_open_of(sight, process),
+        limit=_limit_of(sight, process),
+    )
+
+
+def running_claimd(sight: Sight) -> int | None:
+    """The process of a `claimd run` of our driver, if one can be seen."""
+    for number, words in sight.commands():
+        if "run" not in words[1:]:
+            continue
+        program = words[: words.index("run")]
+        if any(os.path.basename(word) == "claimd" for word in program) or "plugin" in program:
+            return number
+    return None
+
+
+def _space(folder: Path) -> os.statvfs_result | None:
+    """Of the disk that has the folder, or would have it."""
+    for place in (folder, *folder.parents):
+        try:
+            return os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return None
+
+
+def _denials(sight: Sight) -> tuple[str, ...] | None:
+    if sight.files is None:
+        return None
+    place = sight.files.real(_AUDIT_LOG)
+    if place is None:
+        return None
+    try:
+        with open(f"{sight.files.host}{place}", "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    denied = [line for line in lines if "avc:  denied" in line and _OURS.search(line)]
+    return tuple(line for line in denied if _is_recent(line))
+
+
+def _is_recent(line: str) -> bool:
+    stamp = _STAMP.search(line)
+    return stamp is not None and time.time() - float(stamp[1]) < _RECENT
+
+
+def _open_of(sight: Sight, process: int | None) -> int | None:
+    if process is None:
+        return None
+    listed = sysfs.names(f"{sight.machine.proc}/{process}/fd", [])
+    return len(listed) if listed is not None else None
+
+
+def _limit_of(sight: Sight, process: int | None) -> int | None:
+    if process is None:
+        return None
+    for line in sysfs.lines(f"{sight.machine.proc}/{process}/limits", []) or ():
+        if line.startswith("Max open files"):
+            soft = line.split()[3]
+            return int(soft) if soft.isdecimal() else 1 << 20
+    return None

@@ -1,0 +1,325 @@
+"""What stands before any node: the pod's own state, and that of its claims.
+
+Each is a blocker, which no node can change, or a note.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from claimd.kubernetes.allocator.requests import claim_name
+from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.api.core import NodeSelector
+    from claimd.kubernetes.scheduling.objects import Allocation, Consumer
+
+    from .objects import ClaimTemplate, Objects
+
+# Pods that share a claim at most.
+_MOST_CONSUMERS = 256
+# Seconds that devices have to get ready after they were allocated.
+_BINDING_TIMEOUT = 600
+_ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+_EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Preconditions:
+    """What was found out about a pod or a claim before any node is looked at.
+
+    `waiting` are the claims that have no devices yet, `allocated` those that have. `undecidable`:
+    there is no answer about nodes, as a class is not there. `unseen` is what had to be known and
+    the API server does not let us see: there is no answer at all then.
+    """
+
+    blockers: list[str] = dataclasses.field(default_factory=list)
+    unseen: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    waiting: list[Claim] = dataclasses.field(default_factory=list)
+    allocated: list[Claim] = dataclasses.field(default_factory=list)
+    undecidable: bool = False
+
+
+def of_pod(pod: Pod, objects: Objects) -> Preconditions:
+    """Everything about the pod that no node can change, in the order in which it has to go."""
+    found = Preconditions()
+    found.blockers += _blockers_of_pod(pod)
+    found.notes += _notes_of_pod(pod, objects)
+    for claim in _claims_of(pod, objects, found):
+        _look_at(claim, pod, objects, found)
+    _look_for_slices(objects, found)
+    return found
+
+
+def of_claim(claim: Claim, objects: Objects) -> Preconditions:
+    """The same about a claim by itself, which is "it" then."""
+    found = Preconditions()
+    _look_at(claim, None, objects, found)
+    _look_for_slices(objects, found)
+    if claim.status.allocation:
+        # That is the answer, not a remark.
+        found.blockers[:0] = found.notes
+        found.notes.clear()
+    return found
+
+
+# The pod
+
+
+def _blockers_of_pod(pod: Pod) -> Iterator[str]:
+    if pod.has_ended:
+        yield f"it has ended ({pod.status.phase})"
+    if pod.metadata.deletion_timestamp:
+        yield f"it is being deleted since {pod.metadata.deletion_timestamp}"
+    if pod.spec.node_name and not pod.has_ended:
+        yield f"it is on node {pod.spec.node_name} already: what it waits for is its kubelet"
+    for gate in pod.spec.scheduling_gates:
+        yield f"it has the scheduling gate {gate.name}, which somebody has to take away"
+
+
+def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
+    scheduler = pod.spec.scheduler_name
+    if scheduler not in ("", "default-scheduler"):
+        yield f"scheduler {scheduler} decides, this is what the default one would say"
+    unseen = list(_not_looked_at(pod))
+    if unseen:
+        yield f"not looked at: {', '.join(unseen)}"
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            yield f"the scheduler says: {condition.message or condition.reason}"
+
+
+def _not_looked_at(pod: Pod) -> Iterator[str]:
+    """What the scheduler has rules about that are not kept here, as far as they concern the pod."""
+    spec = pod.spec
+    if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
+        yield "where its volumes are"
+    if spec.scheduling_group:
+        yield "the other pods of its group"
+
+
+# Its claims
+
+
+def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
+    """Those that exist, and those that will be made from a template."""
+    claims = []
+    namespace = pod.metadata.namespace
+    statuses = {status.name: status for status in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name
+        template_name = entry.resource_claim_template_name
+        if template_name and entry.name in statuses:
+            name = statuses[entry.name].resource_claim_name
+            if not name:
+                continue  # whoever makes claims from templates says that none is needed
+
+        if name:
+            claim = _find(objects.claims, namespace, name)
+            if claim is None:
+                _is_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
+            elif template_name and not claim.is_owned_by(pod):
+                found.blockers.append(f"claim {claim.key} was not made for this pod")
+            else:
+                claims.append(claim)
+            continue
+
+        template = _find_template(objects, namespace, template_name or "")
+        if template is None:
+            it = f"claim template {namespace}/{template_name}"
+            _is_missing(it, "resourceclaimtemplates", objects, found)
+            continue
+        claim = of_template(template, f"{pod.metadata.name}-{entry.name}-…")
+        claims.append(claim)
+        name = claim_name(claim)
+        if pod.metadata.uid:
+            # The scheduler is silent about a pod whose claims are still to be made.
+            found.blockers.append(
+                f"claim {name} is not made yet: the controller manager makes it of template "
+                f"{template.metadata.name}, and where it cannot, an Event of the pod says why"
+            )
+        else:
+            found.notes.append(
+                f"claim {name} is not made yet; template {template.metadata.name} is looked at"
+            )
+
+    extended = _extended_claim(pod, objects)
+    return [*claims, extended] if extended else claims
+
+
+def _is_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
+    """A blocker, unless it may be there and we are not allowed to see it."""
+    if resource in objects.unseen:
+        found.unseen.append(f"{it} cannot be seen: not allowed to see {resource}")
+    else:
+        found.blockers.append(f"{it} does not exist")
+
+
+def _look_for_slices(objects: Objects, found: Preconditions) -> None:
+    if found.waiting and "resourceslices" in objects.unseen:
+        found.unseen.append("no device can be seen: not allowed to see resourceslices")
+
+
+def _find(claims: Sequence[Claim], namespace: str, name: str) -> Claim | None:
+    for claim in claims:
+        if (claim.metadata.namespace, claim.metadata.name) == (namespace, name):
+            return claim
+    return None
+
+
+def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate | None:
+    for template in objects.templates:
+        if (template.metadata.namespace, template.metadata.name) == (namespace, name):
+            return template
+    return None
+
+
+def of_template(template: ClaimTemplate, name: str) -> Claim:
+    """The claim that would be made."""
+    metadata = Meta(name=name, namespace=template.metadata.namespace)
+    return Claim(metadata=metadata, spec=template.spec.spec)
+
+
+def _extended_claim(pod: Pod, objects: Objects) -> Claim | None:
+    """The claim that the scheduler made for the pod's extended resources, if it has."""
+    for claim in objects.claims:
+        if claim.metadata.annotations.get(_EXTENDED_CLAIM) == "true" and claim.is_owned_by(pod):
+            return claim
+    return None
+
+
+def _look_at(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditions) -> None:
+    it = f"claim {claim_name(claim)}" if pod else "it"
+    if claim.metadata.deletion_timestamp:
+        found.blockers.append(f"{it} is being deleted since {claim.metadata.deletion_timestamp}")
+    if claim.status.allocation:
+        found.allocated.append(claim)
+        _look_at_allocation(claim, it, pod, found)
+        return
+    found.waiting.append(claim)
+    _look_at_namespace(claim, it, objects, found)
+    missing = list(_missing_classes(claim, f" of {it}" if pod else "", objects))
+    if "deviceclasses" in objects.unseen:
+        found.unseen += missing
+    else:
+        found.blockers += missing
+        found.undecidable = found.undecidable or bool(missing)
+
+
+def _look_at_namespace(claim: Claim, it: str, objects: Objects, found: Preconditions) -> None:
+    """Admin access is for claims of namespaces that an administrator has given a label."""
+    asks = any(
+        request.exactly is not None and request.exactly.admin_access
+        for request in claim.spec.devices.requests or ()
+    )
+    if not asks:
+        return
+    name = claim.metadata.namespace
+    labels = [one.metadata.labels for one in objects.namespaces if one.metadata.name == name]
+    if not labels:
+        found.notes.append(
+            f"{it} asks for admin access: whether namespace {name} has the label "
+            f"{_ADMIN_ACCESS}=true, which that needs, is not known"
+        )
+    elif labels[0].get(_ADMIN_ACCESS) != "true":
+        found.blockers.append(
+            f"{it} asks for admin access, which namespace {name} is not for: "
+            f"it has no label {_ADMIN_ACCESS}=true"
+        )
+
+
+def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
+    known = [class_.metadata.name for class_ in objects.classes]
+    for request in claim.spec.devices.requests or ():
+        for alternative in (request.exactly, *request.first_available):
+            if alternative is None or alternative.device_class_name in known:
+                continue
+            name = alternative.device_class_name
+            if "deviceclasses" in objects.unseen:
+                yield (
+                    f"request {request.name}{of_it} asks for device class {name!r}, "
+                    "which cannot be seen: not allowed to see deviceclasses"
+                )
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f": is {near[0]} meant?" if near else ""
+            yield (
+                f"request {request.name}{of_it} asks for device class {name!r}, "
+                f"which does not exist{meant}"
+            )
+
+
+def _look_at_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:
+    assert claim.status.allocation
+    consumers = claim.status.reserved_for
+    reserved = pod is not None and claim.is_reserved_for(pod)
+    if pod is not None and not reserved and len(consumers) >= _MOST_CONSUMERS:
+        found.blockers.append(
+            f"{it} is reserved for {len(consumers)} pods, which is the most it may be"
+        )
+
+    place = allocated_on(claim)
+    where = f" on {place}" if place else ""
+    users = f", reserved for {_shown(consumers)}" if consumers else ""
+    found.notes.append(f"{it} is allocated already{where}{users}")
+    if reserved or pod is None:
+        found.blockers += _awaited_conditions(claim, f" of {it}" if pod else "")
+
+
+def allocated_on(claim: Claim) -> str:
+    """Where the claim's devices are, as far as the allocation binds it to nodes."""
+    selector = claim.status.allocation.node_selector if claim.status.allocation else None
+    if selector is None:
+        return ""
+    names = _selected_names(selector)
+    return f"node {', '.join(names)}" if names else "nodes with certain labels"
+
+
+def _selected_names(selector: NodeSelector) -> list[str]:
+    names = []
+    for term in selector.node_selector_terms:
+        for requirement in term.match_fields:
+            if requirement.key == "metadata.name" and requirement.operator == "In":
+                names += requirement.values
+    return names
+
+
+def _shown(consumers: Sequence[Consumer]) -> str:
+    names = [f"pod {consumer.name}" for consumer in consumers[:3]]
+    more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
+    return ", ".join(names) + more
+
+
+def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
+    """Devices that were allocated and have to say that they are ready before the pod is bound."""
+    allocation = claim.status.allocation
+    assert allocation
+    for result in allocation.devices.results:
+        if not result.binding_conditions:
+            continue
+        true = claim.true_conditions(result.driver, result.pool, result.device)
+        failed = true.intersection(result.binding_failure_conditions)
+        awaited = [name for name in result.binding_conditions if name not in true]
+        device = f"device {result.device}{of_it}"
+        if failed:
+            yield f"{device} has failed: {', '.join(sorted(failed))}; it will be given back"
+        elif awaited:
+            yield f"{device} has to become {', '.join(awaited)}{_until(allocation)}"
+
+
+def _until(allocation: Allocation) -> str:
+    """Since when, and when the scheduler gives up and takes the devices back."""
+    since = allocation.allocation_timestamp
+    if not since:
+        return ""
+    try:
+        start = datetime.datetime.fromisoformat(since)
+    except ValueError:
+        return f" (allocated at {since})"
+    end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
+    return f" (allocated at {since}; given back at {end:%H:%M:%S} if it does not)"

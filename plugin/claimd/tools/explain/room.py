@@ -1,0 +1,90 @@
+"""Whether pods of lower priority would go for one that waits, in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from claimd.kubernetes.scheduling import filters, node_rules, preemption
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.scheduling.objects import Pod
+
+    from .answer import NodeAnswer
+    from .question import Cluster
+
+_SHOWN = 2  # victims that are named
+
+
+def notes(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> Iterator[str]:
+    """What preemption does for the pod, of which no node's answer is yes.
+
+    Nothing where no pod has a lower priority: there is nothing to expect of it then.
+    """
+    lowest = cluster.lowest_priority
+    if answers and lowest is not None and lowest < preemption.priority_of(pod):
+        outcome = _evaluated(cluster, pod, answers)
+        yield f"preemption: {_in_words(pod, outcome, answers)}"
+
+
+def _evaluated(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> preemption.Outcome:
+    placement = cluster.placement
+    rules = node_rules.NodeRules(placement, pod)
+    by_node = {answer.node: answer for answer in answers}
+    nodes = placement.nodes
+
+    def reasons(name: str, gone: Collection[str]) -> list[str]:
+        found = node_rules.messages(rules.refusals(nodes[name], gone))
+        return found or _reasons_of_devices(by_node[name])
+
+    return preemption.evaluate(
+        pod,
+        [answer.node for answer in answers if answer.node in nodes and _is_resolvable(answer)],
+        len(answers),
+        placement.pods_by_node,
+        (),
+        reasons,
+    )
+
+
+def _is_resolvable(answer: NodeAnswer) -> bool:
+    first = filters.first_refusals(answer.refused_by)
+    return bool(first) and all(refusal.is_resolvable for refusal in first)
+
+
+def _reasons_of_devices(answer: NodeAnswer) -> list[str]:
+    """What keeps the pod away whichever pods go."""
+    lasting = [each for each in answer.refused_by if each.rule == "DynamicResources"]
+    if answer.devices in (None, "yes"):
+        return node_rules.messages(lasting)
+    return ["cannot allocate all claims"]
+
+
+def _in_words(pod: Pod, outcome: preemption.Outcome, answers: Sequence[NodeAnswer]) -> str:
+    nobody = "no pod of lower priority goes for it"
+    if outcome.candidate is not None:
+        return _of_candidate(outcome.candidate)
+    if pod.spec.preemption_policy == preemption.NEVER:
+        return f"{nobody}, as its preemptionPolicy is Never"
+    if outcome.keeps_nomination:
+        node = pod.status.nominated_node_name
+        return f"pods of lower priority go for it on {node}, and are not gone yet"
+    if any(map(_lacks_devices_alone, answers)):
+        return f"{nobody}: the scheduler ends none for the devices of claims"
+    return f"{nobody}: without them it could not go to any node either"
+
+
+def _lacks_devices_alone(answer: NodeAnswer) -> bool:
+    """Whether it could go there for anything else, perhaps after others have gone."""
+    return answer.devices == "no" and (not answer.refused_by or _is_resolvable(answer))
+
+
+def _of_candidate(candidate: preemption.Candidate) -> str:
+    victims = [
+        f"{each.key} (priority {preemption.priority_of(each)})"
+        for each in candidate.victims[:_SHOWN]
+    ]
+    more = len(candidate.victims) - _SHOWN
+    listed = ", ".join(victims) + (f" and {more} more" if more > 0 else "")
+    pods = "pod" if len(candidate.victims) == 1 else "pods"
+    return f"{pods} {listed} would go for it from {candidate.node}"

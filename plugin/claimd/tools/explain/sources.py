@@ -1,0 +1,283 @@
+"""Where objects come from: files that kubectl or people wrote, or the API server. Read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from claimd.common import errors
+from claimd.kubernetes.api import text, versions
+from claimd.kubernetes.api.resource import GROUP
+
+from . import manifests
+from .manifests import Workload
+from .objects import Document, Objects, items_of
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.kube import client
+
+_PAGE = 500
+
+
+class _Item(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    continue_: str = msgspec.field(name="continue", default="")
+    resource_version: str = ""
+
+
+class _List(msgspec.Struct, frozen=True, rename="camel"):
+    """A list of one kind, or of several; its items are still JSON."""
+
+    kind: str
+    api_version: str = ""
+    metadata: _ListMeta | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What is asked about: a pod or claim by its name, or all pods of one namespace or of all."""
+
+    namespace: str = "default"
+    name: str = ""
+    everywhere: bool = False
+
+    @property
+    def asked(self) -> frozenset[tuple[str, str]]:
+        name = self.name.rpartition("/")[2]
+        return frozenset([(self.namespace, name)] if name else ())
+
+
+DEFAULT_SCOPE = Scope()
+
+
+def from_files(paths: Iterable[Path], scope: Scope = DEFAULT_SCOPE) -> Objects:
+    """All objects of the files; errors.Fatal where one cannot be read.
+
+    A folder stands for the files in it, and `-` for standard input.
+    """
+    objects = Objects(asked=scope.asked)
+    for path in _files(paths):
+        content = _content(path)
+        if not _add_list(content, objects, scope.namespace):
+            for item in _documents(path, content):
+                _add(item, objects, scope.namespace)
+    return objects
+
+
+def _add(item: Document, objects: Objects, namespace: str) -> None:
+    """Slices are most of a large cluster: those that are alike are read once if they are JSON."""
+    kind, version = item.get("kind"), str(item.get("apiVersion", "")).rpartition("/")[2]
+    if kind != "ResourceSlice":
+        objects.add(item, namespace)
+        return
+    try:
+        content = msgspec.Raw(msgspec.json.encode(item))
+    except (TypeError, ValueError):
+        # YAML has more than JSON: what it is that cannot be read is told by the other way.
+        objects.add(item, namespace)
+    else:
+        objects.add_json(content, kind, version, namespace)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for inner in sorted(path.iterdir()):
+            if inner.suffix in (".json", ".yaml", ".yml"):
+                yield inner
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if str(path) == "-":
+            return sys.stdin.buffer.read()
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.Fatal(f"cannot read {path}: {error.strerror}") from error
+
+
+def _add_list(content: bytes, objects: Objects, namespace: str) -> bool:
+    """Take a list in JSON, item by item; False where it is something else."""
+    try:
+        whole = msgspec.json.decode(content, type=_List)
+        if not whole.kind.endswith("List") or whole.items is None:
+            return False
+        heads = [msgspec.json.decode(item, type=_Item) for item in whole.items]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    kind, api_version = whole.kind.removesuffix("List"), whole.api_version
+    for head, item in zip(heads, whole.items, strict=True):
+        version = (head.api_version or api_version).rpartition("/")[2]
+        objects.add_json(item, head.kind or kind, version, namespace)
+    return True
+
+
+def would_be_made(place: Path, namespace: str = "default") -> tuple[Objects, list[Workload]]:
+    """What a file or folder would make: its objects, with a pod for each workload.
+
+    The workloads are in the order of the file; errors.Fatal where something cannot be read.
+    """
+    objects = Objects()
+    workloads = []
+    for path in _files([place]):
+        for item in _documents(path, _content(path)):
+            try:
+                workload = manifests.workload(item)
+            except TypeError as error:
+                raise errors.Fatal(f"{item['kind']} in {path} cannot be read: {error}") from error
+            if workload is None:
+                objects.add(item, namespace)
+            else:
+                workload.pod["metadata"].setdefault("namespace", namespace)
+                objects.add(workload.pod, namespace)
+                workloads.append(workload)
+    return objects, workloads
+
+
+def _documents(path: Path, content: bytes) -> Iterator[Document]:
+    try:
+        documents = text.load_all(content)
+    except ValueError as error:
+        raise errors.Fatal(f"{path} is neither JSON nor YAML: {error}") from error
+    for document in documents:
+        yield from items_of(document)
+
+
+# Takes one object, in JSON: the path of its collection, the object, its kind and its version.
+Taker = Callable[[str, msgspec.Raw, str, str], None]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Lists:
+    """What came of reading all collections.
+
+    By the path of each that may be seen the query that it takes, and the resource version to watch
+    it from; `unseen` are the others.
+    """
+
+    queries: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    unseen: list[str] = dataclasses.field(default_factory=list)
+
+
+async def from_cluster(client_: client.Client, scope: Scope) -> Objects:
+    """All that we may see; what we may not is named.
+
+    Templates are those of the namespace, unless all are asked for. So are pods, where those of all
+    namespaces may not be seen: then what the others use of their nodes is not known.
+    """
+    objects = Objects(asked=scope.asked)
+
+    def take(_: str, item: msgspec.Raw, kind: str, version: str) -> None:
+        objects.add_json(item, kind, version)
+
+    lists = await read_lists(client_, scope, take)
+    objects.unseen += lists.unseen
+    return objects
+
+
+async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists:
+    """Hand all objects that count to `take`; an ApiError where the API server has trouble."""
+    # The client is there, so its package is loaded.
+    from claimd.kubernetes.kube import errors as kube_errors
+
+    queries = await collections(client_, scope)
+    lists = Lists()
+    answers = await asyncio.gather(
+        *(read_list(client_, path, query, take) for path, query in queries.items()),
+        return_exceptions=True,
+    )
+    for path, answer in zip(queries, answers, strict=True):
+        name = path.rpartition("/")[2]
+        if isinstance(answer, str):
+            lists.queries[path], lists.versions[path] = queries[path], answer
+        elif path == "/api/v1/pods" and isinstance(answer, kube_errors.Forbidden):
+            await _pods_of_namespace(client_, scope.namespace, take, lists)
+        elif isinstance(answer, kube_errors.Forbidden):
+            # Namespaces count for admin access alone, where it is said that they are not known.
+            if name != "namespaces":
+                lists.unseen.append(name)
+        # Not every version that is served has taint rules.
+        elif not isinstance(answer, kube_errors.NotFound) or name != "devicetaintrules":
+            raise answer
+    return lists
+
+
+async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[str, str]]:
+    """The paths of all that counts, each with what is asked of it."""
+    served = await _served_versions(client_)
+    version = next((known for known in versions.PREFERRED if known in served), "v1")
+    group = f"/apis/{GROUP}/{version}"
+    within = "" if scope.everywhere else f"namespaces/{scope.namespace}/"
+    paths: dict[str, dict[str, str]] = {
+        "/api/v1/nodes": {},
+        "/api/v1/pods": {},
+        "/api/v1/namespaces": {},
+        f"{group}/{within}resourceclaimtemplates": {},
+        f"{group}/resourceclaims": {},
+        f"{group}/deviceclasses": {},
+        f"{group}/resourceslices": {},
+    }
+    rules = next((known for known in ("v1", "v1beta2", "v1alpha3") if known in served), "")
+    if rules:
+        paths[f"/apis/{GROUP}/{rules}/devicetaintrules"] = {}
+    if scope.name:
+        name = scope.name.rpartition("/")[2]
+        paths[f"/api/v1/{within}events"] = {"fieldSelector": f"involvedObject.name={name}"}
+    return paths
+
+
+async def _served_versions(client_: client.Client) -> list[str]:
+    group = msgspec.json.decode(await client_.request("GET", f"/apis/{GROUP}"))
+    return [version["version"] for version in group.get("versions", ())]
+
+
+async def _pods_of_namespace(
+    client_: client.Client, namespace: str, take: Taker, lists: Lists
+) -> None:
+    from claimd.kubernetes.kube import errors as kube_errors  # loaded already
+
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        lists.versions[path] = await read_list(client_, path, {}, take)
+    except kube_errors.Forbidden:
+        lists.unseen.append("pods")
+    else:
+        lists.queries[path] = {}
+        lists.unseen.append("pods of other namespaces")
+
+
+async def read_list(client_: client.Client, path: str, query: dict[str, str], take: Taker) -> str:
+    """Hand all objects of a collection to `take`; the resource version to watch it from.
+
+    Page by page: the slices of a large cluster are more than one answer may hold.
+    """
+    from claimd.kubernetes.kube import errors as kube_errors  # loaded already
+
+    query = query | {"limit": str(_PAGE)}
+    while True:
+        answer = await client_.request("GET", path, query=query, timeout=60)
+        try:
+            page = msgspec.json.decode(answer, type=_List)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise kube_errors.Malformed(f"GET {path}: not a list: {error}") from error
+        kind, version = page.kind.removesuffix("List"), page.api_version.rpartition("/")[2]
+        for item in page.items or ():
+            take(path, item, kind, version)
+        metadata = page.metadata or _ListMeta()
+        if not metadata.continue_:
+            return metadata.resource_version
+        query["continue"] = metadata.continue_

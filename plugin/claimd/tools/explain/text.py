@@ -1,0 +1,251 @@
+"""An answer as text for people, and as data for tools."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from . import groups, headline, pending
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.allocator import DeviceID
+    from claimd.kubernetes.allocator.verdicts import ClaimVerdict, DeviceVerdict, RequestVerdict
+
+    from .answer import Answer, Group, NodeAnswer, Quote
+    from .survey import Survey
+
+# What text names one by one; the rest is counted, and JSON has all.
+_NODES = 3
+_GROUPS = 6
+_REASONS = 3
+_DEVICES = 2
+_NAMES = 4
+_WAYS = 2
+_PODS = 12
+
+
+def as_data(answer: Answer) -> dict[str, Any]:
+    """Everything, with what text works out from it.
+
+    Of a node that another was judged for there is what holds for both: the devices of the other,
+    and who holds them, stand with that one.
+    """
+    nodes = tuple(map(_without_others, answer.nodes))
+    answer = dataclasses.replace(answer, nodes=nodes)
+    data: dict[str, Any] = msgspec.to_builtins(answer)
+    for node, of_node in zip(answer.nodes, data["nodes"], strict=True):
+        of_node["allocation"] = [str(device) for device in node.allocation]
+        for claim, of_claim in zip(node.claims, of_node["claims"], strict=True):
+            for request, of_request in zip(claim.requests, of_claim["requests"], strict=True):
+                _complete(of_request, request)
+    return data
+
+
+def _without_others(node: NodeAnswer) -> NodeAnswer:
+    """The answer without what is said of the node that was judged for it."""
+    if not node.like:
+        return node
+    counts = tuple(dataclasses.replace(count, holders=()) for count in node.shortage.counts)
+    summary = node.summary
+    if node.shortage.counts:
+        # Who holds devices differs from node to node.
+        own = node.shortage.counts[0].headline
+        summary = summary.replace(str(node.shortage.counts[0]), own)
+    return dataclasses.replace(
+        node,
+        summary=summary,
+        claims=(),
+        shortage=dataclasses.replace(node.shortage, counts=counts, remedies=()),
+    )
+
+
+def _complete(data: dict[str, Any], request: RequestVerdict) -> None:
+    data["suitable"] = request.suitable
+    data["nearest"] = [str(verdict.device) for verdict in request.nearest]
+    for verdict, of_device in zip(request.devices, data["devices"], strict=True):
+        of_device["device"] = str(verdict.device)
+
+
+def survey_data(survey: Survey) -> dict[str, Any]:
+    """As as_data(), without the nodes one by one: those of a pod are told when it is asked for."""
+    data: dict[str, Any] = msgspec.to_builtins(survey)
+    for group in data["groups"]:
+        del group["answer"]["nodes"]
+    return data
+
+
+def survey_text(survey: Survey) -> str:
+    """A few lines for each group of pods."""
+    lines = [survey.line, *(f"  note: {note}" for note in survey.notes)]
+    for group in survey.groups[:_PODS]:
+        shown = ", ".join(group.pods[:_NAMES])
+        more = f" and {len(group.pods) - _NAMES} more" if len(group.pods) > _NAMES else ""
+        noun = "pod" if len(group.pods) == 1 else "pods"
+        lines += ["", f"{len(group.pods)} {noun}: {group.line}", f"    {shown}{more}"]
+        lines += [f"  {line}" for line in list(_head(group.answer))[1:] if "note: " not in line]
+    untold = sum(len(group.pods) for group in survey.groups[_PODS:])
+    if untold:
+        lines += ["", f"and {untold} more pods for other reasons: look with -o json"]
+    return "\n".join(lines) + "\n"
+
+
+def as_text(answer: Answer, *, wide: bool = False) -> str:
+    """One screen, whatever the cluster's size; `wide` has each node, for an answer in full."""
+    return "\n".join(_lines(answer, wide)) + "\n"
+
+
+def _lines(answer: Answer, wide: bool) -> Iterator[str]:
+    yield from _head(answer)
+
+    good = [node for node in answer.nodes if node.outcome == "yes"]
+    if wide or len(answer.nodes) == 1:
+        others = [node for node in answer.nodes if node.outcome != "yes"]
+        for node in (*good, *sorted(others, key=groups.distance)):
+            yield from _node_lines(node)
+        return
+
+    for node in good[:_NODES]:
+        yield from _node_lines(node)
+    if good[_NODES:]:
+        yield f"{len(good) - _NODES} more: yes"
+    by_name = {node.node: node for node in answer.nodes}
+    for index, group in enumerate(answer.groups[:_GROUPS]):
+        yield ""
+        yield from _group_lines(group, by_name[group.nearest], in_full=index < _NODES)
+    untold = sum(len(group.nodes) for group in answer.groups[_GROUPS:])
+    if untold:
+        yield ""
+        yield f"and {untold} more nodes for other reasons: look with --node, --all or -o json"
+
+
+def _head(answer: Answer) -> Iterator[str]:
+    """The answer, what would help, and what else is to be known."""
+    yield answer.line
+    for blocker in answer.blockers[1:]:
+        yield f"  also: {blocker}"
+    if answer.blockers and answer.nodes:
+        yield f"  without that: {headline.count(answer)}"
+    if answer.nearest and len(answer.nodes) > 1:
+        nearest = next(node for node in answer.nodes if node.node == answer.nearest)
+        yield f"  nearest miss: {nearest.node}: {headline.own_words(nearest)}"
+    if answer.help:
+        yield f"  would help on {answer.nearest}: {'; or '.join(answer.help[:_WAYS])}"
+    for quote in answer.quotes:
+        yield from _quote_lines(quote)
+    for change in answer.changes:
+        yield f"  as if: {change}"
+    for note in answer.notes:
+        yield f"  note: {note}"
+
+
+def _quote_lines(quote: Quote) -> Iterator[str]:
+    when = f" at {quote.when}" if quote.when else ""
+    yield f'  the scheduler says{when}: "{quote.text}"'
+    for difference in quote.differences:
+        yield f"    but {difference}"
+
+
+# Nodes by what they have in common
+
+
+def _group_lines(group: Group, nearest: NodeAnswer, *, in_full: bool) -> Iterator[str]:
+    """The group and its names, and what devices lack on the nearest of them."""
+    if len(group.nodes) == 1:
+        if in_full:
+            yield from _rows(nearest)
+        else:
+            yield f"node {nearest.node}: {_outcome(nearest)}"
+        return
+
+    shown = ", ".join(group.nodes[:_NAMES])
+    more = f" and {len(group.nodes) - _NAMES} more" if len(group.nodes) > _NAMES else ""
+    yield f"{headline.said(group)}: {shown}{more}"
+    if group.have_devices:
+        have = "has" if group.have_devices == 1 else "have"
+        yield f"    {group.have_devices} of them {have} the devices"
+    if in_full and not nearest.refusals and not nearest.like:
+        for row in list(_rows(nearest))[: 1 + _REASONS]:
+            yield f"  {row}"
+
+
+# Nodes one by one
+
+
+def _node_lines(node: NodeAnswer) -> Iterator[str]:
+    yield ""
+    yield from _rows(node)
+
+
+def _rows(node: NodeAnswer) -> Iterator[str]:
+    yield f"node {node.node}: {_outcome(node)}"
+    for trouble in node.pools:
+        yield f"  {trouble}"
+    for claim in node.claims:
+        yield from _claim_lines(node, claim)
+
+
+def _outcome(node: NodeAnswer) -> str:
+    if node.outcome == "yes" and not node.summary:
+        if not node.allocation:
+            return "yes"
+        return f"yes: would get {', '.join(_short(node, device) for device in node.allocation)}"
+    if node.refusals and node.allocation:
+        return f"{node.outcome}: {node.summary} (it has the devices)"
+    return f"{node.outcome}: {node.summary}"
+
+
+def _claim_lines(node: NodeAnswer, claim: ClaimVerdict) -> Iterator[str]:
+    """What the node's own line has not said."""
+    for constraint in claim.constraints:
+        if constraint not in node.summary:
+            yield f"  {constraint}"
+    for request in claim.requests:
+        is_short = bool(request.devices) and request.suitable < request.needed
+        if node.outcome != "yes" and not is_short:
+            continue
+        if not node.summary.endswith((str(request), pending.in_class(request))):
+            yield f"  claim {claim.claim}: {request}"
+        yield from _reason_lines(node, request)
+
+
+def _reason_lines(node: NodeAnswer, request: RequestVerdict) -> Iterator[str]:
+    """Devices that lack the same, the nearest misses first."""
+    by_text: dict[str, list[DeviceVerdict]] = {}
+    for verdict in request.devices:
+        if verdict.reasons:
+            text = "; ".join(reason.text for reason in verdict.reasons)
+            by_text.setdefault(text, []).append(verdict)
+    groups = sorted(by_text.items(), key=lambda group: (len(group[1][0].reasons), -len(group[1])))
+
+    for text, verdicts in groups[:_REASONS]:
+        names = ", ".join(_short(node, verdict.device) for verdict in verdicts[:_DEVICES])
+        more = f" and {len(verdicts) - _DEVICES} more" if len(verdicts) > _DEVICES else ""
+        yield f"    {names}{more}: {text}"
+
+    kinds: Counter[str] = Counter()
+    for _, verdicts in groups[_REASONS:]:
+        kinds.update(map(_kind, verdicts))
+    for kind, count in kinds.most_common(_REASONS):
+        yield f"    {count} more: {kind}"
+    if len(kinds) > _REASONS:
+        told = sum(count for _, count in kinds.most_common(_REASONS))
+        yield f"    {kinds.total() - told} more for other reasons"
+
+
+def _kind(verdict: DeviceVerdict) -> str:
+    """The reasons without what is this device's alone."""
+    kinds = set()
+    for reason in verdict.reasons:
+        kinds.add("held by claims" if reason.rule == "held" else reason.text.partition(": ")[0])
+    return " and ".join(sorted(kinds))
+
+
+def _short(node: NodeAnswer, device: DeviceID) -> str:
+    """Most pools are named after their node, or the one that was judged for it."""
+    return (
+        device.device if device.pool in (node.node, node.like) else f"{device.pool}/{device.device}"
+    )

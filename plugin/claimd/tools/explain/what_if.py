@@ -1,0 +1,140 @@
+"""Small changes to what is known of a cluster, before a question is put to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from claimd.common import errors
+from claimd.kubernetes.api.core import NodeAffinity
+from claimd.kubernetes.api.meta import ApiStruct
+from claimd.kubernetes.scheduling.objects import Claim, Pod
+
+if TYPE_CHECKING:
+    from .objects import Objects
+
+
+class _Pool(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class _SliceSpec(ApiStruct, frozen=True, kw_only=True):
+    driver: str = ""
+    node_name: str = ""
+    pool: _Pool = _Pool()
+
+
+class _SliceHead(ApiStruct, frozen=True, kw_only=True):
+    spec: _SliceSpec = _SliceSpec()
+
+
+def without(objects: Objects, reference: str, namespace: str) -> str:
+    """As if a claim or a pod were not there; errors.Fatal where it is not. Says so in a line.
+
+    `reference` is claim/NAME or pod/NAME, or claim/NAMESPACE/NAME for one of another namespace.
+    """
+    kind, _, name = reference.partition("/")
+    if "/" in name:
+        namespace, _, name = name.partition("/")
+    key = f"{namespace}/{name}"
+    if kind in ("claim", "resourceclaim"):
+        kept = [claim for claim in objects.claims if claim.key != key]
+        if len(kept) == len(objects.claims):
+            raise errors.Fatal(f"--without {reference}: there is no claim {key}")
+        objects.claims = kept
+        return f"claim {key} were not there"
+    if kind == "pod":
+        return _without_pod(objects, reference, key)
+    raise errors.Fatal(f"--without {reference}: expected claim/NAME or pod/NAME")
+
+
+def _without_pod(objects: Objects, reference: str, key: str) -> str:
+    before = len(objects.pods) + len(objects.placed)
+    namespace, _, name = key.partition("/")
+    objects.pods = [pod for pod in objects.pods if pod.key != key]
+    objects.placed = [placed for placed in objects.placed if placed.key != key]
+    if len(objects.pods) + len(objects.placed) == before:
+        raise errors.Fatal(f"--without {reference}: there is no pod {key}")
+
+    def is_its_own(claim: Claim) -> bool:
+        """Reserved for nobody else, so that its devices are given back."""
+        names = {consumer.name for consumer in claim.status.reserved_for}
+        return claim.metadata.namespace == namespace and names == {name}
+
+    count = _give_back(objects, is_its_own)
+    return f"pod {key} were not there{_and_claims(count)}"
+
+
+def as_if_free(objects: Objects, node: str) -> str:
+    """As if no pod ran on the node, and no claim had its devices; errors.Fatal for no such node."""
+    pools = {
+        (slice_.spec.driver, slice_.spec.pool.name)
+        for slice_ in objects.slices
+        if slice_.spec.node_name == node
+    }
+    for item in objects.slices_as_json:
+        try:
+            spec = msgspec.json.decode(item, type=_SliceHead).spec
+        except msgspec.DecodeError:
+            continue  # whoever reads all of it says what is wrong
+        if spec.node_name == node:
+            pools.add((spec.driver, spec.pool.name))
+    if not pools and all(one.metadata.name != node for one in objects.nodes):
+        raise errors.Fatal(f"--as-if-free {node}: no node {node!r} is known")
+
+    before = len(objects.pods) + len(objects.placed)
+    objects.pods = [pod for pod in objects.pods if pod.spec.node_name != node]
+    objects.placed = [placed for placed in objects.placed if placed.node != node]
+    left = before - len(objects.pods) - len(objects.placed)
+
+    def is_here(claim: Claim) -> bool:
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation else ()
+        return any((result.driver, result.pool) in pools for result in results)
+
+    count = _give_back(objects, is_here)
+    pods = "1 pod" if left == 1 else f"{left} pods"
+    claims = "1 claim" if count == 1 else f"{count} claims"
+    return f"node {node} were free ({pods} and the devices of {claims} leave it)"
+
+
+def on_node(subject: Pod | Claim, node: str) -> tuple[Pod | Claim, str]:
+    """The subject as if it had to run there: its own choice of nodes does not count."""
+    line = f"it had to run on node {node}, whatever nodes it selects"
+    if not isinstance(subject, Pod):
+        return subject, line
+    affinity = msgspec.structs.replace(subject.spec.affinity, node_affinity=NodeAffinity())
+    spec = msgspec.structs.replace(subject.spec, node_selector={}, affinity=affinity)
+    return msgspec.structs.replace(subject, spec=spec), line
+
+
+def _give_back(objects: Objects, chosen: Callable[[Claim], bool]) -> int:
+    """Take the devices from the claims that are chosen, and count those."""
+    count = 0
+    claims = []
+    for claim in objects.claims:
+        if claim.status.allocation and chosen(claim):
+            status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=[])
+            claims.append(msgspec.structs.replace(claim, status=status))
+            count += 1
+        else:
+            claims.append(claim)
+    objects.claims = claims
+    return count
+
+
+def _and_claims(count: int) -> str:
+    if not count:
+        return ""
+    return f", and {count} {'claim' if count == 1 else 'claims'} gave devices back"
+
+
+def apply(
+    objects: Objects, namespace: str, references: Iterable[str], free: Iterable[str]
+) -> list[str]:
+    """All changes to the cluster, in the order given; what each comes to."""
+    lines = [without(objects, reference, namespace) for reference in references]
+    lines += [as_if_free(objects, node) for node in free]
+    return lines

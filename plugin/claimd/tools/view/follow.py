@@ -1,0 +1,287 @@
+"""Brings the cluster's objects to the board: at once what is seen, afterwards why pods wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from claimd.common import errors
+from claimd.kubernetes.scheduling.objects import Pod
+
+from ..explain import headline, live, sources, survey
+from ..explain.objects import KINDS as READABLE
+from ..explain.objects import Objects, read_whole
+from . import rows, timeline, world
+from .board import Board
+from .timeline import Change
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.kube import client
+
+    from ..explain.survey import PodGroup
+
+log = logging.getLogger(__name__)
+
+# Seconds that explain has for all pods that wait; it is asked again after twice what it took.
+_EXPLAIN_LIMIT = 10.0
+_EXPLAIN_PAUSE = 0.5
+# Seconds that changes wait for those that come with them.
+_TOGETHER = 0.05
+_FORGET_PERIOD = 60.0
+_TROUBLE_PERIOD = 1.0
+# Pods that wait beyond these are counted, not listed.
+_MOST_WAITING = 500
+
+
+class Picture:
+    """The world, what has changed in it, and the board that says so."""
+
+    def __init__(self, board: Board, clock: Callable[[], float] = time.time) -> None:
+        self.world = world.World()
+        self._board, self._clock = board, clock
+        self._dirty: set[str] = set()
+        self._waiting: set[str] = set()
+        self._pods_changed = False
+        self._answers: dict[str, PodGroup] = {}
+        self._problems: dict[str, str] = {}
+        self._changes: deque[tuple[str, float]] = deque()  # the keys on the board, and their times
+        self._numbers = 0
+        self._past: list[Change] | None = []  # told by objects, until the first picture stands
+
+    def take(self, kind: str, key: str, item: msgspec.Raw | None, version: str) -> None:
+        """An object in JSON, or its end. What cannot be read is named on the page."""
+        if kind not in world.KINDS or kind not in READABLE:
+            return
+        new = None
+        problem = f"{kind} {key}"
+        if item is not None:
+            try:
+                new = read_whole(item, kind, version)
+            except (ValueError, TypeError) as error:
+                # What it was before still stands: what holds a GPU must not vanish from sight.
+                self._problems[problem] = f"{problem} cannot be read: {error}"
+                return
+        self._problems.pop(problem, None)
+        self.put(kind, key, new)
+
+    def put(self, kind: str, key: str, new: Any) -> None:
+        """An object with its type, or its end (None)."""
+        before, concerned = self.world.put(kind, key, new)
+        if before is None and new is None:
+            # It has gone before it could be read.
+            return
+        self._dirty |= concerned
+        if self._past is not None:
+            if new is not None:
+                self._past += timeline.told_by(kind, new)
+        else:
+            for change in timeline.of(kind, before, new, self._clock()):
+                self._add_change(change)
+
+        if kind == "Pod":
+            self._pods_changed = True
+            if new is not None and timeline.waits(new):
+                self._waiting.add(key)
+            else:
+                self._waiting.discard(key)
+                self._answers.pop(key, None)
+
+    def draw(self) -> None:
+        """Put on the board whatever is not what it was."""
+        if self._past is not None:
+            recent = self._clock() - timeline.KEPT
+            past = sorted(change for change in self._past if change.time > recent)
+            self._past = None
+            for change in past[-timeline.MOST :]:
+                self._add_change(change)
+
+        for name in self._dirty:
+            try:
+                made = rows.row(self.world, name)
+            except (ValueError, ArithmeticError) as error:
+                self._problems[f"row {name}"] = f"the devices of {name} cannot be read: {error}"
+                continue
+            self._problems.pop(f"row {name}", None)
+            self._board.put(f"node/{name}", made)
+        self._dirty.clear()
+
+        if self._pods_changed:
+            self._draw_waiting()
+            self._pods_changed = False
+        self._draw_problems()
+
+    def _draw_problems(self) -> None:
+        self._board.put("problems", sorted(self._problems.values()) or None)
+
+    def explained(self, found: survey.Survey) -> None:
+        """What explain says of the pods that wait."""
+        self._answers = {pod: group for group in found.groups for pod in group.pods}
+        self._pods_changed = True
+
+    def set_trouble(self, trouble: Iterable[str]) -> None:
+        """What keeps the picture from being that of now; nothing where all is well."""
+        known = [key for key in self._problems if key.startswith("watch ")]
+        for key in known:
+            del self._problems[key]
+        for text in trouble:
+            self._problems[f"watch {text}"] = f"not up to date: {text}"
+        self._draw_problems()
+
+    def cannot_explain(self, why: str) -> None:
+        self._problems["explain"] = f"why pods wait cannot be said: {why}"
+
+    def forget_old(self) -> None:
+        """Changes that are older than what the page promises to show."""
+        recent = self._clock() - timeline.KEPT
+        while self._changes and self._changes[0][1] < recent:
+            self._board.put(self._changes.popleft()[0], None)
+
+    def _add_change(self, change: Change) -> None:
+        self._numbers += 1
+        key = f"change/{self._numbers}"
+        self._changes.append((key, change.time))
+        self._board.put(key, change._asdict())
+        if len(self._changes) > timeline.MOST:
+            self._board.put(self._changes.popleft()[0], None)
+
+    def _draw_waiting(self) -> None:
+        """Those that wait the longest; the others are counted."""
+        pods = self.world.pods
+        oldest = heapq.nsmallest(
+            _MOST_WAITING,
+            self._waiting,
+            key=lambda key: (pods[key].metadata.creation_timestamp, key),
+        )
+        shown = {f"pod/{key}" for key in oldest}
+        for key in oldest:
+            self._board.put(f"pod/{key}", _waiting_pod(pods[key], self._answers.get(key)))
+        for entry in self._board.keys("pod/"):
+            if entry not in shown:
+                self._board.put(entry, None)
+        self._board.put("waiting", len(self._waiting))
+
+
+def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
+    """What the scheduler says of it, and what explain does as soon as it has looked."""
+    made: rows.Row = {
+        "pod": pod.key,
+        "since": pod.metadata.creation_timestamp,
+        "claims": len(pod.spec.resource_claims),
+    }
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            made["scheduler"] = condition.message
+    if group is not None:
+        made["line"] = group.line
+        made["verdict"] = group.verdict
+        made["help"] = list(group.answer.help)
+        reasons = headline.in_the_way(group.answer)
+        if reasons:
+            made["count"], made["reasons"] = headline.count(group.answer), reasons
+        made["with"] = len(group.pods)
+        for node in group.answer.nodes:
+            if node.node == group.answer.nearest:
+                made["nearest"] = f"{node.node}: {headline.own_words(node)}"
+    return made
+
+
+# ---------------------------------------------------------------- from files, from a cluster
+
+
+def from_files(board: Board, paths: Iterable[Path]) -> Picture:
+    """The objects of files, which do not change; errors.Fatal where one cannot be read."""
+    scope = sources.Scope(everywhere=True)
+    objects = sources.from_files(paths, scope)
+    picture = Picture(board)
+    for kind, found in (
+        ("Node", objects.nodes),
+        ("ResourceSlice", objects.slices_for(None)),
+        ("DeviceTaintRule", objects.rules),
+        ("ResourceClaim", objects.claims),
+        ("Pod", objects.pods),
+    ):
+        for one in found:
+            name, namespace = one.metadata.name, one.metadata.namespace
+            is_namespaced = kind in ("ResourceClaim", "Pod")
+            picture.put(kind, f"{namespace}/{name}" if is_namespaced else name, one)
+    picture.draw()
+    picture.explained(survey.of(objects, time_limit=_EXPLAIN_LIMIT))
+    picture.draw()
+    return picture
+
+
+@contextlib.asynccontextmanager
+async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Picture]:
+    """Kept current as long as the context is open; an ApiError where the first lists fail."""
+    picture = Picture(board)
+    changed = asyncio.Event()
+
+    def observe(kind: str, key: str, item: msgspec.Raw | None, version: str) -> None:
+        picture.take(kind, key, item, version)
+        changed.set()
+
+    scope = sources.Scope(everywhere=True)
+    async with live.watched(client_, scope, observe) as copy:
+        board.put("unseen", list(copy.unseen) or None)
+        picture.draw()
+        tasks = [
+            asyncio.create_task(_draw(picture, changed), name="draw what changes"),
+            asyncio.create_task(_explain(picture, copy, changed), name="explain what waits"),
+            asyncio.create_task(_forget(picture), name="forget what is old"),
+            asyncio.create_task(_tell_trouble(picture, copy), name="tell trouble"),
+        ]
+        try:
+            yield picture
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _draw(picture: Picture, changed: asyncio.Event) -> None:
+    while True:
+        await changed.wait()
+        await asyncio.sleep(_TOGETHER)
+        changed.clear()
+        picture.draw()
+
+
+async def _explain(picture: Picture, copy: live.LiveObjects, changed: asyncio.Event) -> None:
+    """Asks in a thread of its own, so that no picture waits for it."""
+    while True:
+        began = time.monotonic()
+        await _explain_once(picture, copy.frozen())
+        changed.set()
+        await asyncio.sleep(_EXPLAIN_PAUSE + 2 * (time.monotonic() - began))
+        await copy.changed()
+
+
+async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> None:
+    def asked() -> survey.Survey:
+        return survey.of(objects(), time_limit=_EXPLAIN_LIMIT)
+
+    try:
+        picture.explained(await asyncio.to_thread(asked))
+    except errors.Fatal as error:
+        picture.cannot_explain(str(error))
+
+
+async def _tell_trouble(picture: Picture, copy: live.LiveObjects) -> None:
+    while True:
+        await asyncio.sleep(_TROUBLE_PERIOD)
+        picture.set_trouble(copy.trouble)
+
+
+async def _forget(picture: Picture) -> None:
+    while True:
+        await asyncio.sleep(_FORGET_PERIOD)
+        picture.forget_old()

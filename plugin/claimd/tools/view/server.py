@@ -1,0 +1,169 @@
+"""The page over HTTP on this machine: files that anybody may read, data for who has the token.
+
+The token stands behind the # of the address, so that no server, log or referrer sees it; the page
+sends it as a header. Requests by another name than that of this machine, or from pages of others,
+are refused, and nothing can be changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from claimd.common.http_server import HttpRequest, HttpResponse, Send, Server
+
+from . import follow, rows
+from .board import Board
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.kube import client
+
+HOST = "127.0.0.1"
+# Browsers that look at the same time.
+MOST_STREAMS = 32
+_MOST_REQUESTS = 64
+# Seconds after which the page is told that there is nothing new.
+_HEARTBEAT = 15.0
+
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/format.js": ("format.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS = (
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+
+
+@contextlib.asynccontextmanager
+async def serve_cluster(client_: client.Client, port: int = 0) -> AsyncIterator[str]:
+    """The address of a page of the client's cluster, until the context ends.
+
+    An ApiError where the cluster cannot be read, an OSError where the port is not to be had.
+    """
+    board = Board()
+    async with (
+        follow.from_cluster(board, client_) as picture,
+        Page(board, picture).served(port) as address,
+    ):
+        yield address
+
+
+class Page:
+    """What is on the board, for those who know the token."""
+
+    def __init__(self, board: Board, picture: follow.Picture) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.port = 0
+        self._board, self._picture = board, picture
+        self._streams = 0
+        folder = resources.files(__package__) / "page"
+        self._files = {
+            path: ((folder / name).read_bytes(), content_type)
+            for path, (name, content_type) in _FILES.items()
+        }
+
+    @property
+    def address(self) -> str:
+        """What is opened in a browser."""
+        return f"http://{HOST}:{self.port}/#{self.token}"
+
+    @contextlib.asynccontextmanager
+    async def served(self, port: int = 0) -> AsyncIterator[str]:
+        """The address, until the context ends; an OSError where the port is not to be had."""
+        server = Server(self.respond, _too_many, _MOST_REQUESTS)
+        self.port = await server.start(HOST, port)
+        try:
+            yield self.address
+        finally:
+            await server.stop()
+
+    def respond(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return _text(405, "this page only shows", [("Allow", "GET, HEAD")])
+        if request.header("host") not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
+            return _text(421, f"this is {HOST}:{self.port}")
+        if not self._is_own(request):
+            return _text(403, "pages of others may not ask")
+        if request.path in self._files:
+            body, content_type = self._files[request.path]
+            return HttpResponse(200, body, content_type, _HEADERS)
+
+        expected = f"Bearer {self.token}".encode()
+        given = request.header("authorization").encode("latin-1", "replace")
+        if not hmac.compare_digest(expected, given):
+            return _text(401, "the address that claimd printed has a token; this has another")
+        match request.path:
+            case "/api/watch":
+                return self._watch(request)
+            case "/api/device":
+                return self._device(request)
+        return _text(404, "there is no such page")
+
+    def _is_own(self, request: HttpRequest) -> bool:
+        """Whether it comes from this page, or from no page at all."""
+        origin = request.header("origin")
+        if origin and origin not in (f"http://{HOST}:{self.port}", f"http://localhost:{self.port}"):
+            return False
+        return request.header("sec-fetch-site") in ("", "none", "same-origin") or (
+            # A link on somebody's page may lead here; it gets no data.
+            request.header("sec-fetch-mode") == "navigate" and request.path == "/"
+        )
+
+    def _device(self, request: HttpRequest) -> HttpResponse:
+        found = rows.details(
+            self._picture.world,
+            request.param("row"),
+            request.param("device"),
+            request.param("driver"),
+        )
+        if found is None:
+            return _text(404, "there is no such device any more")
+        return HttpResponse(200, json.dumps(found).encode(), "application/json", _HEADERS)
+
+    def _watch(self, request: HttpRequest) -> HttpResponse:
+        """Lines of JSON: everything, then what is new, for as long as the browser listens."""
+        if self._streams >= MOST_STREAMS:
+            return _text(503, f"{MOST_STREAMS} pages are open already")
+        since = request.param("since")
+        is_known = request.param("board") == self._board.id and since.isascii()
+        version = int(since) if is_known and since.isdigit() and len(since) < 18 else 0
+
+        async def stream(send: Send) -> None:
+            nonlocal version
+            self._streams += 1
+            try:
+                while True:
+                    await send(self._board.since(version))
+                    version = self._board.version
+                    await self._board.wait(version, _HEARTBEAT)
+            finally:
+                self._streams -= 1
+
+        return HttpResponse(
+            200, content_type="application/x-ndjson", headers=_HEADERS, stream=stream
+        )
+
+
+def _text(status: int, why: str, more: list[tuple[str, str]] | None = None) -> HttpResponse:
+    body = f"{status} {HTTPStatus(status).phrase}: {why}\n".encode()
+    return HttpResponse(status, body, "text/plain; charset=utf-8", (*_HEADERS, *(more or ())))
+
+
+def _too_many(_: HttpRequest) -> HttpResponse:
+    return _text(503, "too many requests at once")

@@ -1,0 +1,187 @@
+"""What has changed, as a line for people with its time. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from claimd.kubernetes.api.scheduling import Device, ResourceSlice
+from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
+
+from . import rows
+from .world import key_of, results_of
+
+KEPT = 3600.0  # seconds
+MOST = 2000  # a storm of changes must not fill a browser
+
+
+class Change(NamedTuple):
+    """`kind` is one of got, gave back, sick, well, came, went, waits, placed, node.
+
+    The rest says what it is about, as far as it is about one.
+    """
+
+    time: float  # seconds since 1970
+    kind: str
+    text: str
+    node: str = ""
+    device: str = ""
+    subject: str = ""  # namespace/name of the claim or pod
+
+
+def of(kind: str, before: Any, after: Any, now: float) -> Iterator[Change]:
+    """The changes from one state of an object to the next; None where it is not there."""
+    match kind:
+        case "ResourceClaim":
+            yield from _of_claim(before, after, now)
+        case "ResourceSlice":
+            yield from _of_slice(before, after, now)
+        case "Pod":
+            yield from _of_pod(before, after, now)
+        case "Node":
+            yield from _of_node(before, after, now)
+
+
+def told_by(kind: str, found: Any) -> Iterator[Change]:
+    """What an object tells of its past, for the time before somebody looked."""
+    match kind:
+        case "ResourceClaim" if results_of(found):
+            since = moment(rows.held_since(found))
+            yield from _allocation(found, "got", since)
+        case "ResourceSlice":
+            for device in found.spec.devices:
+                yield from _new_taints(found, None, device, 0.0)
+        case "Pod" if waits(found):
+            since = moment(found.metadata.creation_timestamp)
+            yield Change(since, "waits", f"pod {found.key} waits", subject=found.key)
+
+
+def waits(pod: Pod) -> bool:
+    """Whether the scheduler has still to find a node for it."""
+    return not pod.spec.node_name and not pod.has_ended and not pod.metadata.deletion_timestamp
+
+
+def moment(text: str) -> float:
+    """An RFC 3339 time in seconds since 1970; 0 for what is none."""
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+# ---------------------------------------------------------------- claims
+
+
+def _of_claim(before: Claim | None, after: Claim | None, now: float) -> Iterator[Change]:
+    had = {key_of(result) for result in results_of(before)}
+    has = {key_of(result) for result in results_of(after)}
+    if before is not None and had - has:
+        yield from _allocation(before, "gave back", now)
+    if after is not None and has - had:
+        yield from _allocation(after, "got", now)
+
+
+def _allocation(claim: Claim, verb: str, time: float) -> Iterator[Change]:
+    results = results_of(claim)
+    names = ", ".join(result.device for result in results[:4])
+    if len(results) > 4:
+        names += f" and {len(results) - 4} more"
+    pods = ", ".join(consumer.name for consumer in claim.status.reserved_for)
+    who = f"claim {claim.key}" + (f" (pod {pods})" if pods else "")
+    yield Change(
+        time,
+        verb,
+        f"{who} {verb} {names} on {results[0].pool}",
+        node=results[0].pool,
+        device=results[0].device,
+        subject=claim.key,
+    )
+
+
+# ---------------------------------------------------------------- devices
+
+
+def _of_slice(
+    before: ResourceSlice | None, after: ResourceSlice | None, now: float
+) -> Iterator[Change]:
+    had = {device.name: device for device in before.spec.devices} if before else {}
+    has = {device.name: device for device in after.spec.devices} if after else {}
+    some = after or before
+    assert some is not None
+    place = some.spec.node_name or some.spec.pool.name
+
+    for verb, names in (
+        ("came", [name for name in has if name not in had]),
+        ("went", [name for name in had if name not in has]),
+    ):
+        if names:
+            text = f"{_listed(names)} {verb} on {place}"
+            yield Change(now, verb, text, node=place, device=names[0])
+    for name in has.keys() & had.keys():
+        yield from _new_taints(some, had[name], has[name], now)
+        gone = _taints(had[name]) - _taints(has[name])
+        if gone and not has[name].taints:
+            text = f"{name} on {place} is well again"
+            yield Change(now, "well", text, node=place, device=name)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > 3:
+        return f"{len(names)} devices"
+    return ", ".join(names)
+
+
+def _new_taints(
+    slice_: ResourceSlice, before: Device | None, after: Device, now: float
+) -> Iterator[Change]:
+    place = slice_.spec.node_name or slice_.spec.pool.name
+    known = _taints(before) if before else set()
+    for taint in after.taints:
+        if (taint.key, taint.value) not in known:
+            why = f"{taint.key}={taint.value}" if taint.value else taint.key
+            time = now or moment(taint.time_added or "")
+            text = f"{after.name} on {place} is tainted: {why}"
+            yield Change(time, "sick", text, node=place, device=after.name)
+
+
+def _taints(device: Device) -> set[tuple[str, str]]:
+    return {(taint.key, taint.value) for taint in device.taints}
+
+
+# ---------------------------------------------------------------- pods and nodes
+
+
+def _of_pod(before: Pod | None, after: Pod | None, now: float) -> Iterator[Change]:
+    waited = before is not None and waits(before)
+    if after is not None and waits(after) and before is None:
+        yield Change(now, "waits", f"pod {after.key} waits", subject=after.key)
+    elif waited and after is not None and after.spec.node_name:
+        node = after.spec.node_name
+        text = f"pod {after.key} goes to {node}"
+        yield Change(now, "placed", text, node=node, subject=after.key)
+    elif waited and after is None and before is not None:
+        text = f"pod {before.key} is deleted before it had a node"
+        yield Change(now, "placed", text, subject=before.key)
+
+
+def _of_node(before: Node | None, after: Node | None, now: float) -> Iterator[Change]:
+    if before is None or after is None:
+        name = (after or before).metadata.name  # type: ignore[union-attr]
+        verb = "joined" if before is None else "left"
+        yield Change(now, "node", f"node {name} {verb}", node=name)
+        return
+    was, is_ = _readiness(before), _readiness(after)
+    name = after.metadata.name
+    if was != is_:
+        state = "ready" if is_ == "True" else "not ready"
+        yield Change(now, "node", f"node {name} is {state}", node=name)
+    if before.spec.unschedulable != after.spec.unschedulable:
+        verb = "cordoned" if after.spec.unschedulable else "uncordoned"
+        yield Change(now, "node", f"node {name} is {verb}", node=name)
+
+
+def _readiness(node: Node) -> str:
+    return {condition.type: condition.status for condition in node.status.conditions}.get(
+        "Ready", "True"
+    )

@@ -1,0 +1,62 @@
+"""Devices as the search meets them: their order, and what each uses of its pool."""
+
+from claimd.kubernetes.allocator import pools
+from claimd.kubernetes.allocator.devices import Devices
+from claimd.kubernetes.allocator.identity import DeviceID, PoolID
+from claimd.kubernetes.api.core import Node
+from claimd.kubernetes.api.scheduling import ResourceSlice
+from tests.support import allocating
+
+WHOLE = 10**9
+
+
+def slice_(name, *devices, pool="p", count=1):
+    of_pool = {"name": pool, "generation": 1, "resourceSliceCount": count}
+    made = [{"name": device} if isinstance(device, str) else device for device in devices]
+    spec = {"driver": "d.org", "nodeName": "n", "pool": of_pool, "devices": made}
+    return allocating.read({"metadata": {"name": name}, "spec": spec}, ResourceSlice)
+
+
+def test_what_a_device_uses_and_with_whom_it_goes():
+    memory, cores = {"memory": {"value": "2"}}, {"cores": {"value": "500m"}}
+    device = {
+        "name": "part",
+        "capacity": {"memory": {"value": "1k"}},
+        "consumesCounters": [
+            {"counterSet": "a", "counters": memory | cores, "compatibilityGroups": ["x", "y"]},
+            {"counterSet": "b", "counters": memory},
+            {"counterSet": "a", "counters": memory},
+        ],
+    }
+    [part, plain] = Devices().of_slice(slice_("s", device, "plain"))
+    assert (part.id, part.pool_id) == (DeviceID("d.org", "p", "part"), PoolID("d.org", "p"))
+    # What is used of one counter in several places adds up.
+    assert dict(part.uses) == {
+        ("a", "memory"): 4 * WHOLE,
+        ("a", "cores"): WHOLE // 2,
+        ("b", "memory"): 2 * WHOLE,
+    }
+    assert part.groups == (("a", frozenset("xy")), ("b", frozenset()), ("a", frozenset()))
+    assert part.limits == {"memory": 1000 * WHOLE}
+    assert part.limits is part.limits and part.for_cel is part.for_cel
+    assert part.for_cel.driver == "d.org"
+    assert (plain.uses, plain.groups, plain.limits) == ((), (), {})
+
+
+def test_the_devices_of_a_slice_are_made_once():
+    devices, one, other = Devices(), slice_("s", "a", "b"), slice_("t", "c")
+    assert devices.of_slice(one) is devices.of_slice(one)
+    assert [each.device.name for each in devices.of_slices([other, one])] == ["c", "a", "b"]
+
+
+def test_only_pools_that_can_be_trusted_are_searched_in_their_order():
+    node = allocating.read({"metadata": {"name": "n"}}, Node)
+    slices = [
+        slice_("z", "e", pool="b"),
+        slice_("y", "d", pool="a", count=2),
+        slice_("x", "c", pool="a", count=2),
+        slice_("torn", "t", pool="c", count=2),
+        slice_("twice", "u", "u", pool="d"),
+    ]
+    found = Devices().in_order(pools.gather_pools(slices, node))
+    assert [each.device.name for each in found] == ["c", "d", "e"]

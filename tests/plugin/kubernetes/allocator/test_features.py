@@ -1,0 +1,69 @@
+"""Which features a cluster has on, told from the fields that are there."""
+
+import pytest
+
+from claimd.kubernetes.allocator import features
+from claimd.kubernetes.api.scheduling import ResourceClaim, ResourceSlice
+from tests.support import allocating
+
+
+def slice_(device=None, **spec):
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "plain"}, {"name": "d"} | (device or {})]
+    whole = {"driver": "d.org", "pool": pool, "nodeName": "n", "devices": devices} | spec
+    return allocating.read([{"metadata": {"name": "s"}, "spec": whole}], list[ResourceSlice])
+
+
+def claim(*requests):
+    spec = {"devices": {"requests": list(requests)}}
+    return allocating.read([{"metadata": {"name": "c"}, "spec": spec}], list[ResourceClaim])
+
+
+def added(slices=(), claims=()):
+    return features.in_use(slices, claims) - features.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("device", "spec", "expected"),
+    [
+        ({"attributes": {"a": {"int": 1}}}, {}, set()),
+        ({"attributes": {"a": {"ints": [1]}}}, {}, {features.LIST_TYPE_ATTRIBUTES}),
+        (
+            {"consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "1"}}}]},
+            {},
+            set(),
+        ),
+        (
+            {
+                "consumesCounters": [
+                    {"counterSet": "c", "counters": {}, "compatibilityGroups": ["g"]}
+                ]
+            },
+            {},
+            {features.COMPATIBILITY_GROUPS},
+        ),
+        ({}, {"skipNodeOperations": ["NodePrepare"]}, {features.OPTIONAL_NODE_OPERATIONS}),
+    ],
+)
+def test_of_slices(device, spec, expected):
+    assert added(slice_(device, **spec)) == expected - features.DEFAULT
+
+
+def test_of_claims():
+    derived = {"derivedAttributes": [{"name": "a", "expression": "1"}]}
+    exactly = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    first = {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}
+    assert added(claims=claim(exactly, first)) == set()
+    exactly["exactly"] |= derived
+    assert added(claims=claim(exactly)) == {features.DERIVED_ATTRIBUTES}
+    first["firstAvailable"][0] |= derived
+    assert added(claims=claim(first)) == {features.DERIVED_ATTRIBUTES}
+
+
+def test_what_a_release_enables():
+    assert features.of_release(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
+    assert features.of_release(37) == features.of_release(38) == features.DEFAULT
+    listed = slice_({"attributes": {"a": {"ints": [1]}}})
+    of_itself = features.of_release(34)
+    assert features.in_use([], [], of_itself) == of_itself
+    assert features.in_use(listed, [], of_itself) == of_itself | {features.LIST_TYPE_ATTRIBUTES}

@@ -1,0 +1,30 @@
+"""Random worlds: what Kubernetes' own allocator said of each, and how far ours had to search.
+
+It needs no Go. A rule of pruning that prunes no more costs steps: the answer alone would not show it.
+"""
+
+import json
+
+import pytest
+
+from claimd.kubernetes.allocator import features
+from tests.support import alloc_records, alloc_worlds, allocating
+
+LINES = alloc_records.lines()
+
+
+def takes_oldest(world):
+    """Kubernetes takes an allocator then that others are compared with."""
+    return features.takes_oldest(frozenset(world.get("features", features.DEFAULT)))
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_recorded(part):
+    for seed, plain, pruned, answer in LINES[part::6]:
+        world = alloc_worlds.numbered(int(seed))
+        assert alloc_records.steps(world, 0) == pruned, seed
+        if plain != "many":
+            assert alloc_records.steps(world, None) == plain, seed
+        if answer and not takes_oldest(world):
+            ours = allocating.comparable(allocating.ours(world, prune_after=0))
+            assert ours == json.loads(answer), seed

@@ -1,0 +1,35 @@
+"""How many devices suit a request, and which come nearest."""
+
+from claimd.kubernetes.allocator.identity import DeviceID
+from claimd.kubernetes.allocator.verdicts import DeviceVerdict, NodeVerdict, Reason, RequestVerdict
+
+REASON = Reason(rule="selector", text="no")
+
+
+def verdict(*numbers):
+    """Of devices with so many reasons each."""
+    devices = tuple(
+        DeviceVerdict(device=DeviceID("d.org", "pool", f"gpu-{index}"), reasons=(REASON,) * number)
+        for index, number in enumerate(numbers)
+    )
+    return RequestVerdict(request="gpus", needed=2, devices=devices)
+
+
+def nearest(*numbers):
+    return [one.device.device for one in verdict(*numbers).nearest]
+
+
+def test_a_device_without_a_reason_against_it_suits():
+    assert verdict(0, 1, 0, 2).suitable == 2
+    assert str(verdict(0, 1, 0, 2)) == "request gpus needs 2, 2 of 4 devices suit"
+    assert verdict().suitable == 0
+
+
+def test_the_nearest_lack_one_change_or_two_where_one_does_for_none():
+    assert nearest(0, 2, 1, 1) == ["gpu-2", "gpu-3"]
+    assert nearest(0, 2, 3, 2) == ["gpu-1", "gpu-3"]
+    assert nearest(0, 3) == []
+
+
+def test_an_answer_about_a_node_ends_no_search_by_itself():
+    assert not NodeVerdict(node="n", outcome="no", summary="").ends_search

@@ -1,0 +1,125 @@
+"""Builders with seed 001's functions, one test a row of its index, as `but` has them."""
+
+import pytest
+
+from claimd.kubernetes.api.objects import meta, plain, v1, v1alpha3_31
+from claimd.kubernetes.api.objects.v1alpha3_31 import (
+    AllocationResult,
+    DeviceAllocationResult,
+    ResourceClaimStatus,
+)
+
+REFERENCES = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(3)]
+CONFIGS = [
+    {"source": "FromClaim", "opaque": {"driver": f"d{n}", "parameters": {}}} for n in range(2)
+]
+RESULTS = [{"request": "r", "driver": "d", "pool": "p", "device": f"gpu-{n}"} for n in range(2)]
+TERMS = [
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{n}"]}]}
+    for n in range(2)
+]
+ROWS = [  # the way, the list's two items, where they are found
+    ("reserved_for", REFERENCES, ("reservedFor",)),
+    ("allocation.devices.config", CONFIGS, ("allocation", "devices", "config")),
+    ("allocation.devices.results", RESULTS, ("allocation", "devices", "results")),
+    (
+        "allocation.nodeSelector.nodeSelectorTerms",
+        TERMS,
+        ("allocation", "nodeSelector", "nodeSelectorTerms"),
+    ),
+]
+
+
+def method(status, way, form):
+    *places, name = "".join(f"_{c.lower()}" if c.isupper() else c for c in way).split(".")
+    place = status.but
+    for step in places:
+        place = getattr(place, step)
+    return getattr(place, form.format(name))
+
+
+def found(status, path):
+    value = status.to_dict()
+    for step in path:
+        value = value[step]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("way", "items", "path"), ROWS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_lists_are_replaced_or_appended_to(way, items, path):
+    start = ResourceClaimStatus(deallocation_requested=True)
+    one = method(start, way, "with_{}")(items[:1])
+    assert found(one, path) == items[:1]
+    assert found(method(one, way, "with_{}")(items[1:2]), path) == items[1:2]
+    assert found(method(one, way, "with_{}_mixin")(items[1:2]), path) == items[:2]
+    assert (
+        found(method(one, way, "with_{}_mixin")(items[1]), path) == items[:2]
+    )  # one item, as there
+    assert found(method(start, way, "with_{}_mixin")(items), path) == items
+    assert found(one, path) == items[:1]
+    assert start == ResourceClaimStatus(deallocation_requested=True)
+    assert one.deallocation_requested
+
+
+def test_deallocation_requested():
+    assert ResourceClaimStatus().but.with_deallocation_requested(True).to_dict() == {
+        "deallocationRequested": True
+    }
+
+
+def test_allocation_controller():
+    status = ResourceClaimStatus().but.allocation.with_controller("c")
+    assert status.to_dict() == {"allocation": {"controller": "c"}}
+    assert status.but.allocation.with_controller(None).to_dict() == {"allocation": {}}
+
+
+def test_objects_are_replaced_or_merged_and_taken_as_objects():
+    devices = DeviceAllocationResult(results=[])
+    status = ResourceClaimStatus().but.with_allocation(AllocationResult(controller="c"))
+    mixed = status.but.with_allocation_mixin(AllocationResult(devices=devices))
+    assert mixed.to_dict() == {"allocation": {"controller": "c", "devices": {"results": []}}}
+    assert status.but.with_allocation({"devices": {}}).to_dict() == {"allocation": {"devices": {}}}
+    reference = v1.ResourceClaimConsumerReference(resource="pods", name="p", uid="u")
+    built = ResourceClaimStatus().but.with_reserved_for(reference)
+    reference.uid = "changed afterwards"
+    assert built.to_dict()["reservedFor"][0]["uid"] == "u"
+
+
+def test_maps_are_merged_into():
+    claim = (
+        v1.ResourceClaim()
+        .but.metadata.with_labels({"a": "1"})
+        .but.metadata.with_labels_mixin({"b": "2"})
+    )
+    assert claim.to_dict() == {"metadata": {"labels": {"a": "1", "b": "2"}}}
+    assert claim.metadata == meta.ObjectMeta(labels={"a": "1", "b": "2"})
+
+
+def test_a_wrong_value_is_named_by_its_path():
+    with pytest.raises(
+        plain.Invalid, match=r"allocation\.devices\.results\[0\]\.device: is required"
+    ):
+        ResourceClaimStatus().but.allocation.devices.with_results(
+            [{"request": "r", "driver": "d", "pool": "p"}]
+        )
+    with pytest.raises(plain.Invalid, match="allocation: expected an object"):
+        ResourceClaimStatus().but.with_allocation(v1.AllocationResult())
+
+
+def test_what_is_missing_on_the_way_is_found_before_sending():
+    half = v1alpha3_31.ResourceSliceSpec(driver="d", pool=None).but.pool.with_name("n")  # type: ignore[arg-type]
+    assert [p.path for p in half.problems()] == ["pool.generation", "pool.resourceSliceCount"]
+
+
+def test_there_are_names_for_what_is_there_and_no_others():
+    assert dir(ResourceClaimStatus().but.allocation.devices) == [
+        "with_config",
+        "with_config_mixin",
+        "with_results",
+        "with_results_mixin",
+    ]
+    for name in ("with_devices", "devices", "with_deallocation_requested_mixin", "results"):
+        with pytest.raises(AttributeError, match=f"no '{name}' here; there are "):
+            getattr(ResourceClaimStatus().but, name)

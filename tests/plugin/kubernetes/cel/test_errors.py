@@ -1,0 +1,43 @@
+"""What an error says: a slip of the pen is asked about, anything else gets the way round it."""
+
+import pytest
+
+from claimd.kubernetes import cel
+from claimd.kubernetes.cel import errors
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("vendr", "vendor"), ("memry", "memory"), ("productname", "productName")],
+)
+def test_a_key_of_nearly_the_name_is_asked_about(key, meant):
+    error = errors.MissingKeyError(key, ["memory", "productName", "vendor"])
+    assert str(error) == error.message == f"no such key: {key}: is {meant} meant?"
+
+
+@pytest.mark.parametrize("keys", [(), ["vendorID"], ["memory"], [1, True]])
+def test_a_key_that_others_have_gets_the_way_round(keys):
+    """The vendor of a device that publishes none is not its vendorID."""
+    assert str(errors.MissingKeyError("vendor", keys)) == (
+        "no such key: vendor "
+        "(a device without it makes this an error; .?vendor with orValue() avoids that)"
+    )
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        # A plain chain, and one whose map is found step by step.
+        'device.attributes["gpu.example.com"].vendr == "x"',
+        '[device.attributes["gpu.example.com"]].exists(one, one.vendr == "x")',
+        'device.capacity["gpu.example.com"].memry.isGreaterThan(quantity("1"))',
+    ],
+)
+def test_expressions_ask(expression):
+    device = cel.Device(
+        driver="gpu.example.com",
+        attributes={"vendor": "x"},
+        capacity={"memory": "1Gi"},
+    )
+    with pytest.raises(cel.EvalError, match=r"is (vendor|memory) meant\?$"):
+        cel.compile(expression).matches(device)

@@ -1,0 +1,29 @@
+"""A compiled expression taken apart into its clauses."""
+
+import pytest
+
+from claimd.kubernetes import cel
+
+
+@pytest.mark.parametrize(
+    ("expression", "clauses"),
+    [
+        ("true", ("true",)),
+        ("device.driver == 'a'  &&  true", ('device.driver == "a"', "true")),
+        ("true && (false && true)", ("true", "false", "true")),
+        ("true && (false || true)", ("true", "(false || true)")),
+        ("true && (false ? true : false)", ("true", "(false ? true : false)")),
+        ("true || false && true", ("true || false && true",)),
+        (
+            "device.attributes['a'].?x.orValue('') == 'y' && device.allowMultipleAllocations",
+            (
+                'device.attributes["a"].?x.orValue("") == "y"',
+                "device.allowMultipleAllocations",
+            ),
+        ),
+        # What is not written as it was cannot be taken apart.
+        ("cel.bind(x, 1, x == 1) && true", ("cel.bind(x, 1, x == 1) && true",)),
+    ],
+)
+def test_clauses(expression, clauses):
+    assert cel.compile(expression).clauses == clauses

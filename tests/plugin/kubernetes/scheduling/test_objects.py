@@ -1,0 +1,91 @@
+"""What can be told of a pod and of a claim from the object alone."""
+
+import msgspec
+
+from claimd.kubernetes.scheduling.objects import Claim, Pod
+
+
+def read(document, kind):
+    return msgspec.json.decode(msgspec.json.encode(document), type=kind)
+
+
+def pod(name="job", uid="1", phase="", **spec):
+    return read(
+        {
+            "metadata": {"name": name, "namespace": "team", "uid": uid},
+            "spec": spec,
+            "status": {"phase": phase},
+        },
+        Pod,
+    )
+
+
+def claim(owners=(), **status):
+    metadata = {"name": "c", "namespace": "team", "uid": "9", "ownerReferences": list(owners)}
+    return read({"metadata": metadata, "status": status}, Claim)
+
+
+def test_objects_are_known_by_namespace_and_name():
+    assert pod().key == "team/job"
+    assert claim().key == "team/c"
+
+
+def test_a_pod_has_ended_well_or_not():
+    ended = {phase: pod(phase=phase).has_ended for phase in ("Succeeded", "Failed", "Running", "")}
+    assert ended == {"Succeeded": True, "Failed": True, "Running": False, "": False}
+
+
+def test_the_ports_of_the_node_that_stay_open():
+    """Init containers that end have closed theirs before the pod runs."""
+    made = pod(
+        initContainers=[
+            {"name": "ends", "ports": [{"hostPort": 1}]},
+            {"name": "stays", "restartPolicy": "Always", "ports": [{"hostPort": 2}]},
+        ],
+        containers=[
+            {"name": "a", "ports": [{"hostPort": 3, "protocol": "UDP", "hostIP": "10.0.0.1"}]},
+            {"name": "b", "ports": [{"containerPort": 80}]},
+        ],
+    )
+    assert made.host_ports == {(2, "TCP", "0.0.0.0"), (3, "UDP", "10.0.0.1")}
+    assert [container.name for container in made.all_containers] == ["ends", "stays", "a", "b"]
+
+
+def test_a_claim_is_reserved_for_the_pod_of_this_uid():
+    reserved = claim(reservedFor=[{"resource": "pods", "name": "job", "uid": "1"}])
+    assert reserved.is_reserved_for(pod())
+    assert not reserved.is_reserved_for(pod(uid="2"))
+    assert not claim().is_reserved_for(pod())
+
+
+def test_a_reservation_comes_after_those_that_there_are():
+    first = claim().with_reservation(pod())
+    both = first.with_reservation(pod("other", uid="2"))
+    assert [(one.resource, one.name, one.uid) for one in both.status.reserved_for] == [
+        ("pods", "job", "1"),
+        ("pods", "other", "2"),
+    ]
+    assert len(first.status.reserved_for) == 1
+
+
+def test_a_claim_belongs_to_the_pod_that_controls_it():
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": "1"}
+    assert claim([owner | {"controller": True}]).is_owned_by(pod())
+    assert not claim([owner]).is_owned_by(pod())
+    assert not claim([owner | {"controller": True}]).is_owned_by(pod(uid="2"))
+
+
+def test_the_conditions_that_are_true_of_exactly_this_device():
+    def conditions(**status):
+        return [{"type": name, "status": value} for name, value in status.items()]
+
+    device = {"driver": "d.org", "pool": "p"}
+    reported = claim(
+        devices=[
+            device | {"device": "gpu-0", "conditions": conditions(Ready="False")},
+            device | {"device": "gpu-1", "conditions": conditions(Ready="True", Hot="Unknown")},
+        ]
+    )
+    assert reported.true_conditions("d.org", "p", "gpu-1") == {"Ready"}
+    assert reported.true_conditions("d.org", "p", "gpu-0") == set()
+    assert reported.true_conditions("d.org", "other", "gpu-1") == set()

@@ -1,0 +1,106 @@
+"""What a pod requests at its most, and what a node has too little of."""
+
+import msgspec
+import pytest
+
+from claimd.kubernetes.scheduling import resources
+from claimd.kubernetes.scheduling.objects import Node, Pod
+
+WHOLE = 10**9
+
+
+def read(document, kind):
+    return msgspec.json.decode(msgspec.json.encode(document), type=kind)
+
+
+def container(sidecar=False, **requests):
+    policy = {"restartPolicy": "Always"} if sidecar else {}
+    return {"name": "c", "resources": {"requests": requests}} | policy
+
+
+def pod(*containers, init=(), **spec):
+    spec |= {"containers": list(containers), "initContainers": list(init)}
+    return read({"metadata": {"name": "p", "namespace": "n", "uid": "1"}, "spec": spec}, Pod)
+
+
+def node(**allocatable):
+    return read({"metadata": {"name": "node-1"}, "status": {"allocatable": allocatable}}, Node)
+
+
+def requested(made):
+    """In whole units, without the pod's one place."""
+    amounts = resources.pod_requests(made)
+    assert amounts.pop("pods") == WHOLE
+    return {name: amount / WHOLE for name, amount in amounts.items()}
+
+
+@pytest.mark.parametrize(
+    ("made", "cpu"),
+    [
+        (pod(container(cpu="1"), container(cpu="2")), 3),
+        (pod(container(cpu="1"), init=[container(cpu="4"), container(cpu="2")]), 4),
+        (pod(container(cpu="3"), init=[container(cpu="2")]), 3),
+        (pod(container(cpu="1"), init=[container(True, cpu="2")]), 3),
+        # Each that ends runs beside the sidecars that were started before it, not after.
+        (pod(container(cpu="1"), init=[container(True, cpu="2"), container(cpu="5")]), 7),
+        (pod(container(cpu="1"), init=[container(cpu="5"), container(True, cpu="2")]), 5),
+    ],
+)
+def test_the_most_at_one_time(made, cpu):
+    assert requested(made) == {"cpu": cpu}
+
+
+def test_what_the_pod_requests_as_a_whole_counts_instead():
+    made = pod(
+        container(**{"cpu": "8", "example.com/gpu": "2"}),
+        resources={
+            "requests": {"cpu": "4", "hugepages-2Mi": "2", "example.com/gpu": "9", "memory": "1"}
+        },
+    )
+    assert requested(made) == {"cpu": 4, "example.com/gpu": 2, "hugepages-2Mi": 2, "memory": 1}
+
+
+def test_the_overhead_comes_on_top():
+    assert requested(pod(container(cpu="1"), overhead={"cpu": "1", "memory": "5"})) == {
+        "cpu": 2,
+        "memory": 5,
+    }
+
+
+def shortages(made, of, used=None, others=()):
+    return [
+        (one.resource, one.message, one.detail)
+        for one in resources.shortages(made, of, used or {}, others)
+    ]
+
+
+def test_what_just_fits_is_no_shortage():
+    full = node(cpu="4", pods="2")
+    assert shortages(pod(container(cpu="4")), full) == []
+    assert shortages(pod(container(cpu="2")), full, {"cpu": 2 * WHOLE, "pods": WHOLE}) == []
+
+
+def test_each_shortage_says_how_much_there_is():
+    used = {"cpu": 3 * WHOLE, "pods": 2 * WHOLE}
+    made = pod(container(**{"cpu": "2", "example.com/nic": "1"}))
+    assert shortages(made, node(cpu="4", pods="2"), used) == [
+        ("cpu", "Insufficient cpu", "cpu: the pod requests 2, 1 of 4 are left"),
+        (
+            "example.com/nic",
+            "Insufficient example.com/nic",
+            "it has no example.com/nic, the pod requests 1",
+        ),
+        ("pods", "Too many pods", "it runs 2 pods and may run 2"),
+    ]
+
+
+def test_a_node_that_has_given_too_much_has_nothing_left():
+    [(_, _, detail)] = shortages(
+        pod(container(cpu="1")), node(cpu="4", pods="9"), {"cpu": 6 * WHOLE}
+    )
+    assert detail == "cpu: the pod requests 1, 0 of 4 are left"
+
+
+def test_what_is_not_the_nodes_to_give_is_not_asked_of_it():
+    made = pod(container(**{"example.com/gpu": "1", "cpu": "0"}))
+    assert shortages(made, node(pods="1"), others=("example.com/gpu",)) == []

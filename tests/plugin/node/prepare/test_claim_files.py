@@ -1,0 +1,105 @@
+import os
+
+import pytest
+
+from claimd.node.prepare import claim_files
+
+PREFIX = "ours_"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return claim_files.ClaimFiles(tmp_path / "files", PREFIX)
+
+
+def test_ensure_writes_once_and_puts_right(folder, tmp_path):
+    path = tmp_path / "files" / f"{PREFIX}u1.json"
+    assert folder.ensure("u1", b"text")
+    assert not folder.ensure("u1", b"text")
+    assert not folder.disturbed()
+    path.write_bytes(b"edited")
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"text")
+    path.unlink()
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"text")
+    assert path.read_bytes() == b"text"
+    assert os.listdir(tmp_path / "files") == [path.name], "no temporary file is left"
+
+
+@pytest.mark.parametrize("damage", [os.unlink, lambda path: os.truncate(path, 0)])
+def test_what_is_touched_in_the_moment_after_it_was_written_is_put_right(
+    folder, tmp_path, monkeypatch, damage
+):
+    rename = os.rename
+
+    def rename_and_damage(source, target):
+        rename(source, target)
+        damage(target)
+
+    monkeypatch.setattr(os, "rename", rename_and_damage)
+    assert folder.ensure("u1", b"text")
+    monkeypatch.setattr(os, "rename", rename)
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"text")
+    assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"text"
+
+
+def test_a_folder_that_was_wiped_is_made_anew(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    for file in (tmp_path / "files").iterdir():
+        file.unlink()
+    (tmp_path / "files").rmdir()
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"text")
+
+
+def test_right_content_of_another_instance_is_left(folder, tmp_path):
+    claim_files.ClaimFiles(tmp_path / "files", PREFIX).ensure("u1", b"text")
+    assert not folder.ensure("u1", b"text")
+
+
+def test_only_ours_are_listed_and_removed(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    claim_files.ClaimFiles(tmp_path / "files", "theirs_").ensure("u2", b"text")
+    (tmp_path / "files" / "nvidia.yaml").write_text("theirs")
+    assert folder.sweep() == {"u1"}
+    folder.remove("u1")
+    folder.remove("u1")
+    assert folder.sweep() == set()
+    assert len(os.listdir(tmp_path / "files")) == 2
+
+
+def test_what_is_kept_no_more_is_not_minded(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    folder.ensure("u2", b"text")
+    folder.keep({"u1"})
+    os.unlink(folder.path("u2"))
+    assert not folder.disturbed()
+    os.unlink(folder.path("u1"))
+    assert folder.disturbed()
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    (tmp_path / "files").write_text("a file where the folder should be")
+    with pytest.raises(OSError):
+        claim_files.ClaimFiles(tmp_path / "files").ensure("u1", b"text")
+    assert os.listdir(tmp_path) == ["files"]
+
+
+def test_a_stamp_is_asked_for_only_when_something_has_changed(folder, tmp_path):
+    """It sees what the file holds, and says what it shall hold."""
+    seen = []
+
+    def stamped(existing):
+        seen.append(existing)
+        return b"stamped" if existing in (None, b"stamped") else b"stamped again"
+
+    assert folder.ensure("u1", b"one", stamped)
+    assert not folder.ensure("u1", b"one", stamped)
+    assert not folder.ensure("u1", b"two", stamped), "the file is right for this, too"
+    assert not folder.ensure("u1", b"two", stamped)
+    (tmp_path / "files" / f"{PREFIX}u1.json").write_bytes(b"edited")
+    assert folder.ensure("u1", b"two", stamped)
+    assert seen == [None, b"stamped", b"edited"]
+    assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"stamped again"

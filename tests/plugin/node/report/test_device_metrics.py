@@ -1,0 +1,220 @@
+"""Which device is whose: the join of devices, checkpoints and what the kubelet tells."""
+
+import dataclasses
+import os
+import re
+
+import msgspec
+import pytest
+
+from claimd.common import metrics, names
+from claimd.node.endpoint import exposition
+from claimd.node.prepared import PreparedClaim, PreparedDevice
+from claimd.node.report import device_metrics
+from claimd_devices.gpu import Gpu, Inventory, Roots
+from claimd_devices.health import Finding, HealthReport
+
+GPU = Gpu(
+    name="gpu-0000-41-00-0",
+    address="0000:41:00.0",
+    vendor="nvidia",
+    vendor_id=0x10DE,
+    device_id=0x2330,
+    driver="nvidia",
+    product="NVIDIA H100",
+    uuid="GPU-1",
+    memory=80 << 30,
+)
+OTHER = dataclasses.replace(
+    GPU, name="gpu-0000-42-00-0", address="0000:42:00.0", uuid=None, memory=None
+)
+IDENTITY = ("gpu-0000-41-00-0", "GPU-1", "0000:41:00.0")
+
+
+def claim(name="train", reserved=("pods/train-0 uid-1",), device=GPU, **more):
+    given = PreparedDevice(
+        requests=("gpus",), pool="n1", device=device.name, address=device.address, **more
+    )
+    return PreparedClaim(
+        namespace="ml",
+        name=name,
+        uid=name,
+        reserved_for=reserved,
+        prepared_at="2026-11-23T00:00:00Z",
+        devices=(given,),
+    )
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Device metrics of two GPUs; claims and users are put into the two dicts."""
+    claims, users, asked = {}, {}, []
+
+    def ask():
+        asked.append(1)
+        return users
+
+    roots = Roots(sys=str(tmp_path), proc=str(tmp_path), dev=str(tmp_path))
+    inventory = Inventory(gpus=(GPU, OTHER))
+    made = device_metrics.DeviceMetrics(
+        "n1", roots, lambda: inventory, HealthReport, lambda: claims, ask
+    )
+    made.claims_given, made.users_given, made.asked = claims, users, asked
+    return made
+
+
+def uses(made):
+    """Of the first GPU: namespace, pod, container, claim, share."""
+    return [labels[6:] for labels, _ in made.info() if labels[1] == GPU.name]
+
+
+def test_a_note_is_no_sickness_and_what_has_vanished_is_sick(made):
+    def found(severity):
+        return (Finding(kind="k", severity=severity, sentence="It is so.", since=0),)
+
+    gone = dataclasses.replace(OTHER, name="gpu-0000-43-00-0", address="0000:43:00.0")
+    findings = (
+        (GPU.name, found("note")),
+        (OTHER.name, found("degraded")),
+        (gone.name, found("failed")),
+    )
+    made._report = lambda: HealthReport(retained=(gone,), findings=findings)
+    assert {labels[0]: value for labels, value in made.healthy()} == {
+        GPU.name: 1,
+        OTHER.name: 0,
+        gone.name: 0,
+    }
+
+
+def test_who_only_looks_has_nothing(made):
+    made.claims_given["train"] = claim(admin=True)
+    assert uses(made) == [("", "", "", "", "")]
+
+
+def test_devices_that_nobody_has(made):
+    (first, one), (second, _) = made.info()
+    assert first == ("n1", *IDENTITY, "nvidia", "NVIDIA H100", "", "", "", "", "")
+    assert one == 1
+    assert second[1:4] == ("gpu-0000-42-00-0", "", "0000:42:00.0")
+    assert not made.asked, "a node without claims does not ask its kubelet"
+
+
+def test_a_sample_for_each_container(made):
+    made.claims_given["train"] = claim()
+    assert uses(made) == [("ml", "train-0", "", "train", "")]
+    id_ = names.cdi_id("train", GPU.name, None)
+    made.users_given["ml", "train"] = {
+        "train-0": {"main": {id_}, "side": {id_}, "other": set()},
+        "of-another-claim-of-this-name": {"main": {"claimd.dev/claim=older"}},
+    }
+    made._asked_at = -1000.0
+    assert uses(made) == [
+        ("ml", "train-0", "main", "train", ""),
+        ("ml", "train-0", "side", "train", ""),
+    ]
+
+
+def test_a_claim_that_a_group_of_pods_has(made):
+    made.claims_given["train"] = claim(reserved=("podgroups/g u", "pods/train-0 u"))
+    id_ = names.cdi_id("train", GPU.name, None)
+    made.users_given["ml", "train"] = {"train-1": {"main": {id_}}}
+    assert uses(made) == [
+        ("ml", "train-0", "", "train", ""),
+        ("ml", "train-1", "main", "train", ""),
+    ]
+
+
+def test_the_kubelet_is_not_asked_for_each_of_many_scrapes(made):
+    made.claims_given["train"] = claim()
+    for _ in range(50):
+        list(made.info())
+    assert len(made.asked) == 1
+
+
+def test_shares_and_claims_without_a_pod(made):
+    made.claims_given["a"] = claim("a", ("pods/a-0 u", "pods/a-1 u"), share_id="s1")
+    made.claims_given["b"] = claim("b", (), share_id="s2")
+    assert uses(made) == [
+        ("ml", "", "", "b", "s2"),
+        ("ml", "a-0", "", "a", "s1"),
+        ("ml", "a-1", "", "a", "s1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({GPU}, {OTHER}, (["a"], ["b"])),
+        ({GPU, OTHER}, {OTHER}, (["a"], ["a", "b"])),
+        # As kubelets up to 1.37 answer, whatever each of the two uses.
+        ({GPU, OTHER}, {GPU, OTHER}, ([""], [""])),
+        ({GPU, OTHER}, None, (["a"], ["a"])),
+        (set(), set(), ([""], [""])),
+    ],
+)
+def test_a_claim_of_two_requests(made, first, second, expected):
+    """`first` and `second`: of which devices the kubelet says that the containers have them."""
+    two = [
+        PreparedDevice(requests=(name,), pool="n1", device=gpu.name, address=gpu.address)
+        for name, gpu in (("one", GPU), ("two", OTHER))
+    ]
+    made.claims_given["train"] = msgspec.structs.replace(claim(), devices=tuple(two))
+    given = {}
+    for name, gpus in (("a", first), ("b", second)):
+        if gpus is not None:
+            given[name] = {names.cdi_id("train", gpu.name, None) for gpu in gpus}
+    made.users_given["ml", "train"] = {"train-0": given}
+    holders = ([], [])
+    for labels, _ in made.info():
+        holders[labels[1] == OTHER.name].append(labels[8])
+    assert holders == expected
+
+
+def test_there_are_never_more_than_so_many_and_each_device_has_one(made):
+    made.claims_given["a"] = claim("a", tuple(f"pods/p-{n} u" for n in range(5000)))
+    samples = list(made.info())
+    assert len(samples) == device_metrics.MOST_USES
+    assert [labels[1] for labels, _ in samples].count(OTHER.name) == 1
+    assert list(made.dropped()) == [((), 3001)]
+
+    made.claims_given.clear()
+    assert len(list(made.info())) == 2
+    assert list(made.dropped()) == [((), 0)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "kept"),
+    [
+        ([], 5, []),
+        ([1, 2, 3], 6, [1, 2, 3]),
+        ([1, 9, 9], 6, [1, 3, 2]),
+        ([9, 2, 9], 9, [4, 2, 3]),
+        ([1, 1, 1], 2, [1, 1, 1]),
+        ([3, 1, 3], 2, [1, 1, 1]),
+    ],
+)
+def test_who_has_the_most_loses_first(counts, most, kept):
+    assert device_metrics._fair(counts, most) == kept
+
+
+def test_every_family_is_served_as_text(made, monkeypatch):
+    scraped = [metric for metric in metrics.ALL if isinstance(metric, metrics.Scraped)]
+    for metric in scraped:
+        monkeypatch.setattr(metric, "source", metric.source)
+    made.install()
+    device_metrics.install_process(lambda: "v1beta1")
+    text = exposition.text(metrics.ALL, exposition.PLAIN)
+    assert (
+        'claimd_device_healthy{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0"} 1' in text
+    )
+    assert (
+        f'claimd_device_memory_bytes{{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0"}} {80 << 30}'
+        in text
+    )
+    for line in text.split("\n"):
+        if line.startswith("process_open_fds "):
+            assert 3 <= int(line.split()[1]) <= len(os.listdir("/proc/self/fd")) + 5
+    assert "process_resident_memory_bytes " in text
+    assert re.search(
+        r'claimd_build_info\{version="[^"]+",python="3[^"]+",api_version="v1beta1"\} 1', text
+    )

@@ -1,0 +1,59 @@
+"""The table that people read, and the document for tools."""
+
+from claimd.tools.doctor import check, report
+from claimd.tools.doctor.check import Check, Level
+
+FIRST = Check(
+    name="first", level=Level.ERROR, looks_at="it", expected="to be so", remedy="do a\n    cmd"
+)
+SECOND = Check(name="second-one", level=Level.NOTE, looks_at="it", expected="e", remedy="r")
+FINDINGS = [
+    FIRST.well("fine"),
+    SECOND.failed("seen"),
+    SECOND.unseen("cannot be seen", "look there"),
+    FIRST.unseen("cannot be seen", "look there"),
+    FIRST.failed("worse"),
+]
+
+
+def test_the_worst_comes_first_and_what_is_well_is_counted():
+    assert report.as_text(FINDINGS).splitlines() == [
+        "SEVERITY       CHECK       WHAT WAS SEEN",
+        "error          first       worse",
+        "               expected:   to be so",
+        "               to do:      do a",
+        "                               cmd",
+        "note           second-one  seen",
+        "               expected:   e",
+        "               to do:      r",
+        "not looked at  second-one  cannot be seen (so are first)",
+        "               to look:    look there",
+        "1 error, 1 note, 2 not looked at, 1 well",
+    ]
+    assert report.as_text([FIRST.well("fine")]) == "1 well; nothing found to mend\n"
+
+
+def test_everything():
+    text = report.as_text(FINDINGS, everything=True)
+    assert "well           first       fine\n" in text
+    assert text.count("cannot be seen") == 2
+
+
+def test_for_tools():
+    data = report.as_data(FINDINGS)
+    assert data["version"] == "claimd.dev/doctor/v1"
+    assert data["counts"] == {"error": 1, "warning": 0, "note": 1, "not looked at": 2, "well": 1}
+    assert data["findings"][0] == {
+        "check": "first",
+        "level": "error",
+        "seen": "worse",
+        "expected": "to be so",
+        "remedy": "do a\n    cmd",
+    }
+    assert data["findings"][-1] == {"check": "first", "level": "well", "seen": "fine"}
+
+
+def test_the_worst():
+    assert check.worst([]) is Level.WELL
+    assert check.worst(FINDINGS) is Level.ERROR
+    assert check.worst([FIRST.well("x"), SECOND.unseen("", "")]) is Level.UNSEEN

@@ -1,0 +1,289 @@
+"""Runtimes by their versions and configurations, as the files of a host have them."""
+
+import dataclasses
+
+import pytest
+
+from claimd.node import config
+from claimd.tools.doctor import runtime, sight
+from claimd.tools.doctor.check import Level
+
+
+def look(root, version, **settings):
+    settings = config.Config(root=str(root), cdi_dir=root / "run/cdi", **settings)
+    facts = runtime.look(sight.of(settings, {}), version)
+    return dataclasses.replace(facts, cdi_dir="/var/run/cdi")
+
+
+def levels(facts):
+    return {finding.check: finding.level for finding in runtime.judge(facts, "how")}
+
+
+def finding(facts, check):
+    (found,) = [finding for finding in runtime.judge(facts, "how") if finding.check == check]
+    return found
+
+
+def seen(facts, check):
+    return finding(facts, check).seen
+
+
+def remedy(facts, check):
+    return finding(facts, check).remedy
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "run/cdi").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    return tmp_path
+
+
+def write(root, path, text):
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def running(root, words):
+    """A process of the host's, in the host's root."""
+    folder = root / "proc/7"
+    folder.mkdir(exist_ok=True)
+    (folder / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+
+
+V2 = '[plugins."io.containerd.grpc.v1.cri"]\n'
+V3 = '[plugins."io.containerd.cri.v1.runtime"]\n'
+CGROUPFS = 'cgroup_manager = "cgroupfs"\n'
+
+
+def test_containerd_by_what_its_version_does_by_itself(root):
+    assert levels(look(root, "containerd://1.7.35"))["cdi-enabled"] is Level.ERROR
+    assert levels(look(root, "containerd://2.2.9"))["cdi-enabled"] is Level.WELL
+    assert levels(look(root, ""))["cdi-enabled"] is Level.UNSEEN
+    write(root, "etc/containerd/config.toml", f"version = 2\n{V2}enable_cdi = true\n")
+    assert set(levels(look(root, "containerd://1.7.35")).values()) == {Level.WELL}
+
+
+def test_what_is_to_be_written_names_the_file(root):
+    write(root, "var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 2\n")
+    to_do = remedy(look(root, "containerd://1.7.35"), "cdi-enabled")
+    assert "/var/lib/rancher/k3s/agent/etc/containerd/config.toml" in to_do
+    assert "enable_cdi = true" in to_do
+    assert "config.toml.tmpl" in to_do
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/usr/bin/containerd --config /opt/c.toml",
+        "containerd -l debug --config=/opt/c.toml",
+        "containerd -c=/opt/c.toml",
+        "containerd -config=opt/c.toml",
+    ],
+)
+def test_the_configuration_that_containerd_was_started_with(root, words):
+    """It counts, not the one in the usual place; what it imports counts more."""
+    write(root, "etc/containerd/config.toml", f"{V2}enable_cdi = false\n")
+    write(root, "opt/c.toml", f'imports = ["conf.d/*.toml"]\n{V2}cdi_spec_dirs = ["/x"]\n')
+    write(root, "opt/conf.d/a.toml", f'{V2}enable_cdi = true\ncdi_spec_dirs = ["/run/cdi/"]\n')
+    write(root, "opt/conf.d/b.txt", "no toml")
+    running(root, words)
+    facts = look(root, "containerd://1.7.35")
+    assert (facts.config, facts.enable_cdi, facts.folders) == ("/opt/c.toml", True, ("/run/cdi/",))
+    assert facts.place == "/opt/conf.d/a.toml", "where it is to be changed"
+    assert set(levels(facts).values()) == {Level.WELL}, "/var/run is /run"
+
+
+def test_what_an_import_imports(root):
+    """Seen with containerd 2.2.9 and 1.7.35: a file that is imported may import others, which count
+    after all that the main one imports, each file once, and a pattern holds for folders as well.
+    """
+    running(root, "containerd --config /opt/c.toml")
+    write(root, "opt/c.toml", f'imports = ["d?/*.toml"]\n{V3}enable_cdi = true\n')
+    write(root, "opt/d1/a.toml", 'imports = ["../e.toml", "a.toml"]\n')
+    write(root, "opt/d2/b.toml", f'{V3}cdi_spec_dirs = ["/b"]\n')
+    write(root, "opt/e.toml", f'imports = ["/opt/c.toml"]\n{V3}cdi_spec_dirs = ["/e"]\n')
+    facts = look(root, "containerd://2.2.9")
+    assert (facts.trouble, facts.enable_cdi, facts.folders) == ("", True, ("/e",))
+
+
+def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
+    """Seen with containerd 1.7.35; from 2.0 on setting by setting."""
+    write(root, "etc/containerd/config.toml", f'imports = ["d/*.toml"]\n{V2}enable_cdi = true\n')
+    write(root, "etc/containerd/d/10-site.toml", f'{V2}cdi_spec_dirs = ["/var/run/cdi"]\n')
+    assert set(levels(look(root, "containerd://2.2.9")).values()) == {Level.WELL}
+    facts = look(root, "containerd://1.7.35")
+    assert [name for name, level in levels(facts).items() if level is not Level.WELL] == [
+        "cdi-enabled"
+    ]
+    assert seen(facts, "cdi-enabled") == (
+        "containerd 1.7.35 has CDI off by default, and /etc/containerd/d/10-site.toml, which "
+        "replaces the table of the CRI plugin in /etc/containerd/config.toml, does not set enable_cdi"
+    )
+    assert "in /etc/containerd/d/10-site.toml, on the node, write" in remedy(facts, "cdi-enabled")
+
+
+def test_a_line_is_changed_and_a_table_is_there_once(root):
+    """Whose folders are right as they are, and stay."""
+    path = "etc/containerd/config.toml"
+    write(root, path, f"{V2}enable_cdi = false\n")
+    assert remedy(look(root, "containerd://2.2.9"), "cdi-enabled").splitlines() == [
+        f"in /{path}, on the node, change `enable_cdi = false` to `enable_cdi = true`",
+        "then `systemctl restart containerd`. Running containers stay",
+    ]
+    write(root, path, f"{V2}enable_cdi = false\n{V2}enable_cdi = true\n")
+    to_do = remedy(look(root, "containerd://2.2.9"), "cdi-enabled")
+    assert to_do.startswith("on the node keep one of the two")
+    write(root, path, "enable_cdi =\n")
+    to_do = remedy(look(root, "containerd://2.2.9"), "cdi-enabled")
+    assert to_do.startswith("on the node mend the file at that place")
+
+
+def test_the_containerd_of_docker_is_not_the_kubelet_s(root):
+    write(root, "etc/containerd/config.toml", f"{V2}enable_cdi = true\n")
+    running(root, "containerd --config /var/run/docker/containerd/containerd.toml")
+    assert look(root, "containerd://1.7.35").config == "/etc/containerd/config.toml"
+
+
+def test_an_import_that_containerd_would_not_start_with(root):
+    write(root, "etc/containerd/config.toml", 'imports = ["/opt/gone.toml", "/opt/none*.toml"]\n')
+    facts = look(root, "containerd://2.2.9")
+    assert seen(facts, "cdi-enabled") == "/opt/gone.toml: it is not there"
+    assert levels(facts)["cdi-folders"] is Level.UNSEEN
+    assert "cdi-enabled" in seen(facts, "cdi-folders"), "that is why"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("imports = 5\n", "config.toml: imports is no list of files, but 5"),
+        (
+            'imports = "/etc/a.toml"\n',
+            "config.toml: imports is no list of files, but '/etc/a.toml'",
+        ),
+        ("a = " + "[" * 3000, "config.toml: it is nested too deeply"),
+        ('imports = ["/a\\u0000b"]\n', "'/a\\x00b' can be no file"),
+        ('imports = ["/' + "a/" * 3000 + '"]\n', "it is not there"),
+    ],
+)
+def test_a_configuration_that_no_runtime_understands(root, text, said):
+    write(root, "etc/containerd/config.toml", text)
+    facts = look(root, "containerd://2.2.9")
+    assert said in facts.trouble
+    assert levels(facts)["cdi-enabled"] is Level.ERROR
+
+
+def test_a_configuration_of_crio_that_is_nested_too_deeply(root):
+    write(root, "etc/crio/crio.conf", "a = " + "[" * 3000)
+    assert "nested too deeply" in look(root, "cri-o://1.34.0").trouble
+
+
+def test_cgroups_by_the_kubelet_where_the_runtime_does_not_say(root):
+    assert look(root, "containerd://2.2.9").systemd_cgroup is None
+    write(root, "var/lib/kubelet/config.yaml", "kind: X\ncgroupDriver: systemd\n")
+    assert look(root, "containerd://2.2.9").systemd_cgroup is True
+    (root / "proc/9").mkdir()
+    (root / "proc/9/cmdline").write_bytes(b"/usr/bin/kubelet\0--config=/opt/k.json\0")
+    write(root, "opt/k.json", '{\n "cgroupDriver": "cgroupfs"}')
+    assert look(root, "containerd://2.2.9").systemd_cgroup is False
+    runc = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]\n'
+    write(root, "etc/containerd/config.toml", f"{runc}SystemdCgroup = true\n")
+    assert look(root, "containerd://2.2.9").systemd_cgroup is True, "the runtime makes them"
+
+
+def test_crio_has_cdi_and_perhaps_other_folders(root):
+    facts = look(root, "cri-o://1.36.0")
+    assert set(levels(facts).values()) == {Level.WELL}
+    assert facts.systemd_cgroup, "its default"
+    write(root, "etc/crio/crio.conf", '[crio.runtime]\ncgroup_manager = "cgroupfs"\n')
+    write(root, "etc/crio/crio.conf.d/10.conf", '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n')
+    for version in ("cri-o://1.36.0", ""):
+        facts = look(root, version)
+        assert facts.systemd_cgroup is False
+        assert levels(facts)["cdi-folders"] is Level.ERROR
+        assert "the runtime looks in /etc/cdi (/etc/crio/crio.conf.d/10.conf)" in seen(
+            facts, "cdi-folders"
+        )
+        assert remedy(facts, "cdi-folders").splitlines()[:2] == [
+            "in /etc/crio/crio.conf.d/10.conf, on the node, "
+            'set `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`',
+            "and `systemctl restart crio`: running containers stay; "
+            "or set claimd's `cdi-dir` to one of the folders that it has",
+        ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/usr/bin/crio --config /opt/crio.conf --config-dir /opt/d",
+        "crio --log-level=debug --config=/opt/crio.conf --config-dir=/opt/d",
+        "crio -c /opt/crio.conf -d=/opt/d",
+        "crio -config opt/crio.conf -d ./opt/d",
+    ],
+)
+@pytest.mark.parametrize("version", ["cri-o://1.34.0", ""])
+def test_the_configuration_that_crio_was_started_with(root, words, version):
+    """It counts, not the one in the usual place; the folder's files count more, in order, and so do
+    those of the folders in it.
+    """
+    running(root, words)
+    write(root, "etc/crio/crio.conf", '[crio.runtime]\ncdi_spec_dirs = ["/usual"]\n')
+    write(root, "etc/crio/crio.conf.d/1", '[crio.runtime]\ncgroup_manager = "systemd"\n')
+    write(root, "opt/crio.conf", f'[crio.runtime]\n{CGROUPFS}cdi_spec_dirs = ["/main"]\n')
+    assert look(root, version).folders == ("/main",)
+    write(root, "opt/d/20", '[crio.runtime]\ncdi_spec_dirs = ["/twenty"]\n')
+    write(root, "opt/d/10", '[crio.runtime]\ncdi_spec_dirs = ["/ten"]\n')
+    facts = look(root, version)
+    assert (facts.folders, facts.folders_place) == (("/twenty",), "/opt/d/20")
+    assert facts.systemd_cgroup is False
+    write(root, "opt/d/21/x", '[crio.runtime]\ncdi_spec_dirs = ["/nested"]\n')
+    assert look(root, version).folders == ("/nested",)
+
+
+def test_what_crio_was_told_by_flags_counts_most(root):
+    write(root, "etc/crio/crio.conf", f'[crio.runtime]\n{CGROUPFS}cdi_spec_dirs = ["/main"]\n')
+    running(root, "crio --cdi-spec-dirs /a --cdi-spec-dirs=/b,/c --cgroup-manager systemd")
+    facts = look(root, "cri-o://1.34.0")
+    assert (facts.folders, facts.systemd_cgroup) == (("/a", "/b", "/c"), True)
+    assert "in /a, /b, /c (its flag --cdi-spec-dirs)" in seen(facts, "cdi-folders")
+
+
+def test_crio_without_a_main_file(root):
+    """An empty --config means none."""
+    write(root, "etc/crio/crio.conf", '[crio.runtime]\ncdi_spec_dirs = ["/main"]\n')
+    running(root, "crio --config= --config-dir /nowhere")
+    assert look(root, "cri-o://1.34.0").folders is None
+
+
+def test_a_file_that_crio_would_not_start_with(root):
+    """It reads whatever lies in the folder."""
+    write(root, "etc/crio/crio.conf.d/README", "Put files here\n")
+    facts = look(root, "cri-o://1.34.0")
+    assert levels(facts)["cdi-folders"] is Level.ERROR
+    assert "/etc/crio/crio.conf.d/README: " in seen(facts, "cdi-folders")
+    running(root, "crio --config-dir=/nowhere --config=/opt/gone.conf")
+    facts = look(root, "cri-o://1.34.0")
+    assert "/opt/gone.conf: it is not there" in seen(facts, "cdi-folders")
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("docker://28.1.0", Level.ERROR),
+        ("containerd://1.6.36", Level.ERROR),
+        ("containerd://1.7.0-rc.1", Level.WELL),
+        ("containerd://v2.1", Level.WELL),
+        ("cri-o://1.30.2", Level.WELL),
+        ("", Level.UNSEEN),
+    ],
+)
+def test_versions(root, version, level):
+    assert levels(look(root, version))["runtime-version"] is level
+
+
+def test_folders_that_cannot_be_written(tmp_path, root):
+    file = tmp_path / "file"
+    file.touch()
+    assert "is no folder" in runtime.folder_trouble(str(file), str(file))
+    assert "there is no folder /x" in runtime.folder_trouble(str(tmp_path / "x"), "/x")
+    assert runtime.folder_trouble(str(root), str(root)) == ""

@@ -1,0 +1,381 @@
+"""The answer in a line, and what would help: each way out is taken, and it helps."""
+
+import dataclasses
+
+import pytest
+
+from claimd.kubernetes.allocator.causes import Change, Count, Holder, Remedy, Shortage
+from claimd.kubernetes.allocator.identity import DeviceID
+from claimd.kubernetes.allocator.verdicts import ClaimVerdict, DeviceVerdict, Reason, RequestVerdict
+from claimd.kubernetes.scheduling.filters import Refusal
+from claimd.tools.explain import headline, objects, pending
+from claimd.tools.explain.answer import Answer, Group, NodeAnswer
+from tests.support.cluster_objects import (
+    claim,
+    class_,
+    container,
+    gpus,
+    name,
+    node,
+    pod,
+    selector,
+    slice_,
+    taint,
+)
+
+TRAIN = [{"name": "gpu", "resourceClaimName": "train"}]
+
+
+def cluster(*documents):
+    known = objects.Objects()
+    for document in (class_(), *documents):
+        known.add(document)
+    return known
+
+
+def report(*documents):
+    known = cluster(*documents)
+    return pending.report(known, pending.find(known, "pod/job", "default"))
+
+
+def job(**spec):
+    return pod(resourceClaims=TRAIN, **spec)
+
+
+def plain(**more):
+    return node("node-1", **more)
+
+
+def placed(cpu):
+    return pod("web", nodeName="node-1", containers=[container(cpu=cpu)])
+
+
+def with_port(called, **spec):
+    return pod(called, containers=[{"name": "c", "ports": [{"hostPort": 80}]}], **spec)
+
+
+TAINTED = plain(tainted="a=b:NoSchedule")
+TOLERATION = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("before", "way", "after"),
+    [
+        ([plain(cordoned=True), job()], "uncordon node-1", [plain(), job()]),
+        (
+            [TAINTED, job()],
+            "tolerate a=b:NoSchedule, or take it from node-1",
+            [TAINTED, job(tolerations=[TOLERATION])],
+        ),
+        (
+            [plain(tainted="node.kubernetes.io/not-ready:NoSchedule"), job()],
+            "get node-1 ready",
+            [plain(), job()],
+        ),
+        (
+            [plain(), job(nodeSelector={"pool": "a"})],
+            "label node-1 pool=a",
+            [plain(pool="a"), job(nodeSelector={"pool": "a"})],
+        ),
+        (
+            [plain(), placed("60"), job(containers=[container(cpu="8")])],
+            "ask for at most 4 cpu or free some on node-1",
+            [plain(), placed("60"), job(containers=[container(cpu="4")])],
+        ),
+        (
+            [plain(), with_port("web", nodeName="node-1"), with_port("job")],
+            "free host port 80/TCP on node-1",
+            [plain(), with_port("job")],
+        ),
+    ],
+)
+def test_what_would_help_does(before, way, after):
+    answer = report(slice_(gpus(1)), claim(), *before)
+    assert (answer.verdict, answer.nearest, answer.help) == ("pending", "node-1", (way,))
+    assert report(slice_(gpus(1)), claim(), *after).verdict == "could run"
+
+
+def test_the_node_and_its_devices_take_both():
+    held = claim("other", held=[name(0)])
+    answer = report(slice_(gpus(1)), claim(), held, plain(cordoned=True), job())
+    assert answer.help == ("uncordon node-1, and free gpu-0000-41-00-0 (claim other)",)
+    assert report(slice_(gpus(1)), claim(), plain(), job()).verdict == "could run"
+
+
+def test_where_nothing_simple_helps_nothing_is_promised():
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+            }
+        }
+    }
+    answer = report(slice_(gpus(1)), claim(), plain(), job(affinity=affinity))
+    assert (answer.verdict, answer.help) == ("pending", ())
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        ([job(containers=[container(cpu="96")])], ("ask for at most 64 cpu",)),
+        ([placed("64"), job(containers=[container(cpu="8")])], ("free some cpu on node-1",)),
+        ([placed("64"), job(containers=[container(cpu="96")])], ()),
+        ([job(nodeSelector={"kubernetes.io/hostname": "node-9"})], ()),
+    ],
+)
+def test_only_what_can_help_is_promised(more, way):
+    assert report(slice_(gpus(1)), claim(), plain(), *more).help == way
+
+
+def test_a_way_is_said_once():
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": effect}
+        for effect in ("NoSchedule", "NoExecute")
+    ]
+    broken = plain()
+    broken["spec"]["taints"] = taints
+    assert report(slice_(gpus(1)), claim(), broken, job()).help == ("get node-1 ready",)
+
+
+def test_what_the_pod_has_itself_is_not_to_be_freed():
+    mine = claim("mine", held=[name(0)])
+    claims = [{"name": called, "resourceClaimName": called} for called in ("mine", "train")]
+    answer = report(slice_(gpus(1)), claim(), mine, plain(), pod(resourceClaims=claims))
+    assert answer.verdict == "pending"
+    assert not [way for way in answer.help if "free" in way]
+    other = claim("other", held=[name(1)])
+    answer = report(slice_(gpus(2)), claim(), mine, other, plain(), pod(resourceClaims=claims))
+    assert answer.help[0] == f"free {name(1)} (claim other)"
+
+
+def test_the_line_has_the_largest_groups_first():
+    nodes = [node(f"n-{index}", cordoned=True) for index in range(3)]
+    others = [node(f"m-{index}", pool=str(index)) for index in range(2)]
+    answer = report(*nodes, *others, pod(nodeSelector={"pool": "a"}))
+    assert answer.line.startswith(
+        "pod default/job: 0 of 5 nodes could run it: "
+        "3 are cordoned and do not match the nodeSelector pool=a; 2 do not match"
+    )
+
+
+def test_all_nodes_are_told_as_all():
+    nodes = [node(f"n-{index}", cordoned=True) for index in range(3)]
+    assert report(*nodes, pod()).line.endswith(": all 3 are cordoned")
+    assert report(*nodes[:2], pod()).line.endswith(": both are cordoned")
+    assert report(nodes[0], pod()).line.endswith(": on n-0 it is cordoned")
+
+
+def test_what_is_not_looked_at_is_said_in_the_line():
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    answer = report(plain(), pod(volumes=volumes))
+    assert answer.line == (
+        "pod default/job: 1 of 1 nodes could run it as far as it can be told; not looked at: where its volumes are"
+    )
+
+
+def test_what_the_scheduler_says_of_it_is_said_instead():
+    conflict = "1 node(s) had volume node affinity conflict"
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": f"0/1 nodes are available: {conflict}.",
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    waiting = pod(volumes=volumes) | {"status": {"conditions": [condition]}}
+    assert report(plain(), waiting).line == (
+        "pod default/job: 1 of 1 nodes could run it by the rules that are looked at, "
+        f"but the scheduler says: {conflict}"
+    )
+
+
+def test_an_error_that_ends_the_search_stands_before_all_nodes():
+    bad = {"name": "odd", "taints": [taint("x")]}
+    reads = selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"')
+    documents = [slice_(gpus(1)), slice_([bad], node="node-2"), node("node-1"), node("node-2")]
+    answer = report(*documents, claim(selectors=[reads]), job())
+    assert answer.verdict == "pending"
+    assert answer.line.startswith(
+        "pod default/job: an error on node node-2 ends the scheduler's search on all nodes: "
+    )
+
+
+def answered(nodes=(), *group_sizes, **more):
+    """An answer with groups of so many nodes each."""
+    made = tuple(
+        Group(
+            causes=(f"cause {index}",),
+            outcome="no",
+            verb="have",
+            text=f"cause {index}",
+            nodes=tuple(f"n{index}-{number}" for number in range(size)),
+            nearest=f"n{index}-0",
+            have_devices=0,
+        )
+        for index, size in enumerate(group_sizes)
+    )
+    if not nodes:
+        names = [name for group in made for name in group.nodes]
+        nodes = [NodeAnswer(node=name, outcome="no", summary="") for name in names]
+    return headline.completed(Answer(subject="it", groups=made, nodes=tuple(nodes), **more))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        ((1, 2), "it: 0 of 3 nodes could have it: 2 have cause 1; n0-0 has cause 0"),
+        (
+            (1, 4, 2, 3),
+            "it: 0 of 10 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
+            "n0-0 has cause 0",
+        ),
+        (
+            (1, 4, 2, 3, 1),
+            "it: 0 of 11 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
+            "2 for other reasons",
+        ),
+        ((2,), "it: 0 of 2 nodes could have it: both have cause 0"),
+        ((3,), "it: 0 of 3 nodes could have it: all 3 have cause 0"),
+    ],
+)
+def test_groups_in_the_line(sizes, line):
+    assert answered((), *sizes).line == line
+
+
+def outcomes(*those):
+    return [
+        NodeAnswer(node=f"n{index}", outcome=outcome, summary="s")
+        for index, outcome in enumerate(those)
+    ]
+
+
+def test_what_stands_in_the_line():
+    assert answered([], blockers=("first", "second")).line == "it: first"
+    assert answered([]).line == "it: no nodes are known"
+    assert answered(outcomes("yes", "no")).line == "it: 1 of 2 nodes could have it"
+    assert answered(outcomes("yes", "unknown"), can="could run it").line == (
+        "it: 1 of 2 nodes could run it, 1 not decided in time"
+    )
+    notes = ("a remark", "not looked at: volumes", "not looked at: more")
+    line = answered(outcomes("yes"), notes=notes).line
+    assert line == (
+        "it: 1 of 1 nodes could have it as far as it can be told; not looked at: volumes"
+    )
+    assert answered(outcomes("no"), notes=notes).line == "it: 0 of 1 nodes could have it: s"
+
+
+def one_node(**more):
+    return NodeAnswer(**{"node": "n", "outcome": "no", "summary": "s", "devices": "no"} | more)
+
+
+def with_count(**more):
+    numbers = {"noun": "GPUs", "needed": 2, "there": 4, "suitable": 4, "free": 1} | more
+    reasons = (Reason(rule="selector", text="model is a"),)
+    device = DeviceVerdict(device=DeviceID("d", "p", "a"), reasons=reasons)
+    request = RequestVerdict(request="gpus", needed=2, devices=(device,))
+    return one_node(
+        shortage=Shortage(counts=(Count(requests=("default/c: gpus",), **numbers),)),
+        claims=(ClaimVerdict(claim="default/c", requests=(request,)),),
+    )
+
+
+HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
+
+
+@pytest.mark.parametrize(
+    ("node_answer", "words"),
+    [
+        (one_node(refusals=("it is cordoned", "too little cpu")), "it is cordoned; too little cpu"),
+        (one_node(summary="no devices here"), "no devices on n"),
+        (
+            one_node(summary="no devices here", pools=("pool p is invalid", "pool q is late")),
+            "no devices on n: pool p is invalid; pool q is late",
+        ),
+        (dataclasses.replace(with_count(), shortage=Shortage()), "s"),
+        (with_count(), "2 GPUs are needed, 1 is free: model is a"),
+        (with_count(obstacle="b is tainted"), "2 GPUs are needed, 1 is usable; b is tainted"),
+        (
+            with_count(holders=(HOLDER,)),
+            "2 GPUs are needed, 1 is free: b is held by claim default/other",
+        ),
+        (
+            with_count(holders=(HOLDER,), suitable=1),
+            "2 GPUs are needed, 1 of 4 suits: model is a",
+        ),
+        (
+            with_count(holders=(HOLDER,), suitable=2),
+            "2 GPUs are needed, 1 is free: b is held by claim default/other",
+        ),
+        (dataclasses.replace(with_count(), claims=with_count().claims[:0]), "s"),
+    ],
+)
+def test_a_node_in_its_own_words(node_answer, words):
+    assert headline.own_words(node_answer) == words
+    where = "on n " if node_answer.refusals else ""
+    answer = headline.completed(Answer(subject="it", nodes=(node_answer,)))
+    assert answer.line == f"it: 0 of 1 nodes could have it: {where}{words}"
+
+
+def refusal(rule, detail):
+    return Refusal(rule=rule, message="", detail=detail)
+
+
+def freeing(device):
+    holder = Holder(device=DeviceID("d", "p", device), claims=("c",))
+    return Remedy(changes=(Change(kind="free", count=1, holders=(holder,)),))
+
+
+def ways(refusals=(), remedies=(), devices="no"):
+    answer = one_node(
+        refused_by=tuple(refusals),
+        devices=devices,
+        shortage=Shortage(remedies=tuple(map(freeing, remedies))),
+    )
+    return list(headline.ways_out(answer))
+
+
+CORDONED = refusal("NodeUnschedulable", "it is cordoned")
+ODD = refusal("Other", "anything")
+
+
+def test_each_way_out_has_all_that_is_needed():
+    assert ways(remedies="ab") == ["free a (claim c)", "free b (claim c)"]
+    assert ways(remedies="abcd") == [f"free {name} (claim c)" for name in "abc"]
+    assert ways([CORDONED, CORDONED], "ab") == [
+        "uncordon n, and free a (claim c)",
+        "uncordon n, and free b (claim c)",
+    ]
+    # The devices are there already, or none are asked for.
+    assert ways([CORDONED], "ab", devices="yes") == ["uncordon n"]
+    assert ways([CORDONED], "ab", devices=None) == ["uncordon n"]
+    # Nothing else helps where one thing cannot be helped.
+    assert ways([CORDONED, ODD], "ab") == []
+    assert ways([CORDONED]) == []
+    assert ways(devices="yes") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "detail", "way"),
+    [
+        ("TaintToleration", "taint a:NoSchedule is not tolerated", "tolerate a:NoSchedule, or take it from n"),
+        ("TaintToleration", "it is late: taint a:NoSchedule is not tolerated", "get n ready"),
+        ("TaintToleration", "it is not ready", "get n ready"),
+        ("NodeAffinity", "nodeSelector asks for a=b, it has a=c", "label n a=b"),
+        ("NodeAffinity", "nodeSelector asks for kubernetes.io/os=a, it has b", None),
+        ("NodeAffinity", "nodeSelector asks for a=b", None),
+        ("NodeAffinity", "its labels do not match, it has a=c", None),
+        ("NodeResourcesFit", "cpu: the pod requests 8, 4 of 8 are left", "ask for at most 4 cpu or free some on n"),
+        ("NodeResourcesFit", "cpu: the pod requests 9, 4 of 8 are left", "ask for at most 4 cpu"),
+        ("NodeResourcesFit", "cpu: the pod requests 8, 0 of 8 are left", "free some cpu on n"),
+        ("NodeResourcesFit", "cpu: the pod requests 9, 0 of 8 are left", None),
+        ("NodeResourcesFit", "it runs 110 pods and may run 110", None),
+        ("NodePorts", "host port 80/TCP is taken by pod a/b", "free host port 80/TCP on n"),
+    ],
+)  # fmt: skip
+def test_what_undoes_a_rule(rule, detail, way):
+    assert ways([refusal(rule, detail)], devices="yes") == ([way] if way else [])
+
+
+def test_a_group_as_a_line_begins():
+    two, one = answered((), 2, 1).groups
+    assert headline.said(two) == "2 nodes have cause 0"
+    assert headline.said(one) == "1 node has cause 1"

@@ -1,0 +1,241 @@
+"""What keeps a pod or a claim from every node, before any device is looked at."""
+
+import pytest
+
+from claimd.tools.explain import objects, preconditions
+from tests.support import cluster_objects
+from tests.support.cluster_objects import claim, class_, name, pod, template
+
+CLAIM = [{"name": "gpu", "resourceClaimName": "train"}]
+FROM_TEMPLATE = [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+
+
+def of_pod(waiting, *others):
+    known = objects.Objects()
+    for document in (class_(), waiting, *others):
+        known.add(document)
+    return preconditions.of_pod(known.pods[0], known)
+
+
+def of_claim(document, *others):
+    known = objects.Objects()
+    for item in (document, *others):
+        known.add(item)
+    return preconditions.of_claim(known.claims[0], known)
+
+
+def with_status(waiting, **status):
+    return waiting | {"status": status}
+
+
+def test_nothing():
+    found = of_pod(pod(resourceClaims=CLAIM), claim())
+    assert found.blockers == found.notes == []
+    assert [one.key for one in found.waiting] == ["default/train"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "blocker"),
+    [
+        (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which somebody has to take away"),
+        (pod(nodeName="n"), "it is on node n already: what it waits for is its kubelet"),
+        (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended (Succeeded)"),
+        (pod(resourceClaims=CLAIM), "claim default/train does not exist"),
+        (pod(resourceClaims=FROM_TEMPLATE), "claim template default/two does not exist"),
+    ],
+)  # fmt: skip
+def test_the_state_of_the_pod(waiting, blocker):
+    assert of_pod(waiting).blockers == [blocker]
+
+
+def test_a_pod_that_is_being_deleted():
+    waiting = pod()
+    waiting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert of_pod(waiting).blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "unseen"),
+    [
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}, "where its volumes are"),
+        ({"volumes": [{"emptyDir": {}}]}, None),
+    ],
+)  # fmt: skip
+def test_what_is_not_looked_at_is_named(spec, unseen):
+    assert of_pod(pod(**spec)).notes == ([f"not looked at: {unseen}"] if unseen else [])
+
+
+def test_the_scheduler_is_quoted():
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available."}
+    found = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
+    assert found.notes == [
+        "scheduler mine decides, this is what the default one would say",
+        "the scheduler says: 0/3 nodes are available.",
+    ]
+
+
+def test_a_claim_of_a_template():
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    found = of_pod(waiting, template("two", claim(count=2)))
+    assert found.notes == ["claim default/job-gpu-… is not made yet; template two is looked at"]
+    made = claim("job-gpu-abc")
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "job-gpu-abc"}]}
+    waiting = with_status(waiting, **status)
+    assert of_pod(waiting).blockers == ["claim default/job-gpu-abc does not exist"]
+    assert of_pod(waiting, made).blockers == ["claim default/job-gpu-abc was not made for this pod"]
+    made["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
+    waiting["metadata"]["uid"] = "pod-uid"
+    assert of_pod(waiting, made).blockers == []
+    none_needed = with_status(waiting, resourceClaimStatuses=[{"name": "gpu"}])
+    assert of_pod(none_needed).waiting == []
+
+
+@pytest.mark.parametrize(("known", "meant"), [("gpu.claimd.dev", ": is gpu.claimd.dev meant?"), ("x", "")])  # fmt: skip
+def test_a_class_that_is_not_there(known, meant):
+    found = of_claim(claim(deviceClassName="gpus.claimd.dev"), class_(known))
+    assert found.undecidable
+    assert found.blockers == [
+        f"request gpus asks for device class 'gpus.claimd.dev', which does not exist{meant}"
+    ]
+
+
+def test_an_allocated_claim_by_itself():
+    found = of_claim(claim(held=[name(0)], pinned="node-1", reserved=["a", "b", "c", "d"]))
+    assert found.blockers == [
+        "it is allocated already on node node-1, reserved for pod a, pod b, pod c and 1 more"
+    ]
+
+
+def test_a_claim_that_is_reserved_for_as_many_as_it_may():
+    full = claim(held=[name(0)], reserved=[f"pod-{index}" for index in range(256)])
+    found = of_pod(pod(resourceClaims=CLAIM), full)
+    assert found.blockers == [
+        "claim default/train is reserved for 256 pods, which is the most it may be"
+    ]
+    own = pod(resourceClaims=CLAIM)
+    own["metadata"]["uid"] = "pod-7"
+    assert of_pod(own, full).blockers == []
+
+
+def bound(*true):
+    """A claim whose device has conditions to meet, and those that are true."""
+    waiting = claim(held=[name(0)], reserved=["job"])
+    [result] = waiting["status"]["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T10:00:00Z"
+    conditions = [{"type": one, "status": "True"} for one in true]
+    device = {"driver": cluster_objects.DRIVER, "pool": "node-1", "device": name(0)}
+    waiting["status"]["devices"] = [device | {"conditions": conditions}]
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("true", "blocker"),
+    [
+        ((), "device gpu-0000-41-00-0 of claim default/train has to become Ready "
+             "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"),
+        (("Ready",), None),
+        (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
+    ],
+)  # fmt: skip
+def test_binding_conditions(true, blocker):
+    waiting = pod(resourceClaims=CLAIM)
+    waiting["metadata"]["uid"] = "job"
+    assert of_pod(waiting, bound(*true)).blockers == ([blocker] if blocker else [])
+
+
+def test_a_time_that_is_none_is_shown_as_it_is():
+    waiting = bound()
+    waiting["status"]["allocation"]["allocationTimestamp"] = "yesterday"
+    [blocker] = of_claim(waiting).blockers[1:]
+    assert blocker.endswith("has to become Ready (allocated at yesterday)")
+
+
+def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
+    waits = (
+        "device gpu-0000-41-00-0 has to become Ready "
+        "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"
+    )
+    assert of_claim(bound()).blockers[1:] == [waits]
+
+    another = pod(resourceClaims=CLAIM)
+    another["metadata"]["uid"] = "another"
+    assert of_pod(another, bound()).blockers == []
+
+
+def test_a_deleted_claim():
+    found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
+    assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+
+
+def test_a_pod_of_a_group():
+    grouped = pod(schedulingGroup={"podGroupName": "g"})
+    assert of_pod(grouped).notes == ["not looked at: the other pods of its group"]
+
+
+def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    waiting["metadata"]["uid"] = "u"
+    found = of_pod(waiting, template("two", claim()))
+    assert found.blockers == [
+        "claim default/job-gpu-… is not made yet: the controller manager makes it of template two, "
+        "and where it cannot, an Event of the pod says why"
+    ]
+    assert not found.notes and len(found.waiting) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "blocker"),
+    [
+        ({}, True),
+        ({"resource.kubernetes.io/admin-access": "false"}, True),
+        ({"resource.kubernetes.io/admin-access": "true"}, False),
+    ],
+)
+def test_admin_access_is_for_namespaces_with_a_label(labels, blocker):
+    namespace = cluster_objects.made("Namespace", "default", {}, api="v1", namespace="")
+    namespace["metadata"]["labels"] = labels
+    found = of_claim(claim(adminAccess=True), class_(), namespace)
+    said = [
+        "it asks for admin access, which namespace default is not for: "
+        "it has no label resource.kubernetes.io/admin-access=true"
+    ]
+    assert found.blockers == (said if blocker else [])
+    assert found.notes == []
+
+
+def test_whether_a_namespace_is_for_admin_access_may_not_be_known():
+    found = of_claim(claim(adminAccess=True), class_())
+    assert found.blockers == []
+    assert found.notes == [
+        "it asks for admin access: whether namespace default has the label "
+        "resource.kubernetes.io/admin-access=true, which that needs, is not known"
+    ]
+    assert of_claim(claim(), class_()).notes == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "resource", "what"),
+    [
+        (CLAIM, "resourceclaims", "claim default/train cannot be seen"),
+        (FROM_TEMPLATE, "resourceclaimtemplates", "claim template default/two cannot be seen"),
+    ],
+)
+def test_what_is_not_seen_may_be_there(spec, resource, what):
+    known = objects.Objects(unseen=[resource])
+    known.add(pod(resourceClaims=spec))
+    found = preconditions.of_pod(known.pods[0], known)
+    assert found.blockers == []
+    assert found.unseen == [f"{what}: not allowed to see {resource}"]
+
+
+def test_neither_classes_nor_slices_are_seen():
+    known = objects.Objects(unseen=["deviceclasses", "resourceslices"])
+    known.add(claim())
+    found = preconditions.of_claim(known.claims[0], known)
+    assert found.blockers == []
+    assert found.unseen == [
+        "request gpus asks for device class 'gpu.claimd.dev', "
+        "which cannot be seen: not allowed to see deviceclasses",
+        "no device can be seen: not allowed to see resourceslices",
+    ]

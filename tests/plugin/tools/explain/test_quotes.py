@@ -1,0 +1,197 @@
+"""What the scheduler says of a pod beside our verdict, and where the two differ."""
+
+import pytest
+
+from claimd.kubernetes.scheduling.filters import Refusal
+from claimd.tools.explain import objects, pending
+from claimd.tools.explain.answer import Answer, NodeAnswer
+from claimd.tools.explain.quotes import of as quotes_of
+from tests.support.cluster_objects import claim, class_, gpu, made, name, node, pod, slice_
+
+HELD = "0/1 nodes are available: 1 cannot allocate all claims. preemption: 0/1 nodes are available."
+
+
+def waiting(said="", **spec):
+    found = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}], **spec)
+    if said:
+        condition = {"type": "PodScheduled", "status": "False", "message": said}
+        found["status"] = {"conditions": [condition]}
+    return found
+
+
+def event(message, when="2026-11-22T10:00:00Z", **more):
+    about = {"kind": "Pod", "namespace": "default", "name": "job"}
+    found = made("Event", f"job.{when}", {}, api="v1")
+    return found | {
+        "involvedObject": about,
+        "reason": "FailedScheduling",
+        "message": message,
+        "lastTimestamp": when,
+        **more,
+    }
+
+
+def quotes(*documents):
+    known = objects.Objects()
+    for document in (class_(), node("node-1"), slice_([gpu(0)]), *documents):
+        known.add(document)
+    return pending.report(known, pending.find(known, "pod/job", "default")).quotes
+
+
+def test_a_condition_that_agrees():
+    [quote] = quotes(waiting(HELD), claim(), claim("other", held=[name(0)]))
+    assert (quote.text, quote.source, quote.differences) == (HELD, "condition", ())
+
+
+def test_the_newest_event_is_quoted_where_it_says_something_else():
+    older = event("0/9 nodes are available.", "2026-11-22T09:00:00Z")
+    found = quotes(waiting(HELD), event(HELD.replace("1 c", "2 c")), older, claim())
+    assert [quote.source for quote in found] == ["condition", "event"]
+    assert found[1].when == "2026-11-22T10:00:00Z"
+    assert [quote.source for quote in quotes(waiting(HELD), event(HELD), claim())] == ["condition"]
+
+
+def test_events_of_the_newer_kind_and_of_others():
+    about = {"kind": "Pod", "namespace": "default", "name": "job"}
+    newer = made("Event", "job.1", {}, api="events.k8s.io/v1") | {
+        "regarding": about,
+        "reason": "FailedScheduling",
+        "note": HELD,
+        "eventTime": "2026-11-22T10:00:00.000000Z",
+    }
+    other = event("x", involvedObject={"kind": "Pod", "namespace": "default", "name": "other"})
+    [quote] = quotes(waiting(), newer, other, event("x", reason="Scheduled"), claim())
+    assert quote.text == HELD
+
+
+@pytest.mark.parametrize(
+    ("said", "difference"),
+    [
+        (HELD, "it found no node, we find node-1"),
+        (HELD.replace("0/1", "0/3"), "it saw 3 nodes, here are 1"),
+        (
+            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+            "1 node by a rule that is not looked at here: node(s) had volume node affinity",
+        ),
+    ],
+)
+def test_where_it_disagrees_it_says_so(said, difference):
+    [quote] = quotes(waiting(said), claim())
+    assert any(told.startswith(difference) for told in quote.differences), quote.differences
+
+
+def test_another_reason_is_a_difference():
+    said = "0/1 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    [quote] = quotes(waiting(said), claim(), claim("other", held=[name(0)]))
+    assert quote.differences == (
+        'it counts 1 with "Insufficient cpu", we find 0',
+        'it counts 1 with "node(s) were unschedulable", we find 0',
+    )
+
+
+def test_words_that_are_not_a_count_are_only_quoted():
+    [quote] = quotes(waiting("something else"), claim())
+    assert quote.differences == ()
+
+
+def refusal(message, rule="NodeUnschedulable"):
+    return Refusal(rule=rule, message=message, detail="")
+
+
+CORDONED = refusal("node(s) were unschedulable")
+CPU = refusal("Insufficient cpu", "NodeResourcesFit")
+MEMORY = refusal("Insufficient memory", "NodeResourcesFit")
+ELSEWHERE = refusal("resourceclaim not available on the node", "DynamicResources")
+TAINT = refusal("node(s) had untolerated taint {a: b}", "TaintToleration")
+
+
+def judged(*refused_by, outcome="no", devices="yes", name="n"):
+    return NodeAnswer(
+        node=name, outcome=outcome, summary="", devices=devices, refused_by=refused_by
+    )
+
+
+def differences(said, *nodes, verdict="pending"):
+    known = objects.Objects()
+    known.add(waiting(said))
+    subject = pending.find(known, "pod/job", "default")
+    answer = Answer(subject="it", verdict=verdict, nodes=nodes)
+    found = list(quotes_of(subject, known, answer))
+    return found[0].differences if found else None
+
+
+NO_DEVICES = "cannot allocate all claims"
+
+
+@pytest.mark.parametrize(
+    ("said", "nodes"),
+    [
+        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(devices="no")]),
+        # The first rule that refuses counts, with all that it says.
+        ("0/1 nodes are available: 1 node(s) were unschedulable.", [judged(CORDONED, CPU)]),
+        (
+            "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.",
+            [judged(CPU, MEMORY), judged(CPU)],
+        ),
+        # Devices that cannot be had are told before those of a claim that has them elsewhere.
+        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(ELSEWHERE, devices="no")]),
+        (
+            "0/1 nodes are available: 1 resourceclaim not available on the node.",
+            [judged(ELSEWHERE)],
+        ),
+        (
+            "0/1 nodes are available: 1 node(s) were unschedulable.",
+            [judged(CORDONED, devices="no")],
+        ),
+        # Releases have other words for a taint, and some name the claim.
+        ("0/1 nodes are available: 1 node(s) had taint {a: c}.", [judged(TAINT)]),
+        ("0/1 nodes are available: 1 cannot allocate all claims (a/b).", [judged(devices="no")]),
+        # The simulated one says of each node what it lacks: numbers with commas stand there, too.
+        (
+            f"0/3 nodes are available: 1 {NO_DEVICES} (claim a/b: 1 GPU is needed, 0 of 2 suit), "
+            f"2 {NO_DEVICES} (claim a/b: 1 GPU is needed, none exists).",
+            [judged(devices="no")] * 3,
+        ),
+        ("0/1 nodes are available: something else.", [judged(CPU)]),
+        ("0/1 nodes are available.", [judged(CPU)]),
+        ("0/9 nodes are available: 1 Insufficient cpu.", []),
+    ],
+)
+def test_the_scheduler_counts_as_we_do(said, nodes):
+    assert differences(said, *nodes) == ()
+
+
+def test_what_it_counts_otherwise():
+    said = (
+        "0/3 nodes are available: 2 Insufficient cpu, 3 node(s) had volume node affinity conflict."
+    )
+    assert differences(said, judged(CPU), judged(CORDONED), judged(CORDONED)) == (
+        'it counts 2 with "Insufficient cpu", we find 1',
+        "3 nodes by a rule that is not looked at here: node(s) had volume node affinity conflict",
+    )
+    # Where a node is good for it here, every count is another.
+    good = judged(outcome="yes", name="a"), judged(outcome="yes", name="b")
+    why = "something has changed since, or a rule says no that is not looked at here"
+    assert differences("0/2 nodes are available: 2 Insufficient cpu.", *good) == (
+        f"it found no node, we find a and 1 more: {why}",
+    )
+    mixed = (*good[:1], judged(CPU))
+    assert differences("0/2 nodes are available: 2 Insufficient cpu.", *mixed) == (
+        f"it found no node, we find a: {why}",
+    )
+
+
+def test_nothing_is_quoted_of_what_is_settled():
+    assert differences(HELD, judged(CPU), verdict="settled") is None
+
+
+def test_a_condition_without_words_has_a_reason():
+    found = waiting()
+    found["status"] = {
+        "conditions": [
+            {"type": "Ready", "status": "False", "message": "x"},
+            {"type": "PodScheduled", "status": "True", "message": "y"},
+            {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
+        ]
+    }
+    assert [quote.text for quote in quotes(found, event(""), claim())] == ["SchedulingGated"]
