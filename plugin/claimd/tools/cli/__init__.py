@@ -1,24 +1,47 @@
-"""The command line: parses, calls, prints. Nothing is decided here.
+"""The command line: parses the arguments, runs one command, and reports errors on stderr.
 
-`parser` knows every command and its options; a module for each command, or for a group of them,
-does what is asked. It is loaded when its command is, with what it needs and no more, so that
-`claimd probe` stays cheap and `claimd run` small.
+`parser` knows every command with its options. Each command has a module here, which is imported
+only when that command runs. That keeps `claimd probe` cheap and `claimd run` small.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from claimd.common import errors
 
 from . import parser
 from .exit_codes import FAILED, OK, USAGE
 
+# The module of each command, and the function that runs it.
+_COMMANDS = {
+    "run": ("run", "run"),
+    "devices": ("devices", "run"),
+    "slices": ("slices", "run"),
+    "capture": ("capture", "run"),
+    "fake write": ("fake", "write"),
+    "fake fault": ("fake", "fault"),
+    "convert": ("convert", "run"),
+    "probe": ("probe", "run"),
+    "explain": ("explain", "run"),
+    "doctor": ("doctor", "run"),
+    "view": ("view", "run"),
+    "sim": ("sim", "run"),
+    "demo": ("demo", "run"),
+}
+
+# The packages that the node image leaves out, because no node runs them.
+_NOT_IN_IMAGE = ("claimd.sim", "claimd.kubernetes.api.objects")
+
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 done, 1 failed, 2 wrongly used. What went wrong is on stderr."""
+    """Runs a command and returns its exit code. `exit_codes` says what each code means.
+
+    An error that the user can act on is one line on stderr.
+    """
     try:
         return _run(parser.parse(arguments))
     except errors.UsageError as error:
@@ -28,60 +51,22 @@ def main(arguments: Sequence[str]) -> int:
         print(f"claimd: {error}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of our output has seen enough. Closed, or Python would tell us of it at exit.
+        # The reader of our output has gone, as `head` does. At exit Python flushes stdout, fails
+        # once more, and would report that on stderr.
         sys.stderr.close()
         return OK
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    match arguments.command:
-        case "run":
-            from . import run
-
-            return run.run(arguments)
-        case "devices":
-            from . import devices
-
-            return devices.run(arguments)
-        case "slices":
-            from . import slices
-
-            return slices.run(arguments)
-        case "capture":
-            from . import capture
-
-            return capture.run(arguments)
-        case "fake write" | "fake fault":
-            from . import fake
-
-            action = fake.write if arguments.command == "fake write" else fake.fault
-            return action(arguments)
-        case "convert":
-            from . import convert
-
-            return convert.run(arguments)
-        case "probe":
-            from . import probe
-
-            return probe.run(arguments)
-        case "explain":
-            from . import explain
-
-            return explain.run(arguments)
-        case "doctor":
-            from . import doctor
-
-            return doctor.run(arguments)
-        case "view":
-            from . import view
-
-            return view.run(arguments)
-        case "sim":
-            from . import sim
-
-            return sim.run(arguments)
-        case "demo":
-            from . import demo
-
-            return demo.run(arguments)
-    raise AssertionError(arguments.command)
+    module, function = _COMMANDS[arguments.command]
+    try:
+        command = importlib.import_module(f".{module}", __package__)
+        run: Callable[[argparse.Namespace], int] = getattr(command, function)
+        return run(arguments)
+    except ModuleNotFoundError as error:
+        if error.name not in _NOT_IN_IMAGE:
+            raise
+        raise errors.UsageError(
+            f"this image has no simulator, which `claimd {arguments.command}` needs: "
+            "`pip install claimd` has it, and so has a checkout (`make demo`)"
+        ) from error

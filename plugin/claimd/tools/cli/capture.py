@@ -1,4 +1,4 @@
-"""`claimd capture`: what is read of a machine's GPUs, as a file that any command takes as root."""
+"""`claimd capture`: writes what claimd reads of a machine's GPUs into a file for `--root`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from .exit_codes import OK
 
 def run(arguments: argparse.Namespace) -> int:
     file = arguments.file
-    with machine.opened(config.load(vars(arguments))) as here:
+    with machine.open_machine(config.load(vars(arguments))) as here:
         roots = here.settings.roots
 
         def look() -> Inventory:
+            # A replay has to answer the health checks as well, so the capture includes their files.
             inventory = here.scan()
-            monitor.check_once(roots, inventory)  # what tells of health belongs to it
+            monitor.check_once(roots, inventory)
             return inventory
 
         try:

@@ -1,8 +1,9 @@
-"""`claimd convert`: objects of resource.k8s.io in another version."""
+"""`claimd convert`: writes objects of resource.k8s.io in another version of the API."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from claimd.kubernetes.api.resource import GROUP
 from . import kept_yaml, output
 from .exit_codes import FAILED, OK
 
-SUFFIXES = (".yaml", ".yml", ".json")  # of what is read in a folder, as kubectl has them
+# The files that are read in a folder, as kubectl chooses them.
+SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    """What was read, as text and as its documents."""
+    """A file that was read: its text, and the documents in it."""
 
     name: str
     content: str
@@ -30,12 +32,19 @@ class _File:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the documents on stdout, and on stderr what the other version cannot say.
+    """Prints the converted documents on stdout, and what the other version cannot express on stderr.
 
-    FAILED if it would refuse one of them; they are printed nevertheless, but with --strict.
+    Returns FAILED if a release with that version would refuse one of the documents. It is printed
+    all the same. With --strict, raises Fatal and prints no document if one would be refused or would
+    lose anything.
     """
     files = _read(arguments.file)
-    documents = [document for file in files for document in file.documents]
+    documents: list[Document] = []
+    for file in files:
+        documents += file.documents
+
+    # All documents are converted before any is printed: one may refer to another, and --strict
+    # prints all of them or none.
     converted: list[Document | None] = []
     is_lost = is_refused = False
     for number, document in enumerate(documents, start=1):
@@ -44,12 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
             conversion = convert.convert(document, arguments.to, documents)
         except ValueError as error:
             raise errors.Fatal(f"{name}: {error}") from error
+
         converted.append(conversion.document)
         for note in conversion.notes:
-            _tell(f"{name}: {note}")
+            _warn(f"{name}: {note}")
             is_lost = is_lost or note.lost
         for refusal in _refusals(conversion.document):
-            _tell(f"{name}: {refusal}")
+            _warn(f"{name}: {refusal}")
             is_refused = True
 
     if arguments.strict and is_lost:
@@ -58,20 +68,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise errors.Fatal(f"{arguments.to} refuses some of it: nothing is written (--strict)")
     try:
         _print(files, converted, arguments.output)
-    except TypeError as error:  # YAML allows any key
+    except TypeError as error:
+        # YAML allows keys that JSON does not have.
         raise errors.Fatal(f"{arguments.file}: a key is no text: {error}") from error
     return FAILED if is_refused else OK
 
 
-def _tell(words: str) -> None:
+def _warn(words: str) -> None:
     print(f"claimd: {words}", file=sys.stderr)
 
 
 def _refusals(document: Document | None) -> Iterator[str]:
-    """Why the API server of a release with the target version would not take the object."""
+    """Yields the reason for which the API server of a release with that version would refuse it."""
     if document is None or not str(document.get("apiVersion")).startswith(f"{GROUP}/"):
         return
-    from claimd.sim.apiserver import rehearsal  # larger than all the rest of this command
+
+    # The simulated API server is larger than the rest of this command together.
+    from claimd.sim.apiserver import rehearsal
 
     release, why = rehearsal.refusal(document)
     if why:
@@ -80,31 +93,41 @@ def _refusals(document: Document | None) -> Iterator[str]:
 
 def _print(files: Sequence[_File], converted: Sequence[Document | None], form: str) -> None:
     if form == "yaml":
-        left = iter(converted)
-        parts = [_rewritten(file, [next(left) for _ in file.documents]) for file in files]
-        print("---\n".join(part for part in parts if part), end="")
+        # The documents of each file again, for the file's own comments and layout.
+        remaining = iter(converted)
+        parts = []
+        for file in files:
+            of_file = list(itertools.islice(remaining, len(file.documents)))
+            parts.append(_rewrite(file, of_file))
+        print("---\n".join(filter(None, parts)), end="")
         return
+
     listed = [document for document in converted if document is not None]
     if len(listed) == 1:
-        output.document(listed[0], "json")
+        output.print_document(listed[0], "json")
     else:
-        output.document({"apiVersion": "v1", "kind": "List", "items": listed}, "json")
+        output.print_document({"apiVersion": "v1", "kind": "List", "items": listed}, "json")
 
 
-def _rewritten(file: _File, converted: Sequence[Document | None]) -> str:
-    """The file with its lines kept, or else its documents written anew."""
+def _rewrite(file: _File, converted: Sequence[Document | None]) -> str:
+    """Returns the file with the converted documents in it.
+
+    Lines that need no change are kept. If the file's form does not allow that, all its documents are
+    dumped, and a warning counts the comments that are lost.
+    """
     written = kept_yaml.rewrite(file.content, file.documents, converted)
     if written is None:
         dumped = [text.dump_yaml(document) for document in converted if document is not None]
         written = "---\n".join(dumped)
+
     lost = kept_yaml.lost_comments(file.content, written)
     if lost:
-        _tell(f"{file.name}: comments left out: {len(lost)}, the first: {lost[0]}")
+        _warn(f"{file.name}: comments left out: {len(lost)}, the first: {lost[0]}")
     return written
 
 
 def _read(file: str) -> list[_File]:
-    """Of a folder, what its files have, in the order of their names, and not of folders in it."""
+    """Reads the file, or the files of a folder in the order of their names, without its subfolders."""
     if file == "-" or not Path(file).is_dir():
         return [_read_file(file)]
 

@@ -1,4 +1,4 @@
-"""`claimd demo`: a story told on a simulated cluster."""
+"""`claimd demo`: tells a story on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .exit_codes import OK
 def run(arguments: argparse.Namespace) -> int:
     page = None
     if arguments.serve:
-        from ..view import server  # few demos are served
+        # The page costs time to load, and few demos are served.
+        from ..view import server
 
         page = server.serve_cluster
 

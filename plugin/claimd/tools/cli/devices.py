@@ -1,4 +1,4 @@
-"""`claimd devices`: the GPUs of a machine, why others are left alone, and how well they are."""
+"""`claimd devices`: lists the GPUs of a machine with their health, and the GPUs left alone."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = config.load(vars(arguments))
-    with machine.opened(settings) as here:
+    with machine.open_machine(settings) as here:
         inventory = here.scan()
         if arguments.output in ("json", "yaml"):
             document = {
                 "gpus": [output.plain(gpu) for gpu in inventory.gpus],
                 "skipped": [output.plain(skipped) for skipped in inventory.skipped],
             }
-            output.document(document, arguments.output)
+            output.print_document(document, arguments.output)
             return OK
 
+        # A capture lies unpacked in a temporary folder, whose name would tell people nothing.
         wide = arguments.output == "wide"
-        # A capture lies unpacked in a folder that nobody knows.
         place = f"in {settings.root}" if here.replay else f"under {settings.roots.sys}"
         _print_table(inventory, place, wide)
         if wide:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_table(inventory: Inventory, place: str, wide: bool) -> None:
     if inventory.gpus:
-        output.gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
+        output.print_gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
     else:
         print(f"no GPUs found {place}")
     for skipped in inventory.skipped:
@@ -59,7 +59,8 @@ def _print_notes(inventory: Inventory) -> None:
 
 
 def _print_sharing(settings: Config, inventory: Inventory) -> None:
-    """How GPUs are shared by the setting, and what prepared claims have of them."""
+    """Prints how the setting `share` applies to each GPU, and which claims hold shares."""
+    # The table alone, without -o wide, needs none of these.
     from claimd.common import names
     from claimd.node.prepare import checkpoint
     from claimd.node.publish import sharing
@@ -68,6 +69,7 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
         rules = sharing.parse(settings.share)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
+
     sentences = []
     for gpu in inventory.gpus:
         shared = sharing.of_gpu(rules, gpu)
@@ -78,6 +80,7 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
             sentences.append((gpu.name, f"shared: {shared}"))
     _print_once(sentences, inventory)
 
+    # The checkpoints of a running claimd say what its claims hold now.
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
     prepared, problems = checkpoint.read_only(folder)
     for claim in sorted(prepared, key=lambda claim: claim.title):
@@ -90,7 +93,11 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
 
 
 def _print_health(settings: Config, inventory: Inventory) -> None:
-    """What one look can tell, with what a `claimd run` on this machine knows from many."""
+    """Prints the health of each GPU.
+
+    Some faults show only over time. These come from the state that a `claimd run` on this machine
+    has written.
+    """
     from claimd.common import names, timestamps
     from claimd.node.report import health_state
     from claimd_devices import monitor
@@ -104,6 +111,7 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
         print(f"not known: what a running claimd has seen: {reason}")
         state = HealthState()
 
+    # Findings of the state and of the files that can be read now, together.
     report = monitor.check_once(settings.roots, inventory, state)
     sentences = []
     for name, findings in report.findings:
@@ -116,11 +124,12 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
 
 
 def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> None:
-    """Each GPU with its sentence, and once what is the same for all GPUs, or all of a vendor."""
+    """Prints each sentence with its GPU, or once if it holds for all GPUs or all of a vendor."""
     gpus_by_sentence: dict[str, list[str]] = {}
     for name, sentence in sentences:
         gpus_by_sentence.setdefault(sentence, []).append(name)
 
+    # The larger group comes first, so that it wins where both have the same GPUs.
     groups = {"all GPUs": [gpu.name for gpu in inventory.gpus]}
     for gpu in inventory.gpus:
         groups.setdefault(f"all GPUs of {gpu.vendor}", []).append(gpu.name)

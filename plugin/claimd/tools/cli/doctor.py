@@ -1,4 +1,4 @@
-"""`claimd doctor`: what stands between a node, or a cluster, and GPUs that work."""
+"""`claimd doctor`: reports the faults of a node, or of a cluster, that keep pods from their GPUs."""
 
 from __future__ import annotations
 
@@ -16,40 +16,46 @@ from claimd_devices import scan
 from ..doctor import check, examine, report, sight
 from ..doctor.check import Finding, Level
 from . import machine, output
-from .exit_codes import OK
+from .exit_codes import ERRORS_FOUND, OK, WARNINGS_FOUND
 
-# Beside 0, by the worst that was found. 1 and 2 are errors, as everywhere.
-WARNING = 3
-ERROR = 4
-_EXIT_CODES = {Level.WARNING: WARNING, Level.ERROR: ERROR}
+_EXIT_CODES = {Level.WARNING: WARNINGS_FOUND, Level.ERROR: ERRORS_FOUND}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell what is not well. 0: nothing, notes aside; 3: warnings; 4: errors."""
-    with machine.opened(config.load(vars(arguments))) as here:
-        _check(here.settings, of_node=not arguments.cluster)
-        findings = asyncio.run(_findings(arguments, here.settings))
+    """Prints the findings. The exit code is that of the worst finding: OK for notes, 3 or 4."""
+    with machine.open_machine(config.load(vars(arguments))) as here:
+        _check_settings(here.settings)
+        if not arguments.cluster:
+            _check_user(here.settings)
+        findings = asyncio.run(_examine(arguments, here.settings))
 
     if arguments.output == "json":
-        print(output.text_of(report.as_data(findings)), end="")
+        print(output.json_text(report.as_data(findings)), end="")
     else:
         everything = arguments.all or arguments.output == "wide"
         print(report.as_text(findings, everything=everything), end="")
     return _EXIT_CODES.get(check.worst(findings), OK)
 
 
-async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
-    """Of the node; what no API server can be asked about is not looked at."""
+async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
+    """Runs the checks of the node or of the cluster.
+
+    If no API server is known, the checks of the node that need one say so.
+    """
     file = vars(arguments).get("config") or os.environ.get("CLAIMD_CONFIG", "")
+
+    # A fake tree belongs to no cluster: the user's kubeconfig is that of another one.
     is_tree = settings.root and not settings.kubeconfig and not sight.is_pod(os.environ)
     if is_tree and not arguments.cluster:
         nobody = "a tree is looked at, which belongs to no cluster"
         return await examine.node(settings, nobody, settings_file=file)
+
     try:
         client_config = auth.as_kubectl(
             settings.kubeconfig, arguments.context, settings.service_account, os.environ
         )
     except errors.UsageError as error:
+        # Nobody has asked for a certain cluster, so the node's own checks are still worth a run.
         if settings.kubeconfig or arguments.context or arguments.cluster:
             raise
         return await examine.node(settings, str(error), settings_file=file)
@@ -63,14 +69,16 @@ async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Fin
         await server.close()
 
 
-def _check(settings: Config, *, of_node: bool) -> None:
+def _check_settings(settings: Config) -> None:
     try:
         scan.check_rules(settings.rules)
         sharing.parse(settings.share)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
 
-    # What root alone may see would look broken to others.
+
+def _check_user(settings: Config) -> None:
+    # Only root can read the kubelet's folders. To any other user they would look broken.
     folder = settings.kubelet_dir / "plugins_registry"
-    if of_node and os.geteuid() and folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+    if os.geteuid() and folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
         raise errors.Fatal(f"{folder} is root's, as is most of what is looked at: run this as root")

@@ -1,4 +1,4 @@
-"""`claimd explain`: why a pod or a claim gets no devices."""
+"""`claimd explain`: says why a pod or a claim gets no devices."""
 
 from __future__ import annotations
 
@@ -17,21 +17,17 @@ from ..explain import pending, sources, survey, text, what_if
 from ..explain.answer import Answer, Verdict
 from ..explain.objects import Objects
 from . import output
-from .exit_codes import OK
+from .exit_codes import OK, PENDING, UNKNOWN
 
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
     from ..explain.survey import Survey
 
-# Beside 0: the answer is no, or open. 1 and 2 are errors, as everywhere.
-PENDING = 3
-UNKNOWN = 4
-
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell, and say by the exit code what the answer is: 0 could run, 3 pending, 4 unknown."""
-    _check(arguments)
+    """Prints the answer. The exit code repeats it: OK if the pod could run, PENDING or UNKNOWN."""
+    _check_flags(arguments)
     scope = sources.Scope(
         namespace=arguments.namespace,
         name=arguments.name or "",
@@ -46,13 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         objects = sources.from_files(arguments.file, scope)
     else:
         objects = asyncio.run(_from_cluster(arguments, scope))
-    told, verdicts = _told(arguments, objects)
-    print(told, end="")
+    report, verdicts = _report(arguments, objects)
+    print(report, end="")
     return _exit_code(verdicts)
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    """What the grammar of the command line cannot say."""
+def _check_flags(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for flags that exclude each other, which argparse cannot check."""
     if arguments.all_namespaces and not arguments.pending:
         raise errors.UsageError("--all-namespaces is for --pending: a pod has one namespace")
     if arguments.watch and arguments.file:
@@ -73,6 +69,7 @@ def _is_wide(arguments: argparse.Namespace) -> bool:
 
 
 def _exit_code(verdicts: Sequence[Verdict]) -> int:
+    # One pod that cannot run decides the code of several.
     if "pending" in verdicts:
         return PENDING
     return UNKNOWN if "unknown" in verdicts else OK
@@ -81,27 +78,29 @@ def _exit_code(verdicts: Sequence[Verdict]) -> int:
 # Questions
 
 
-def _told(arguments: argparse.Namespace, objects: Objects) -> tuple[str, list[Verdict]]:
-    """What is to be printed, and the verdict on each that was asked about."""
+def _report(arguments: argparse.Namespace, objects: Objects) -> tuple[str, list[Verdict]]:
+    """Returns the text to print, and the verdict on each pod, claim or class of the question."""
+    # The changes of --without and --as-if-free hold for every question below.
     changes = what_if.apply(
         objects, arguments.namespace, arguments.without or (), arguments.as_if_free or ()
     )
     is_json = arguments.output == "json"
     if arguments.pending:
-        found = _survey(arguments, objects, changes)
-        verdicts = [group.verdict for group in found.groups]
+        groups = _survey(arguments, objects, changes)
+        verdicts = [group.verdict for group in groups.groups]
         if "pods" in objects.unseen:
-            # Those that are not seen may wait as well.
+            # A pod that we may not see could be waiting as well.
             verdicts.append("unknown")
         if is_json:
-            return output.text_of(text.survey_data(found)), verdicts
-        return text.survey_text(found), verdicts
+            return output.json_text(text.survey_data(groups)), verdicts
+        return text.survey_text(groups), verdicts
 
     answers = list(_answers(arguments, objects, changes))
     verdicts = [answer.verdict for answer in answers]
     if is_json:
         documents = [text.as_data(answer) for answer in answers]
-        return output.text_of(documents[0] if len(documents) == 1 else documents), verdicts
+        return output.json_text(documents[0] if len(documents) == 1 else documents), verdicts
+
     wide = _is_wide(arguments)
     return "\n".join(text.as_text(answer, wide=wide) for answer in answers), verdicts
 
@@ -119,7 +118,7 @@ def _survey(arguments: argparse.Namespace, objects: Objects, changes: Sequence[s
 def _answers(
     arguments: argparse.Namespace, objects: Objects, changes: Sequence[str]
 ) -> Iterator[Answer]:
-    """One answer, or one for each pod or claim that a file would make."""
+    """Yields the answer, or with --dry an answer for each pod or claim that the file would create."""
     settings: dict[str, Any] = {
         "node": arguments.node or arguments.on,
         "time_limit": arguments.timeout,
@@ -130,25 +129,27 @@ def _answers(
         yield pending.changed(answer, changes)
         return
 
-    new = bool(arguments.dry)
-    if new:
-        made, workloads = sources.would_be_made(arguments.dry, arguments.namespace)
-        objects.put(made)
-        subjects = pending.would_be(made)
+    # The objects of --dry join those of the cluster, so that they can refer to each other.
+    is_new = bool(arguments.dry)
+    if is_new:
+        new_objects, workloads = sources.would_be_made(arguments.dry, arguments.namespace)
+        objects.put(new_objects)
+        subjects = pending.would_be(new_objects)
     else:
         workloads = []
         subjects = [pending.find(objects, arguments.name, arguments.namespace)]
+
     for subject in subjects:
         its_changes = list(changes)
         if arguments.on:
             subject, change = what_if.on_node(subject, arguments.on)  # noqa: PLW2901
             its_changes.append(change)
-        answer = pending.report(objects, subject, new=new, **settings)
+        answer = pending.report(objects, subject, new=is_new, **settings)
         answer = pending.of_workload(answer, subject, workloads)
         yield pending.changed(answer, its_changes)
 
 
-# The cluster that kubectl would ask
+# The cluster that kubectl would use
 
 
 async def _from_cluster(arguments: argparse.Namespace, scope: sources.Scope) -> Objects:
@@ -157,39 +158,46 @@ async def _from_cluster(arguments: argparse.Namespace, scope: sources.Scope) -> 
 
 
 async def _watch(arguments: argparse.Namespace, scope: sources.Scope) -> int:
-    """Tell each answer that is not the one before; returns when there is nothing to wait for."""
-    from ..explain import live  # once is asked for more often
+    """Prints the answer whenever it changes, until the pod or claim is settled.
 
-    before = ""
+    Returns the exit code of the last answer. With --pending only Ctrl-C ends the watch.
+    """
+    # Most questions are asked once, and need no watches.
+    from ..explain import live
+
+    last_report = ""
     async with _client(arguments) as api, live.watched(api, scope) as copy:
         while True:
-            told, verdicts, is_over = _at_this_moment(arguments, copy.objects)
-            if told != before:
+            report, verdicts, is_over = _current_report(arguments, copy.objects)
+            if report != last_report:
                 stamp = datetime.datetime.now().astimezone()
                 rule = f"--- {stamp:%H:%M:%S} ---\n" if arguments.output != "json" else ""
-                print(f"{rule}{told}", end="", flush=True)
-                before = told
+                print(f"{rule}{report}", end="", flush=True)
+                last_report = report
+
             if is_over:
                 return _exit_code(verdicts)
             await copy.changed()
 
 
-def _at_this_moment(
+def _current_report(
     arguments: argparse.Namespace, objects: Callable[[], Objects]
 ) -> tuple[str, list[Verdict], bool]:
-    """What is to be told, the verdicts, and whether nothing is left to wait for."""
+    """Returns the text to print, the verdicts, and True if the watch has nothing to wait for."""
     try:
-        told, verdicts = _told(arguments, objects())
+        report, verdicts = _report(arguments, objects())
     except errors.Fatal as error:
-        # It may come, or come back.
+        # An object that is missing now may be created while we watch.
         return f"{error}\n", ["unknown"], False
+
     is_over = bool(verdicts) and set(verdicts) == {"settled"} and not arguments.pending
-    return told, verdicts, is_over
+    return report, verdicts, is_over
 
 
 @contextlib.asynccontextmanager
 async def _client(arguments: argparse.Namespace) -> AsyncIterator[client.Client]:
-    from claimd.kubernetes.kube import auth, client  # files are read without them
+    # Files are read without a client.
+    from claimd.kubernetes.kube import auth, client
     from claimd.kubernetes.kube import errors as kube_errors
 
     settings = config.load(vars(arguments))

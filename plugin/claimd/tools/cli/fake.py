@@ -1,4 +1,4 @@
-"""`claimd fake`: writes trees of fake GPUs, and makes these sick and well."""
+"""`claimd fake`: writes trees of fake GPUs, and makes the GPUs in them sick or well."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""YAML written anew, in which whatever is as it was keeps its lines: comments, blank lines, quotes,
-block scalars, indentation.
+"""Rewrites the values of a YAML text and keeps the lines of all that has not changed.
 
-A document is looked at as its maps' entries, each with its lines. An entry whose value has not
-changed is copied, also into another map; one that has changed is taken apart; what is new is dumped.
-No library is needed for that beyond PyYAML, which says where each value stands (ARCHITECTURE.md).
+`claimd convert` rewrites manifests that people keep in Git, and docs/objects.md promises that
+comments, blank lines, quotes, block scalars and indentation stay.
+
+A map is a list of entries, each with its lines. The lines of an entry with the same value are
+copied, also if the entry moves to another map. An entry with another value is taken apart in the same
+way. A new entry is dumped. PyYAML is enough for this, because it says where each value begins and
+ends.
 """
 
 from __future__ import annotations
@@ -24,31 +27,32 @@ _INDENT = "  "
 
 
 class _NotKept(Exception):
-    """There is something in the document that is not understood here."""
+    """The document has a form whose lines cannot be kept."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Of a map: its key, and its lines as they would stand in the first column."""
+    """An entry of a map. Its lines are shifted to the left, so that the key is in the first column."""
 
     key: str
     node: yaml.Node
     value: Any
-    lead: tuple[str, ...]  # comments and blank lines above
+    lead: tuple[str, ...]  # the comments and blank lines above the key
     lines: tuple[str, ...]
 
 
 def rewrite(content: str, before: Sequence[Any], after: Sequence[Document | None]) -> str | None:
-    """The documents of `after` in place of those of `before`, which `content` has, without those
-    that are None.
+    """Returns `content` with its documents, `before`, replaced by those of `after`.
 
-    None if that cannot be done with the lines kept: with anchors, in JSON, where keys are no text.
+    A document that is None in `after` is left out. Returns None if the lines cannot be kept: the
+    content has anchors, is JSON, or has keys that are not text.
     """
     content = f"{content.rstrip()}\n"
     nodes = _documents(content) if _has_text_keys(list(before)) else None
     if nodes is None or len(nodes) != len(before) or len(after) != len(before):
         return None
 
+    # Lines between two documents belong to the second one, those at the end to the last.
     written = []
     lines = content.splitlines()
     end = 0
@@ -61,27 +65,34 @@ def rewrite(content: str, before: Sequence[Any], after: Sequence[Document | None
         if new is None:
             continue
         try:
-            body = _Writer(lines).mapping(_entries(lines, node, old), new)
+            body = _Writer(lines).write_map(_entries(lines, node, old), new)
         except _NotKept:
             return None
         written.append([*_without_marker(head), *body])
     if written:
         written[-1] += _without_marker(lines[end:])
-    result = "---\n".join("".join(f"{line}\n" for line in part) for part in written)
+    parts = ["\n".join([*part, ""]) for part in written]
+    result = "---\n".join(parts)
 
-    # Whatever was not foreseen here must not become another object.
+    # A form of YAML that nobody has thought of must not turn one object into another.
+    expected = [new for new in after if new is not None]
     try:
-        return (
-            result if text.load_all(result) == [new for new in after if new is not None] else None
-        )
+        return result if text.load_all(result) == expected else None
     except ValueError:
         return None
 
 
 def lost_comments(content: str, written: str) -> list[str]:
-    """Those of `content` that `written` does not have, as far as a look at the lines tells."""
-    found = [match[2] for line in content.splitlines() if (match := _TRAILING.search(line))]
-    return [comment for comment in found if comment not in written]
+    """Returns the comments of `content` that `written` lacks.
+
+    The lines are not parsed, so a `#` within a text counts as a comment, too.
+    """
+    lost = []
+    for line in content.splitlines():
+        match = _TRAILING.search(line)
+        if match and match[2] not in written:
+            lost.append(match[2])
+    return lost
 
 
 def _has_text_keys(value: Any) -> bool:
@@ -93,7 +104,10 @@ def _has_text_keys(value: Any) -> bool:
 
 
 def _documents(content: str) -> list[yaml.Node] | None:
-    """Those that have something in them; none if one has anchors."""
+    """Returns the root of each document that is not empty, or None if the content has anchors.
+
+    Also returns None for content that is not YAML.
+    """
     loader = text.yaml_loader(yaml.SafeLoader)
     try:
         if any(isinstance(token, yaml.AnchorToken) for token in yaml.scan(content)):
@@ -105,10 +119,12 @@ def _documents(content: str) -> list[yaml.Node] | None:
 
 
 def _last_line(lines: Sequence[str], node: yaml.Node) -> int:
-    """Of a node. A block ends where the next token begins, behind comments that are not its own."""
+    """Returns the number of a node's last line."""
     line: int = node.end_mark.line
     if getattr(node, "flow_style", True) and getattr(node, "style", None) not in ("|", ">"):
         return line
+
+    # For PyYAML a block ends where the next token begins, after comments that are not the block's.
     line -= 1
     while line > node.start_mark.line and _is_between(lines[line], node.start_mark.column):
         line -= 1
@@ -116,8 +132,9 @@ def _last_line(lines: Sequence[str], node: yaml.Node) -> int:
 
 
 def _is_between(line: str, column: int) -> bool:
-    """A comment or a blank line that is no part of what stands above: text of a block scalar is
-    indented further.
+    """Tells whether a line is blank or a comment, and no part of the value above it.
+
+    The text of a block scalar above is indented more than `column`.
     """
     if line.startswith(("---", "...")):
         return True
@@ -126,120 +143,144 @@ def _is_between(line: str, column: int) -> bool:
 
 
 def _without_marker(lines: Sequence[str]) -> list[str]:
-    """Without what begins or ends a document, but for a comment beside it."""
-    left = []
+    """Returns the lines without `---` and `...`. A comment on such a line is kept."""
+    kept = []
     for line in lines:
         if not line.startswith(("---", "...")):
-            left.append(line)
-        elif comment := _TRAILING.search(line):
-            left.append(comment[2])
-    return left
+            kept.append(line)
+            continue
+        comment = _TRAILING.search(line)
+        if comment:
+            kept.append(comment[2])
+    return kept
 
 
 def _entries(lines: Sequence[str], node: yaml.MappingNode, value: dict[str, Any]) -> list[_Entry]:
-    """Of a map in block style. _NotKept if its keys are no plain texts."""
+    """Returns the entries of a map in block style.
+
+    Raises _NotKept if the keys in the text are not the keys of the value, as with a merge key.
+    """
     if [key.value for key, _ in node.value] != list(value):
         raise _NotKept
+
+    # An entry ends where the next one begins, or where the map ends.
     column = node.start_mark.column
     starts = [key.start_mark.line for key, _ in node.value]
     ends = [*starts[1:], _last_line(lines, node) + 1]
+
     entries = []
     lead: list[str] = []
     for (key, child), start, end in zip(node.value, starts, ends, strict=True):
+        # Comments and blank lines at the end belong to the next entry.
         last = end
         while last > start + 1 and _is_between(lines[last - 1], column):
             last -= 1
-        # The first line of an item of a list has a dash before it.
-        own = [lines[start][column:], *(_shifted(line, column) for line in lines[start + 1 : last])]
-        old = value[key.value]
-        entries.append(_Entry(key.value, child, old, tuple(lead), tuple(own)))
+
+        # The first line is cut at the column, since the first entry of an item of a list stands
+        # behind a dash.
+        others = [_shift_left(line, column) for line in lines[start + 1 : last]]
+        own = (lines[start][column:], *others)
+        entries.append(_Entry(key.value, child, value[key.value], tuple(lead), own))
         lead = [line.strip() for line in lines[last:end]]
     return entries
 
 
-def _shifted(line: str, column: int) -> str:
+def _shift_left(line: str, column: int) -> str:
     return line[column:] if not line[:column].strip() else line.lstrip()
 
 
-def _indented(lines: Sequence[str], indent: str) -> Iterator[str]:
+def _indent(lines: Sequence[str], indent: str) -> Iterator[str]:
     for line in lines:
         yield f"{indent}{line}".rstrip() if line else line
 
 
-def _dumped(value: Any) -> list[str]:
+def _dump(value: Any) -> list[str]:
     lines = text.dump_yaml(value).splitlines()
-    # What is neither a map nor a list ends with this where it stands alone.
+    # PyYAML ends a document with "..." if it is neither a map nor a list.
     return lines[:-1] if lines[-1] == "..." else lines
 
 
 class _Writer:
-    """Of one document, whose lines it has."""
+    """Writes one document, given the lines of its text before."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
 
-    def mapping(self, entries: Sequence[_Entry], new: dict[str, Any]) -> list[str]:
-        """The entries of `new`, in the order of the old ones.
+    def write_map(self, entries: Sequence[_Entry], new: dict[str, Any]) -> list[str]:
+        """Returns the lines of the map `new`, in the order of its entries before.
 
-        What went to another place is found there: one level down, in a map that has come, or one
-        level up, from a map that has gone.
+        An entry keeps its lines if it moves one level down, into a map that is new, or one level up,
+        out of a map that is removed. The versions of the API differ in these two ways.
         """
-        gone = [entry for entry in entries if entry.key not in new]
-        below = [inner for entry in gone for inner in self._entries_below(entry)]
-        come = [key for key in new if all(entry.key != key for entry in entries)]
+        removed = [entry for entry in entries if entry.key not in new]
+        below: list[_Entry] = []
+        for entry in removed:
+            below += self._entries_below(entry)
+
+        # New entries stand in place of the first that is removed, or at the end.
+        old_keys = {entry.key for entry in entries}
+        added = [key for key in new if key not in old_keys]
         written: list[str] = []
         for entry in entries:
             if entry.key in new:
-                written += self._entry(entry, new[entry.key])
-            else:
-                while come:
-                    written += self._new_entry(come.pop(0), new, gone, below)
-        for key in come:
-            written += self._new_entry(key, new, gone, below)
+                written += self._write_entry(entry, new[entry.key])
+                continue
+            for key in added:
+                written += self._write_new_entry(key, new, removed, below)
+            added = []
+        for key in added:
+            written += self._write_new_entry(key, new, removed, below)
         return written
 
     def _entries_below(self, entry: _Entry) -> list[_Entry]:
         if not isinstance(entry.node, yaml.MappingNode) or entry.node.flow_style:
             return []
         entries = _entries(self._lines, entry.node, entry.value)
-        # What stands between a key and its map is about the map's first entry.
-        lead = tuple(line.strip() for line in self._comments(entry))
+        # A comment between a key and its map is about the map's first entry.
+        lead = tuple(line.strip() for line in self._first_comments(entry))
         return [replace(entries[0], lead=lead), *entries[1:]]
 
-    def _new_entry(
-        self, key: str, new: dict[str, Any], gone: Sequence[_Entry], below: Sequence[_Entry]
+    def _write_new_entry(
+        self, key: str, new: dict[str, Any], removed: Sequence[_Entry], below: Sequence[_Entry]
     ) -> list[str]:
+        # One level up: the entry was in a map that is removed.
         value = new[key]
         for entry in below:
             if entry.key == key:
-                return self._entry(entry, value)
-        moved = [entry for entry in gone if isinstance(value, dict) and entry.key in value]
-        if moved:
-            return [f"{key}:", *_indented(self.mapping(moved, value), _INDENT)]
-        return _dumped({key: value})
+                return self._write_entry(entry, value)
 
-    def _entry(self, entry: _Entry, value: Any) -> list[str]:
+        # One level down: the new map holds entries that were next to it.
+        moved = [entry for entry in removed if isinstance(value, dict) and entry.key in value]
+        if moved:
+            return [f"{key}:", *_indent(self.write_map(moved, value), _INDENT)]
+        return _dump({key: value})
+
+    def _write_entry(self, entry: _Entry, value: Any) -> list[str]:
+        # To Python True and 1 are equal. In YAML they are two values.
         if entry.value == value and type(entry.value) is type(value):
             return [*entry.lead, *entry.lines]
 
+        # Part of a map or a list in block style may still be the same.
         node = entry.node
         is_block = not getattr(node, "flow_style", True)
         if is_block and isinstance(node, yaml.MappingNode) and isinstance(value, dict) and value:
-            inner = self.mapping(self._entries_below(entry), value)
-            return [*entry.lead, entry.lines[0], *_indented(inner, _INDENT)]
+            inner = self.write_map(self._entries_below(entry), value)
+            return [*entry.lead, entry.lines[0], *_indent(inner, _INDENT)]
         if is_block and isinstance(node, yaml.SequenceNode) and isinstance(value, list) and value:
-            inner = self._sequence(node, entry.value, value)
+            inner = self._write_list(node, entry.value, value)
             indent = "" if any(line.startswith("-") for line in entry.lines) else _INDENT
-            return [*entry.lead, entry.lines[0], *self._comments(entry), *_indented(inner, indent)]
+            first_lines = [*entry.lead, entry.lines[0], *self._first_comments(entry)]
+            return [*first_lines, *_indent(inner, indent)]
 
-        dumped = _dumped({entry.key: value})
+        # A comment behind a single value stays behind the new one.
+        dumped = _dump({entry.key: value})
         if isinstance(node, yaml.ScalarNode) and len(entry.lines) == 1 and len(dumped) == 1:
             comment = re.search(r"\s+#.*$", self._lines[node.end_mark.line][node.end_mark.column :])
             dumped[0] += comment[0] if comment else ""
         return [*entry.lead, *dumped]
 
-    def _comments(self, entry: _Entry) -> list[str]:
-        """Between a key and its first entry or item."""
+    def _first_comments(self, entry: _Entry) -> list[str]:
+        """Returns the comments between a key and the first entry or item of its value."""
         lines = []
         for line in entry.lines[1:]:
             if not _COMMENT.match(line):
@@ -247,30 +288,34 @@ class _Writer:
             lines.append(line)
         return lines
 
-    def _sequence(self, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> list[str]:
-        """Items are found again by their value, by their name, or by their place."""
+    def _write_list(self, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> list[str]:
+        """Returns the lines of the list `new`.
+
+        An item keeps its lines if an old one has the same value, the same name, or the same place.
+        """
         written: list[str] = []
-        left = list(zip(node.value, old, strict=True))
+        remaining = list(zip(node.value, old, strict=True))
         for number, value in enumerate(new):
-            found = _same_item(left, value, number if len(old) == len(new) else None)
-            if found is None:
-                written += _item(_dumped(value))
+            same = _same_item(remaining, value, number if len(old) == len(new) else None)
+            if same is None:
+                written += _item(_dump(value))
                 continue
-            child, before = found
-            left.remove(found)
+
+            child, before = same
+            remaining.remove(same)
             written += self._lead_of(child, node)
-            is_left = isinstance(value, dict) and value
-            if is_left and isinstance(child, yaml.MappingNode) and not child.flow_style:
+            is_map = isinstance(value, dict) and value
+            if is_map and isinstance(child, yaml.MappingNode) and not child.flow_style:
                 entries = _entries(self._lines, child, before)
-                written += _item(self.mapping(entries, value))
+                written += _item(self.write_map(entries, value))
             elif before == value:
-                written += _item(self._source(child))
+                written += _item(self._source_lines(child))
             else:
-                written += _item(_dumped(value))
+                written += _item(_dump(value))
         return written
 
     def _lead_of(self, child: yaml.Node, node: yaml.SequenceNode) -> list[str]:
-        """Comments above an item; those above the first stand with the list's key."""
+        """Returns the comments above an item. Those above the first item belong to the list's key."""
         if child is node.value[0]:
             return []
         lead: list[str] = []
@@ -280,27 +325,30 @@ class _Writer:
             line -= 1
         return lead
 
-    def _source(self, node: yaml.Node) -> list[str]:
+    def _source_lines(self, node: yaml.Node) -> list[str]:
         start = node.start_mark
         first, *others = self._lines[start.line : _last_line(self._lines, node) + 1]
-        return [first[start.column :], *(_shifted(line, start.column) for line in others)]
+        return [first[start.column :], *(_shift_left(line, start.column) for line in others)]
 
 
 def _same_item(
-    left: Sequence[tuple[yaml.Node, Any]], value: Any, place: int | None
+    remaining: Sequence[tuple[yaml.Node, Any]], value: Any, place: int | None
 ) -> tuple[yaml.Node, Any] | None:
-    for item in left:
+    for item in remaining:
         if item[1] == value:
             return item
-    named = value.get("name") if isinstance(value, dict) else None
-    for item in left:
-        if named is not None and isinstance(item[1], dict) and item[1].get("name") == named:
+
+    name = value.get("name") if isinstance(value, dict) else None
+    for item in remaining:
+        if name is not None and isinstance(item[1], dict) and item[1].get("name") == name:
             return item
-    if place is None or not left:
+
+    # In a list of the same length the first that remains is the one at this place.
+    if place is None or not remaining:
         return None
-    return left[0]
+    return remaining[0]
 
 
 def _item(lines: Sequence[str]) -> list[str]:
     first, *others = lines
-    return [f"- {first}", *_indented(others, _INDENT)]
+    return [f"- {first}", *_indent(others, _INDENT)]

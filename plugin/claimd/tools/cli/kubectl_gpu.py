@@ -1,4 +1,4 @@
-"""`kubectl gpu`, which kubectl finds on the PATH as kubectl-gpu: commands of `claimd` in its words."""
+"""`kubectl gpu`: commands of `claimd` in kubectl's words. kubectl finds kubectl-gpu on the PATH."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def main() -> None:
         print(f"error: unknown command {command!r}\n\n{_HELP}", file=sys.stderr)
         sys.exit(2)
 
+    # Ctrl-C may come while the modules of the command are loaded.
     try:
         from . import main as claimd
 

@@ -1,4 +1,4 @@
-"""The machine whose GPUs a command looks at: this one, a fake tree, or a capture of another."""
+"""The machine whose GPUs a command reads: this one, a fake tree, or a capture of another."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ if TYPE_CHECKING:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """`settings` has roots that can be read, also where the machine is a capture."""
+    """A machine whose files can be read.
+
+    `settings` are those of the command. If the machine is a capture, their root is the folder in
+    which the capture lies unpacked.
+    """
 
     settings: Config
     replay: Replay | None = None
 
     def scan(self) -> Inventory:
-        """What is there now; UsageError if the rules of what to take cannot be understood."""
+        """Reads the GPUs that are there now.
+
+        Raises UsageError if `include` or `exclude` cannot be understood, and Fatal if the root is
+        not there.
+        """
         from claimd_devices import scan
 
         try:
@@ -40,21 +48,25 @@ class Machine:
                 "`claimd fake write` writes one, or `capture`"
             )
 
+        # NVML completes what the kernel's files do not tell.
         inventory = scan.scan(self.settings.roots, self.settings.rules, with_link_now=True)
         if self.settings.nvml:
             from claimd_devices import nvml
 
             inventory = nvml.Library(self.settings.roots).complete(inventory)
+
+        # People know the paths of the machine that was captured, not those of our folder.
         return self.replay.with_original_paths(inventory) if self.replay else inventory
 
 
 @contextlib.contextmanager
-def opened(settings: Config) -> Iterator[Machine]:
-    """The machine of these settings; a capture of one lies unpacked in a folder until the end."""
+def open_machine(settings: Config) -> Iterator[Machine]:
+    """Yields the machine of these settings. A capture is unpacked into a folder until the end."""
     if not settings.root or not Path(settings.root).is_file():
         yield Machine(settings=settings)
         return
 
+    # Only a capture needs these: every start of the plugin comes through here.
     import tempfile
 
     from claimd_devices import capture

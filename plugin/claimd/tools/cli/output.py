@@ -1,6 +1,7 @@
-"""How the command line prints: tables for people, JSON and YAML for tools.
+"""The output of the command line: tables for people, JSON and YAML for tools.
 
-The columns of GPUs stand here, since several commands print GPUs; other tables are their command's.
+The columns for GPUs are here, because several commands print GPUs. A table of one command only is
+in the module of that command.
 """
 
 from __future__ import annotations
@@ -16,45 +17,52 @@ _Column = tuple[str, Callable[["Gpu"], object]]
 _UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
-def gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
+def print_gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
+    """Prints a table with a row for each GPU."""
     table = [[title for title, _ in columns]]
     for gpu in listed:
         table.append([cell(value(gpu)) for _, value in columns])
-    rows(table)
+    print_rows(table)
 
 
-def rows(table: Sequence[Sequence[str]]) -> None:
-    """The first is the titles."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+def print_rows(table: Sequence[Sequence[str]]) -> None:
+    """Prints a table with aligned columns. Its first row has the titles."""
+    columns = zip(*table, strict=True)
+    widths = [max(map(len, column)) for column in columns]
     for row in table:
         padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
         print("  ".join(padded).rstrip())
 
 
 def cell(value: object) -> str:
+    """Returns the value as text for a table: a dash if there is none."""
     return "-" if value is None or value == "" else str(value)
 
 
-def document(content: object, form: str) -> None:
-    """As `json`, or as `yaml`."""
+def print_document(content: object, form: str) -> None:
+    """Prints the content as `json` or as `yaml`."""
     if form == "json":
-        print(text_of(content), end="")
+        print(json_text(content), end="")
         return
 
+    # The YAML library takes longer to load than most commands take to run.
     from claimd.kubernetes.api import text
 
     print(text.dump_yaml(content), end="")
 
 
-def text_of(content: object) -> str:
-    """JSON as it is printed."""
+def json_text(content: object) -> str:
+    """Returns the JSON text of the content, as `print_document` prints it."""
     import json
 
     return f"{json.dumps(content, indent=2)}\n"
 
 
 def plain(value: object) -> Any:
-    """A dataclass as JSON has it: absent instead of null, names as they are in the code."""
+    """Returns the value as JSON can hold it: a dataclass becomes an object, a tuple a list.
+
+    The object has the names of the dataclass's fields. Empty values are left out.
+    """
     import dataclasses
 
     if isinstance(value, tuple):
@@ -73,7 +81,7 @@ def plain(value: object) -> Any:
 
 
 def _link(gpu: Gpu) -> str | None:
-    """Lanes and gigatransfers a second, and what they could be if that is more."""
+    """Returns the link's lanes and gigatransfers per second: now, and at best if that is more."""
     if not gpu.link_width or not gpu.link_speed:
         return None
     best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
@@ -86,6 +94,7 @@ def _link(gpu: Gpu) -> str | None:
 def _size(count: int | None) -> str | None:
     if count is None:
         return None
+
     for unit, size in _UNITS:
         if count >= size:
             return f"{count / size:.4g} {unit}"

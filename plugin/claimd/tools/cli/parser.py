@@ -1,6 +1,6 @@
 """The grammar of the command line: every command with its options and the settings that it uses.
 
-Parses and tells about wrong use. What a command does is in a module of its name.
+The module parses the arguments and reports wrong use. The module named after a command runs it.
 """
 
 from __future__ import annotations
@@ -54,23 +54,29 @@ SETTINGS = {
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command's name as `command`, and what was given to it.
+    """Returns the arguments as attributes, and the command's name as `command`.
 
-    A setting that was not given is not there, so that the layers below the flags count. Ends the
-    program as argparse does, or with a UsageError, if the arguments cannot be understood.
+    A setting without a flag has no attribute, so that the environment and the file count. If the
+    arguments cannot be understood, argparse ends the program with exit code 2, or a UsageError is
+    raised.
     """
     spelt_out = _with_fake_command(arguments)
-    spelt_out, words = _without_command_of_sim(spelt_out)
+    spelt_out, words = _split_at_sim_command(spelt_out)
+
+    # Only the grammar of the command that is named is built.
     parsed = _build(spelt_out[0] if spelt_out else "").parse_args(spelt_out)
     if words is not None:
         parsed.words = words
     return parsed
 
 
-def _without_command_of_sim(
+def _split_at_sim_command(
     arguments: Sequence[str],
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """`claimd sim … -- COMMAND …` in its two parts: what follows is the command's, also another --."""
+    """Splits `claimd sim … -- COMMAND …` at the first `--`. A later `--` belongs to the command.
+
+    The second part is None if there is no `--`, or if it is another command of claimd.
+    """
     if not arguments or arguments[0] != "sim" or "--" not in arguments:
         return arguments, None
     place = list(arguments).index("--")
@@ -78,14 +84,14 @@ def _without_command_of_sim(
 
 
 def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
-    """`claimd fake FOLDER …`, as manifests have it from before `write` and `fault`, spelt out."""
+    """Inserts `write` or `fault` into `claimd fake FOLDER …`, the form of older manifests."""
     if len(arguments) < 2 or arguments[0] != "fake":
         return arguments
     if arguments[1].startswith("-") or arguments[1] in ("write", "fault"):
         return arguments
 
     folder, *words = arguments[1:]
-    # A model is vendor:model, and what is said of a machine is name=value.
+    # A model is written vendor:model, and an option of a machine name=value. A fault has neither.
     is_fault = bool(words) and ":" not in words[0] and "=" not in words[0]
     command = "fault" if is_fault else "write"
     print(f"claimd: `claimd fake FOLDER …` is now: claimd fake {command} FOLDER …", file=sys.stderr)
@@ -93,9 +99,10 @@ def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _build(command: str) -> argparse.ArgumentParser:
-    """The grammar of one command, or of all of them if it is none, for help and for what is wrong.
+    """Returns the grammar of one command, or of all if there is no such command.
 
-    To build all takes as long as a probe takes to be answered, and is a part of every start.
+    All of them are needed for the help and for the error about an unknown command. To build them
+    takes as long as the answer to a probe, so no other start pays for it.
     """
     parser = argparse.ArgumentParser(
         prog="claimd",
@@ -106,7 +113,7 @@ def _build(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claimd {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    # In this order they stand in the help.
+    # The help lists them in this order.
     adders = {
         "run": _add_run,
         "devices": _add_devices,
@@ -128,8 +135,10 @@ def _build(command: str) -> argparse.ArgumentParser:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """As wide as the terminal, without shutil: every command makes one, and all that shutil loads for
-    it would cost each start and each probe four milliseconds.
+    """A help formatter that is as wide as the terminal.
+
+    argparse would ask shutil for the width as soon as a formatter is made, which every command does.
+    To load shutil takes four milliseconds of each start and each probe.
     """
 
     def __init__(self, prog: str) -> None:
@@ -137,9 +146,11 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def _columns() -> int:
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
+    setting = os.environ.get("COLUMNS", "")
+    if setting.isdecimal() and int(setting) > 0:
+        return int(setting)
+
+    # stdout may be a file, closed, or replaced by an object without a file number.
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
@@ -155,6 +166,8 @@ def _add(commands: Commands, name: str, about: str, within: str = "") -> argpars
     )
     command = f"{within} {name}".strip()
     added.set_defaults(command=command)
+
+    # Each setting that the command uses is a flag of it.
     if command in SETTINGS:
         config.add_flags(added, SETTINGS[command])
     return added
@@ -254,13 +267,13 @@ def _add_fake(commands: Commands) -> None:
 
 
 class _ListingParser(argparse.ArgumentParser):
-    """Its help ends with lists, which are made only when somebody reads them."""
+    """A parser whose help ends with lists. They are made only when the help is printed."""
 
     def format_help(self) -> str:
         listing: Callable[[], dict[str, dict[str, str]]] = self.get_default("listing")
         lines = []
         for title, rows in listing().items():
-            width = max(len(name) for name in rows)
+            width = max(map(len, rows))
             lines += ["", f"{title}:"]
             lines += [f"  {name:{width}}  {sentence}" for name, sentence in rows.items()]
         return super().format_help() + "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""`claimd probe`: what an exec probe of a pod runs."""
+"""`claimd probe`: asks a running `claimd run` whether it is live or ready, for a pod's exec probe."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def run(arguments: argparse.Namespace) -> int:
             "endpoint is not set; give the one that `claimd run` has, such as --endpoint :8081"
         )
 
-    yes, words = probe.ask(settings.endpoint, f"/{arguments.question}z")
-    if not yes:
+    is_yes, words = probe.ask(settings.endpoint, f"/{arguments.question}z")
+    if not is_yes:
         print(words, file=sys.stderr)
         return FAILED
     print(words)

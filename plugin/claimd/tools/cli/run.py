@@ -1,4 +1,4 @@
-"""`claimd run`: the plugin itself."""
+"""`claimd run`: serves the kubelet, as the plugin on a node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until it is told to end."""
-    with machine.opened(config.load(vars(arguments))) as here:
+    """Serves until a signal ends it."""
+    with machine.open_machine(config.load(vars(arguments))) as here:
         log.set_up(here.settings.log_level, here.settings.log_format)
         with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
             runner.run(app.build(here.settings).run())

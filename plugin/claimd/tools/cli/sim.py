@@ -1,9 +1,10 @@
-"""`claimd sim`: the simulated API server alone, or a cluster around a command."""
+"""`claimd sim`: serves the simulated API server, or runs a command in a simulated cluster."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import dataclasses
 
 from claimd.common import errors
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.words is not None:
         return _run_command(arguments, options)
+
+    # These make a cluster, which this API server alone is not.
     for flag in ("node", "scheduler", "controllers"):
         if getattr(arguments, flag):
             raise errors.UsageError(
@@ -39,17 +42,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
+    # A server alone needs none of these.
     from claimd.sim import cluster
-    from claimd.sim.testing import command as around  # a server alone needs none of it
+    from claimd.sim.testing import command as around
     from claimd.sim.testing import words
 
     if not arguments.words:
         raise errors.UsageError("after --: expected a COMMAND, such as `-- go test ./...`")
-    machines = [words.machine(given) for given in arguments.node]
-    names = [machine.name for machine in machines]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    machines = [words.machine(text) for text in arguments.node]
+    counts = collections.Counter(machine.name for machine in machines)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
+
     programs = cluster.find_programs(arguments.scheduler, arguments.controllers)
     if programs != cluster.OURS and not machines:
         raise errors.UsageError(
@@ -57,7 +62,7 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
         )
     if machines:
         cluster.check_release(options.profile)
-        # The cluster has a controller that does it.
+        # The cluster's own controller ends the namespaces.
         options = dataclasses.replace(options, end_namespaces=False)
     return around.run(
         around.CommandOptions(

@@ -1,4 +1,4 @@
-"""`claimd slices`: what would be published of a machine."""
+"""`claimd slices`: shows the ResourceSlices that `claimd run` would publish for a machine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .exit_codes import OK
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.template.startswith("node:"):
-        _print_template(asyncio.run(_of_node(arguments)), arguments)
+        _print_template(asyncio.run(_published_by_node(arguments)), arguments)
         return OK
     if arguments.template not in ("", "here"):
-        return _of_machine(arguments)
+        return _run_for_model(arguments)
 
-    with machine.opened(config.load(vars(arguments))) as here:
+    with machine.open_machine(config.load(vars(arguments))) as here:
         settings = here.settings
         try:
             sharing_rules = sharing.parse(settings.share)
@@ -42,15 +42,18 @@ def run(arguments: argparse.Namespace) -> int:
             slices.Options(numa_list=settings.numa_list, sharing=sharing_rules),
         )
 
+    # JSON and YAML have the form that the API server would get.
     items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
     if arguments.template:
         _print_template(items, arguments)
     elif arguments.output in ("json", "yaml"):
-        output.document({"apiVersion": "v1", "kind": "List", "items": items}, arguments.output)
+        output.print_document(
+            {"apiVersion": "v1", "kind": "List", "items": items}, arguments.output
+        )
     elif arguments.output == "wide":
-        output.rows(_wide(built))
+        output.print_rows(_wide_table(built))
     else:
-        output.rows(_narrow(built))
+        output.print_rows(_narrow_table(built))
     for problem in problems:
         print(f"claimd: {problem}", file=sys.stderr)
     return OK
@@ -59,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- templates
 
 
-def _of_machine(arguments: argparse.Namespace) -> int:
-    """The same of a machine that is written for the moment."""
+def _run_for_model(arguments: argparse.Namespace) -> int:
+    """Runs the command for a machine of `claimd fake`, which is written into a temporary folder."""
     from claimd_devices import fake
 
     with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
@@ -72,8 +75,9 @@ def _of_machine(arguments: argparse.Namespace) -> int:
         return run(argparse.Namespace(**words))
 
 
-async def _of_node(arguments: argparse.Namespace) -> list[Document]:
-    """What the drivers of a live node publish, ours and others."""
+async def _published_by_node(arguments: argparse.Namespace) -> list[Document]:
+    """Returns the slices that all drivers of a live node publish. Raises Fatal if there are none."""
+    # Only --template node:NAME asks an API server.
     from claimd.kubernetes.kube import auth, client
     from claimd.kubernetes.kube import errors as kube_errors
 
@@ -98,17 +102,16 @@ async def _of_node(arguments: argparse.Namespace) -> list[Document]:
 
 def _print_template(items: list[Document], arguments: argparse.Namespace) -> None:
     pool = arguments.template.replace(":", "-") if arguments.template != "here" else "template"
-    made = template.of(items, pool)
+    content = template.of(items, pool)
+    annotations = template.cluster_api_annotations(content)
     form = "json" if arguments.output == "json" else "yaml"
-    output.document(
-        made | {"clusterAPI": {"annotations": template.cluster_api_annotations(made)}}, form
-    )
+    output.print_document(content | {"clusterAPI": {"annotations": annotations}}, form)
 
 
 # ---------------------------------------------------------------- tables
 
 
-def _narrow(built: list[ResourceSlice]) -> list[list[str]]:
+def _narrow_table(built: list[ResourceSlice]) -> list[list[str]]:
     rows = [["SLICE", "DRIVER", "NODE", "POOL", "DEVICES"]]
     for slice_ in built:
         spec = slice_.spec
@@ -117,17 +120,17 @@ def _narrow(built: list[ResourceSlice]) -> list[list[str]]:
     return rows
 
 
-def _wide(built: list[ResourceSlice]) -> list[list[str]]:
+def _wide_table(built: list[ResourceSlice]) -> list[list[str]]:
     rows = [["SLICE", "DEVICE", "ATTRIBUTE", "VALUE"]]
     for slice_ in built:
         for device in slice_.spec.devices:
-            for name, value in _facts(device).items():
+            for name, value in _values_by_name(device).items():
                 rows.append([slice_.metadata.name, device.name, name, output.cell(value)])
     return rows
 
 
-def _facts(device: Device) -> dict[str, object]:
-    """Attributes, capacities and what it takes of counters, by name."""
+def _values_by_name(device: Device) -> dict[str, object]:
+    """Returns the device's attributes, capacities and consumed counters, by name."""
     facts: dict[str, object] = {}
     for name, attribute in device.attributes.items():
         facts[name] = attribute.value

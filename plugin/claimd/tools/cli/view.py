@@ -1,4 +1,4 @@
-"""`claimd view`: a page of the cluster's GPUs as they are now, or a table of them."""
+"""`claimd view`: serves a page that shows the cluster's GPUs live, or prints a table of them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """A page is there until a signal ends it."""
+    """Serves the page until a signal ends it, or prints the devices once."""
     if not 0 <= arguments.port <= 65535:
         raise errors.UsageError(f"port {arguments.port}: expected 0 to 65535")
     try:
-        asyncio.run(_of_files(arguments) if arguments.file else _of_cluster(arguments))
+        asyncio.run(_view_files(arguments) if arguments.file else _view_cluster(arguments))
     except OSError as error:
         why = error.strerror or error
         raise errors.Fatal(f"cannot serve the page at port {arguments.port}: {why}") from error
     return OK
 
 
-async def _of_files(arguments: argparse.Namespace) -> None:
+async def _view_files(arguments: argparse.Namespace) -> None:
     board = Board()
     picture = follow.from_files(board, arguments.file)
     if arguments.output != "page":
         _print(picture, arguments.output)
         return
-    await _until_a_signal(arguments, Page(board, picture).served(arguments.port))
+    await _serve_until_signal(arguments, Page(board, picture).served(arguments.port))
 
 
-async def _of_cluster(arguments: argparse.Namespace) -> None:
-    from claimd.kubernetes.kube import auth, client  # files are read without them
+async def _view_cluster(arguments: argparse.Namespace) -> None:
+    # Files are read without a client.
+    from claimd.kubernetes.kube import auth, client
     from claimd.kubernetes.kube import errors as kube_errors
 
     settings = config.load(vars(arguments))
@@ -51,7 +52,7 @@ async def _of_cluster(arguments: argparse.Namespace) -> None:
     api = client.Client(client_config, agent="claimd-view")
     try:
         if arguments.output == "page":
-            await _until_a_signal(arguments, serve_cluster(api, arguments.port))
+            await _serve_until_signal(arguments, serve_cluster(api, arguments.port))
             return
         async with follow.from_cluster(Board(), api) as picture:
             _print(picture, arguments.output)
@@ -61,9 +62,10 @@ async def _of_cluster(arguments: argparse.Namespace) -> None:
         await api.close()
 
 
-async def _until_a_signal(
+async def _serve_until_signal(
     arguments: argparse.Namespace, serving: AbstractAsyncContextManager[str]
 ) -> None:
+    # A signal ends the server in order, with its connections.
     ending = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
@@ -80,29 +82,38 @@ async def _until_a_signal(
 
 
 def _print(picture: follow.Picture, form: str) -> None:
-    found = [rows.row(picture.world, name) for name in sorted(picture.world.rows())]
-    nodes = [row for row in found if row is not None]
+    nodes = []
+    for name in sorted(picture.world.rows()):
+        row = rows.row(picture.world, name)
+        if row is not None:
+            nodes.append(row)
     if form == "json":
-        output.document(nodes, "json")
+        output.print_document(nodes, "json")
         return
 
     table = [["NODE", "DEVICE", "MODEL", "MEMORY", "USE", "BY", "TROUBLE"]]
     for row in nodes:
         for device in row["devices"]:
-            table.append([row["name"], *(output.cell(text) for text in _cells(device))])
+            cells = map(output.cell, _texts(device))
+            table.append([row["name"], *cells])
     if len(table) == 1:
         print("No driver has published a device.")
     else:
-        output.rows(table)
+        output.print_rows(table)
 
 
-def _cells(device: rows.Row) -> list[str]:
-    """As in the table. What strangers wrote is told on one line, whatever is in it."""
-    holders = [
-        f"{', '.join(holder['pods']) or 'no pod'} ({holder['claim']})"
-        for holder in device.get("by", ())
-        if not holder.get("admin")
-    ]
+def _texts(device: rows.Row) -> list[str]:
+    """Returns the device's texts in the order of the columns.
+
+    Drivers and users write some of these texts. Each stays on one line, whatever it contains.
+    """
+    # Admin access does not take the device from others.
+    holders = []
+    for holder in device.get("by", ()):
+        if not holder.get("admin"):
+            pods = ", ".join(holder["pods"]) or "no pod"
+            holders.append(f"{pods} ({holder['claim']})")
+
     trouble = [f"{taint['text']}:{taint['effect']}" for taint in device.get("why", ())]
     texts = (
         device["name"],

@@ -1,13 +1,31 @@
 """The command line as a whole: exit codes, help, what is said on stderr."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import claimd
+import claimd_devices
 from claimd.tools import cli
+
+# The node image leaves these out.
+NOT_IN_IMAGE = ("claimd/sim", "claimd/kubernetes/api/objects")
+
+# Imports all that is there, save the three commands that need what is left out.
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, claimd
+
+needs_sim = {f"claimd.tools.cli.{command}" for command in ("convert", "demo", "sim")}
+for module in pkgutil.walk_packages(claimd.__path__, "claimd."):
+    if module.name not in needs_sim:
+        importlib.import_module(module.name)
+        print(module.name)
+"""
 
 
 @pytest.mark.parametrize(
@@ -79,3 +97,52 @@ def test_ctrl_c_before_anything_is_up(tmp_path):
             demo.send_signal(signal.SIGINT)
             assert demo.wait(60) == cli.FAILED
         assert demo.stderr.read() == "claimd: stopped\n"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python that has the packages of the node image and no others of ours."""
+    folder = tmp_path_factory.mktemp("image")
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in (claimd, claimd_devices):
+        place = Path(package.__file__).parent
+        shutil.copytree(place, folder / place.name, ignore=ignore)
+    for package in NOT_IN_IMAGE:
+        shutil.rmtree(folder / package)
+    return os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.mark.parametrize("arguments", [["demo"], ["sim"], ["convert", "-f", "-"]])
+def test_an_image_without_the_simulator_says_where_to_get_it(image, tmp_path, arguments):
+    command = [sys.executable, "-m", "claimd", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, input="{}", env=image, cwd=tmp_path, check=False
+    )
+    assert done.returncode == cli.USAGE
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"claimd: this image has no simulator, which `claimd {arguments[0]}` needs: "
+        "`pip install claimd` has it, and so has a checkout (`make demo`)\n"
+    )
+
+
+def test_every_other_module_loads_in_an_image_without_the_simulator(image, tmp_path):
+    command = [sys.executable, "-c", IMPORT_EVERYTHING]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=image, cwd=tmp_path, check=False
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    names = done.stdout.split()
+    assert "claimd.tools.cli.doctor" in names
+    assert not [
+        name for name in names if name.startswith(("claimd.sim", "claimd.kubernetes.api.o"))
+    ]
+
+
+def test_another_missing_module_is_no_fault_of_the_image(monkeypatch):
+    def lacks(arguments):
+        raise ModuleNotFoundError("No module named 'msgspec'", name="msgspec")
+
+    monkeypatch.setattr("claimd.tools.cli.fake.write", lacks)
+    with pytest.raises(ModuleNotFoundError, match="msgspec"):
+        cli.main(["fake", "write", "x", "nvidia:h100"])

@@ -41,7 +41,7 @@ def test_nothing_of_a_capture_is_left_when_it_was_read(claimd, tree, tmp_path):
     claimd("fake", "fault", tree, "eio", "gpu-0000-11-00-0")
     claimd("capture", "--root", tree, str(tmp_path / "node.tar"))
     replayed = []
-    with machine.opened(config.load({"root": str(tmp_path / "node.tar")}, {})) as here:
+    with machine.open_machine(config.load({"root": str(tmp_path / "node.tar")}, {})) as here:
         folder = Path(here.settings.root)
         assert folder.is_dir()
         assert len(here.scan().gpus) == 3
@@ -53,7 +53,7 @@ def test_nothing_of_a_capture_is_left_when_it_was_read(claimd, tree, tmp_path):
 
 def test_a_folder_is_read_where_it_lies(tree):
     settings = config.load({"root": tree}, {})
-    with machine.opened(settings) as here:
+    with machine.open_machine(settings) as here:
         assert (here.settings, here.replay) == (settings, None)
-    with machine.opened(config.load({}, {})) as here:
+    with machine.open_machine(config.load({}, {})) as here:
         assert here.replay is None

@@ -14,7 +14,7 @@ def gpu(**more):
 
 
 def test_columns_are_as_wide_as_their_widest_cell(capsys):
-    output.rows([["A", "B"], ["long", "1"], ["x", ""]])
+    output.print_rows([["A", "B"], ["long", "1"], ["x", ""]])
     assert capsys.readouterr().out == "A     B\nlong  1\nx\n"
 
 
@@ -57,9 +57,9 @@ def test_objects_without_what_is_not_there():
 
 
 def test_documents(capsys):
-    output.document({"b": 1, "a": ["ü"]}, "yaml")
+    output.print_document({"b": 1, "a": ["ü"]}, "yaml")
     assert capsys.readouterr().out == "b: 1\na:\n- ü\n"
-    output.document({"b": 1}, "json")
+    output.print_document({"b": 1}, "json")
     assert capsys.readouterr().out == '{\n  "b": 1\n}\n'
 
 
@@ -98,12 +98,12 @@ def test_a_gpu_as_a_row_of_the_widest_table(capsys):
             DeviceNode(path="/dev/kfd", major=235, minor=0),
         ),
     )
-    output.gpus(output.WIDE, [shown])
+    output.print_gpus(output.WIDE, [shown])
     head, row = capsys.readouterr().out.splitlines()
     assert head.split() == [title for title, _ in output.WIDE]
     assert row.split() == [
         *("gpu-1", "amd", "MI", "64", "GiB", "0", "amdgpu", shown.kind, "-", "CDNA", "-", "6.1"),
         *("1002:0001", "pci0000:10", "u", "dri/card1,kfd"),
     ]
-    output.gpus(output.NARROW, [])
+    output.print_gpus(output.NARROW, [])
     assert capsys.readouterr().out == "NAME  VENDOR  PRODUCT  MEMORY  NUMA  DRIVER\n"
