@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from claimd.common import probe
-from claimd.node.kubelet import dra, server
+from claimd.node.kubelet import server
+from claimd.node.prepare import calls as node_calls
 from tests.support import apiserver, call_flood, flood, progress
 from tests.support.kubelet import Caller, calling
 
@@ -45,7 +46,7 @@ class Calls:
     def is_too_much(self) -> bool:
         """Whether even the kubelet is told to ask again, as docs/security.md says."""
         under_way = min(self.many, server.MOST_CALLS_A_CONNECTION)
-        return under_way * self.connections >= dra.MOST_CLAIMS
+        return under_way * self.connections >= node_calls.MOST_CLAIMS
 
 
 CALLS: dict[str, Calls] = {
@@ -141,7 +142,7 @@ async def _prepare_all_along(
 
 def _is_busy(error: str, may_be: bool) -> bool:
     """Whether a call was told to ask again; AssertionError for every other trouble."""
-    assert error in ("", dra.BUSY if may_be else ""), error
+    assert error in ("", node_calls.BUSY if may_be else ""), error
     return bool(error)
 
 

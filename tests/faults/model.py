@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from tests.faults import node, promises, turns
-from tests.support import apiserver, progress, worlds
+from tests.support import apiserver, drivers, progress, worlds
 
 CALL = 45.0  # seconds that a kubelet waits
 NAMES = 6
@@ -318,9 +318,9 @@ class Model(stateful.RuleBasedStateMachine):
     async def finish_call(self, call: Call, expected: bool | None) -> None:
         began = self.loop.time()
         if call.kind == "prepare":
-            asked: Any = call.instance.driver.prepare(call.refs, began + CALL)
+            asked: Any = drivers.prepare(call.instance.driver, call.refs, began + CALL)
         else:
-            asked = call.instance.driver.unprepare(call.refs)
+            asked = drivers.unprepare(call.instance.driver, call.refs)
         figures["calls"] += 1
         answers = await call.instance.done(call.instance.life.start(asked))
         if answers is None:
@@ -422,7 +422,7 @@ class Model(stateful.RuleBasedStateMachine):
         if living:
             self.promises.settled(self.kernel.inventory())
             for instance in living:
-                disturbed = instance.specs.disturbed() or instance.metadata.disturbed()
+                disturbed = instance.specs.is_disturbed() or instance.metadata.is_disturbed()
                 assert not disturbed, "it will restore at every glance, for ever"
         if living and not self.away:
             self.api.faults.clear()

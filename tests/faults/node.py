@@ -15,11 +15,11 @@ from typing import Any
 
 from claimd.common import errors
 from claimd.kubernetes.kube import client, client_config, credentials, resources
-from claimd.node.prepare import cdi, checkpoint, claim_reports, driver, metadata, node_claims
+from claimd.node.prepare import cdi, checkpoint, claim_reports, metadata
 from claimd.node.report import status
 from claimd_devices.gpu import DeviceNode, Inventory
 from tests.faults import turns
-from tests.support import apiserver, worlds
+from tests.support import apiserver, drivers, worlds
 
 GPUS = 4
 
@@ -101,16 +101,14 @@ class Instance:
             reporter=self._reporter,
             inventory=lambda: self._hardware.last or Inventory(),
         )
-        claims = node_claims.NodeClaims(
-            name=worlds.DRIVER,
-            node=worlds.NODE,
+        self.driver = drivers.build(
+            resources_=resources_,
             checkpoints=self.checkpoints,
             specs=self.specs,
-            metadata=self.metadata,
+            metadata_folder=self.metadata,
             reports=self.reports,
-            hardware=self._hardware,
+            watch=self._hardware,
         )
-        self.driver = driver.Driver(resources=resources_, claims=claims)
         self.life.at_death.append(self._release)
 
     @property
@@ -146,11 +144,11 @@ class Instance:
         with contextlib.suppress(errors.ClaimError):
             if await self._hardware.rescan() != self._restored:
                 await self._restore()
-            await self.driver.claims.repair()
+            await self.driver.claims.restorer.repair()
 
     async def _restore(self) -> None:
         seen = self._hardware.last
-        await self.driver.claims.follow_up()
+        await self.driver.claims.restorer.follow_up()
         self._restored = seen
 
     def _release(self) -> None:

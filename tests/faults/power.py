@@ -24,7 +24,7 @@ from claimd.node.prepare import cdi
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd.node.report import status
 from claimd_devices.gpu import Gpu, Inventory
-from tests.support import apiserver
+from tests.support import apiserver, drivers
 from tests.support.worlds import DRIVER, NODE
 
 from . import disk
@@ -148,14 +148,14 @@ class Bench:
             kubeconfig=str(world.folder / "kubeconfig"),
         )
         built = app.build(settings)
-        built.driver.claims.hardware = Hardware(self._inventory)
+        built.driver.claims.hardware.watch = Hardware(self._inventory)
         built.reports.inventory = lambda: self._inventory
         status.OTHERS_TURN = 0.05  # who owed something has died with the power
         built.instance.enter()
         reporting = asyncio.ensure_future(built.reporter.run())
         try:
             try:
-                await built.driver.claims.restore()
+                await built.driver.claims.restorer.restore()
                 await built.reports.catch_up()
                 built.instance.registered()
             except Exception as error:
@@ -178,13 +178,15 @@ class InProcess:
 
     async def prepare(self, *claims: Object, timeout: float = 30.0) -> dict[str, Devices | str]:
         deadline = asyncio.get_running_loop().time() + timeout
-        answers = await self._built.driver.prepare([_ref(claim) for claim in claims], deadline)
+        answers = await drivers.prepare(
+            self._built.driver, [_ref(claim) for claim in claims], deadline
+        )
         return {
             claim["metadata"]["name"]: _given(answers[claim["metadata"]["uid"]]) for claim in claims
         }
 
     async def unprepare(self, *claims: Object) -> dict[str, str]:
-        answers = await self._built.driver.unprepare([_ref(claim) for claim in claims])
+        answers = await drivers.unprepare(self._built.driver, [_ref(claim) for claim in claims])
         return {
             claim["metadata"]["name"]: answers[claim["metadata"]["uid"]] or "" for claim in claims
         }
@@ -204,7 +206,7 @@ class InProcess:
             if [device.device for device in prepared.devices] != [stage.world.gpus[index].name]:
                 raise Broken(f"claim {name} is recorded with {prepared.devices}")
             path = stage.world.cdi / names.cdi_file(DRIVER, prepared.uid)
-            mounts = self._built.driver.claims.metadata.mounts(prepared)
+            mounts = self._built.driver.claims.files.metadata.mounts(prepared)
             if path.read_bytes() != cdi.build(prepared, self._inventory, metadata=mounts):
                 raise Broken(f"the CDI file of claim {name} is not of this boot")
 

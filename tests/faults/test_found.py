@@ -14,7 +14,7 @@ from claimd.node import app, config
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd_devices import fake
 from tests.faults import node, promises, turns
-from tests.support import apiserver, worlds
+from tests.support import apiserver, drivers, worlds
 
 
 class Scene:
@@ -38,11 +38,13 @@ class Scene:
         return ClaimRef("default", name, obj["metadata"]["uid"])
 
     async def prepare(self, by, ref):
-        answers = await by.done(by.life.start(by.driver.prepare([ref], self.loop.time() + 45.0)))
+        answers = await by.done(
+            by.life.start(drivers.prepare(by.driver, [ref], self.loop.time() + 45.0))
+        )
         assert isinstance(answers[ref.uid], PreparedClaim), answers[ref.uid]
 
     async def unprepare(self, by, ref):
-        assert await by.done(by.life.start(by.driver.unprepare([ref]))) == {ref.uid: None}
+        assert await by.done(by.life.start(drivers.unprepare(by.driver, [ref]))) == {ref.uid: None}
 
     def entries(self, ref):
         return self.api.objects["resourceclaims", "default", ref.name]["status"].get("devices", [])
@@ -101,7 +103,7 @@ async def test_a_claim_that_another_instance_unprepared_costs_no_restore_for_eve
     await scene.prepare(old, ref)
     await scene.unprepare(new, ref)
     await old.glance()
-    assert not old.specs.disturbed()
+    assert not old.specs.is_disturbed()
 
 
 @play
@@ -183,7 +185,7 @@ async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(sce
     only.life.freeze()
     await asyncio.sleep(50.0)
     scene.loop.disk.slow = 2.0
-    ended = only.life.start(only.driver.unprepare([ref]))
+    ended = only.life.start(drivers.unprepare(only.driver, [ref]))
     await asyncio.sleep(50.0)
     only.life.thaw()
     assert await only.done(ended) == {ref.uid: None}
@@ -199,7 +201,7 @@ async def test_a_cdi_file_is_not_restored_while_its_claim_is_given_back(scene):
     await scene.prepare(only, ref)
     await scene.prepare(only, other)
     scene.loop.disk.slow, scene.loop.disk.dice = 100.0, random.Random(0)
-    ended = only.life.start(only.driver.unprepare([ref]))
+    ended = only.life.start(drivers.unprepare(only.driver, [ref]))
     await scene.comes_about(lambda: scene.disk.specs() == {other.uid})
     (scene.folder / "cdi" / names.cdi_file(worlds.DRIVER, other.uid)).unlink()
     await only.glance()
@@ -221,7 +223,7 @@ async def test_an_uncleared_claim_is_not_cleared_by_a_prepare_that_dies_before_i
     scene.api.fail(503, times=1, method="PATCH")
     await scene.unprepare(only, ref)
     scene.loop.disk.slow, scene.loop.disk.dice = 10_000.0, random.Random(0)  # 8,400 s at first
-    only.life.start(only.driver.prepare([ref], scene.loop.time() + 45.0))
+    only.life.start(drivers.prepare(only.driver, [ref], scene.loop.time() + 45.0))
     await scene.comes_about(lambda: scene.api.count("PATCH") == 3)
     await asyncio.sleep(1.0)
     assert scene.disk.records() == {}

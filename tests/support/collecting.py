@@ -13,14 +13,12 @@ from claimd.node.prepare import (
     cdi,
     checkpoint,
     claim_reports,
-    driver,
     garbage,
     metadata,
-    node_claims,
 )
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd.node.report import events, status
-from tests.support import clock
+from tests.support import clock, drivers
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
 
 FIRST, SECOND = gpu(0).name, gpu(1).name
@@ -44,12 +42,11 @@ class Instance:
         resources_ = resources.Resources(self.client, DRIVER, NODE)
         self.reporter = status.StatusReporter(resources_, DRIVER)
         checkpoints = checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1")
-        claims = node_claims.NodeClaims(
-            name=DRIVER,
-            node=NODE,
+        self.driver = drivers.build(
+            resources_=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
-            metadata=metadata.MetadataFolder(
+            metadata_folder=metadata.MetadataFolder(
                 world.tmp_path / "plugin/metadata", DRIVER, metadata.Published()
             ),
             reports=claim_reports.ClaimReports(
@@ -58,9 +55,8 @@ class Instance:
                 reporter=self.reporter,
                 inventory=lambda: Hardware.last,
             ),
-            hardware=Hardware(),
+            watch=Hardware(),
         )
-        self.driver = driver.Driver(resources=resources_, claims=claims)
         self.events = events.EventRecorder(resources_, DRIVER, NODE)
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
@@ -85,7 +81,8 @@ class Instance:
 
     async def prepare(self, obj):
         ref = ClaimRef(*(obj["metadata"][key] for key in ("namespace", "name", "uid")))
-        return (await self.driver.prepare([ref], asyncio.get_running_loop().time() + 20))[ref.uid]
+        deadline = asyncio.get_running_loop().time() + 20
+        return (await drivers.prepare(self.driver, [ref], deadline))[ref.uid]
 
     async def close(self):
         for task in self.tasks:

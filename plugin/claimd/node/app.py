@@ -33,16 +33,21 @@ from .endpoint import server as endpoint
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
 from .prepare import (
+    calls,
     cdi,
     checkpoint,
     claim_reports,
+    container_files,
     driver,
     garbage,
+    hardware,
     library_hook,
     metadata,
     mps,
     node_claims,
     passthrough,
+    restorer,
+    vm_gpus,
 )
 from .prepared import PreparedClaim
 from .publish import publisher, sharing
@@ -88,7 +93,7 @@ class App:
     publisher: publisher.Publisher
     policy_check: policy_check.PolicyCheck
     instance: instance.Instance
-    calls: dra.Calls
+    calls: calls.Calls
     boot_id: str
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -212,7 +217,7 @@ class App:
     async def _restore(self) -> None:
         """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""
         try:
-            await self.driver.claims.follow_up()
+            await self.driver.claims.restorer.follow_up()
         except (OSError, errors.ClaimError) as error:
             log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
             self.restore_due = True
@@ -365,7 +370,7 @@ class App:
             if self.restore_due:
                 self.restore_due = False
                 await self._restore()
-            await self.driver.claims.repair()
+            await self.driver.claims.restorer.repair()
             self.instance.refresh()
 
             may_publish = self.instance.may_publish()
@@ -376,7 +381,7 @@ class App:
         except (OSError, errors.ClaimError) as error:
             log.warning("cannot put right what others have changed, trying again: %s", error)
             return False
-        return not self.restore_due and not self.driver.claims.restore_due
+        return not self.restore_due and not self.driver.claims.restorer.is_due
 
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
@@ -447,24 +452,44 @@ def build(config: Config) -> App:
         inventory=lambda: watch_.last or Inventory(),
     )
     sharing_rules = sharing.parse(config.share)
-    claims = node_claims.NodeClaims(
-        name=config.driver_name,
-        node=config.node_name,
-        checkpoints=checkpoints,
+    hardware_ = hardware.Hardware(watch=watch_)
+    files = container_files.ContainerFiles(
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
         metadata=metadata.MetadataFolder(
             names.metadata_folder(config.kubelet_dir, config.driver_name),
             config.driver_name,
             metadata.Published(numa_list=config.numa_list, sharing_rules=sharing_rules),
         ),
-        reports=reports,
-        hardware=watch_,
+        hardware=hardware_,
+        library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
+    )
+    vm_gpus_ = vm_gpus.VmGpus(
+        node=config.node_name,
+        checkpoints=checkpoints,
+        hardware=hardware_,
         binder=passthrough.Binder(roots=config.roots, boot_id=boot_id),
         record_event=events_.record,
+    )
+    claims = node_claims.NodeClaims(
+        name=config.driver_name,
+        node=config.node_name,
+        checkpoints=checkpoints,
+        files=files,
+        hardware=hardware_,
+        vm_gpus=vm_gpus_,
+        restorer=restorer.Restorer(
+            node=config.node_name,
+            checkpoints=checkpoints,
+            files=files,
+            hardware=hardware_,
+            vm_gpus=vm_gpus_,
+            reports=reports,
+            record_event=events_.record,
+            another_publishes=instance_.another_publishes,
+        ),
+        reports=reports,
         require_libraries=config.refuses_without_libraries,
-        library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
         mps_daemons=mps.Daemons(host=config.roots.host),
-        another_publishes=instance_.another_publishes,
     )
     driver_ = driver.Driver(resources=resources_, claims=claims)
     announcements_ = _announcements(config, reports, events_)
@@ -491,7 +516,7 @@ def build(config: Config) -> App:
         reporter=reporter,
         announcements=announcements_,
         events=events_,
-        garbage=_garbage_collector(config, driver_, instance_),
+        garbage=_garbage_collector(config, driver_, instance_, events_),
         conflicts=conflicts.ConflictDetector(
             resources=resources_,
             driver=config.driver_name,
@@ -510,7 +535,7 @@ def build(config: Config) -> App:
             record_event=record_node_event,
         ),
         instance=instance_,
-        calls=dra.Calls(driver_, reporter.hurry),
+        calls=calls.Calls(driver_, reporter.hurry),
         boot_id=boot_id,
     )
 
@@ -532,7 +557,10 @@ def _announcements(
 
 
 def _garbage_collector(
-    config: Config, driver_: driver.Driver, instance_: instance.Instance
+    config: Config,
+    driver_: driver.Driver,
+    instance_: instance.Instance,
+    events_: events.EventRecorder,
 ) -> garbage.GarbageCollector:
     """Collects nothing before the kubelet has registered us, and has had its turn."""
     socket = names.pod_resources_socket(config.kubelet_dir)
@@ -540,7 +568,7 @@ def _garbage_collector(
         driver=driver_,
         pods=functools.partial(podresources.pods, socket),
         may_collect=instance_.may_publish,
-        record_event=driver_.claims.record_event,
+        record_event=events_.record,
         grace=config.garbage_grace,
     )
 

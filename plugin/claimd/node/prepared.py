@@ -103,6 +103,17 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return ", ".join(device.device for device in self.devices) or "no device of ours"
 
 
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one claim in a call of the kubelet.
+
+    `error` is a sentence for the kubelet, or empty if the call has done its work. Then `prepared` is
+    the claim that was prepared; an unprepare has none.
+    """
+
+    prepared: PreparedClaim | None = None
+    error: str = ""
+
+
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     """The GPU that was given, as it is now.
 

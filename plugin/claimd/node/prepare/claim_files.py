@@ -101,7 +101,7 @@ class ClaimFiles:
                 found.add(entry[len(self._prefix) : -len(".json")])
         return found
 
-    def disturbed(self) -> bool:
+    def is_disturbed(self) -> bool:
         """Whether a file of ours is gone or was changed by others since `ensure`."""
         # A copy, since a thread may be adding to it.
         seen = self._seen.copy()

@@ -66,7 +66,7 @@ class LibraryHook:
             if mark is None or mark != self._mark:
                 await durable.in_thread(self._install)
 
-    def disturbed(self) -> bool:
+    def is_disturbed(self) -> bool:
         """Whether the program is gone or was changed since it was told."""
         if self._mark is None:
             return False

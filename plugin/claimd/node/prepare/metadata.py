@@ -232,9 +232,9 @@ class MetadataFolder:
             self._files.remove(name)
         self._files.keep(kept)
 
-    def disturbed(self) -> bool:
+    def is_disturbed(self) -> bool:
         """Whether a file of ours is gone or was changed by others since `ensure`."""
-        return self._files.disturbed()
+        return self._files.is_disturbed()
 
 
 def _requests(prepared: PreparedClaim) -> set[str]:

@@ -1,119 +1,89 @@
-"""The claims of a node, one at a time: prepared, unprepared, and restored after a restart.
+"""The claims of a node, one at a time: prepared and unprepared.
 
-Who calls has fetched what is needed; here it is decided and committed, under the lock of the
-checkpoints. A decision stands in memory the moment it is made, so that no other call can make it
-as well; the slow write follows, and is taken back if it fails. A claim's checkpoint is durable
-before its files of metadata are written, and these before the CDI file that mounts them; what
-comes first goes last.
+The caller has fetched everything that the decision needs. Here it is decided and committed, under
+the lock of the checkpoints. A decision counts in memory at once, so that no other call can make the
+same one. The slow write follows, and the decision is taken back if the write fails. A claim's
+checkpoint is durable before its metadata is written, and the metadata is written before the CDI file
+that mounts it. An unprepare goes in the opposite order.
 
-No call of the kubelet's and nothing of the API server is known here, nor what time is left.
+This module knows neither the kubelet's calls and their time nor the API server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
-import math
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import Protocol
 
-from claimd.common import budgets, durable, errors, metrics, timestamps
+from claimd.common import budgets, errors, timestamps
 from claimd.kubernetes.api.resource import ResourceClaim
 from claimd_devices import values
-from claimd_devices.gpu import Inventory
 
-from ..prepared import ClaimRef, PreparedClaim, PreparedDevice
-from ..report import events
-from . import cdi, checkpoint, claim_reports, library_hook, metadata, mps, passthrough, plan
+from ..prepared import ClaimRef, PreparedClaim
+from . import checkpoint, claim_reports, mps, plan
+from .container_files import ContainerFiles
+from .hardware import Hardware
+from .restorer import Restorer
+from .vm_gpus import VmGpus
 
 log = logging.getLogger(__name__)
-
-# Seconds that one look at the hardware may take. Each device that hangs costs it two, once; what
-# hangs for longer hangs for ever.
-SCAN_PATIENCE = 10.0
-# Devices that a claim may have and its files be written by the loop: each device takes 0.1 ms of it.
-MOST_DEVICES = 8
-
-
-class Hardware(Protocol):
-    """What we need of claimd_devices.watch."""
-
-    @property
-    def last(self) -> Inventory | None: ...
-
-    async def rescan(self) -> Inventory: ...
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class NodeClaims:
-    """What this process, as one of those that may, does for the claims of one node.
+    """Prepares and unprepares the claims of one node, as one of the processes that may do so.
 
-    Of the calls for one claim, one is here at a time: the driver sees to that. Everything else may
-    be called at any time and any number of times, also several at once.
+    The driver passes only one call at a time for the same claim. Everything else may be called at
+    any time and any number of times, also at the same time.
     """
 
-    name: str
+    name: str  # of the driver
     node: str
     checkpoints: checkpoint.CheckpointFolder
-    specs: cdi.SpecFolder
-    metadata: metadata.MetadataFolder
-    reports: claim_reports.ClaimReports
+    files: ContainerFiles
     hardware: Hardware
-    binder: passthrough.Binder | None = None  # without one no GPU is for virtual machines
-    record_event: events.RecordEvent = events.discard
+    vm_gpus: VmGpus
+    restorer: Restorer
+    reports: claim_reports.ClaimReports
     require_libraries: bool = False
-    library_hook: library_hook.LibraryHook = library_hook.NONE
     mps_daemons: mps.Daemons = field(default_factory=mps.Daemons)
-    scan_patience: float = SCAN_PATIENCE
-    # Whether another instance that lives is the one that publishes: then it restores, too.
-    another_publishes: Callable[[], bool] = lambda: False
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
-    # Prepared by a call that is still under way: whether its report is to be the claim's first.
+
+    # Claims that a call under way has prepared, by uid; True if the report will be the first one.
     _first_report: dict[str, bool] = field(default_factory=dict)
-    # Prepared claims without a CDI file, and why their GPU was missing at the last restore.
-    _unavailable: dict[str, str] = field(default_factory=dict)
-    # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
-    restore_due: bool = False
-    _left_to_another: bool = False  # the last restore
-    # Claims whose files a thread is writing.
-    _writing: set[str] = field(default_factory=set)
-    # The read of the checkpoints that was followed up last, by their count of reads.
-    _followed_read: int = 0
 
     # ------------------------------------------------------------------ prepare
 
     def is_confirmed(self, uid: str) -> bool:
-        """Whether the claim has a checkpoint whose allocation this process has seen in the API."""
+        """Returns True if the claim has a checkpoint and this process saw its allocation."""
         return uid in self._confirmed
 
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
-        """What is prepared already, with its CDI file put right; None if nothing is."""
+        """Returns the claim as it was prepared before, with its files made right.
+
+        Returns None if the claim is not prepared.
+        """
         async with self.checkpoints.locked():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
-                # Another instance has unprepared it. What is allocated now, we have not seen.
+                # Another instance has unprepared it, and it may be allocated differently by now.
                 self._confirmed.discard(ref.uid)
                 return None
 
             _check_same_claim(ref, prepared)
             if ref.uid not in self._confirmed:
                 await self._refuse_without_daemon(prepared)
-            if prepared.has_passthrough:
-                prepared = await self._bind(prepared)
-            await self._make_files(prepared)
-            return prepared
+            return await self._complete(prepared)
 
     async def prepare(self, claim: ResourceClaim) -> PreparedClaim:
-        """The plan, the checkpoint, then what a container is given, unless all is right already.
+        """Prepares the claim as it is allocated now; returns what its containers are given.
 
-        A crash in between leaves a checkpoint without a file, which the next prepare or restore
-        makes; never a file that nobody knows of. A checkpoint of another allocation is replaced.
+        A checkpoint of the same allocation is used as it is, and one of another allocation is
+        replaced. A crash may leave a checkpoint without files, which the next prepare or restore
+        writes. It never leaves a file without a checkpoint.
         """
         uid = claim.metadata.uid
         async with self.checkpoints.locked():
@@ -122,14 +92,13 @@ class NodeClaims:
                 prepared = await self._plan_and_store(claim, replaces=prepared)
             else:
                 await self._refuse_without_daemon(prepared)
-            if prepared.has_passthrough:
-                prepared = await self._bind(prepared)
-            await self._make_files(prepared)
+
+            prepared = await self._complete(prepared)
             self._confirmed.add(uid)
             return prepared
 
     def report_new(self, prepared: PreparedClaim) -> None:
-        """Reports a claim that was prepared just now; one that was prepared before is no news."""
+        """Reports the claim if a call has just prepared it, not if it was prepared before."""
         first = self._first_report.pop(prepared.uid, None)
         if first is not None:
             self.reports.report(prepared, first=first)
@@ -137,7 +106,7 @@ class NodeClaims:
     async def _plan_and_store(
         self, claim: ResourceClaim, *, replaces: PreparedClaim | None
     ) -> PreparedClaim:
-        """The plan for the claim as it is allocated now, durable as its checkpoint."""
+        """Plans the claim as it is allocated now; returns the plan, durable as its checkpoint."""
         most = budgets.CHECKPOINTS.limit
         if replaces is None and len(self.checkpoints.claims) >= most:
             raise errors.ClaimError(
@@ -145,25 +114,26 @@ class NodeClaims:
                 "delete pods that need theirs no longer"
             )
         if replaces is not None:
-            await self._give_back(replaces)
+            await self.vm_gpus.give_back(replaces)
 
         prepared = self._plan(claim)
         if prepared.is_mps_client:
-            # Meanwhile another claim may have got the device.
+            # Another claim may get the device during this look, so the plan is made again.
             await self._refuse_without_daemon(prepared)
             prepared = self._plan(claim)
         uid = prepared.uid
 
-        # Not the first report if the claim was prepared before: the API server may still have what
-        # was said of it then, also where the checkpoint of that was lost. Asked before the write,
-        # which takes the claim out of `uncleared`.
+        # It is not the first report if the claim was prepared before: the API server may still have
+        # that report, even where its checkpoint was lost. This must come before the write, which
+        # takes the claim out of `uncleared`.
         was_reported = any(entry.driver == self.name for entry in claim.status.devices)
         first = replaces is None and uid not in self.checkpoints.uncleared and not was_reported
+
         await self.checkpoints.put(prepared)
         self._first_report[uid] = first
         if replaces is not None:
-            # It may have had other requests, and so other files.
-            self._remove_files(replaces)
+            # The old allocation may have had other requests, and so other files.
+            self.files.remove(replaces)
         log.info(
             "prepared claim %s: %s",
             prepared.title,
@@ -173,78 +143,62 @@ class NodeClaims:
         return prepared
 
     def _plan(self, claim: ResourceClaim) -> PreparedClaim:
+        inventory = self.hardware.inventory
         prepared = plan.plan(
             claim,
             driver=self.name,
-            pool=self.node,  # a node's GPUs are one pool of its name
-            inventory=self._inventory,
+            pool=self.node,  # the GPUs of a node are one pool, named after the node
+            inventory=inventory,
             neighbours=self.checkpoints.claims.values(),
             now=timestamps.now(),
         )
         if self.require_libraries:
-            plan.refuse_without_libraries(prepared, self._inventory)
+            plan.refuse_without_libraries(prepared, inventory)
         return prepared
 
     async def _refuse_without_daemon(self, prepared: PreparedClaim) -> None:
-        """ClaimError where the claim's containers would be clients of an MPS daemon that is not there.
+        """Raises ClaimError if the claim needs an MPS daemon that is not there.
 
-        A claim that is prepared is asked once, too: another boot's folder is another folder.
+        A claim that is prepared already is checked once, too: after a reboot, the daemon's folder
+        may be somebody else's.
         """
         if prepared.is_mps_client:
             await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
 
-    async def _make_files(self, prepared: PreparedClaim) -> None:
-        """`_ensure_files`; by a thread where there are many, for the loop is everybody's."""
-        began = time.monotonic()
-        if len(prepared.devices) <= MOST_DEVICES:
-            self._ensure_files(prepared)
-        else:
-            # A restore passes these files over, and is made up for.
-            self._writing.add(prepared.uid)
-            try:
-                await durable.in_thread(functools.partial(self._ensure_files, prepared))
-            finally:
-                self._writing.discard(prepared.uid)
-        metrics.PREPARE_PHASES.add(time.monotonic() - began, "files")
+    async def _complete(self, prepared: PreparedClaim) -> PreparedClaim:
+        """Does what follows the checkpoint: binds GPUs for virtual machines, writes the files."""
+        if prepared.has_passthrough:
+            prepared = await self.vm_gpus.bind(prepared, self._remove_unbound)
+        await self.files.make(prepared)
+        return prepared
 
-    def _ensure_files(self, prepared: PreparedClaim) -> bool:
-        """Makes the CDI file right, and what it mounts; whether the CDI file had to be written.
-
-        Also for a claim that is prepared: runtimes' folders are often wiped under running pods.
-        ClaimError, before anything is written, if a device is not there: the checkpoint stays, and
-        the next try or the next restore goes on from it.
-        """
-        if not prepared.devices:
-            return False
-        inventory = self._inventory
-        mounts = self.metadata.mounts(prepared)
-        spec = cdi.build(prepared, inventory, self.library_hook.path, mounts)
-
-        # A container cannot start where the spec names a file that is not there.
-        self.metadata.ensure(prepared, inventory)
-        return self.specs.ensure(prepared.uid, spec)
+    async def _remove_unbound(self, prepared: PreparedClaim) -> None:
+        """Removes a claim of which no GPU could be bound, as if it had never been prepared."""
+        first = self._first_report.get(prepared.uid, True)
+        await self._remove(prepared, uncleared=not first)
 
     # ------------------------------------------------------------------ unprepare
 
     async def unprepare(self, ref: ClaimRef) -> None:
-        """Gives the claim back; one that is not prepared is a success. What it raises has left the
-        claim prepared.
+        """Gives the claim back. A claim that is not prepared is a success.
+
+        If this raises, the claim is still prepared.
         """
         async with self.checkpoints.locked():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
-                # A CDI file without a checkpoint may be left of a crash.
+                # A crash may have left a CDI file without a checkpoint.
                 self._confirmed.discard(ref.uid)
-                self.specs.remove(ref.uid)
+                self.files.specs.remove(ref.uid)
                 return
 
-            # The API server has to be told only of what it may have heard of.
-            unsent = self.reports.drop_unsent(prepared)
-            uncleared = not unsent and _has_to_be_cleared(prepared)
+            # The API server has nothing to clear if the first report was not sent.
+            is_unsent = self.reports.drop_unsent(prepared)
+            uncleared = not is_unsent and _needs_clearing(prepared)
             try:
                 await self._remove(prepared, uncleared=uncleared)
             except BaseException:
-                if unsent:
+                if is_unsent:
                     self.reports.report(prepared, first=True)
                 raise
 
@@ -267,222 +221,44 @@ class NodeClaims:
             if self.checkpoints.claims.get(prepared.uid) != prepared or not await still_unused():
                 return False
 
-            # An allocation that is gone has taken its entries of the status with it.
+            # The entries of the status disappeared together with the allocation.
             await self._remove(prepared, uncleared=False)
         self.reports.forget(prepared)
         return True
 
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
-        """The files, then the checkpoint. With `uncleared`, a successor learns what to clear."""
+        """Removes the files, then the checkpoint.
+
+        With `uncleared`, a later process learns from the folder that the status must be cleared.
+        """
         self._confirmed.discard(prepared.uid)
         self._first_report.pop(prepared.uid, None)
-        self._unavailable.pop(prepared.uid, None)
+        self.restorer.forget(prepared.uid)
 
         try:
-            self._remove_files(prepared)
-            await self._give_back(prepared)
+            self.files.remove(prepared)
+            await self.vm_gpus.give_back(prepared)
             await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
-            # The claim is still prepared, so its files have to be there.
-            self.restore_due = True
+            # The claim is still prepared, so it needs its files again.
+            self.restorer.is_due = True
             raise
 
-    def _remove_files(self, prepared: PreparedClaim) -> None:
-        self.specs.remove(prepared.uid)
-        self.metadata.remove(prepared)
 
-    # ------------------------------------------------------------------ GPUs for virtual machines
+def _needs_clearing(prepared: PreparedClaim) -> bool:
+    """Returns True if the claim's status outlives the claim's use.
 
-    async def _bind(self, prepared: PreparedClaim) -> PreparedClaim:
-        """Binds the claim's GPUs to vfio-pci. Its checkpoint is stored, so nobody else has them."""
-        assert self.binder is not None, "only who has one finds such GPUs"
-        with self.binder.working_on(prepared.uid):
-            prepared = await self._bind_by(self.binder, prepared)
-            if self._lacks_bound_nodes(prepared):
-                await self.rescan()
-        return prepared
-
-    async def _bind_by(self, binder: passthrough.Binder, prepared: PreparedClaim) -> PreparedClaim:
-        try:
-            return await binder.bind(prepared, self.checkpoints.put, self.rescan)
-        except errors.ClaimError:
-            # Nothing is left of a claim that was not prepared before, if nothing was done for it.
-            if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):
-                first = self._first_report.get(prepared.uid, True)
-                await self._remove(prepared, uncleared=not first)
-            raise
-
-    def _lacks_bound_nodes(self, prepared: PreparedClaim) -> bool:
-        """Whether a GPU that is bound for the claim has no nodes, as far as is known."""
-        return prepared.has_passthrough and any(map(self._lacks_nodes, prepared.devices))
-
-    def _lacks_nodes(self, device: PreparedDevice) -> bool:
-        gpu = self._inventory.named(device.device)
-        return gpu is None or not gpu.nodes
-
-    async def _give_back(self, prepared: PreparedClaim) -> None:
-        """Gives the claim's GPUs back to their drivers. ClaimError if that fails: the checkpoint
-        stays, with what has to be undone, and the kubelet asks again.
-        """
-        if self.binder is None or not passthrough.is_touched(prepared):
-            return
-        try:
-            # By an inventory that has the nodes still, a restore would write the CDI file again.
-            with self.binder.working_on(prepared.uid):
-                await self.binder.give_back(prepared)
-                await self.rescan()
-        except errors.ClaimError as error:
-            log.error("claim %s stays prepared: %s", prepared.title, error)
-            self.record_event(
-                events.claim(prepared.namespace, prepared.name, prepared.uid),
-                "DriverNotRestored",
-                f"Not unprepared on {self.node}, and tried again: {error}",
-            )
-            raise
-
-    async def rescan(self, deadline: float = math.inf) -> Inventory:
-        """A new look at the hardware; what it raises is raised. LookHangsError if it is not back
-        in time, which it may be later.
-        """
-        now = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout_at(min(deadline, now + self.scan_patience)):
-                return await self.hardware.rescan()
-        except TimeoutError:
-            raise LookHangsError from None
-
-    @property
-    def _inventory(self) -> Inventory:
-        return self.hardware.last or Inventory()
-
-    # ------------------------------------------------------------------ restore and repair
-
-    async def restore(self) -> None:
-        """Makes the CDI folder what the checkpoints say, with the device numbers of now.
-
-        Files of ours without a checkpoint go, those of others are not touched. A claim whose GPU
-        is missing keeps its checkpoint and loses its file. Level-triggered: right at any time, and
-        what could not be written is left to the next `repair`. Of several instances one does it.
-        """
-        await self.library_hook.ensure()
-        async with self.checkpoints.locked():
-            # Another version may write the same file in its own way: each would undo what the other
-            # has done, for as long as both live.
-            self._left_to_another = self.another_publishes()
-            if self._left_to_another:
-                self.restore_due = False
-                self._forget_files()
-                return
-
-            # Another instance may have bound a GPU since it was last seen here.
-            if any(self._lacks_bound_nodes(prepared) for prepared in self._idle_claims()):
-                with contextlib.suppress(LookHangsError):
-                    await self.rescan()
-
-            self.restore_due = False
-            for prepared in self._idle_claims():
-                self._restore_files(prepared)
-
-            # What a thread is writing looks like what a dead writer has left.
-            if self._writing:
-                self.restore_due = True
-                return
-            for uid in self.specs.sweep() - set(self.checkpoints.claims):
-                log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
-                self.specs.remove(uid)
-            self.specs.keep(set(self.checkpoints.claims))
-            self.metadata.keep(self.checkpoints.claims.values())
-
-    def _forget_files(self) -> None:
-        """What others do to them is not minded until they are restored."""
-        self.specs.keep(set())
-        for prepared in self.checkpoints.claims.values():
-            self.metadata.forget(prepared)
-
-    def _idle_claims(self) -> list[PreparedClaim]:
-        """Those at which no call is at this moment: it leaves the files right itself."""
-        busy = self.binder.busy if self.binder is not None else set()
-        under_way = self.checkpoints.in_flight | busy | self._writing
-        claims = self.checkpoints.claims.items()
-        return [prepared for uid, prepared in claims if uid not in under_way]
-
-    async def repair(self) -> None:
-        """Puts right what others did to our CDI files, and follows up other instances' commits.
-
-        Meant to be called after each change of our folders: it costs next to nothing when nothing
-        was done.
-        """
-        # A call may have read the folder before us, and has not followed it up.
-        others_committed = (
-            self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
-        )
-        disturbed = (
-            self.specs.disturbed() or self.metadata.disturbed() or self.library_hook.disturbed()
-        )
-        is_ours_now = self._left_to_another and not self.another_publishes()
-        if others_committed:
-            await self.follow_up()
-        elif self.restore_due or disturbed or is_ours_now:
-            await self.restore()
-
-    async def follow_up(self) -> None:
-        """Makes CDI files and statuses what others, or a process before this one, have committed."""
-        await self.restore()
-        await self.reports.catch_up()
-        self._followed_read = self.checkpoints.reads
-
-    def _restore_files(self, prepared: PreparedClaim) -> None:
-        try:
-            if self._ensure_files(prepared):
-                metrics.CDI_RESTORED.add()
-                log.info(
-                    "restored the CDI file of claim %s",
-                    prepared.title,
-                    extra={"claim_uid": prepared.uid},
-                )
-            if self._unavailable.pop(prepared.uid, None):
-                self.reports.report(prepared)
-        except errors.ClaimError as error:
-            # No file is better than one whose device numbers may be another GPU's by now. Metadata
-            # stays, which nothing mounts meanwhile: its generation has to go on from there.
-            self.specs.remove(prepared.uid)
-            self.metadata.forget(prepared)
-            if self._unavailable.get(prepared.uid) != str(error):
-                self._unavailable[prepared.uid] = str(error)
-                self._announce_unavailable(prepared, error)
-        except OSError as error:
-            self.restore_due = True
-            log.error(
-                "cannot restore the CDI file of claim %s, trying again: %s", prepared.title, error
-            )
-
-    def _announce_unavailable(self, prepared: PreparedClaim, error: errors.ClaimError) -> None:
-        log.error("claim %s stays prepared, without a CDI file: %s", prepared.title, error)
-        self.record_event(
-            events.claim(prepared.namespace, prepared.name, prepared.uid),
-            "DeviceUnavailable",
-            f"Prepared on {self.node}, but {error}",
-        )
-        self.reports.report(prepared)
-
-
-class LookHangsError(errors.ClaimError):
-    """A device hangs in a way that no deadline of a read ends."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the look at the hardware has not come back: a device hangs, or its driver; "
-            "see the plugin's log and the kernel's"
-        )
-
-
-def _has_to_be_cleared(prepared: PreparedClaim) -> bool:
-    """Whether its status would outlive it. That of a claim made for its pod is deleted with it."""
+    A claim that was made for one pod is deleted together with the pod, and its status with it.
+    """
     return bool(prepared.devices) and not prepared.goes_with_its_pod
 
 
 def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:
-    """A uid belongs to one name for ever: whoever asks by another is not told what it was given."""
+    """Raises ClaimError if the kubelet asks for the uid of another claim.
+
+    A uid belongs to one name for ever. A caller that has the wrong name does not learn what the
+    claim was given.
+    """
     if (ref.namespace, ref.name) != (prepared.namespace, prepared.name):
         raise errors.ClaimError(
             f"the claim with uid {ref.uid} is {prepared.title}, not {ref.namespace}/{ref.name}"

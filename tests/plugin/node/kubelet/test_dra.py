@@ -12,16 +12,19 @@ from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from claimd.node.kubelet import dra
-from claimd.node.prepared import ClaimRef, PreparedClaim, PreparedDevice
+from claimd.node.prepare import calls as node_calls
+from claimd.node.prepare.call_time import CALL_TIMEOUT
+from claimd.node.prepared import ClaimRef, Outcome, PreparedClaim, PreparedDevice
 from tests.support import sockets
 
 VERSIONS = [(v1, v1_grpc), (v1beta1, v1beta1_grpc)]
 
 
 def prepared(uid, *devices):
-    return PreparedClaim(
+    claim = PreparedClaim(
         namespace="ns", name="c", uid=uid, prepared_at="2026-11-21T09:31:37Z", devices=devices
     )
+    return Outcome(prepared=claim)
 
 
 def device(name="gpu-0", **more):
@@ -35,26 +38,36 @@ class Driver:
 
     def __init__(self):
         self.answers = {}
-        self.at_once = {}  # what is known of the answers before the gate opens
+        self.at_once = {}  # outcomes that do not wait for the gate
         self.calls = []
+        self.reported = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.finished = 0
 
-    async def prepare(self, refs, deadline, answers):
-        self.calls.append(("prepare", list(refs), deadline - asyncio.get_running_loop().time()))
-        answers.update(self.at_once)
+    @property
+    def claims(self):
+        return self
+
+    def report_new(self, prepared):
+        self.reported.append(prepared.uid)
+
+    async def prepare(self, ref, call_time):
+        return await self._outcome("prepare", ref, call_time)
+
+    async def unprepare(self, ref, call_time):
+        return await self._outcome("unprepare", ref, call_time)
+
+    async def _outcome(self, verb, ref, call_time):
+        seconds = call_time.deadline - asyncio.get_running_loop().time()
+        self.calls.append((verb, ref, seconds))
+        if ref.uid in self.at_once:
+            return self.at_once[ref.uid]
         await self.gate.wait()
         self.finished += 1
         if isinstance(self.answers, Exception):
             raise self.answers
-        return self.answers
-
-    async def unprepare(self, refs, deadline, answers):
-        self.calls.append(("unprepare", list(refs), deadline - asyncio.get_running_loop().time()))
-        answers.update(self.at_once)
-        await self.gate.wait()
-        return self.answers
+        return self.answers.get(ref.uid, Outcome())
 
 
 @pytest.fixture
@@ -64,7 +77,7 @@ def driver():
 
 @pytest.fixture
 def calls(driver):
-    return dra.Calls(driver)
+    return node_calls.Calls(driver)
 
 
 @pytest.fixture
@@ -104,7 +117,7 @@ async def _under_way(channel, driver):
 
 @pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1beta1"])
 async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, services):
-    driver.answers = {"u": prepared("u", device()), "w": "no such GPU"}
+    driver.answers = {"u": prepared("u", device()), "w": Outcome(error="no such GPU")}
     response = await prepare(channel, messages, services, uids=("u", "w"))
     (given,) = response.claims["u"].devices
     assert list(given.request_names) == ["r"]
@@ -113,15 +126,16 @@ async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, 
     assert response.claims["u"].error == ""
     assert response.claims["w"].error == "no such GPU"
     assert list(response.claims["w"].devices) == []
-    ((_, refs, _),) = driver.calls
+    refs = [ref for _, ref, _ in driver.calls]
     assert refs == [ClaimRef("ns", "c", "u"), ClaimRef("ns", "c", "w")]
+    assert driver.reported == ["u"]
     assert "claim uid w was not prepared: no such GPU" in caplog.text
     assert "claim uid u" not in caplog.text
 
 
 async def test_a_uid_of_any_length_is_a_line_of_the_log(channel, driver, caplog):
     uid = "u" * 1_000_000
-    driver.answers = {uid: "no such claim"}
+    driver.answers = {uid: Outcome(error="no such claim")}
     await prepare(channel, uids=(uid,))
     assert "was not prepared: no such claim" in caplog.text
     assert len(caplog.text) < 1000
@@ -144,16 +158,16 @@ async def test_the_hosts_own_cdi_device_comes_first(channel, driver):
 
 @pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1beta1"])
 async def test_unprepare_says_for_each_claim_why_not(channel, driver, caplog, messages, services):
-    driver.answers = {"u": None}
+    driver.answers = {"u": Outcome()}
     assert (await unprepare(channel, messages, services)).claims["u"].error == ""
     assert caplog.text == ""
-    driver.answers = {"u": "the disk is full"}
+    driver.answers = {"u": Outcome(error="the disk is full")}
     assert (await unprepare(channel, messages, services)).claims["u"].error == "the disk is full"
     assert "claim uid u was not unprepared: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("timeout", "least", "most"), [(20, 10, 20), (None, 35, dra.CALL_TIMEOUT), (500, 35, 45)]
+    ("timeout", "least", "most"), [(20, 10, 20), (None, 35, CALL_TIMEOUT), (500, 35, 45)]
 )
 async def test_the_driver_has_as_long_as_the_kubelet_waits(channel, driver, timeout, least, most):
     driver.answers = {"u": prepared("u")}
@@ -177,8 +191,7 @@ async def test_a_kubelet_that_gives_up_does_not_stop_the_work(channel, driver, c
     driver.gate.set()
     await waiting
     assert driver.finished == 1
-    assert not calls._tasks
-    assert not calls._answers
+    assert not calls._under_way
 
 
 @pytest.mark.parametrize("what", ["prepare", "unprepare"])
@@ -187,19 +200,21 @@ async def test_work_that_hangs_is_answered_before_the_kubelet_gives_up(
 ):
     """A disk, or a thread in the kernel. Each claim that has its answer is told it."""
     driver.gate.clear()
-    driver.at_once = {"w": "no such GPU"}
+    driver.at_once = {"w": Outcome(error="no such GPU")}
     call = prepare if what == "prepare" else unprepare
     response = await call(channel, timeout=1, uids=("u", "w"))
-    assert response.claims["u"].error == dra.LATE
+    assert response.claims["u"].error == node_calls.LATE
     assert response.claims["w"].error == "no such GPU"
-    assert f"claim uid u was not {what}d: {dra.LATE}" in caplog.text
+    assert f"claim uid u was not {what}d: {node_calls.LATE}" in caplog.text
 
     # It goes on, and what comes to its end then is the answer to the next call.
-    assert len(calls._tasks) == 1
+    (call,) = calls._under_way
+    assert [uid for uid, task in call.tasks.items() if not task.done()] == ["u"]
+    assert driver.reported == []
     driver.gate.set()
     await calls.finish(5)
     await asyncio.sleep(0)
-    assert not calls._tasks
+    assert not calls._under_way
 
 
 async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
@@ -225,13 +240,13 @@ async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
 
 async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeypatch):
     """Whoever sends thousands of calls at once hears of it in each claim, and nobody is cut off."""
-    monkeypatch.setattr(dra, "MOST_CLAIMS", 3)
+    monkeypatch.setattr(node_calls, "MOST_CLAIMS", 3)
     driver.answers = {"u": prepared("u")}
     driver.gate.clear()
     calls = [asyncio.ensure_future(prepare(channel)) for _ in range(40)]
     done, waiting = await asyncio.wait(calls, timeout=2)
     assert (len(done), len(waiting)) == (37, 3)
-    assert {call.result().claims["u"].error for call in done} == {dra.BUSY}
+    assert {call.result().claims["u"].error for call in done} == {node_calls.BUSY}
     driver.gate.set()
     assert {call.claims["u"].error for call in await asyncio.gather(*waiting)} == {""}
 
@@ -239,13 +254,14 @@ async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeyp
 async def test_one_call_for_thousands_of_claims_counts_as_all_of_them(channel, driver, calls):
     """At its edge, and what was under way makes room again when it has ended."""
     driver.answers = {}
-    most = [f"u-{number}" for number in range(dra.MOST_CLAIMS)]
+    most = [f"u-{number}" for number in range(node_calls.MOST_CLAIMS)]
     for _ in range(2):
-        assert not (await prepare(channel, uids=most)).claims
+        answers = (await prepare(channel, uids=most)).claims
+        assert {answer.error for answer in answers.values()} == {""}
     answers = (await prepare(channel, uids=[*most, "v"])).claims
-    assert {answer.error for answer in answers.values()} == {dra.BUSY}
-    assert len(answers) == dra.MOST_CLAIMS + 1
-    assert len(driver.calls) == 2
+    assert {answer.error for answer in answers.values()} == {node_calls.BUSY}
+    assert len(answers) == node_calls.MOST_CLAIMS + 1
+    assert len(driver.calls) == 2 * node_calls.MOST_CLAIMS
 
 
 async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, driver, calls, caplog):
@@ -253,7 +269,7 @@ async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, drive
     call = await _under_way(channel, driver)
     call.cancel()
     async with asyncio.timeout(30):
-        while calls._answers and not next(iter(calls._answers)).done():
+        while not next(iter(calls._under_way)).waiting.done():
             await asyncio.sleep(0.01)
     driver.answers = RuntimeError("a mistake within the call")
     driver.gate.set()

@@ -16,12 +16,12 @@ def test_ensure_writes_once_and_puts_right(folder, tmp_path):
     path = tmp_path / "files" / f"{PREFIX}u1.json"
     assert folder.ensure("u1", b"text")
     assert not folder.ensure("u1", b"text")
-    assert not folder.disturbed()
+    assert not folder.is_disturbed()
     path.write_bytes(b"edited")
-    assert folder.disturbed()
+    assert folder.is_disturbed()
     assert folder.ensure("u1", b"text")
     path.unlink()
-    assert folder.disturbed()
+    assert folder.is_disturbed()
     assert folder.ensure("u1", b"text")
     assert path.read_bytes() == b"text"
     assert os.listdir(tmp_path / "files") == [path.name], "no temporary file is left"
@@ -40,7 +40,7 @@ def test_what_is_touched_in_the_moment_after_it_was_written_is_put_right(
     monkeypatch.setattr(os, "rename", rename_and_damage)
     assert folder.ensure("u1", b"text")
     monkeypatch.setattr(os, "rename", rename)
-    assert folder.disturbed()
+    assert folder.is_disturbed()
     assert folder.ensure("u1", b"text")
     assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"text"
 
@@ -50,7 +50,7 @@ def test_a_folder_that_was_wiped_is_made_anew(folder, tmp_path):
     for file in (tmp_path / "files").iterdir():
         file.unlink()
     (tmp_path / "files").rmdir()
-    assert folder.disturbed()
+    assert folder.is_disturbed()
     assert folder.ensure("u1", b"text")
 
 
@@ -75,9 +75,9 @@ def test_what_is_kept_no_more_is_not_minded(folder, tmp_path):
     folder.ensure("u2", b"text")
     folder.keep({"u1"})
     os.unlink(folder.path("u2"))
-    assert not folder.disturbed()
+    assert not folder.is_disturbed()
     os.unlink(folder.path("u1"))
-    assert folder.disturbed()
+    assert folder.is_disturbed()
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):

@@ -14,11 +14,11 @@ import pytest
 from claimd.common import budgets, durable, metrics, names
 from claimd.kubernetes.api.resource import ResourceClaim
 from claimd.kubernetes.kube import auth, client, errors, resources
-from claimd.node.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps, node_claims
+from claimd.node.prepare import call_time, cdi, checkpoint, claim_reports, metadata, mps
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd.node.report import events, status
 from claimd_devices.gpu import NONE, Inventory, Libraries
-from tests.support import apiserver
+from tests.support import apiserver, drivers
 from tests.support.apiserver import Fault
 from tests.support.worlds import (
     DRIVER,
@@ -74,12 +74,11 @@ class World:
         self.closing.append((client_, reporting))
         hardware = hardware or self.hardware
         checkpoints = checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1")
-        claims = node_claims.NodeClaims(
-            name=DRIVER,
-            node=NODE,
+        return drivers.build(
+            resources_=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
-            metadata=metadata.MetadataFolder(
+            metadata_folder=metadata.MetadataFolder(
                 self.tmp_path / "plugin/metadata", DRIVER, metadata.Published()
             ),
             reports=claim_reports.ClaimReports(
@@ -88,9 +87,8 @@ class World:
                 reporter=reporter,
                 inventory=lambda: hardware.last,
             ),
-            hardware=hardware,
+            watch=hardware,
         )
-        return driver.Driver(resources=resources_, claims=claims)
 
     async def close(self):
         for client_, reporting in self.closing:
@@ -114,11 +112,11 @@ class World:
 
     async def prepare(self, *objects, by=None, patience=45.0):
         deadline = asyncio.get_running_loop().time() + patience
-        answers = await (by or self.driver).prepare([ref(obj) for obj in objects], deadline)
+        answers = await drivers.prepare(by or self.driver, [ref(obj) for obj in objects], deadline)
         return answers[objects[0]["metadata"]["uid"]] if len(objects) == 1 else answers
 
     async def unprepare(self, *objects, by=None):
-        answers = await (by or self.driver).unprepare([ref(obj) for obj in objects])
+        answers = await drivers.unprepare(by or self.driver, [ref(obj) for obj in objects])
         return answers[objects[0]["metadata"]["uid"]] if len(objects) == 1 else answers
 
     def records(self):
@@ -324,11 +322,11 @@ async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world)
     world.api.fail(503, times=100, path="resourceclaims/c")
     async with asyncio.timeout(20):
         answer = await world.prepare(
-            world.claim("c"), patience=driver.MARGIN + driver.SHORTEST_TRY + 0.5
+            world.claim("c"), patience=call_time.MARGIN + call_time.SHORTEST_TRY + 0.5
         )
     assert "cannot read claim default/c" in answer
 
-    world.driver.claims.scan_patience = 0.01
+    world.driver.claims.hardware.patience = 0.01
     world.api.fail(503, path="resourceclaims/d")
     async with asyncio.timeout(20):
         answer = await world.prepare(world.claim("d", result(SECOND)))
@@ -337,50 +335,37 @@ async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world)
 
 async def test_a_claim_that_another_call_is_at_is_answered_in_time(world, monkeypatch):
     c, hangs = world.claim("c"), asyncio.Event()
-    monkeypatch.setattr(world.driver.claims.library_hook, "ensure", hangs.wait)
+    monkeypatch.setattr(world.driver.claims.files.library_hook, "ensure", hangs.wait)
     stuck = asyncio.create_task(world.prepare(c))
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
-        answer = await world.prepare(c, patience=driver.MARGIN + 0.05)
+        answer = await world.prepare(c, patience=call_time.MARGIN + 0.05)
     assert answer == (
         "an earlier call for the claim with uid uid-c has not come to its end; ask again"
     )
 
-    deadline = asyncio.get_running_loop().time() + driver.MARGIN + 0.05
+    deadline = asyncio.get_running_loop().time() + call_time.MARGIN + 0.05
     async with asyncio.timeout(20):
-        answers = await world.driver.unprepare([ref(c)], deadline)
+        answers = await drivers.unprepare(world.driver, [ref(c)], deadline)
     assert answers["uid-c"] == answer
     hangs.set()
     assert isinstance(await stuck, PreparedClaim), "which goes on"
     assert await world.unprepare(c) is None
 
 
-async def test_answers_are_there_as_soon_as_each_claim_has_its_own(world):
-    """So that what hangs for one claim of a call keeps nobody else's."""
-    c, d = world.claim("c"), world.claim("d", result(SECOND))
-    world.api.fail(503, times=1000, path="resourceclaims/c")
-    answers = {}
-    refs, deadline = [ref(c), ref(d)], asyncio.get_running_loop().time() + 45
-    call = asyncio.create_task(world.driver.prepare(refs, deadline, answers))
-    await apiserver.until(lambda: answers)
-    assert isinstance(answers["uid-d"], PreparedClaim)
-    assert list(answers) == ["uid-d"]
-    world.api.faults.clear()
-    assert await call == answers
-    assert isinstance(answers["uid-c"], PreparedClaim)
-
-
 async def test_what_the_api_server_said_last_is_told_and_not_that_our_time_is_up(world):
     world.api.fail(500, times=1, path="resourceclaims/c")
     world.api.faults.append(Fault(path="resourceclaims/c", passes="nothing"))
-    answer = await world.prepare(world.claim("c"), patience=driver.MARGIN + driver.SHORTEST_TRY)
+    answer = await world.prepare(
+        world.claim("c"), patience=call_time.MARGIN + call_time.SHORTEST_TRY
+    )
     assert "500" in answer
 
 
 async def test_long_trouble_is_told_before_the_kubelet_gives_up(world):
     c = world.claim("c")
     await world.api.stop()
-    answer = await world.prepare(c, patience=driver.MARGIN + 0.5)
+    answer = await world.prepare(c, patience=call_time.MARGIN + 0.5)
     assert "cannot read claim default/c" in answer
     assert "refused the connection" in answer
 
@@ -389,7 +374,7 @@ async def test_the_checkpoint_answers_when_the_api_server_is_away(world):
     c = world.claim("c")
     before = await world.prepare(c)
     fresh = world.instance()  # knows the claim from its checkpoint alone
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     await world.api.stop()
     assert await world.prepare(c, by=fresh) == before
 
@@ -398,7 +383,7 @@ async def test_an_allocation_that_changed_is_prepared_anew(world):
     await world.prepare(world.claim("c"))
     changed = world.claim("c", result(SECOND))
     fresh = world.instance()
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     prepared = await world.prepare(changed, by=fresh)
     assert [device.device for device in prepared.devices] == [SECOND]
     assert SECOND in world.spec(changed).read_text()
@@ -429,7 +414,7 @@ async def test_a_claim_for_an_mps_daemon_waits_for_the_daemon(world):
     # What stands in the checkpoint says it again after a restart.
     fresh = world.instance()
     world.spec(claim).unlink()
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert world.spec(claim).read_text() == spec
 
 
@@ -490,7 +475,7 @@ async def test_restore_makes_the_folder_what_the_checkpoints_say(world):
     world.spec(c).unlink()
     (world.tmp_path / "cdi" / names.cdi_file(DRIVER, "orphan")).write_text("{}")
     (world.tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
-    await world.instance().claims.restore()
+    await world.instance().claims.restorer.restore()
     assert world.spec(c).read_bytes() == good
     assert world.specs() == sorted([world.spec(c).name, "nvidia.yaml"])
 
@@ -503,7 +488,7 @@ async def test_restore_takes_the_numbers_of_now(world):
         type(n)(path="/dev/dri/renderD199", major=226, minor=199) for n in gpu(0).nodes[:1]
     )
     moved.last = Inventory.of([gpu(0, nodes=nodes)])
-    await world.instance(moved).claims.restore()
+    await world.instance(moved).claims.restorer.restore()
     assert "renderD199" in world.spec(c).read_text()
 
 
@@ -518,7 +503,7 @@ async def test_a_gpu_that_was_given_as_a_whole_and_is_divided_now_stays_with_its
     part = gpu(0, name=f"{FIRST}-xcp-0", parent=FIRST, kind="partition")
     divided.last = Inventory.of([gpu(0, kind="divided", memory=None), part, gpu(1)])
     fresh = world.instance(divided)
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert world.spec(c).read_bytes() == good
     assert not isinstance(await world.prepare(c, by=fresh), str)
 
@@ -535,7 +520,7 @@ async def test_restore_without_the_gpu_keeps_the_checkpoint_and_no_file(world):
     empty = Hardware()
     empty.last = Inventory()
     fresh = world.instance(empty)
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert (world.records(), world.specs()) == (["uid-c.json"], [])
     answer = await world.prepare(c, by=fresh, patience=3)
     assert "not available on this node" in answer
@@ -546,18 +531,18 @@ async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
     await world.prepare(c)
     told = []
     fresh = world.instance(Hardware())
-    fresh.claims.record_event = lambda *what: told.append(what)
+    fresh.claims.restorer.record_event = lambda *what: told.append(what)
     for gpus, words in (
         ([], "is not available on this node"),
         ([gpu(0, uuid="x")], "is another GPU than the one"),
     ):
-        fresh.claims.hardware.last = Inventory.of(gpus)
-        await fresh.claims.restore()
+        fresh.claims.hardware.watch.last = Inventory.of(gpus)
+        await fresh.claims.restorer.restore()
         about, reason, note = told.pop()
         assert (about, reason) == (events.claim("default", "c", "uid-c"), "DeviceUnavailable")
         assert words in note
-    fresh.claims.hardware.last = inventory()
-    await fresh.claims.restore()
+    fresh.claims.hardware.watch.last = inventory()
+    await fresh.claims.restorer.restore()
     assert told == []
 
 
@@ -567,7 +552,7 @@ async def test_repair_after_the_folder_was_wiped(world):
     world.spec(c).unlink()
     (world.tmp_path / "cdi").rmdir()
     before = metrics.CDI_RESTORED.values[()]
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     assert world.specs() == [world.spec(c).name]
     assert metrics.CDI_RESTORED.values[()] == before + 1
 
@@ -593,7 +578,7 @@ async def test_a_checkpoint_that_another_instance_took_away_meanwhile_does_not_a
     c = world.claim("c")
     await world.prepare(c)
     other = world.instance()
-    await other.claims.restore()
+    await other.claims.restorer.restore()
     await world.unprepare(c)
     world.api.fail(500, path="resourceclaims/c")
     assert isinstance(await world.prepare(c, by=other), PreparedClaim)
@@ -611,7 +596,7 @@ async def test_an_instance_does_not_bring_back_what_the_other_unprepared(world):
     c = world.claim("c")
     await world.prepare(c)
     assert await world.unprepare(c, by=world.instance()) is None
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     assert world.specs() == []
     assert isinstance(await world.prepare(world.claim("d"), patience=3), PreparedClaim)
 
@@ -689,7 +674,7 @@ async def test_what_another_instance_gave_back_for_good_is_forgotten(world):
     prepared = await world.prepare(c)
     await apiserver.until(lambda: world.devices("c"))
     assert await world.unprepare(c, by=world.instance()) is None
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     # Its report may have no answer yet, though it stands.
     await apiserver.until(
         lambda: not world.driver.claims.reports.reporter.has_report(prepared), timeout=20
@@ -707,7 +692,7 @@ async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
 
     for now, expected in ((Inventory(), "False"), (there, "True")):
         world.hardware.last = now
-        await world.driver.claims.restore()
+        await world.driver.claims.restorer.restore()
         await apiserver.until(lambda expected=expected: ready() == expected)
 
 
@@ -800,7 +785,7 @@ async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world
     with files._syncing:
         running = asyncio.create_task(getattr(world, call)(c))
         await apiserver.until(lambda: files._changes == (1 if call == "prepare" else 2))
-        await world.driver.claims.restore()
+        await world.driver.claims.restorer.restore()
         assert world.specs() == []
     await running
     assert len(world.specs()) == (1 if call == "prepare" else 0)
@@ -813,7 +798,7 @@ async def test_a_checkpoint_that_could_not_be_removed_keeps_its_cdi_file(world):
     (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     (claims_folder / "uid-c.gone").rmdir()
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     assert len(world.specs()) == 1
     assert await world.unprepare(c) is None
     assert world.specs() == []
@@ -823,35 +808,35 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     c = world.claim("c")
     await world.prepare(c)
     fresh = world.instance()
-    await fresh.claims.repair()
+    await fresh.claims.restorer.repair()
     world.spec(c).unlink()
     blocked = world.tmp_path / "cdi" / durable.unfinished(world.spec(c).name)
     blocked.mkdir()  # the write will fail
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
     blocked.rmdir()
-    await fresh.claims.repair()
+    await fresh.claims.restorer.repair()
     assert world.specs() == [world.spec(c).name]
 
 
 async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):
     await world.prepare(world.claim("c"))
     fresh = world.instance()
-    await fresh.claims.follow_up()
+    await fresh.claims.restorer.follow_up()
     unfinished = world.tmp_path / "cdi" / durable.unfinished(world.spec(world.claim("d")).name)
     unfinished.touch()
-    await fresh.claims.repair()
+    await fresh.claims.restorer.repair()
     assert unfinished.exists(), "a file that a call writes just then"
 
 
 async def test_a_repair_with_nothing_to_do_touches_nothing(world):
     await world.prepare(world.claim("c"))
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     reads = world.driver.claims.checkpoints.reads
     for _ in range(3):
-        await world.driver.claims.repair()
+        await world.driver.claims.restorer.repair()
     assert world.driver.claims.checkpoints.reads == reads
-    assert not world.driver.claims.restore_due
+    assert not world.driver.claims.restorer.is_due
 
 
 async def test_a_gpu_without_libraries_is_refused_where_they_are_required(world):
@@ -894,14 +879,14 @@ async def test_metadata_that_was_harmed_is_put_right(world, harm, by):
         file.write_bytes(b"" if harm == "empty" else good.replace(b"MI300X", b"MI300Y"))
 
     if by == "start":
-        await world.instance().claims.restore()
+        await world.instance().claims.restorer.restore()
     elif by == "glance":
-        await world.driver.claims.repair()
+        await world.driver.claims.restorer.repair()
     else:
         await world.prepare(c)
     right = good if harm != "edited" else good.replace(b'"generation":1', b'"generation":2')
     assert file.read_bytes() == right
-    assert not world.driver.claims.metadata.disturbed() or by == "start"
+    assert not world.driver.claims.files.metadata.is_disturbed() or by == "start"
 
 
 async def test_a_claim_that_an_older_claimd_prepared_gets_metadata_at_the_next_start(world):
@@ -912,7 +897,7 @@ async def test_a_claim_that_an_older_claimd_prepared_gets_metadata_at_the_next_s
     world.spec(c).write_bytes(old)
     os.unlink(world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json")
     fresh = world.instance()
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
     spec = world.spec(c).read_text()
     assert "/plugin/metadata/uid-c_gpu.json" in spec
@@ -925,7 +910,7 @@ async def test_metadata_that_no_checkpoint_names_goes_with_the_next_start(world)
     folder = world.tmp_path / "plugin" / "metadata"
     for stray in ("uid-gone_gpu.json", "uid-c_other.json", ".uid-c_gpu.json.new"):
         (folder / stray).write_text("{}")
-    await world.instance().claims.restore()
+    await world.instance().claims.restorer.restore()
     assert world.metadata() == ["uid-c_gpu.json"]
 
 
@@ -933,7 +918,7 @@ async def test_metadata_of_another_allocation_goes_with_it(world):
     await world.prepare(world.claim("c", result(FIRST, "a"), result(SECOND, "b")))
     changed = world.claim("c", result(SECOND, "b"))
     fresh = world.instance()
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     await world.prepare(changed, by=fresh)
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_b.json"], [])
 
@@ -959,7 +944,7 @@ async def test_metadata_that_cannot_be_removed_keeps_the_claim(world):
     file.mkdir()
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     file.rmdir()
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     assert (world.metadata(), len(world.specs())) == ([file.name], 1)
     assert await world.unprepare(c) is None
     assert (world.metadata(), world.specs(), world.records()) == ([], [], [])
@@ -969,10 +954,10 @@ async def test_metadata_of_a_gpu_that_is_gone_waits_for_it(world):
     """Nothing mounts it meanwhile, and its generation goes on when the GPU is back."""
     await world.prepare(world.claim("c"))
     whole, world.hardware.last = world.hardware.last, Inventory()
-    await world.driver.claims.restore()
+    await world.driver.claims.restorer.restore()
     assert (world.metadata(), world.specs()) == (["uid-c_gpu.json"], [])
     world.hardware.last = whole
-    await world.driver.claims.restore()
+    await world.driver.claims.restorer.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
     assert await world.unprepare(world.claim("c")) is None
     assert world.metadata() == []
@@ -982,9 +967,9 @@ async def test_metadata_of_a_gpu_that_is_gone_may_be_harmed(world):
     """It is no reason to restore at every glance, for ever, what cannot be restored."""
     await world.prepare(world.claim("c"))
     whole, world.hardware.last = world.hardware.last, Inventory()
-    await world.driver.claims.restore()
+    await world.driver.claims.restorer.restore()
     (world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json").unlink()
-    assert not world.driver.claims.metadata.disturbed()
+    assert not world.driver.claims.files.metadata.is_disturbed()
     world.hardware.last = whole
-    await world.driver.claims.restore()
+    await world.driver.claims.restorer.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])

@@ -7,6 +7,7 @@ from claimd.node import app, config
 from claimd.node.prepared import ClaimRef
 from tests.faults.power import Hardware
 from tests.faults.world import world
+from tests.support import drivers
 from tests.support.worlds import NODE, inventory
 
 
@@ -20,7 +21,7 @@ async def driver(made):
         kubeconfig=str(made.folder / "kubeconfig"),
     )
     built = app.build(settings)
-    built.driver.claims.hardware = Hardware(inventory())
+    built.driver.claims.hardware.watch = Hardware(inventory())
     try:
         yield built.driver
     finally:
@@ -32,9 +33,9 @@ async def test_a_claim_that_another_instance_unprepared_is_looked_after_no_more(
         made.gpus = inventory().gpus
         made.claim("c", 0)
         ref = ClaimRef("default", "c", "uid-c")
-        await one.prepare([ref], asyncio.get_running_loop().time() + 10)
-        await two.unprepare([ref])
-        await one.claims.repair()
-        assert not one.claims.specs.disturbed(), (
+        await drivers.prepare(one, [ref], asyncio.get_running_loop().time() + 10)
+        await drivers.unprepare(two, [ref])
+        await one.claims.restorer.repair()
+        assert not one.claims.files.specs.is_disturbed(), (
             "it would put the folder right twice a second, for ever"
         )

@@ -42,17 +42,17 @@ async def test_it_is_put_where_everybody_may_run_it(program: Path, folder: Path)
 async def test_it_is_put_back_and_updated(program: Path, folder: Path) -> None:
     target = folder / names.LIBRARY_HOOK
     hook = LibraryHook(program, str(folder))
-    assert not hook.disturbed()
+    assert not hook.is_disturbed()
     await hook.ensure()
-    assert not hook.disturbed()
+    assert not hook.is_disturbed()
     target.unlink()
-    assert hook.disturbed()
+    assert hook.is_disturbed()
     assert await path_of(hook) == str(target)
-    assert not hook.disturbed()
+    assert not hook.is_disturbed()
     program.write_text("#!/bin/sh\necho two\n")
     assert await path_of(LibraryHook(program, str(folder))) == str(target)
     assert "two" in target.read_text()
-    assert hook.disturbed(), "another instance of claimd has a newer one"
+    assert hook.is_disturbed(), "another instance of claimd has a newer one"
 
 
 async def test_the_same_program_is_not_written_again(program: Path, folder: Path) -> None:
@@ -90,7 +90,7 @@ async def test_without_the_program_it_is_said_once(
     with caplog.at_level(logging.WARNING):
         assert [await path_of(hook), await path_of(hook)] == [None, None]
     assert len(caplog.records) == 1
-    assert not hook.disturbed()
+    assert not hook.is_disturbed()
 
 
 async def test_a_program_that_hangs_holds_nobody_up(program: Path, folder: Path) -> None:
@@ -123,7 +123,7 @@ async def test_of_two_instances_the_later_has_its_program_there(
     for _ in range(3):
         for hook in hooks:
             assert await path_of(hook) == str(target)
-            assert not hook.disturbed()
+            assert not hook.is_disturbed()
     assert "two" in target.read_text()
 
     # What does not run is nobody's.

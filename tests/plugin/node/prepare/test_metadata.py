@@ -163,7 +163,7 @@ def test_what_is_right_is_not_written_again(folder, tmp_path):
     assert not folder.ensure(given, inventory())
     fresh = metadata.MetadataFolder(tmp_path / "metadata", DRIVER, metadata.Published())
     assert not fresh.ensure(given, inventory())
-    assert not fresh.disturbed()
+    assert not fresh.is_disturbed()
     assert file.stat().st_ino == before.st_ino
     assert before.st_mode & 0o777 == 0o644, "a container's user reads it, root or not"
 
@@ -197,10 +197,10 @@ def test_a_damaged_file_is_made_anew(folder, damaged):
     given = prepared()
     folder.ensure(given, inventory())
     Path(folder.mounts(given)["gpu"].source).write_bytes(damaged)
-    assert folder.disturbed()
+    assert folder.is_disturbed()
     assert folder.ensure(given, inventory())
     assert versions(folder, given)[metadata.VERSIONS[0]]["metadata"]["generation"] == 1
-    assert not folder.disturbed()
+    assert not folder.is_disturbed()
 
 
 def test_keep_removes_what_no_claim_has(folder, tmp_path):
@@ -210,7 +210,7 @@ def test_keep_removes_what_no_claim_has(folder, tmp_path):
     (tmp_path / "metadata" / ".uid-c_a.json.new").write_text("half")
     folder.keep([kept])
     assert sorted(os.listdir(tmp_path / "metadata")) == ["uid-c_a.json", "uid-c_b.json"]
-    assert not folder.disturbed()
+    assert not folder.is_disturbed()
     folder.remove(kept)
     folder.remove(kept)
     assert os.listdir(tmp_path / "metadata") == []

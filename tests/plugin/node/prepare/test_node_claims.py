@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from claimd.node.prepare import driver, mps
+from claimd.node.prepare import call_time, mps
 from claimd.node.prepared import PreparedClaim
 from claimd_devices.gpu import Inventory
 from tests.plugin.node.prepare.test_driver import Hardware, World, world
@@ -85,7 +85,7 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     assert isinstance(await world.prepare(small), PreparedClaim)
     stray = folder / "uid-gone_r0.json"
     stray.write_text("{}")
-    await world.driver.claims.restore()
+    await world.driver.claims.restorer.restore()
     assert pipe.exists()
     assert stray.exists(), "nothing is tidied up beside a writer"
     assert world.specs() == [world.spec(small).name], "a mount of it would be missing"
@@ -94,7 +94,7 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     world.hardware.last = inventory(11)
     with open(pipe, "rb"):
         assert isinstance(await preparing, PreparedClaim)
-    await world.driver.claims.repair()
+    await world.driver.claims.restorer.repair()
     assert len(world.specs()) == 1, "what the restore passed over is made up for"
     assert not stray.exists()
     assert world.missing_mounts() == []
@@ -108,28 +108,28 @@ async def test_two_versions_do_not_rewrite_each_others_files_for_ever(world):
     seen = Hardware()
     seen.last = Inventory.of(gpu(index, nodes=gpu(index + 1).nodes) for index in range(4))
     old, new, publisher = world.driver.claims, world.instance(seen).claims, "old"
-    old.another_publishes = lambda: publisher == "new"
-    new.another_publishes = lambda: publisher == "old"
+    old.restorer.another_publishes = lambda: publisher == "new"
+    new.restorer.another_publishes = lambda: publisher == "old"
     claim = world.claim("c")
     await world.prepare(claim)
     before = world.spec(claim).read_bytes()
 
     # It starts, and is not registered yet.
-    await new.restore()
+    await new.restorer.restore()
     assert world.spec(claim).read_bytes() == before
 
     publisher = "new"
     found = []
     for _ in range(3):
-        await new.repair()
-        await old.repair()
+        await new.restorer.repair()
+        await old.restorer.repair()
         found.append((world.spec(claim).read_bytes(), os.stat(world.spec(claim)).st_ino))
     assert len(set(found)) == 1, "each writes its own in turn"
     assert found[0][0] != before
-    assert not old.specs.disturbed() and not old.metadata.disturbed()
+    assert not old.files.specs.is_disturbed() and not old.files.metadata.is_disturbed()
 
     publisher = ""  # it has died
-    await old.repair()
+    await old.restorer.repair()
     assert world.spec(claim).read_bytes() == before
 
 
@@ -149,7 +149,7 @@ def mps_daemon(world, *instances):
 
 
 # Seconds of a call in which what may pass is not waited for long.
-PATIENCE = driver.MARGIN + driver.SHORTEST_TRY + 0.5
+PATIENCE = call_time.MARGIN + call_time.SHORTEST_TRY + 0.5
 OF_MPS = [opaque(gpu_config(mps="/mps"), "FromClass")]
 
 
@@ -187,7 +187,7 @@ async def test_a_daemon_has_to_be_there_again_after_a_reboot(world, api):
     if api == "is away":
         await world.api.stop()
 
-    await fresh.claims.restore()
+    await fresh.claims.restorer.restore()
     assert "no MPS daemon runs in /mps" in await world.prepare(claim, by=fresh)
     assert world.records() == ["uid-c.json"], "the next call goes on from it"
     with mps_daemon(world):

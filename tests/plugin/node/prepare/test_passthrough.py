@@ -19,11 +19,11 @@ import pytest
 
 from claimd.common import names
 from claimd.node import app, config
-from claimd.node.prepare import driver, node_claims, passthrough
+from claimd.node.prepare import driver, hardware, passthrough
 from claimd.node.prepared import ClaimRef, PreparedClaim, PreparedDevice
 from claimd_devices import fake, rebind
 from claimd_devices.gpu import Inventory, Roots
-from tests.support import apiserver, playing_kernel
+from tests.support import apiserver, drivers, playing_kernel
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
 GPU, OTHER, SOUND = "0000:11:00.0", "0000:13:00.0", "0000:11:00.1"
@@ -60,11 +60,12 @@ class World:
         built = app.build(settings)
         self.built.append(built)
         driver_ = built.driver
-        assert driver_.claims.binder is not None
-        driver_.claims.binder.attempt = lambda _: playing_kernel.Attempt(self.kernel)
-        driver_.claims.record_event = self._record
-        await driver_.claims.hardware.rescan()
-        await driver_.claims.follow_up()
+        assert driver_.claims.vm_gpus.binder is not None
+        driver_.claims.vm_gpus.binder.attempt = lambda _: playing_kernel.Attempt(self.kernel)
+        driver_.claims.vm_gpus.record_event = self._record
+        driver_.claims.restorer.record_event = self._record
+        await driver_.claims.hardware.watch.rescan()
+        await driver_.claims.restorer.follow_up()
         return driver_
 
     def _record(self, about: object, reason: str, note: str, *, warning: bool = True) -> None:
@@ -91,12 +92,12 @@ BRIEF = 3.0  # seconds of a call in which what may pass is not waited for long
 
 
 async def prepare(by: driver.Driver, ref: ClaimRef, seconds: float = 30) -> object:
-    answers = await by.prepare([ref], asyncio.get_running_loop().time() + seconds)
+    answers = await drivers.prepare(by, [ref], asyncio.get_running_loop().time() + seconds)
     return answers[ref.uid]
 
 
 async def unprepare(by: driver.Driver, ref: ClaimRef) -> str | None:
-    return (await by.unprepare([ref]))[ref.uid]
+    return (await drivers.unprepare(by, [ref]))[ref.uid]
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -252,7 +253,7 @@ async def test_a_write_that_never_comes_back(world: World) -> None:
     """
     claimd, c = await world.start(), world.claim()
     other = world.claim("d", "gpu-0000-13-00-0")
-    binder = claimd.claims.binder
+    binder = claimd.claims.vm_gpus.binder
     assert binder is not None
     world.kernel.hang("nvidia")
     binder.patience = 0.1
@@ -365,7 +366,7 @@ async def test_a_file_that_blocks_does_not_block_the_process(world: World) -> No
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     preparing = asyncio.ensure_future(prepare(claimd, c))
-    while writer.is_alive() and not preparing.done() and not claimd.claims.binder._hung:  # type: ignore[union-attr]
+    while writer.is_alive() and not preparing.done() and not claimd.claims.vm_gpus.binder._hung:  # type: ignore[union-attr]
         await asyncio.sleep(0)
     assert not preparing.done(), "it waits for the file, and nobody else waits for it"
     assert writer.is_alive()
@@ -444,8 +445,8 @@ async def test_a_repeated_prepare_binds_what_somebody_took_away(world: World) ->
     device = world.checkpoint()["devices"][0]["passthrough"]
     functions = [rebind.Binding(**one) for one in device["functions"]]
     rebind.give_back(playing_kernel.Attempt(world.kernel), functions)
-    await claimd.claims.hardware.rescan()
-    await claimd.claims.restore()
+    await claimd.claims.hardware.watch.rescan()
+    await claimd.claims.restorer.restore()
     assert world.nodes() is None
     assert await prepare(claimd, c) == first
     assert world.kernel.state() == TAKEN
@@ -460,7 +461,7 @@ async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
     rebind.give_back(
         playing_kernel.Attempt(world.kernel), [rebind.Binding(**one) for one in functions]
     )
-    watch, seen = claimd.claims.hardware, []
+    watch, seen = claimd.claims.hardware.watch, []
 
     class Watched:
         @property
@@ -471,7 +472,7 @@ async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
             seen.append(world.kernel.driver(GPU))
             return await watch.rescan()
 
-    claimd.claims.hardware = Watched()
+    claimd.claims.hardware.watch = Watched()
     assert isinstance(await prepare(claimd, c), PreparedClaim)
     assert seen == ["nvidia", "vfio-pci"]
     assert await prepare(claimd, c)
@@ -527,7 +528,7 @@ async def test_a_restore_meanwhile_says_nothing(
 
     def restoring(attempt: rebind.Attempt, functions: Any) -> None:
         take(attempt, functions[:1])
-        asyncio.run_coroutine_threadsafe(claimd.claims.restore(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(claimd.claims.restorer.restore(), loop).result(10)
         take(attempt, functions)
 
     monkeypatch.setattr(rebind, "take", restoring)
@@ -542,7 +543,7 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
 ) -> None:
     """Once the driver has changed, it is not yet known: no file comes or goes by that."""
     claimd, c = await world.start(), world.claim()
-    watch = claimd.claims.hardware
+    watch = claimd.claims.hardware.watch
 
     class Late:
         @property
@@ -550,10 +551,10 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
             return watch.last
 
         async def rescan(self) -> Inventory:
-            await claimd.claims.restore()
+            await claimd.claims.restorer.restore()
             return await watch.rescan()
 
-    claimd.claims.hardware = Late()
+    claimd.claims.hardware.watch = Late()
     with caplog.at_level(logging.WARNING):
         assert isinstance(await prepare(claimd, c), PreparedClaim)
         assert await unprepare(claimd, c) is None
@@ -566,15 +567,15 @@ class Hanging:
     """Hardware of which a look does not come back, from `hang` on until `resume`."""
 
     def __init__(self, claimd: driver.Driver) -> None:
-        self._claimd, self._watch, self._hangs = claimd, claimd.claims.hardware, False
-        claimd.claims.hardware = self
+        self._claimd, self._watch, self._hangs = claimd, claimd.claims.hardware.watch, False
+        claimd.claims.hardware.watch = self
         self.hang()
 
     def hang(self) -> None:
-        self._hangs, self._claimd.claims.scan_patience = True, 0.01
+        self._hangs, self._claimd.claims.hardware.patience = True, 0.01
 
     def resume(self) -> None:
-        self._hangs, self._claimd.claims.scan_patience = False, node_claims.SCAN_PATIENCE
+        self._hangs, self._claimd.claims.hardware.patience = False, hardware.SCAN_PATIENCE
 
     @property
     def last(self) -> Inventory | None:
@@ -589,22 +590,22 @@ class Hanging:
 async def test_a_look_that_hangs_keeps_neither_the_answer_nor_other_instances(world: World) -> None:
     """Asked for in the middle of the work, under the lock of the checkpoints: both are let go."""
     claimd, c = await world.start(), world.claim()
-    hardware = Hanging(claimd)
+    hanging = Hanging(claimd)
     async with asyncio.timeout(20):
         answer = await prepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint(), world.kernel.state()) == (None, OWN)
 
-    hardware.resume()
+    hanging.resume()
     assert isinstance(await prepare(claimd, c), PreparedClaim)
-    hardware.hang()
+    hanging.hang()
     async with asyncio.timeout(20):
         answer = await unprepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint() is not None, world.kernel.state()) == (True, OWN)
     assert not claimd.claims.checkpoints._users
 
-    hardware.resume()
+    hanging.resume()
     assert await unprepare(claimd, c) is None
     assert world.checkpoint() is None
 
@@ -618,7 +619,7 @@ async def test_what_another_instance_bound_keeps_its_file(
     nodes = world.nodes()
 
     with caplog.at_level(logging.WARNING):
-        await old.claims.repair()
+        await old.claims.restorer.repair()
     assert world.nodes() == nodes == ["/dev/vfio/20", "/dev/vfio/vfio"]
     assert said(caplog) == []
     assert world.events == []
@@ -633,7 +634,7 @@ async def test_a_restore_with_a_look_that_hangs_restores_the_others(world: World
 
     Hanging(old)
     async with asyncio.timeout(20):
-        await old.claims.restore()
+        await old.claims.restorer.restore()
     assert (world.folder / "cdi" / names.cdi_file(DRIVER, other.uid)).exists()
     assert not old.claims.checkpoints._users
 

@@ -1,0 +1,60 @@
+"""The GPUs of the node as they were last seen, and a new scan that cannot hang the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Protocol
+
+from claimd.common import errors
+from claimd_devices import values
+from claimd_devices.gpu import Inventory
+
+# Seconds that one scan of the hardware may take. Each device that hangs costs it two seconds, once.
+# A scan that takes longer never comes back.
+SCAN_PATIENCE = 10.0
+
+
+class Watch(Protocol):
+    """The part of claimd_devices.watch that preparing needs."""
+
+    @property
+    def last(self) -> Inventory | None: ...
+
+    async def rescan(self) -> Inventory: ...
+
+
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Hardware:
+    """The hardware of the node, seen through its watch."""
+
+    watch: Watch
+    patience: float = SCAN_PATIENCE
+
+    @property
+    def inventory(self) -> Inventory:
+        """The inventory of the last scan; an empty one before the first."""
+        return self.watch.last or Inventory()
+
+    async def rescan(self, deadline: float = math.inf) -> Inventory:
+        """Scans the hardware again; returns what is there now.
+
+        Raises ScanHangsError if the scan does not come back by `deadline`, by the loop's clock, or
+        within `patience` seconds. The scan itself goes on.
+        """
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(min(deadline, now + self.patience)):
+                return await self.watch.rescan()
+        except TimeoutError:
+            raise ScanHangsError from None
+
+
+class ScanHangsError(errors.ClaimError):
+    """A device hangs in a way that no deadline of a read ends."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the look at the hardware has not come back: a device hangs, or its driver; "
+            "see the plugin's log and the kernel's"
+        )

@@ -1,0 +1,155 @@
+"""Restores what the checkpoints say after a restart, and repairs what others have changed since.
+
+Everything here is level-triggered: it compares what is on disk with the checkpoints and the hardware
+of now, and may be repeated at any time. Work that fails is left to the next repair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import field
+
+from claimd.common import errors, metrics
+from claimd_devices import values
+
+from ..prepared import PreparedClaim
+from ..report import events
+from . import checkpoint, claim_reports
+from .container_files import ContainerFiles
+from .hardware import Hardware, ScanHangsError
+from .vm_gpus import VmGpus
+
+log = logging.getLogger(__name__)
+
+
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Restorer:
+    """Keeps the files of all prepared claims as their checkpoints say."""
+
+    node: str
+    checkpoints: checkpoint.CheckpointFolder
+    files: ContainerFiles
+    hardware: Hardware
+    vm_gpus: VmGpus
+    reports: claim_reports.ClaimReports
+    record_event: events.RecordEvent = events.discard
+
+    # Tells whether another living instance is the one that publishes. That one restores, too.
+    another_publishes: Callable[[], bool] = lambda: False
+
+    # Set when a CDI file could not be written or a checkpoint not be removed: the next repair
+    # restores.
+    is_due: bool = False
+
+    # True if the last restore was left to another instance.
+    _left_to_another: bool = False
+
+    # The value of `checkpoints.reads` at the last follow-up.
+    _followed_read: int = 0
+
+    # Prepared claims without a CDI file by uid, and why their GPU was missing at the last restore.
+    _unavailable: dict[str, str] = field(default_factory=dict)
+
+    async def restore(self) -> None:
+        """Makes the CDI folder what the checkpoints say, with the device numbers of now.
+
+        Files of ours without a checkpoint are removed; files of others are not touched. A claim
+        whose GPU is missing keeps its checkpoint and loses its CDI file. Only one of several
+        instances does this. What could not be written is left to the next `repair`.
+        """
+        await self.files.library_hook.ensure()
+
+        async with self.checkpoints.locked():
+            # Two versions may write the same file differently. If both restored, each would undo
+            # the other's work for as long as both live.
+            self._left_to_another = self.another_publishes()
+            if self._left_to_another:
+                self.is_due = False
+                self.files.leave_alone(self.checkpoints.claims)
+                return
+
+            # Another instance may have bound a GPU since this one last scanned.
+            if any(self.vm_gpus.lack_nodes(prepared) for prepared in self._idle_claims()):
+                with contextlib.suppress(ScanHangsError):
+                    await self.hardware.rescan()
+
+            self.is_due = False
+            for prepared in self._idle_claims():
+                self._restore_files(prepared)
+
+            # The unfinished files of a thread look like those that a dead writer left behind.
+            if self.files.writing:
+                self.is_due = True
+                return
+            self.files.sweep(self.checkpoints.claims)
+
+    async def repair(self) -> None:
+        """Repairs our CDI files if others changed them, and follows up other instances' commits.
+
+        Meant to be called after each change in our folders. It costs next to nothing if there is
+        nothing to do.
+        """
+        # A call may have read the folder before this, and does not follow up what it read.
+        others_committed = (
+            self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
+        )
+        is_disturbed = self.files.is_disturbed()
+        is_ours_now = self._left_to_another and not self.another_publishes()
+        if others_committed:
+            await self.follow_up()
+        elif self.is_due or is_disturbed or is_ours_now:
+            await self.restore()
+
+    async def follow_up(self) -> None:
+        """Restores the files and the reports of claims that other processes have committed.
+
+        The other process may be an instance that runs next to this one, or one that ran before it.
+        """
+        await self.restore()
+        await self.reports.catch_up()
+        self._followed_read = self.checkpoints.reads
+
+    def forget(self, uid: str) -> None:
+        """Forgets a claim that is being unprepared."""
+        self._unavailable.pop(uid, None)
+
+    def _idle_claims(self) -> list[PreparedClaim]:
+        """Returns the claims that no call is working on. A call leaves the files right itself."""
+        under_way = self.checkpoints.in_flight | self.vm_gpus.busy | self.files.writing
+        claims = self.checkpoints.claims.items()
+        return [prepared for uid, prepared in claims if uid not in under_way]
+
+    def _restore_files(self, prepared: PreparedClaim) -> None:
+        try:
+            if self.files.ensure(prepared):
+                metrics.CDI_RESTORED.add()
+                log.info(
+                    "restored the CDI file of claim %s",
+                    prepared.title,
+                    extra={"claim_uid": prepared.uid},
+                )
+
+            # The GPU is there again: the status of the claim gets better.
+            if self._unavailable.pop(prepared.uid, None):
+                self.reports.report(prepared)
+        except errors.ClaimError as error:
+            self.files.withdraw(prepared)
+            if self._unavailable.get(prepared.uid) != str(error):
+                self._unavailable[prepared.uid] = str(error)
+                self._announce_unavailable(prepared, error)
+        except OSError as error:
+            self.is_due = True
+            log.error(
+                "cannot restore the CDI file of claim %s, trying again: %s", prepared.title, error
+            )
+
+    def _announce_unavailable(self, prepared: PreparedClaim, error: errors.ClaimError) -> None:
+        log.error("claim %s stays prepared, without a CDI file: %s", prepared.title, error)
+        self.record_event(
+            events.claim(prepared.namespace, prepared.name, prepared.uid),
+            "DeviceUnavailable",
+            f"Prepared on {self.node}, but {error}",
+        )
+        self.reports.report(prepared)
