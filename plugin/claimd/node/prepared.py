@@ -1,7 +1,7 @@
-"""What crosses between preparing, reporting and the disk: a prepared claim and its devices.
+"""A prepared claim and its devices, as they cross between preparing, reporting and the disk.
 
-Nothing here depends on the boot. A device is known by its PCI address and uuid; the numbers of its
-device nodes are looked up anew each time, since another boot gives them to other GPUs.
+No field depends on the boot. A device is identified by its PCI address and uuid. The numbers of its
+device nodes are looked up each time, since another boot may give the same numbers to other GPUs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import msgspec
 from claimd.common import errors
 from claimd_devices.gpu import Gpu, Inventory
 
-DEVICE_PATIENCE = 20.0  # seconds to wait for a device that is coming up
+# Seconds to wait for a device whose driver is coming up.
+DEVICE_PATIENCE = 20.0
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
-    """A claim as the kubelet names it."""
+    """The names by which the kubelet refers to a claim."""
 
     namespace: str
     name: str
@@ -23,65 +24,96 @@ class ClaimRef(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a function of the PCI bus was bound to before vfio-pci had it."""
+    """The driver of one PCI function before it was bound to vfio-pci."""
 
     address: str
-    driver: str = ""  # empty: none
-    override: str = ""  # driver_override, empty: none
-    device: str = ""  # its PCI vendor and device; empty: not known
+    driver: str = ""  # empty if no driver was bound
+    override: str = ""  # the content of driver_override, empty if it was not set
+    device: str = ""  # PCI vendor and device id, empty if not known
 
 
 class Passthrough(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A device that is bound to vfio-pci for this claim: what has to be undone.
+    """The changes that must be undone when a claim gives back a device bound to vfio-pci.
 
-    Empty until it is known, which is before the first function is touched.
+    The fields are empty at first. They are filled in before the first function is touched.
     """
 
-    boot_id: str = msgspec.field(default="", name="bootID")  # on which it was so
-    functions: tuple[Binding, ...] = ()  # the GPU's own first
+    boot_id: str = msgspec.field(default="", name="bootID")  # of the boot when this was true
+    functions: tuple[Binding, ...] = ()  # the function of the GPU itself comes first
 
 
-class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One device of a prepared claim, as its checkpoint keeps it."""
+class AllocatedDevice(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """One device of a claim, as the scheduler has allocated it."""
 
-    requests: tuple[str, ...]  # of the claim, that it was allocated for; names without subrequests
-    subrequests: dict[str, str] = {}  # by request, the alternative of it that was allocated
+    # The names of the claim's requests that the device was allocated for, without subrequests.
+    requests: tuple[str, ...]
+
+    # For a request with alternatives, by its name: the subrequest that was allocated.
+    subrequests: dict[str, str] = {}
+
     pool: str
     device: str
+
+    # The id of a share, and the quantity that the share has of each capacity.
     share_id: str | None = None
-    consumed_capacity: dict[str, str] = {}  # of a share: how much it has of what, as quantities
-    admin: bool = False  # for admin access, beside whoever else has the device
+    consumed_capacity: dict[str, str] = {}
+
+    # True for admin access, which does not exclude other users of the device.
+    admin: bool = False
+
+
+class PreparedDevice(
+    AllocatedDevice, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """One device of a prepared claim, as its checkpoint keeps it."""
+
     address: str
     uuid: str | None = None
-    host_cdi: str | None = None  # the device of the host's own CDI spec that comes with it
+
+    # The device of the host's own CDI spec that containers get together with ours.
+    host_cdi: str | None = None
+
     environment: dict[str, str] = {}
     permissions: str = "rw"  # on the device nodes
-    # What its container wants of NVIDIA's user space beside compute and utility.
+
+    # The parts of NVIDIA's user space that containers need in addition to compute and utility.
     capabilities: tuple[str, ...] = ()
+
     passthrough: Passthrough | None = None
-    mps: str = ""  # the folder of the MPS daemon that its containers are clients of
+
+    # The folder of the MPS daemon that the containers are clients of, empty if there is none.
+    mps: str = ""
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was given to whom. The claim may have devices of other drivers, which are not here."""
+    """A prepared claim with our devices. The claim may also have devices of other drivers."""
 
     namespace: str
     name: str
     uid: str
-    pod_claim_name: str | None = None  # in the pod that it was made for, if it is of a template
-    reserved_for: tuple[str, ...] = ()  # such as "pods/NAME UID"
-    prepared_at: str  # RFC 3339
+
+    # The claim's name in its pod, if the claim was created from a template.
+    pod_claim_name: str | None = None
+
+    # The consumers, such as "pods/NAME UID".
+    reserved_for: tuple[str, ...] = ()
+
+    prepared_at: str  # in RFC 3339
     devices: tuple[PreparedDevice, ...] = ()
 
     @property
     def title(self) -> str:
-        """The claim as people name it, for messages."""
+        """The claim's namespace and name, for messages."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def goes_with_its_pod(self) -> bool:
-        """Whether Kubernetes deletes the claim when one pod has come to its end: it was made for that
-        pod, and nobody else has it. One that was made for a group of pods outlives each of them.
+        """True if Kubernetes deletes the claim together with its pod.
+
+        That holds for a claim that was created from a template for one pod and has no other
+        consumer. A claim that was created for a group of pods outlives each of them.
         """
         consumers = self.reserved_for
         is_of_one_pod = len(consumers) == 1 and consumers[0].startswith("pods/")
@@ -89,17 +121,17 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def has_passthrough(self) -> bool:
-        """Whether a device of it is bound to vfio-pci for it."""
+        """True if a device is bound to vfio-pci for this claim."""
         return any(device.passthrough is not None for device in self.devices)
 
     @property
     def is_mps_client(self) -> bool:
-        """Whether its containers are clients of an MPS daemon of the node."""
+        """True if the claim's containers are clients of an MPS daemon of the node."""
         return any(device.mps for device in self.devices)
 
     @property
     def device_names(self) -> str:
-        """For messages."""
+        """The names of the devices, for messages."""
         return ", ".join(device.device for device in self.devices) or "no device of ours"
 
 
@@ -115,10 +147,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
-    """The GPU that was given, as it is now.
+    """Returns the GPU that the claim was given, as it is now.
 
-    Raises NotReadyError if it is not there, which may pass, and ClaimError if another GPU stands in
-    its place: whoever was given the old one must not get the new one without having asked for it.
+    Raises NotReadyError if the GPU is not there, which may pass. Raises ClaimError if another GPU is
+    in its place: a pod must not get that one without a new allocation.
     """
     gpu = inventory.named(device.device)
     if gpu is None:
@@ -135,8 +167,8 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
 
 
 def reason_missing(name: str, inventory: Inventory) -> str:
-    """A sentence about a device that is not in the inventory: why, and what tells more."""
-    # gpu-0000-41-00-0, and for a part of that GPU something behind it.
+    """Returns a sentence that says why a device is not in the inventory, and where to look."""
+    # A device is named gpu-0000-41-00-0 after its PCI address. A part of a GPU adds a suffix.
     parts = name.removeprefix("gpu-").split("-")
     address = f"{':'.join(parts[:3])}.{parts[3]}" if len(parts) > 3 else name
 

@@ -1,8 +1,8 @@
-"""The stream by which the kubelet learns how our devices are.
+"""The stream that tells the kubelet the health of our devices.
 
-Each response has the whole list: at once, on every change, and as a heartbeat, since the kubelet
-forgets what it has not heard for a while. v1 and v1alpha1 differ in their name alone. How a device
-is, is decided by the caller.
+Each response has the whole list. It is sent at the beginning, on every change, and as a heartbeat,
+since the kubelet forgets the health of a device after a while. The versions v1 and v1alpha1 differ
+only in their name. The caller decides whether a device is healthy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from claimd.kubernetes.kubelet_api.dra_health.v1 import api_pb2
 
 from ..report import health
 
-# Kubelets before 1.37 know the second alone.
+# Kubelets before 1.37 know only v1alpha1.
 SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-# The heartbeat: seconds between two responses if nothing changes.
+
+# Seconds between two responses if nothing changes.
 HEARTBEAT = 10.0
-# Seconds without a response after which the kubelet shows Unknown.
+
+# Seconds without a response after which the kubelet shows a device as Unknown.
 TIMEOUT = 30
 
 _STATES = {
@@ -34,44 +36,45 @@ _STATES = {
 
 
 class Streams:
-    """All streams send the same.
+    """The health streams of all connections, which all send the same list.
 
-    Nothing is sent before the first `set`, since an empty list would say that there are no devices.
+    They send no response before the first `set`: an empty list would mean that the node has no
+    devices.
     """
 
     def __init__(self, pool: str, heartbeat: float = HEARTBEAT) -> None:
         self._pool, self._heartbeat = pool, heartbeat
         self._devices: tuple[health.DeviceHealth, ...] | None = None
-        self._wakes: set[asyncio.Event] = set()  # one a stream
+        self._wakes: set[asyncio.Event] = set()  # one for each stream
         self._closed = False
 
     def set(self, devices: Iterable[health.DeviceHealth]) -> None:
-        """From now on this is how the devices are."""
+        """Sends the new state of the devices to all streams, if it has changed."""
         current = tuple(devices)
         if current != self._devices:
             self._devices = current
             self.resend()
 
     def resend(self) -> None:
-        """Sends the list now, though nothing changed.
+        """Sends the list again although it has not changed.
 
-        Another instance that left may have taken what the kubelet knew with it.
+        The kubelet may have dropped what it knew when another instance of the plugin ended.
         """
         for wake in self._wakes:
             wake.set()
 
     def close(self) -> None:
-        """Ends the streams."""
+        """Ends all streams."""
         self._closed = True
         self.resend()
 
     async def watch(self, request: object, context: object) -> AsyncIterator[Any]:
-        """One stream, for as long as the kubelet listens."""
+        """Serves one stream until the kubelet ends it or `close` is called."""
         wake = asyncio.Event()
         self._wakes.add(wake)
         try:
             while not self._closed:
-                # Cleared first, so that a change while the kubelet reads is not missed.
+                # This comes first, so that a change during the send is not missed.
                 wake.clear()
                 if self._devices is not None:
                     yield self._response(self._devices)
@@ -94,6 +97,7 @@ class Streams:
 
 
 def add_to(server: grpc.aio.Server, streams: Streams) -> None:
+    """Adds the service to the server, under each of its names."""
     method = grpc.unary_stream_rpc_method_handler(
         streams.watch,
         request_deserializer=api_pb2.NodeWatchResourcesRequest.FromString,

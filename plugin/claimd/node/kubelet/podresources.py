@@ -1,7 +1,7 @@
-"""Asks the kubelet which pods it has and which claims their containers were given.
+"""Asks the kubelet which pods it runs, and which claims their containers were given.
 
-The service is v1.PodResourcesLister. What follows from the answer, or from having none, is decided
-by the caller.
+The service is v1.PodResourcesLister. The caller decides what follows from the answer, or from a
+failure to get one.
 """
 
 from __future__ import annotations
@@ -15,50 +15,54 @@ import grpc.aio
 if TYPE_CHECKING:
     from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2
 
-# Bytes of an answer, as kubelets allow it.
+# Bytes that an answer may have. The kubelet sets the same limit for its own clients.
 LARGEST = 16 << 20
+
+# Seconds to wait for the kubelet.
 TIMEOUT = 3.0
 
-# A pod, as namespace and name, to its claims, each with the CDI ids that its containers were given.
+# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids that the pod's
+# containers were given.
 Pods = dict[tuple[str, str], dict[str, frozenset[str]]]
 
-# A claim, as namespace and name, to the pods and containers that use it, each with the CDI ids that
-# the kubelet names for it.
+# Maps a claim, by namespace and name, to the pods that use it, each pod to its containers, and each
+# container to the CDI ids that the kubelet lists for it.
 Users = dict[tuple[str, str], dict[str, dict[str, frozenset[str]]]]
 
 
 async def pods(socket: Path) -> Pods:
-    """All pods of the node; ConnectionError if the kubelet cannot be asked.
+    """Returns all pods of the node. Raises ConnectionError if the kubelet cannot be asked.
 
-    Kubelets before 1.34 name no claims. Init containers that have ended are not among them.
+    Kubelets before 1.34 list no claims. Init containers that have ended are not listed.
     """
-    found = await _list(socket)
-    return {(pod.namespace, pod.name): _claims(pod) for pod in found}
+    listed = await _list(socket)
+    return {(pod.namespace, pod.name): _claims(pod) for pod in listed}
 
 
 async def users(socket: Path) -> Users:
-    """Which pods and containers use which claim; ConnectionError as above.
+    """Returns the users of each claim. Raises ConnectionError if the kubelet cannot be asked.
 
-    Kubelets up to 1.37 name all devices of the claim, also for a container that uses one of its
-    requests alone.
+    Kubelets up to 1.37 list all devices of a claim for each of its containers, even for a container
+    that names only one of the claim's requests.
     """
-    found: Users = {}
+    users: Users = {}
     for pod in await _list(socket):
         for container in pod.containers:
             for resource in container.dynamic_resources:
-                pods = found.setdefault((pod.namespace, resource.claim_name), {})
+                pods = users.setdefault((pod.namespace, resource.claim_name), {})
                 containers = pods.setdefault(pod.name, {})
-                # A container that uses two requests may be named twice.
+
+                # A container that uses two requests may be listed twice.
                 before = containers.get(container.name, frozenset())
                 containers[container.name] = before | _ids(resource)
-    return found
+    return users
 
 
 async def _list(socket: Path) -> Sequence[api_pb2.PodResources]:
-    # Loaded when first needed: a node without claims never asks.
+    # These modules are loaded at the first call, since a node without claims never calls this.
     from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2, api_pb2_grpc
 
-    # A pool of its own: in the common one the failure of an earlier call would stand for a while.
+    # In gRPC's shared pool of connections, a failed call would make later ones fail for a while.
     options = [
         ("grpc.max_receive_message_length", LARGEST),
         ("grpc.use_local_subchannel_pool", True),
@@ -73,7 +77,7 @@ async def _list(socket: Path) -> Sequence[api_pb2.PodResources]:
 
 
 def _claims(pod: api_pb2.PodResources) -> dict[str, frozenset[str]]:
-    """A claim that several containers use has the ids of all of them."""
+    """Returns the claims of a pod. A claim of several containers has the ids of all of them."""
     claims: dict[str, frozenset[str]] = {}
     for container in pod.containers:
         for resource in container.dynamic_resources:

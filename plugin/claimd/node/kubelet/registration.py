@@ -1,6 +1,6 @@
-"""Registration: tells the kubelet who we are, and learns what the kubelet made of it.
+"""Registration: tells the kubelet the plugin's name and services, and learns if it is accepted.
 
-Advertises exactly what is served. What follows from being registered is up to the caller.
+The caller decides which services to advertise, and what follows from a registration.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Registration(api_pb2_grpc.RegistrationServicer):
-    """The kubelet asks who we are, then says whether it has registered us.
+    """The service that the kubelet calls to register the plugin.
 
-    It does so whenever it starts, and whenever our socket appears. `last_seen` says how far that
-    has come, for the message to whoever waits in vain; it is empty once we are registered.
+    The kubelet first asks for the plugin's name and services, then reports whether it has registered
+    the plugin. It does so at its own start and whenever the plugin's socket appears. `last_seen` says
+    how far the registration has come, for messages about a kubelet that does not register the plugin.
+    It is empty after a registration.
     """
 
     def __init__(
@@ -53,8 +55,7 @@ class Registration(api_pb2_grpc.RegistrationServicer):
         else:
             self.last_seen = f"the kubelet refused us: {request.error}"
             log.error(
-                "the kubelet refused to register us: %s (we offered %s at %s); "
-                "it tries again by itself",
+                "the kubelet refused to register us: %s (we offered %s at %s); it will try again",
                 request.error,
                 ", ".join(self._info.supported_versions),
                 self._info.endpoint,
@@ -63,4 +64,5 @@ class Registration(api_pb2_grpc.RegistrationServicer):
 
 
 def add_to(server: grpc.aio.Server, servicer: Registration) -> None:
+    """Adds the service to the server."""
     api_pb2_grpc.add_RegistrationServicer_to_server(servicer, server)

@@ -1,7 +1,8 @@
-"""gRPC servers on unix sockets that others may have left behind or still hold.
+"""gRPC servers on unix sockets in folders that other processes use too.
 
-A socket of a dead predecessor is swept away; one that somebody answers on is never stolen; one of
-ours that somebody takes away is made anew. What is served is decided by the callers.
+A socket that a dead process left behind is removed. A socket on which a process answers is never
+taken over. A socket of ours that was removed is created again. The callers decide which services a
+server has.
 """
 
 from __future__ import annotations
@@ -24,24 +25,31 @@ from claimd.common import errors
 
 log = logging.getLogger(__name__)
 
-# For those that may not import grpc.
+# The type of a server, for callers that may not import grpc.
 GrpcServer = grpc.aio.Server
 
-# Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
+# Seconds that calls under way have when a socket must be created again. New clients cannot connect
+# meanwhile.
 MEND_DRAIN = 0.5
-# Seconds for another instance that makes or removes sockets, which takes it a millisecond.
+
+# Seconds to wait for another instance that creates or removes sockets, which takes a millisecond; and
+# seconds between two tries.
 LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
-# Calls under way at most on one connection, the streams of health among them. Further ones wait at
-# the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
-# another connection.
+
+# The largest number of calls under way on one connection, including health streams. gRPC tells the
+# client the limit, and further calls wait at the client. Thousands of calls of one client therefore
+# do not delay the calls of another connection.
 MOST_CALLS_A_CONNECTION = 512
-# Calls that have arrived and that our loop has not taken up yet. Past its limit gRPC cancels calls
-# by chance, the kubelet's among them; with this one, calls are refused by us, with a reason.
+
+# The number of calls that may have arrived without being accepted by our loop. Above its limit, gRPC
+# cancels calls at random, and may cancel the kubelet's. With this limit it never does, and `Calls`
+# refuses calls with a reason.
 MOST_ARRIVED = 1 << 20
+
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", MOST_CALLS_A_CONNECTION),
-    # With it, a client whose calls wait has most of them refused, and reads no reason.
+    # This protection would refuse most of the calls that wait at a client, without a reason.
     ("grpc.http.overload_protection", 0),
     ("grpc.server.max_pending_requests", MOST_ARRIVED),
     ("grpc.server.max_pending_requests_hard_limit", MOST_ARRIVED),
@@ -49,14 +57,14 @@ OPTIONS = (
 
 
 class Socket:
-    """A server on a path, used as a context: it serves and may be mended until the end of that."""
+    """A server on a socket path. As an async context manager, it serves until the block ends."""
 
     def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
-        """`drain` is how many seconds the calls under way have at the end."""
+        """`drain` is how many seconds the calls under way have when the block ends."""
         self._path, self._add, self._drain = path, add, drain
         self._server: GrpcServer | None = None
-        self._file: tuple[int, int] | None = None  # what we have made at the path
-        self._logged = ""  # the last reason why there is no server
+        self._file: tuple[int, int] | None = None  # device and inode of our socket
+        self._logged = ""  # the last reason why there is no server, which was logged
         self._changing = asyncio.Lock()
         self._closed = False
 
@@ -72,10 +80,10 @@ class Socket:
             self._path.unlink()
 
     async def mend(self) -> bool:
-        """Listens anew if the socket is gone from its path; whether we listen there.
+        """Creates the socket again if it is gone from its path; returns True if we listen there.
 
-        Whoever is connected was served all the same, but nobody else would find us. May be called
-        at any time; what cannot be mended now is logged once, and tried again by the next call.
+        Clients that are connected are served without the socket file, but new ones cannot connect.
+        This may be called at any time. A failure is logged once, and the next call tries again.
         """
         async with self._changing:
             if not self._closed:
@@ -86,14 +94,17 @@ class Socket:
         if self._server is not None:
             if self._file == _identity(self._path):
                 return
-            log.warning("the socket %s was taken away by somebody; it is made anew", self._path)
-            # First, since its end takes away whatever is at the path.
+            log.warning(
+                "the socket %s was removed by another process; creating it again", self._path
+            )
+
+            # The old server must end first: it removes whatever is at the path when it ends.
             await self._close()
 
         try:
             await self._open()
         except errors.Fatal as fatal:
-            # At the start this ends the program. By now pods depend on us.
+            # The same error ends the program at its start. By now pods depend on it.
             if str(fatal) != self._logged:
                 log.error("trying again: %s", fatal)
             self._logged = str(fatal)
@@ -110,7 +121,7 @@ class Socket:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What is another when somebody has put something else there."""
+    """Returns device and inode, which differ if another file is at the path; None if it is gone."""
     try:
         status = path.lstat()
     except OSError:
@@ -119,16 +130,18 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
-    """A started server, with what `add` adds to it.
+    """Starts a server with the services that `add` adds to it; returns the server.
 
-    The socket may be dialled from the moment it exists, so what the services need must be there
-    before. Fatal if somebody serves there already or the path cannot be used.
+    Clients may connect as soon as the socket exists, so everything that the services need must be
+    ready before. Raises Fatal if another process serves there or the path cannot be used.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent):
+
+        # No other instance may look at the path between our check and our bind.
+        with _lock_folder(path.parent):
             _make_room(path)
-            server = _bound(path, add)
+            server = _bind(path, add)
     except OSError as error:
         raise errors.Fatal(
             f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
@@ -138,7 +151,7 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
 
 
 def _make_room(path: Path) -> None:
-    """Fatal if somebody serves there."""
+    """Removes a dead socket from the path. Raises Fatal if a process answers there."""
     if is_alive(path):
         raise errors.Fatal(
             f"somebody serves {path} already: another claimd with the same driver name? "
@@ -147,11 +160,12 @@ def _make_room(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _bound(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
-    """A server that is to be started, with its socket."""
+def _bind(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
+    """Returns a server that is bound to the socket and not started yet."""
     server = grpc.aio.server(options=OPTIONS)
     add(server)
-    # The socket is root's alone from its first moment, not only after a chmod.
+
+    # With this umask only root can connect from the first moment, and not only after a chmod.
     before = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")
@@ -167,7 +181,7 @@ async def _start(server: GrpcServer) -> None:
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # One that is half started cannot be stopped, and one that is not stopped may hold up the
+        # A server cannot be stopped while it starts. A server that is never stopped may block the
         # garbage collector for ever.
         await starting
         await server.stop(None)
@@ -175,11 +189,12 @@ async def _start(server: GrpcServer) -> None:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """No other instance makes or removes a socket in the folder meanwhile.
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Keeps other instances from creating or removing sockets in the folder during the block.
 
-    One that is between bind and listen refuses callers as the dead do, and one that looks before
-    another has bound sees nobody there. Who stands still with the lock holds nobody up for long.
+    A process between bind and listen refuses connections as a dead one does. Without the lock
+    another instance could take its socket for a dead one, or miss a socket that is bound a moment
+    later. An instance that hangs with the lock delays others only by LOCK_PATIENCE.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -192,25 +207,30 @@ def _alone_in(folder: Path) -> Iterator[None]:
                 time.sleep(LOCK_POLL)
         yield
     finally:
+        # This releases the lock, too.
         os.close(descriptor)
 
 
 def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
-    """Removes the sockets in the folder that are ours by name and that nobody answers on."""
-    with contextlib.suppress(OSError), _alone_in(folder):
+    """Removes the sockets in the folder on which no process answers and for which `ours` is True.
+
+    `ours` decides by the name of the file.
+    """
+    with contextlib.suppress(OSError), _lock_folder(folder):
         for name in sorted(os.listdir(folder)):
             path = folder / name
             if ours(name) and path.is_socket() and not is_alive(path):
                 log.info("removing the socket of a dead predecessor: %s", path)
-                # One that stays harms nobody but the kubelet's log.
+
+                # A socket that stays does no harm, except for lines in the kubelet's log.
                 with contextlib.suppress(OSError):
                     path.unlink()
 
 
 def is_alive(path: Path) -> bool:
-    """Whether somebody listens.
+    """Returns True if a process listens on the socket, or if that is in doubt.
 
-    Only a plain refusal or absence counts as no: a doubt leaves the socket alone.
+    Only a refused connection or a missing file counts as dead.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

@@ -1,3 +1,5 @@
-"""What the kubelet asks for: claims planned, kept as checkpoints, handed to the container runtime
-as CDI specs, and given back.
+"""Prepares and unprepares claims for the kubelet.
+
+A claim is planned, kept as a checkpoint, and handed to the container runtime as a CDI spec. Start
+reading in `driver`, which follows one claim; `plan` is the decision.
 """

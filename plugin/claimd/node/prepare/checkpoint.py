@@ -1,12 +1,14 @@
-"""Checkpoints: what was given to each prepared claim, one file a claim in the plugin's folder.
+"""Checkpoints: the devices of each prepared claim, in one file per claim in the plugin's folder.
 
-A file can be read with `cat`, proves by a checksum that it is whole, and survives a crash or a loss
-of power at any moment; one that is damaged all the same goes into quarantine. A claim that was
-unprepared, but whose status is not cleared yet, keeps its file under another name. Two instances of
-the plugin share the folder: whoever commits holds its lock, and has read what the other wrote. What
-anybody else takes away is written again while we live, since pods hold it.
+A file can be read with `cat`, has a checksum that proves it complete, and survives a crash or a loss
+of power at any moment. A file that is damaged nevertheless goes into quarantine. A claim that was
+unprepared keeps its file under another name until its status is cleared.
 
-No decision about a claim is made here, and no device number is kept.
+Two instances of the plugin share the folder. An instance that commits holds the lock and has read
+what the other one wrote. A checkpoint that another program removes is written again while this
+process lives, since pods use the devices.
+
+This module makes no decision about a claim and stores no device numbers.
 """
 
 from __future__ import annotations
@@ -32,14 +34,18 @@ from . import commit_lock
 log = logging.getLogger(__name__)
 
 VERSION = 1
-PREPARED = ".json"  # ends the names of the files of claims that are prepared
-UNCLEARED = ".gone"  # and of those that were unprepared, whose status is not cleared yet
-DAMAGED = ".damaged-{time}"  # and of those in quarantine, which cannot be read
+
+# The suffixes of file names: of a prepared claim, of a claim that was unprepared and whose status is
+# not cleared yet, and of a file in quarantine.
+PREPARED = ".json"
+UNCLEARED = ".gone"
+DAMAGED = ".damaged-{time}"
+
 _CHECKSUM = b',\n "checksum": "sha256:'
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a file holds. A field that a later version added is ignored, and stays in the file."""
+    """The content of a file. A field that a later version added is ignored and stays in the file."""
 
     version: int
     boot_id: str = msgspec.field(name="bootID")
@@ -47,13 +53,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The text of a file. The checksum is of all bytes that stand before it."""
+    """Returns the content of a file. The checksum covers all bytes before it."""
     body = msgspec.json.format(msgspec.json.encode(checkpoint), indent=1).removesuffix(b"\n}")
     return body + _CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def decode(text: bytes) -> Checkpoint:
-    """Raises ValueError with the reason if the text is not what `encode` has written, all of it."""
+    """Reads what `encode` has written. Raises ValueError with the reason if it is not complete."""
     body, checksum, digest = text.rpartition(_CHECKSUM)
     if not checksum:
         raise ValueError("it has no checksum: cut short, or not a checkpoint")
@@ -68,18 +74,24 @@ def decode(text: bytes) -> Checkpoint:
 class CheckpointFolder:
     """The checkpoints of this node's claims, on disk and in memory.
 
-    `claims` and `uncleared` are true while the lock is held. At other times they are as this
-    process last knew them, which is good enough for what is tried again anyway.
+    `claims` and `uncleared` agree with the disk while the lock is held. At other times they are what
+    this process last knew, which is enough for work that is repeated anyway.
     """
 
     def __init__(
         self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_damaged` is given a sentence about each checkpoint that was quarantined."""
-        self.claims: dict[str, PreparedClaim] = {}  # that are prepared, by uid
-        self.uncleared: dict[str, PreparedClaim] = {}  # unprepared, but their status says otherwise
-        self.in_flight: set[str] = set()  # claims whose checkpoint is being stored or removed
-        self.reads = 0  # how often the folder was read, since others have changed it, or may have
+        """`on_damaged` is called with a sentence about each checkpoint that goes into quarantine."""
+        # By uid: the claims that are prepared, and those that were unprepared and whose status in
+        # the API server still has our entries.
+        self.claims: dict[str, PreparedClaim] = {}
+        self.uncleared: dict[str, PreparedClaim] = {}
+
+        # The uids of claims whose checkpoint is being stored or removed.
+        self.in_flight: set[str] = set()
+
+        # The number of times that the folder was read because others may have changed it.
+        self.reads = 0
         self.patience = commit_lock.PATIENCE
 
         self.path = folder / "claims"
@@ -87,27 +99,29 @@ class CheckpointFolder:
         self._boot_id = boot_id
         self._on_damaged = on_damaged
 
-        # The calls of this process share the lock: they see each other's decisions in memory.
+        # The calls of this process share the lock, since they see each other's decisions in memory.
         self._lock = commit_lock.CommitLock(folder / "claims.lock")
         self._users = 0
         self._entering = asyncio.Lock()
 
-        # How the folder looked when we last let go of the lock, to notice whoever does not ask for
-        # it; and whether a write failed, after which only a look tells what the folder holds.
+        # The state of the folder when we last released the lock. It shows changes by programs that
+        # do not take the lock. `_doubtful` is set after a write has failed: only reading the folder
+        # tells what it contains then.
         self._fingerprint: tuple[int, int] | None = None
         self._doubtful = False
 
-    def locked(self) -> AbstractAsyncContextManager[None]:
-        """Keeps other instances from committing, and has read what they committed before.
+    def lock(self) -> AbstractAsyncContextManager[None]:
+        """Returns a context manager that holds the lock, after reading what others committed.
 
-        Calls of this process share it and do not wait for each other. ClaimError if another
-        instance does not let go of the lock in time, OSError if the folder cannot be read.
+        Other instances cannot commit during the block. Calls of this process share the lock and do
+        not wait for each other. Raises ClaimError if another instance does not release the lock in
+        time, and OSError if the folder cannot be read.
         """
-        return _Locked(self)
+        return _Held(self)
 
     async def enter(self) -> None:
-        """What `locked` begins with."""
-        # Nearly always nobody else has it or waits for it, and then neither do we.
+        """Takes the lock, or joins the calls of this process that hold it."""
+        # Nearly always the lock is free and no call waits for it. Then no await is needed.
         is_free = self._users == 0 and not self._entering.locked()
         if is_free and self._lock.try_acquire():
             self._begin()
@@ -121,7 +135,7 @@ class CheckpointFolder:
             self._users += 1
 
     def leave(self) -> None:
-        """What `locked` ends with."""
+        """Releases the lock if this is the last call of this process that holds it."""
         self._users -= 1
         if self._users == 0:
             metrics.CHECKPOINTS.set(len(self.claims))
@@ -129,20 +143,20 @@ class CheckpointFolder:
             self._lock.release()
 
     def is_stale(self) -> bool:
-        """Whether anybody else has changed the folder since we last held the lock.
+        """Returns True if others have changed the folder since we last held the lock.
 
-        A look that waits for nobody and costs two system calls. To take the lock puts it right.
+        This takes no lock and costs two system calls. Taking the lock reads the folder again.
         """
         was_read = self._lock.seen >= 0
         if self._users == 0 and was_read and self._fingerprint != self._files.fingerprint():
             return True
         return self._lock.others_announced()
 
-    async def put(self, prepared: PreparedClaim) -> None:
+    async def store(self, prepared: PreparedClaim) -> None:
         """Stores the claim's checkpoint; it is durable when this returns. The lock must be held.
 
-        In memory the claim counts as prepared at once, so that no other call can give its devices
-        away meanwhile. If this raises, it counts as what it was before.
+        In memory the claim counts as prepared at once, so that no other call can plan its devices
+        during the write. If this raises, the claim counts as before.
         """
         uid = prepared.uid
         before = self.claims.get(uid)
@@ -151,9 +165,9 @@ class CheckpointFolder:
         began = time.monotonic()
         try:
             self._lock.announce()
-            await durable.in_thread(functools.partial(self._store, prepared))
+            await durable.in_thread(functools.partial(self._write, prepared))
         except BaseException:
-            # The disk may hold the old file, the new one or none.
+            # The disk may have the old file, the new one or no file.
             self._doubtful = True
             if before is None:
                 self.claims.pop(uid, None)
@@ -165,15 +179,15 @@ class CheckpointFolder:
 
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "checkpoint")
 
-        # The new checkpoint will be reported, which replaces what would have to be cleared.
+        # The report of the new checkpoint replaces the entries that would have to be cleared.
         self.mark_cleared(uid)
 
     async def remove(self, uid: str, *, uncleared: bool) -> None:
         """Removes the claim's checkpoint, durably. The lock must be held.
 
-        The claim counts as prepared, and its devices as taken, until this has returned. With
-        `uncleared` its file is only renamed, so that whoever lives then knows that the API server
-        still says otherwise. A claim that has no checkpoint is no failure.
+        The claim counts as prepared, and its devices as in use, until this returns. With `uncleared`
+        its file is only renamed, so that a later process knows that the status in the API server
+        must still be cleared. A claim without a checkpoint is no failure.
         """
         self.in_flight.add(uid)
         try:
@@ -191,20 +205,21 @@ class CheckpointFolder:
             self.in_flight.discard(uid)
 
     def mark_cleared(self, uid: str) -> None:
-        """Notes that the API server has nothing of ours of this claim. The lock must be held.
+        """Notes that the claim's status has no entries of ours. The lock must be held.
 
-        Not synced: if it is lost with the power, the status is cleared once more.
+        This is not synced. If it is lost with the power, the status is cleared once more.
         """
         assert self._lock.is_held(), "commit without the lock"
         if uid in self.uncleared:
             self._files.remove_unsynced(f"{uid}{UNCLEARED}")
-            # Only now: for as long as the disk keeps the file, it has to be done again.
+
+            # If the removal fails, the file stays, and the status will be cleared again.
             del self.uncleared[uid]
 
     # ------------------------------------------------------------------ reading what others did
 
     def _begin(self) -> None:
-        """The lock was taken; if this raises, it is let go of."""
+        """Catches up after the lock was taken. Releases the lock if that fails."""
         try:
             self._catch_up()
         except BaseException:
@@ -212,33 +227,38 @@ class CheckpointFolder:
             raise
 
     def _catch_up(self) -> None:
-        """Makes memory what the folder says, or the folder what memory says.
+        """Makes memory and folder agree after others have changed the folder.
 
-        The folder is right after a commit by another instance. If nobody announced one, what is
-        missing was taken away by somebody who does not know what pods hold: then memory is right.
+        The folder is right if another instance has announced a commit. Otherwise, missing files
+        were removed by a program that does not know what pods use, and memory is right.
         """
         count = self._lock.count()
         unchanged = count == self._lock.seen and self._fingerprint == self._files.fingerprint()
         if unchanged and not self._doubtful:
             return
 
-        # A writer may have died before its sync. From now on we answer for what it left, so it has
-        # to be durable first.
+        # Another instance may have died between its write and its sync. From here on we rely on
+        # what it wrote, so this makes it durable first.
         self._files.make()
         claims, uncleared = self._read_all()
         self.reads += 1
 
-        # A count below ours is that of a lock file that is as new as the folder may be.
+        # A count below ours means that the lock file was removed and created again, perhaps
+        # together with the whole folder.
         if count <= self._lock.seen:
-            lost = [prepared for uid, prepared in self.claims.items() if uid not in claims]
+            lost: list[PreparedClaim] = []
+            for uid, prepared in self.claims.items():
+                if uid not in claims:
+                    lost.append(prepared)
+
             if lost or count < self._lock.seen:
                 self._lock.announce()
             for prepared in lost:
-                self._store(prepared)
+                self._write(prepared)
                 claims[prepared.uid] = prepared
                 metrics.CHECKPOINTS_REWRITTEN.add()
                 log.warning(
-                    "the checkpoint of claim %s was taken away by somebody; written again",
+                    "the checkpoint of claim %s was removed by another program; written again",
                     prepared.title,
                 )
 
@@ -248,12 +268,15 @@ class CheckpointFolder:
 
     # ------------------------------------------------------------------ the files
 
-    def _store(self, prepared: PreparedClaim) -> None:
+    def _write(self, prepared: PreparedClaim) -> None:
         checkpoint = Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)
         self._files.write(f"{prepared.uid}{PREPARED}", encode(checkpoint))
 
     def _read_all(self) -> tuple[dict[str, PreparedClaim], dict[str, PreparedClaim]]:
-        """The claims that are prepared, and those that are uncleared. Tidies up on the way."""
+        """Returns the prepared claims and the uncleared ones, by uid.
+
+        Removes unfinished files on the way, and puts damaged ones into quarantine.
+        """
         prepared: dict[str, PreparedClaim] = {}
         uncleared: dict[str, PreparedClaim] = {}
         by_suffix = {PREPARED: prepared, UNCLEARED: uncleared}
@@ -261,7 +284,7 @@ class CheckpointFolder:
         for name in sorted(os.listdir(self._files.path)):
             path = self._files.path / name
             if name.startswith(".") and name.endswith(durable.UNFINISHED):
-                # A write that never came to its rename.
+                # A writer died before it could rename the file.
                 with contextlib.suppress(OSError):
                     path.unlink()
             elif path.suffix in by_suffix:
@@ -272,19 +295,20 @@ class CheckpointFolder:
                     continue
                 by_suffix[path.suffix][claim.uid] = claim
 
-        # A claim was prepared again, and a loss of power has brought back what that removed.
+        # A claim that is prepared again is not uncleared any more. The removal of the uncleared
+        # file is not synced, so a loss of power may have brought it back.
         for uid in prepared.keys() & uncleared.keys():
             self._files.remove_unsynced(f"{uid}{UNCLEARED}")
             del uncleared[uid]
         return prepared, uncleared
 
     def _quarantine(self, path: Path, reason: str) -> None:
-        """Puts a damaged file out of the way, for a person to look at; the others go on."""
+        """Renames a damaged file, so that a person can look at it and the other claims go on."""
         quarantined = path.with_name(path.name + DAMAGED.format(time=time.time_ns()))
         os.rename(path, quarantined)
         metrics.CHECKPOINTS_DAMAGED.add()
         log.error(
-            "checkpoint %s is damaged: %s; kept as %s, the claim is prepared anew when asked",
+            "checkpoint %s is damaged: %s; kept as %s, the next call prepares the claim again",
             path,
             reason,
             quarantined,
@@ -295,8 +319,11 @@ class CheckpointFolder:
         )
 
 
-class _Locked(AbstractAsyncContextManager[None]):
-    """Written as a class, since a generator costs three times as much, several times a claim."""
+class _Held(AbstractAsyncContextManager[None]):
+    """The context manager of `lock`.
+
+    A generator would cost three times as much, and a claim needs this several times.
+    """
 
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
@@ -308,10 +335,11 @@ class _Locked(AbstractAsyncContextManager[None]):
         self._folder.leave()
 
 
-def read_only(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
-    """What is prepared by the plugin whose folder this is, for people; and what cannot be read.
+def read_claims(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
+    """Returns the prepared claims of the plugin with this folder, and the problems in reading them.
 
-    Changes nothing and waits for nobody: a claim that comes or goes at this moment may be missing.
+    This is for tools. It changes nothing and takes no lock, so a claim that is being prepared or
+    unprepared may be missing.
     """
     try:
         entries = sorted(os.listdir(folder / "claims"))

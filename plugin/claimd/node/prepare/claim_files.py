@@ -1,7 +1,7 @@
-"""Files about prepared claims that others read: written, checked and removed, a file at a time.
+"""Files about prepared claims that other programs read: written, checked and removed one at a time.
 
-What they hold follows from the checkpoints and the hardware, so any of them can be made again at
-any time; nothing is remembered here that matters. What stands in them is decided by the callers.
+Their content follows from the checkpoints and the hardware, so any file can be written again at any
+time. This module keeps no state that matters. The callers decide the content.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from claimd.common import durable, names
 
 
 class ClaimFiles:
-    """Our files in a folder in which others may have theirs.
+    """Our files in a folder that may also have files of others.
 
-    A file is known by its name without the prefix, which tells our files from those of others, and
-    without `.json`. Whoever changes one holds the lock of the checkpoints.
+    Our files are recognized by a prefix. The methods take a file's name without this prefix and
+    without `.json`. The caller of a method that changes files holds the lock of the checkpoints.
     """
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
         self._folder = folder
         self._prefix = prefix
 
-        # For what each file was right when we last saw it, and what it looked like then: a glance
-        # tells whether anyone touched it since.
+        # The source and the mark of each file when we last saw it and it was right. A comparison of
+        # the marks shows whether others have changed the file since.
         self._seen: dict[str, tuple[object, durable.Mark]] = {}
 
     def path(self, name: str) -> str:
@@ -35,23 +35,23 @@ class ClaimFiles:
     def ensure(
         self, name: str, source: object, text: Callable[[bytes | None], bytes] | None = None
     ) -> bool:
-        """Makes the file hold what `source` says; says whether it had to be written.
+        """Gives the file its right content; returns True if it had to be written.
 
-        `source` is the file's bytes, unless `text` makes them. That gets what the file holds now,
-        or None if there is no file, and gives it back if it is right. It is asked again only for
-        another `source`, or after others have touched the file.
+        The content is `source` itself, which must be bytes then, or what `text` returns. `text` gets
+        the present content, or None if there is no file, and returns the same if it is right. It is
+        called only for a new `source` or after others have changed the file.
 
-        May be repeated at any time. An OSError leaves the file as it was, and no other behind.
+        This may be repeated at any time. An OSError leaves the file as it was, and no other file.
         """
         path = self.path(name)
 
-        # The cheap way first: neither the source nor the file has changed since the last time.
+        # Usually neither the source nor the file has changed since the last call.
         mark = durable.mark(path)
         if mark is not None and self._seen.get(name) == (source, mark):
             return False
 
-        # Another instance of ours may have written the same.
-        existing = _content(path) if mark is not None else None
+        # Another instance of the plugin may have written the same content.
+        existing = read_if_readable(path) if mark is not None else None
         if text is not None:
             desired = text(existing)
         else:
@@ -62,56 +62,57 @@ class ClaimFiles:
             self._seen[name] = (source, mark)
             return False
 
-        # Not a look at the file afterwards: somebody may have touched it by then.
+        # The mark is taken of the file that was written. A look at the path afterwards could find
+        # a file that others have changed by then.
         self._seen[name] = (source, self._write(path, desired))
         return True
 
     def remove(self, name: str) -> None:
-        """Removes the file; one that is gone is no error."""
+        """Removes the file. A file that is gone is no error."""
         self._seen.pop(name, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
     def forget(self, name: str) -> None:
-        """The file may stay, and is no more minded until it is to be right again."""
+        """Ignores what others do to the file until the next `ensure`. The file stays."""
         self._seen.pop(name, None)
 
     def keep(self, names: set[str]) -> None:
-        """From now on only these files are ours to mind."""
+        """Ignores what others do to all files but these."""
         for name in self._seen.keys() - names:
             del self._seen[name]
 
     def sweep(self) -> set[str]:
-        """Removes what a writer that died left behind; returns the names of our files.
+        """Removes the unfinished files of writers that died; returns the names of our files.
 
-        Nobody may be writing meanwhile.
+        No other thread or process may be writing meanwhile.
         """
         try:
             entries = os.listdir(self._folder)
         except FileNotFoundError:
             return set()
 
-        found = set()
+        ours = set()
         for entry in entries:
             if entry.startswith(f".{self._prefix}"):
-                # What cannot be removed is tried again at the next start; nobody reads it.
+                # No program reads these files. The next start tries again to remove them.
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self._folder}/{entry}")
             elif entry.startswith(self._prefix) and entry.endswith(".json"):
-                found.add(entry[len(self._prefix) : -len(".json")])
-        return found
+                ours.add(entry[len(self._prefix) : -len(".json")])
+        return ours
 
     def is_disturbed(self) -> bool:
-        """Whether a file of ours is gone or was changed by others since `ensure`."""
-        # A copy, since a thread may be adding to it.
+        """Returns True if others have removed or changed a file of ours since its `ensure`."""
+        # Another thread may be adding to the dictionary, so this goes over a copy.
         seen = self._seen.copy()
         return any(durable.mark(self.path(name)) != mark for name, (_, mark) in seen.items())
 
     def _write(self, path: str, content: bytes) -> durable.Mark:
-        """Replaces a file at once, so that nobody reads half of one; the new one's mark.
+        """Replaces the file as a whole, so that no reader sees half of it; returns its mark.
 
-        Not synced: after a crash of the machine everything here is made anew from the checkpoints.
-        Nobody else writes under the temporary name, since the checkpoints' lock is held.
+        This is not synced: after a crash of the machine, all files are made again from the
+        checkpoints. The lock of the checkpoints keeps other instances from the temporary name.
         """
         folder, _, file = path.rpartition("/")
         temporary = f"{folder}/{durable.unfinished(file)}"
@@ -122,7 +123,8 @@ class ClaimFiles:
             return durable.replace(path, content, beside=temporary, sync=False)
 
 
-def _content(path: str) -> bytes | None:
+def read_if_readable(path: str) -> bytes | None:
+    """Returns the content of a file, or None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()

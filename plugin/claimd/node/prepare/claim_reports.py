@@ -1,8 +1,8 @@
-"""Which claims have something to report into claim.status.devices, and what is true of them.
+"""Decides which claims are reported in claim.status.devices, and what the reports say.
 
-The source of what report.status sends: it asks here, at the moment of sending, so that a report
-that waited long still says what is true. Checkpoints are read here and never changed, but for one
-thing: that a claim's status is cleared is noted.
+`report.status` sends the reports. It asks for the content of a report only when it sends it, so that
+a report that has waited long is still true. The only change to the checkpoints here is a note that
+the status of a claim was cleared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from . import checkpoint
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ClaimReports:
-    """Keeps claim.status.devices true of the claims that have a checkpoint, or had one.
+    """Keeps claim.status.devices true for the claims that have or had a checkpoint.
 
-    Nothing here waits for the API server: a report is queued and sent by the StatusReporter.
+    No method waits for the API server: a report is queued, and the StatusReporter sends it.
     """
 
     driver: str
@@ -36,32 +36,38 @@ class ClaimReports:
     )
 
     def report(self, prepared: PreparedClaim, *, first: bool = False) -> None:
-        """Reports the claim. `first`: the API server can have heard nothing of it yet."""
+        """Reports the claim. With `first`, the API server cannot have a report of it yet."""
         if prepared.devices:
             self.reporter.report(prepared, _Source(self, prepared), first=first)
 
     def drop_unsent(self, prepared: PreparedClaim) -> bool:
-        """Drops a first report that was not sent; True if there is nothing to clear then."""
+        """Drops the claim's first report if it was not sent; returns True if it was dropped.
+
+        Then the claim's status has no entries of ours, and need not be cleared.
+        """
         return self.reporter.drop_unsent(prepared)
 
     def clear(self, prepared: PreparedClaim, *, by_another: bool = False) -> None:
-        """Takes our entries out of the status. `by_another`: the instance that unprepared may."""
+        """Takes our entries out of the claim's status.
+
+        With `by_another`, the instance that has unprepared the claim gets the time to do it first.
+        """
         self.reporter.clear(
             prepared, _Source(self, prepared), self._note_cleared, by_another=by_another
         )
 
     def forget(self, prepared: PreparedClaim) -> None:
-        """The claim was given back, and there is nothing to clear."""
+        """Forgets a claim that was unprepared and whose status need not be cleared."""
         self.reporter.forget(prepared)
 
     async def catch_up(self) -> None:
-        """Reports and clears what this process has not yet, such as what a dead one left undone.
+        """Queues every report that this process has not made, such as those of a dead instance.
 
-        May be repeated: what is reported already is not reported again, and the same report would
-        be no write.
+        This may be repeated. A claim that is reported already is not reported again, and a report
+        that says the same would change nothing in the API server.
         """
-        async with self.checkpoints.locked():
-            # Another instance may have given back claims whose statuses need no clearing.
+        async with self.checkpoints.lock():
+            # Another instance may have unprepared claims whose status need not be cleared.
             self.reporter.keep({*self.checkpoints.claims, *self.checkpoints.uncleared})
 
             for prepared in self.checkpoints.claims.values():
@@ -71,12 +77,14 @@ class ClaimReports:
                 self.clear(prepared, by_another=True)
 
     async def _note_cleared(self, prepared: PreparedClaim) -> None:
-        """The API server has nothing of ours any more; no successor has to clear it."""
-        async with self.checkpoints.locked():
-            # Prepared again meanwhile: storing the new checkpoint notes it. Unprepared again as
-            # well: what is to be cleared now is something else.
+        """Notes that the claim's status is cleared, so that no later process clears it again."""
+        async with self.checkpoints.lock():
+            # The claim may have been prepared and unprepared again meanwhile. Then the status to be
+            # cleared is another one.
             if self.checkpoints.uncleared.get(prepared.uid) != prepared:
                 return
+
+            # Storing a new checkpoint of the claim notes it by itself.
             if prepared.uid in self.checkpoints.claims:
                 return
             try:
@@ -88,25 +96,28 @@ class ClaimReports:
 
 
 class _Source:
-    """Of one claim: its entries as they should be when they are sent, for the StatusReporter."""
+    """The source of one claim's entries, which the StatusReporter asks when it sends them."""
 
     def __init__(self, reports: ClaimReports, prepared: PreparedClaim) -> None:
         self._reports = reports
         self._prepared = prepared
-        self._told: PreparedClaim | None = None  # what the last entries were made of
+
+        # The claim that the last entries were made of; None if it was not prepared.
+        self._last_claim: PreparedClaim | None = None
 
     async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
-        """None if this is not for us to say: the claim was unprepared and cleared, or prepared
-        anew, by a call or an instance that reports it itself.
+        """Returns the entries as they should be now, or None if another one reports the claim.
 
-        `doubtful`: what is true, whoever prepared the claim; of its devices, what we know.
+        It is None if the claim was unprepared and cleared, or was prepared again by a call or an
+        instance that makes its own report. With `doubtful` it is never None: the entries say what is
+        true of the claim now, as far as this process knows, whoever prepared it.
         """
         reports, prepared = self._reports, self._prepared
-        async with reports.checkpoints.locked():
+        async with reports.checkpoints.lock():
             current = reports.checkpoints.claims.get(prepared.uid)
             is_uncleared = prepared.uid in reports.checkpoints.uncleared
 
-        self._told = current
+        self._last_claim = current
         if current is None:
             return [] if doubtful or is_uncleared else None
         if current != prepared and not doubtful:
@@ -115,8 +126,11 @@ class _Source:
         return device_status.entries(current, reports.driver, reports.inventory(), conditions)
 
     def has_changed(self) -> bool:
+        """Returns True if another instance may have changed the claim since the last entries."""
         checkpoints = self._reports.checkpoints
-        # A call of our own is at it, and reports by itself.
+
+        # A call of this process is working on the claim, and will make its own report.
         if self._prepared.uid in checkpoints.in_flight:
             return False
-        return checkpoints.is_stale() or checkpoints.claims.get(self._prepared.uid) != self._told
+        current = checkpoints.claims.get(self._prepared.uid)
+        return checkpoints.is_stale() or current != self._last_claim

@@ -1,8 +1,8 @@
-"""A lock on a folder that several processes change, and a count that tells each what it missed.
+"""A lock for a folder that several processes change, with a count of the changes.
 
-The lock is a flock on a file, so the kernel releases it when its holder dies. The file's content is
-the number of commits that were ever announced. Whoever takes the lock compares it with the number
-that it last saw, and need not read the folder again if they are the same.
+The lock is a flock on a file, so the kernel releases it when its holder dies. The file contains the
+number of commits that were ever announced. A process that takes the lock compares this count with the
+one that it last saw. If they are the same, it need not read the folder again.
 """
 
 from __future__ import annotations
@@ -15,29 +15,39 @@ from pathlib import Path
 
 from claimd.common import errors
 
-RETRY_INTERVAL = 0.01  # seconds between two tries to get the lock
-PATIENCE = 20.0  # seconds to wait for another instance to finish its commit
-_COUNT_SIZE = 8  # bytes, little-endian
+# Seconds between two tries to get the lock.
+RETRY_INTERVAL = 0.01
+
+# Seconds to wait for another instance to finish its commit.
+PATIENCE = 20.0
+
+# Bytes of the count, which is little-endian.
+_COUNT_SIZE = 8
 
 
 class CommitLock:
-    """Held by one process at a time; within the process, its user sees to sharing it."""
+    """A lock that one process holds at a time. Within the process, its user must share it."""
 
     def __init__(self, path: Path) -> None:
-        self.seen = -1  # commits that our view of the folder accounts for; -1: we have none yet
+        # The count of commits that the caller's view of the folder includes. -1 before it has one.
+        self.seen = -1
+
+        # The path is used in each prepare, and as a Path it would be converted to text each time.
         self._folder = path.parent
-        # As text: it is looked at in each prepare, and a Path is turned into text each time.
         self._path = str(path)
-        self._descriptor: int | None = None  # open from the first look on
-        self._file: tuple[int, int] | None = None  # device and inode of what is open
+
+        # The file stays open from the first use on; `_file` has its device and inode.
+        self._descriptor: int | None = None
+        self._file: tuple[int, int] | None = None
+
         self._is_held = False
-        self._announced = False  # since we hold the lock
+        self._announced = False  # since we have taken the lock
 
     def __del__(self) -> None:
         self._close()
 
     async def acquire(self, patience: float) -> None:
-        """Takes the lock. ClaimError if another process keeps it for `patience` seconds."""
+        """Takes the lock. Raises ClaimError if another process holds it for `patience` seconds."""
         deadline = time.monotonic() + patience
         while not self.try_acquire():
             if time.monotonic() > deadline:
@@ -48,18 +58,19 @@ class CommitLock:
             await asyncio.sleep(RETRY_INTERVAL)
 
     def try_acquire(self) -> bool:
-        """Takes the lock if no other process has it; whether we have it now."""
+        """Takes the lock if no other process holds it; returns True if we have it now."""
         descriptor = self._descriptor
         if descriptor is None:
             descriptor = self._current() or self._create()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # It may not be the lock any more. Then the next try is for the one that is.
+            # Another file may be at the path by now. The next try is for that one.
             self._current()
             return False
 
-        # Another instance may have found the path empty, and hold a new file.
+        # The file may have been removed before we locked it. Another instance has then created a
+        # new one and may hold that, so our lock is worth nothing.
         current = self._current()
         if current != descriptor:
             if current is None:
@@ -69,29 +80,30 @@ class CommitLock:
         return True
 
     def release(self) -> None:
-        """Lets go of the lock."""
+        """Releases the lock."""
         assert self._descriptor is not None
         self._is_held = False
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         except OSError:
-            # To close the file lets go of it, too.
+            # Closing the file releases the lock, too.
             self._close()
 
     def is_held(self) -> bool:
-        """By this process."""
+        """Returns True if this process holds the lock."""
         return self._is_held
 
     def count(self) -> int:
-        """How many commits were announced, by whomever. Only while the lock is held."""
+        """Returns how many commits all processes have announced. The lock must be held."""
         assert self._descriptor is not None
         return _read_count(self._descriptor)
 
     def announce(self) -> None:
-        """Tells others to read again. Must come before each change to the folder.
+        """Makes other processes read the folder again. Must come before each change to the folder.
 
-        Before and not after, so that to die in between costs them a look and hides nothing. Once is
-        enough while the lock is held: they look when we have let go of it.
+        If we die between the two, the others read the folder once for nothing. In the opposite order
+        our change would be hidden from them. Further calls while the lock is held do nothing, since
+        the others read the folder only after we have released the lock.
         """
         assert self._is_held, "commit without the lock"
         assert self._descriptor is not None
@@ -99,12 +111,12 @@ class CommitLock:
             return
         os.pwrite(self._descriptor, (self.seen + 1).to_bytes(_COUNT_SIZE, "little"), 0)
 
-        # Only now: counting what was not written would hide the others' next commit from us.
+        # If the write had failed, counting it would hide the next commit of another process from us.
         self.seen += 1
         self._announced = True
 
     def others_announced(self) -> bool:
-        """Whether the count is another than we last saw. A look that waits for nobody."""
+        """Returns True if the count differs from the one that we last saw. Takes no lock."""
         if self._is_held:
             return self.count() != self.seen
         try:
@@ -112,40 +124,41 @@ class CommitLock:
         except OSError:
             descriptor = None
         if descriptor is None:
-            # The file is gone. If there was any commit, somebody has taken it away.
+            # The file is gone. It was removed by others if there ever was a commit.
             return self.seen > 0
         return _read_count(descriptor) != self.seen
 
     def _current(self) -> int | None:
-        """The file that stands at the path now, open; None if there is none.
+        """Returns a descriptor of the file that is at the path now, or None if there is no file.
 
-        It stays open from look to look, unless somebody has put another in its place.
+        The file stays open between calls. It is opened again only if another one is at the path.
         """
         try:
             status = os.stat(self._path)
             if self._file != (status.st_dev, status.st_ino):
-                self._keep(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
+                self._replace(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
             return None
         return self._descriptor
 
     def _create(self) -> int:
         self._folder.mkdir(parents=True, exist_ok=True)
-        return self._keep(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return self._replace(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
-    def _keep(self, descriptor: int) -> int:
+    def _replace(self, descriptor: int) -> int:
+        """Closes the file that was open, and keeps this one open."""
         self._close()
         status = os.fstat(descriptor)
         self._descriptor, self._file = descriptor, (status.st_dev, status.st_ino)
         return descriptor
 
     def _close(self) -> None:
-        """Not while we hold the lock, which would be let go of."""
+        """Closes the file, which releases the lock if we hold it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = self._file = None
 
 
 def _read_count(descriptor: int) -> int:
-    """0 for a file that is empty: nobody has announced anything yet."""
+    """Returns the count in the file. An empty file means that no commit was announced yet."""
     return int.from_bytes(os.pread(descriptor, _COUNT_SIZE, 0), "little")

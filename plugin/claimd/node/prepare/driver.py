@@ -192,7 +192,7 @@ class Driver:
         # Another instance may have prepared the claim meanwhile. Taking the lock reads its
         # checkpoint.
         if self.claims.checkpoints.is_stale():
-            async with self.claims.checkpoints.locked():
+            async with self.claims.checkpoints.lock():
                 pass
 
         has_checkpoint = ref.uid in self.claims.checkpoints.claims

@@ -79,7 +79,7 @@ class GarbageCollector:
             return
 
         checkpoints = self.driver.claims.checkpoints
-        async with checkpoints.locked():
+        async with checkpoints.lock():
             claims = dict(checkpoints.claims)
         self._confirmed_at = {uid: at for uid, at in self._confirmed_at.items() if uid in claims}
         if not claims:

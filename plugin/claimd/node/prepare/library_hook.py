@@ -17,6 +17,8 @@ from pathlib import Path
 
 from claimd.common import durable, names
 
+from . import claim_files
+
 log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
@@ -95,7 +97,7 @@ class LibraryHook:
         """The mark of the program that works; None if it does not."""
         try:
             content = self._program.read_bytes()
-            if _content(target) != content:
+            if claim_files.read_if_readable(target) != content:
                 Path(self._folder).mkdir(mode=0o755, parents=True, exist_ok=True)
                 self._sweep()
                 unfinished = f"{self._folder}/{_UNFINISHED}{os.urandom(4).hex()}"
@@ -139,14 +141,6 @@ def _try(program: str) -> None:
     subprocess.run(
         [program, "--version"], check=True, capture_output=True, timeout=_SECONDS, env={}
     )
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None
 
 
 def of_image() -> Path:

@@ -66,7 +66,7 @@ class NodeClaims:
 
         Returns None if the claim is not prepared.
         """
-        async with self.checkpoints.locked():
+        async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
                 # Another instance has unprepared it, and it may be allocated differently by now.
@@ -86,7 +86,7 @@ class NodeClaims:
         writes. It never leaves a file without a checkpoint.
         """
         uid = claim.metadata.uid
-        async with self.checkpoints.locked():
+        async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(uid)
             if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
@@ -129,7 +129,7 @@ class NodeClaims:
         was_reported = any(entry.driver == self.name for entry in claim.status.devices)
         first = replaces is None and uid not in self.checkpoints.uncleared and not was_reported
 
-        await self.checkpoints.put(prepared)
+        await self.checkpoints.store(prepared)
         self._first_report[uid] = first
         if replaces is not None:
             # The old allocation may have had other requests, and so other files.
@@ -184,7 +184,7 @@ class NodeClaims:
 
         If this raises, the claim is still prepared.
         """
-        async with self.checkpoints.locked():
+        async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
                 # A crash may have left a CDI file without a checkpoint.
@@ -217,7 +217,7 @@ class NodeClaims:
         self, prepared: PreparedClaim, still_unused: Callable[[], Awaitable[bool]]
     ) -> bool:
         """Unprepares a claim that the kubelet has forgotten: see Driver.collect."""
-        async with self.checkpoints.locked():
+        async with self.checkpoints.lock():
             if self.checkpoints.claims.get(prepared.uid) != prepared or not await still_unused():
                 return False
 

@@ -61,7 +61,7 @@ class Restorer:
         """
         await self.files.library_hook.ensure()
 
-        async with self.checkpoints.locked():
+        async with self.checkpoints.lock():
             # Two versions may write the same file differently. If both restored, each would undo
             # the other's work for as long as both live.
             self._left_to_another = self.another_publishes()

@@ -60,7 +60,7 @@ class VmGpus:
         with self.binder.working_on(prepared.uid):
             try:
                 prepared = await self.binder.bind(
-                    prepared, self.checkpoints.put, self.hardware.rescan
+                    prepared, self.checkpoints.store, self.hardware.rescan
                 )
             except errors.ClaimError:
                 if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):

@@ -82,7 +82,7 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
 
     # The checkpoints of a running claimd say what its claims hold now.
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
-    prepared, problems = checkpoint.read_only(folder)
+    prepared, problems = checkpoint.read_claims(folder)
     for claim in sorted(prepared, key=lambda claim: claim.title):
         for device in claim.devices:
             if device.share_id is not None:

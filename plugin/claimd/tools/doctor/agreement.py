@@ -240,7 +240,7 @@ async def look(
     """`ours` is None where no API server is asked; `published` are slices of all drivers here."""
     settings = sight.settings
     folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
-    prepared, problems = checkpoint.read_only(folder)
+    prepared, problems = checkpoint.read_claims(folder)
     devices, incomplete = _of_ours(published, settings.driver_name)
     return Facts(
         folder=str(names.plugin_folder(settings.kubelet_dir, settings.driver_name) / "claims"),

@@ -66,7 +66,7 @@ async def node(
     host_facts = host.look(seen)
 
     folder = names.plugin_folder(seen.place(settings.kubelet_dir), settings.driver_name)
-    claims = agreement.holders(checkpoint.read_only(folder)[0])
+    claims = agreement.holders(checkpoint.read_claims(folder)[0])
 
     async def agree() -> list[Finding]:
         ours = published = None

@@ -176,7 +176,7 @@ async def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(t
 
 async def test_one_that_stands_still_in_the_lock_holds_nobody_up(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "LOCK_PATIENCE", 0.05)
-    with server._alone_in(tmp_path):
+    with server._lock_folder(tmp_path):
         stale(tmp_path / "x.sock")
         server.sweep(tmp_path, lambda name: True)
         assert os.listdir(tmp_path) == []

@@ -35,14 +35,14 @@ def folder(tmp_path):
 
 
 async def put(checkpoints, *claims_):
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         for claim_ in claims_:
-            await checkpoints.put(claim_)
+            await checkpoints.store(claim_)
 
 
 async def read(tmp_path):
     fresh = folder(tmp_path)
-    async with fresh.locked():
+    async with fresh.lock():
         return fresh.claims
 
 
@@ -73,9 +73,9 @@ async def test_a_checkpoint_whose_folder_could_not_be_synced_is_not_kept(tmp_pat
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a"))
     files, limits = checkpoints._files, resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         files._syncing.acquire()
-        storing = asyncio.create_task(checkpoints.put(prepared("b", 1)))
+        storing = asyncio.create_task(checkpoints.store(prepared("b", 1)))
         await apiserver.until((tmp_path / "claims" / "uid-b.json").exists)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # the folder cannot be opened
         try:
@@ -95,10 +95,10 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
     pipe = tmp_path / "claims" / ".uid-b.json.new"
 
     async def commits():
-        async with checkpoints.locked():
+        async with checkpoints.lock():
             os.mkfifo(pipe)  # the write waits until somebody reads
             os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
-            await checkpoints.put(prepared("b"))
+            await checkpoints.store(prepared("b"))
 
     commit = asyncio.create_task(commits())
     async with asyncio.timeout(30):
@@ -121,7 +121,7 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
 async def test_removed_is_removed_for_everyone(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared())
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=False)
         await checkpoints.remove("uid-c", uncleared=False)
     assert await read(tmp_path) == {}
@@ -202,9 +202,9 @@ async def test_what_is_damaged_is_told_and_counted(tmp_path):
     told = []
     before = metrics.CHECKPOINTS_DAMAGED.values[()]
     checkpoints = checkpoint.CheckpointFolder(tmp_path, "boot-1", told.append)
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         pass
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         pass
     assert metrics.CHECKPOINTS_DAMAGED.values[()] == before + 1
     assert metrics.CHECKPOINTS.values[()] == 1
@@ -239,17 +239,17 @@ async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a"))
     (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         with pytest.raises(OSError):
-            await checkpoints.put(prepared("b"))
+            await checkpoints.store(prepared("b"))
         assert list(checkpoints.claims) == ["uid-a"]
     assert "uid-b.json" not in os.listdir(tmp_path / "claims")
 
 
 async def test_counts_as_prepared_before_it_is_written(tmp_path):
     checkpoints = folder(tmp_path)
-    async with checkpoints.locked():
-        writing = asyncio.create_task(checkpoints.put(prepared("a")))
+    async with checkpoints.lock():
+        writing = asyncio.create_task(checkpoints.store(prepared("a")))
         await asyncio.sleep(0)
         assert "uid-a" in checkpoints.claims
         await writing
@@ -259,16 +259,16 @@ async def test_instances_see_each_others_commits(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
     await put(one, prepared("a"))
     await put(two, prepared("b", 1))
-    async with one.locked():
+    async with one.lock():
         assert set(one.claims) == {"uid-a", "uid-b"}
         await one.remove("uid-b", uncleared=False)
-    async with two.locked():
+    async with two.lock():
         assert set(two.claims) == {"uid-a"}
 
 
 async def test_instances_exclude_each_other(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
-    async with one.locked():
+    async with one.lock():
         waiting = asyncio.create_task(put(two, prepared("b")))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         assert not done
@@ -277,22 +277,22 @@ async def test_instances_exclude_each_other(tmp_path):
 
 async def test_calls_of_one_instance_do_not(tmp_path):
     checkpoints = folder(tmp_path)
-    async with checkpoints.locked(), asyncio.timeout(30), checkpoints.locked():
+    async with checkpoints.lock(), asyncio.timeout(30), checkpoints.lock():
         assert checkpoints.claims == {}
 
 
 async def test_a_frozen_instance_is_named(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
     two.patience = 0.05
-    async with one.locked():
+    async with one.lock():
         with pytest.raises(errors.ClaimError, match=r"another instance .* held .*claims\.lock"):
-            async with two.locked():
+            async with two.lock():
                 pass
 
 
 def _hold_and_die(path, ready):
     async def main():
-        async with folder(path).locked():
+        async with folder(path).lock():
             ready.set()
             os._exit(1)
 
@@ -310,14 +310,14 @@ async def test_a_dead_instance_holds_nothing(tmp_path):
 
 
 async def test_who_only_looks_changes_nothing(tmp_path):
-    assert checkpoint.read_only(tmp_path) == ([], [])
+    assert checkpoint.read_claims(tmp_path) == ([], [])
     await put(folder(tmp_path), prepared("a"), prepared("b", 1))
     claims = tmp_path / "claims"
     (claims / "uid-x.json").write_text("{}")
     (claims / ".uid-y.json").write_text("half")
     (claims / "uid-z.gone").write_text("")
     before = sorted(os.listdir(claims))
-    found, [problem] = checkpoint.read_only(tmp_path)
+    found, [problem] = checkpoint.read_claims(tmp_path)
     assert found == [prepared("a"), prepared("b", 1)]
     assert problem.startswith(f"{claims}/uid-x.json: it has no checksum")
     assert sorted(os.listdir(claims)) == before
@@ -325,4 +325,4 @@ async def test_who_only_looks_changes_nothing(tmp_path):
 
 def test_a_folder_that_cannot_be_listed_is_told(tmp_path):
     (tmp_path / "claims").write_text("")
-    assert checkpoint.read_only(tmp_path) == ([], [f"{tmp_path}/claims: Not a directory"])
+    assert checkpoint.read_claims(tmp_path) == ([], [f"{tmp_path}/claims: Not a directory"])

@@ -36,13 +36,13 @@ def folder(tmp_path):
 
 
 async def put(checkpoints, *claims_):
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         for claim_ in claims_:
-            await checkpoints.put(claim_)
+            await checkpoints.store(claim_)
 
 
 async def seen(checkpoints):
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         return set(checkpoints.claims)
 
 
@@ -85,11 +85,11 @@ def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
         checkpoints = checkpoint.CheckpointFolder(place / "plugins" / {DRIVER!r}, "boot-1")
         c, d = (checkpoint.decode((place / f"{{n}}.json").read_bytes()).claim for n in "cd")
         async def put(*claims):
-            async with checkpoints.locked():
+            async with checkpoints.lock():
                 for claim in claims:
-                    await checkpoints.put(claim)
+                    await checkpoints.store(claim)
         async def seen():
-            async with checkpoints.locked():
+            async with checkpoints.lock():
                 return sorted(checkpoints.claims)
     """
     text = textwrap.dedent(prelude) + textwrap.dedent(script)
@@ -260,7 +260,7 @@ async def test_what_another_instance_removed_is_not_written_again(tmp_path):
     checkpoints, other = folder(tmp_path), folder(tmp_path)
     await put(checkpoints, prepared("a", 0), prepared("b", 1))
     await seen(other)
-    async with other.locked():
+    async with other.lock():
         await other.remove("uid-a", uncleared=False)
     assert await seen(checkpoints) == {"uid-b"} == on_disk(tmp_path)
 
@@ -268,13 +268,13 @@ async def test_what_another_instance_removed_is_not_written_again(tmp_path):
 async def test_what_is_uncleared_is_known_to_the_next(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a", 0), prepared("b", 1))
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-a", uncleared=True)
         await checkpoints.remove("uid-b", uncleared=False)
     following = folder(tmp_path)
     assert await seen(following) == set()
     assert following.uncleared == {"uid-a": prepared("a", 0)}
-    async with following.locked():
+    async with following.lock():
         following.mark_cleared("uid-a")
     assert os.listdir(tmp_path / "plugins" / DRIVER / "claims") == []
 
@@ -283,7 +283,7 @@ async def test_a_claim_that_is_prepared_again_has_nothing_to_clear_of_before(tmp
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-a", uncleared=True)
     left = (place / "uid-a.gone").read_bytes()
     await put(checkpoints, prepared("a", 0))
@@ -314,8 +314,8 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
         from claimd.node import event_loop
         async def timed(*claims):
             began = time.monotonic()
-            async with checkpoints.locked():
-                await asyncio.gather(*(checkpoints.put(claim) for claim in claims))
+            async with checkpoints.lock():
+                await asyncio.gather(*(checkpoints.store(claim) for claim in claims))
             return time.monotonic() - began
         one, many = [], []
         async def main():

@@ -70,9 +70,9 @@ def reports(checkpoints, reporter):
 
 
 async def put(checkpoints, *claims):
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         for each in claims:
-            await checkpoints.put(each)
+            await checkpoints.store(each)
 
 
 async def test_a_report_says_what_is_true_when_it_is_sent(checkpoints, reporter, reports):
@@ -103,7 +103,7 @@ async def test_a_claim_without_devices_of_ours_is_not_reported(reporter, reports
 async def test_of_a_claim_that_was_unprepared_nothing_is_left(checkpoints, reporter, reports):
     await put(checkpoints, prepared())
     reports.report(prepared())
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     _, source, first = reporter.reports[0]
     assert first is False
@@ -124,7 +124,7 @@ async def test_a_doubtful_report_says_what_is_true_whoever_is_to_say_it(
     await put(checkpoints, prepared())
     reports.report(prepared())
     source = reporter.reports[0][1]
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=False)
     assert await source.entries(doubtful=True) == []
     await put(checkpoints, prepared(device=gpu(1).name))
@@ -143,13 +143,13 @@ async def test_what_another_instance_commits_is_a_change(
 
     async def read_meanwhile():
         if known:
-            async with checkpoints.locked():
+            async with checkpoints.lock():
                 pass
 
     await report.entries()
     await put(checkpoints, prepared("e", gpu(2).name))
     assert not report.has_changed(), "it was ourselves, and another claim"
-    async with another.locked():
+    async with another.lock():
         await another.remove("uid-c", uncleared=True)
     await read_meanwhile()
     assert report.has_changed()
@@ -163,7 +163,7 @@ async def test_what_another_instance_commits_is_a_change(
 
 async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter, reports):
     await put(checkpoints, prepared())
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     reports.clear(prepared())
     ((claim_, source, done, by_another),) = reporter.clears
@@ -177,7 +177,7 @@ async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter
 async def test_of_a_claim_that_is_prepared_again_nothing_is_noted(checkpoints, reporter, reports):
     await put(checkpoints, prepared())
     reports.clear(prepared())
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         checkpoints.uncleared["uid-c"] = prepared()  # as while the new checkpoint is being stored
     await reporter.clears[0][2](prepared())
     assert "uid-c" in checkpoints.uncleared
@@ -189,7 +189,7 @@ async def test_of_a_claim_that_was_prepared_and_given_back_again_nothing_is_note
     """What is to be cleared by now is what somebody else has said since."""
     reports.clear(prepared())
     await put(checkpoints, prepared(now="2026-02-02T00:00:00Z"))
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     await reporter.clears[0][2](prepared())
     assert "uid-c" in checkpoints.uncleared
@@ -211,7 +211,7 @@ async def test_what_cannot_be_noted_is_an_error_that_is_tried_again(
     tmp_path, checkpoints, reporter, reports
 ):
     await put(checkpoints, prepared())
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     reports.clear(prepared())
     uncleared = tmp_path / "claims" / "uid-c.gone"
@@ -226,7 +226,7 @@ async def test_catching_up_reports_what_nobody_has_and_clears_what_is_left(
     checkpoints, reporter, reports
 ):
     await put(checkpoints, prepared("a"), prepared("b", gpu(1).name), prepared("c", gpu(2).name))
-    async with checkpoints.locked():
+    async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     reporter.known = {"b"}
     await reports.catch_up()
