@@ -35,7 +35,7 @@ def _runtime(data: bytes) -> None:
     settings = config.Config(root=str(host), cdi_dir=host)
     for version in _VERSIONS:
         # What was followed is remembered for one look.
-        facts = runtime.look(sight.of(settings, {}), version)
+        facts = runtime.look(sight.look_around(settings, {}), version)
         assert runtime.judge(facts, "look there")
 
 
@@ -71,7 +71,7 @@ def _configurations() -> list[bytes]:
 TARGETS = {
     "runtimes": target.Target(
         read=_runtime,
-        parts=(runtime_config, runtime._enabled, runtime._folders),
+        parts=(runtime_config, runtime._judge_cdi, runtime._judge_folders),
         examples=_configurations,
         words=(_SPLIT, b"imports = [", b"*", b"cdi_spec_dirs = ", b"\0--config\0", b"\0-c=", b"= "),
         longest=1000,

@@ -117,8 +117,8 @@ def _rewrite(file: _File, converted: Sequence[Document | None]) -> str:
     """
     written = kept_yaml.rewrite(file.content, file.documents, converted)
     if written is None:
-        dumped = [text.dump_yaml(document) for document in converted if document is not None]
-        written = "---\n".join(dumped)
+        present = [document for document in converted if document is not None]
+        written = "---\n".join(map(text.dump_yaml, present))
 
     lost = kept_yaml.lost_comments(file.content, written)
     if lost:

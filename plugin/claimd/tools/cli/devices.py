@@ -23,8 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
         inventory = here.scan()
         if arguments.output in ("json", "yaml"):
             document = {
-                "gpus": [output.plain(gpu) for gpu in inventory.gpus],
-                "skipped": [output.plain(skipped) for skipped in inventory.skipped],
+                "gpus": output.plain(inventory.gpus),
+                "skipped": output.plain(inventory.skipped),
             }
             output.print_document(document, arguments.output)
             return OK

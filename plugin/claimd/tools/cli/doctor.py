@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         everything = arguments.all or arguments.output == "wide"
         print(report.as_text(findings, everything=everything), end="")
-    return _EXIT_CODES.get(check.worst(findings), OK)
+    return _EXIT_CODES.get(check.worst_level(findings), OK)
 
 
 async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
@@ -48,23 +48,23 @@ async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Find
     is_tree = settings.root and not settings.kubeconfig and not sight.is_pod(os.environ)
     if is_tree and not arguments.cluster:
         nobody = "a tree is looked at, which belongs to no cluster"
-        return await examine.node(settings, nobody, settings_file=file)
+        return await examine.examine_node(settings, nobody, settings_file=file)
 
     try:
         client_config = auth.as_kubectl(
             settings.kubeconfig, arguments.context, settings.service_account, os.environ
         )
     except errors.UsageError as error:
-        # Nobody has asked for a certain cluster, so the node's own checks are still worth a run.
+        # The user did not name a cluster, so the checks that need no cluster are still worth a run.
         if settings.kubeconfig or arguments.context or arguments.cluster:
             raise
-        return await examine.node(settings, str(error), settings_file=file)
+        return await examine.examine_node(settings, str(error), settings_file=file)
 
     server = client.Client(client_config, agent="claimd-doctor")
     try:
         if arguments.cluster:
-            return await examine.whole_cluster(settings, server)
-        return await examine.node(settings, server, settings_file=file)
+            return await examine.examine_cluster(settings, server)
+        return await examine.examine_node(settings, server, settings_file=file)
     finally:
         await server.close()
 

@@ -97,9 +97,10 @@ def lost_comments(content: str, written: str) -> list[str]:
 
 def _has_text_keys(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _has_text_keys(below) for key, below in value.items())
+        has_text = all(isinstance(key, str) for key in value)
+        return has_text and all(map(_has_text_keys, value.values()))
     if isinstance(value, list):
-        return all(_has_text_keys(below) for below in value)
+        return all(map(_has_text_keys, value))
     return True
 
 
@@ -110,8 +111,9 @@ def _documents(content: str) -> list[yaml.Node] | None:
     """
     loader = text.yaml_loader(yaml.SafeLoader)
     try:
-        if any(isinstance(token, yaml.AnchorToken) for token in yaml.scan(content)):
-            return None
+        for token in yaml.scan(content):
+            if isinstance(token, yaml.AnchorToken):
+                return None
         nodes = list(yaml.compose_all(content, loader))
     except yaml.YAMLError:
         return None
@@ -165,7 +167,7 @@ def _entries(lines: Sequence[str], node: yaml.MappingNode, value: dict[str, Any]
 
     # An entry ends where the next one begins, or where the map ends.
     column = node.start_mark.column
-    starts = [key.start_mark.line for key, _ in node.value]
+    starts: list[int] = [key.start_mark.line for key, _ in node.value]
     ends = [*starts[1:], _last_line(lines, node) + 1]
 
     entries = []
@@ -181,7 +183,7 @@ def _entries(lines: Sequence[str], node: yaml.MappingNode, value: dict[str, Any]
         others = [_shift_left(line, column) for line in lines[start + 1 : last]]
         own = (lines[start][column:], *others)
         entries.append(_Entry(key.value, child, value[key.value], tuple(lead), own))
-        lead = [line.strip() for line in lines[last:end]]
+        lead = list(map(str.strip, lines[last:end]))
     return entries
 
 
@@ -237,7 +239,7 @@ class _Writer:
             return []
         entries = _entries(self._lines, entry.node, entry.value)
         # A comment between a key and its map is about the map's first entry.
-        lead = tuple(line.strip() for line in self._first_comments(entry))
+        lead = tuple(map(str.strip, self._first_comments(entry)))
         return [replace(entries[0], lead=lead), *entries[1:]]
 
     def _write_new_entry(
@@ -250,7 +252,9 @@ class _Writer:
                 return self._write_entry(entry, value)
 
         # One level down: the new map holds entries that were next to it.
-        moved = [entry for entry in removed if isinstance(value, dict) and entry.key in value]
+        moved = []
+        if isinstance(value, dict):
+            moved = [entry for entry in removed if entry.key in value]
         if moved:
             return [f"{key}:", *_indent(self.write_map(moved, value), _INDENT)]
         return _dump({key: value})

@@ -35,7 +35,7 @@ def print_rows(table: Sequence[Sequence[str]]) -> None:
 
 
 def cell(value: object) -> str:
-    """Returns the value as text for a table: a dash if there is none."""
+    """Returns the value as text for a table, and a dash for None or an empty text."""
     return "-" if value is None or value == "" else str(value)
 
 

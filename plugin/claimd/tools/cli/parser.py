@@ -275,7 +275,8 @@ class _ListingParser(argparse.ArgumentParser):
         for title, rows in listing().items():
             width = max(map(len, rows))
             lines += ["", f"{title}:"]
-            lines += [f"  {name:{width}}  {sentence}" for name, sentence in rows.items()]
+            for name, sentence in rows.items():
+                lines.append(f"  {name:{width}}  {sentence}")
         return super().format_help() + "\n".join(lines) + "\n"
 
 

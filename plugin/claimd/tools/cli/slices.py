@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     # JSON and YAML have the form that the API server would get.
-    items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
+    version = versions.PREFERRED[0]
+    items = [versions.slice_to_wire(slice_, version) for slice_ in built]
     if arguments.template:
         _print_template(items, arguments)
     elif arguments.output in ("json", "yaml"):
@@ -76,7 +77,7 @@ def _run_for_model(arguments: argparse.Namespace) -> int:
 
 
 async def _published_by_node(arguments: argparse.Namespace) -> list[Document]:
-    """Returns the slices that all drivers of a live node publish. Raises Fatal if there are none."""
+    """Returns the slices that all drivers of a live node publish. Raises Fatal without any."""
     # Only --template node:NAME asks an API server.
     from claimd.kubernetes.kube import auth, client
     from claimd.kubernetes.kube import errors as kube_errors
@@ -94,10 +95,13 @@ async def _published_by_node(arguments: argparse.Namespace) -> list[Document]:
     finally:
         await api.close()
 
-    slices = [slice_ for slice_ in objects.slices_for(None) if slice_.spec.node_name == name]
+    slices = []
+    for slice_ in objects.slices_for(None):
+        if slice_.spec.node_name == name:
+            slices.append(msgspec.to_builtins(slice_))
     if not slices:
         raise errors.Fatal(f"no driver has published a slice of a node {name!r}")
-    return [msgspec.to_builtins(slice_) for slice_ in slices]
+    return slices
 
 
 def _print_template(items: list[Document], arguments: argparse.Namespace) -> None:

@@ -114,7 +114,9 @@ def _texts(device: rows.Row) -> list[str]:
             pods = ", ".join(holder["pods"]) or "no pod"
             holders.append(f"{pods} ({holder['claim']})")
 
-    trouble = [f"{taint['text']}:{taint['effect']}" for taint in device.get("why", ())]
+    trouble = []
+    for taint in device.get("why", ()):
+        trouble.append(f"{taint['text']}:{taint['effect']}")
     texts = (
         device["name"],
         device["model"],
@@ -123,4 +125,4 @@ def _texts(device: rows.Row) -> list[str]:
         "; ".join(holders),
         "; ".join(trouble),
     )
-    return [plain_text.one_line(text) for text in texts]
+    return list(map(plain_text.one_line, texts))

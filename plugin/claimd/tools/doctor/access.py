@@ -1,4 +1,4 @@
-"""Who claimd is to the API server: what its account may do, and whether admission holds it to its node."""
+"""The rights of claimd's account, and whether the admission policies hold it to its node."""
 
 from __future__ import annotations
 
@@ -43,50 +43,57 @@ POLICY = Check(
     "(`kubectl diff -f deploy/base/admission.yaml` shows which policy or binding is missing)",
 )
 
-SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests have them
+# Selects claimd's pods, by the label in the manifests.
+SELECTOR = "app.kubernetes.io/name=claimd"
 
 _ACCOUNT = "system:serviceaccount:"
 
 
 def judge_rights(account: str, denied_rights: Answer, driver: str) -> list[Finding]:
+    """Returns a failure for each level of severity that missing rights have."""
     if denied_rights.value is None:
-        return [RIGHTS.unseen(denied_rights.trouble, denied_rights.how)]
-    lacking_all: Sequence[Right] = denied_rights.value
-    if not lacking_all:
-        return [RIGHTS.well(f"{account} has them all")]
+        return [RIGHTS.unknown(denied_rights.trouble, denied_rights.how)]
+    missing_rights: Sequence[Right] = denied_rights.value
+    if not missing_rights:
+        return [RIGHTS.success(f"{account} has them all")]
 
-    found = []
+    failures = []
     for level in (Level.ERROR, Level.WARNING):
-        lacking = [right for right in lacking_all if right.level is level]
-        if lacking:
-            losses = "; ".join(dict.fromkeys(right.without for right in lacking))
-            verbs = ", ".join(map(str, lacking))
+        missing = [right for right in missing_rights if right.level is level]
+        if missing:
+            # Several verbs may have the same loss, which is then named once.
+            losses = "; ".join(dict.fromkeys(right.without for right in missing))
+            verbs = ", ".join(map(str, missing))
             seen = f"{account} may not {verbs}: {losses}"
-            found.append(RIGHTS.failed(seen, level=level, remedy=_to_grant(lacking, driver)))
-    return found
+            remedy = _remedy_for_rights(missing, driver)
+            failures.append(RIGHTS.failure(seen, level=level, remedy=remedy))
+    return failures
 
 
-def _to_grant(lacking: Sequence[Right], driver: str) -> str:
-    if driver == Config().driver_name or all(right.name != rights.DRIVER for right in lacking):
+def _remedy_for_rights(missing: Sequence[Right], driver: str) -> str:
+    """Returns a remedy for a driver name of the user's own, and "" if the general one is enough."""
+    if driver == Config().driver_name or all(right.name != rights.DRIVER for right in missing):
         return ""
     return f"{RIGHTS.remedy}\nand the role's resourceNames have to say {driver}"
 
 
 def judge_policy(held_to_node: Answer) -> Finding:
+    """Judges whether the API server refuses to this node's token the slices of other nodes."""
     if held_to_node.value is None:
-        return POLICY.unseen(held_to_node.trouble, held_to_node.how)
+        return POLICY.unknown(held_to_node.trouble, held_to_node.how)
     if held_to_node.value:
-        return POLICY.well("a slice of another node is refused")
-    return POLICY.failed(
+        return POLICY.success("a slice of another node is refused")
+    return POLICY.failure(
         held_to_node.trouble
         or "the API server would let this node's token publish devices of another node"
     )
 
 
-async def who(api: client.Client, node: str) -> tuple[Answer, bool]:
-    """Whose rights are to be looked at, and whether we are an administrator who may ask about others.
+async def find_account(api: client.Client, node: str) -> tuple[Answer, bool]:
+    """Finds the account whose rights to check. Also returns True if we are an administrator.
 
-    In claimd's own pod it is who we are; for an administrator, the account of the pod on this node.
+    In claimd's own pod the account is our own. An administrator may ask about other accounts, so it
+    is that of the claimd pod on this node.
     """
     try:
         review = await post(api, "/apis/authentication.k8s.io/v1/selfsubjectreviews", _REVIEW_SELF)
@@ -100,6 +107,7 @@ async def who(api: client.Client, node: str) -> tuple[Answer, bool]:
         why = f"we are {name or 'nobody'} here, whose rights are not claimd's"
         return Answer(trouble=why, how=_AS_CLAIMD), False
 
+    # The first pod will do: all pods of the DaemonSet have the same account.
     query = {"labelSelector": SELECTOR}
     if node:
         query["fieldSelector"] = f"spec.nodeName={node}"
@@ -114,7 +122,7 @@ async def who(api: client.Client, node: str) -> tuple[Answer, bool]:
 
 async def _is_admin(api: client.Client) -> bool:
     try:
-        return await _allowed(api, "", {"verb": "*", "group": "*", "resource": "*"})
+        return await _is_allowed(api, "", {"verb": "*", "group": "*", "resource": "*"})
     except errors.ApiError:
         return False
 
@@ -126,8 +134,8 @@ _REVIEW_SELF = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectRe
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 
 
-async def _allowed(api: client.Client, account: str, attributes: Mapping[str, str]) -> bool:
-    """Whether the account may, or we ourselves if there is none."""
+async def _is_allowed(api: client.Client, account: str, attributes: Mapping[str, str]) -> bool:
+    """Returns True if the account, or we ourselves if it is empty, may do what the attributes say."""
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
     spec: Document = {"resourceAttributes": dict(attributes)}
     if account:
@@ -139,27 +147,33 @@ async def _allowed(api: client.Client, account: str, attributes: Mapping[str, st
     return bool(review.get("status", {}).get("allowed"))
 
 
-async def denied(
+async def find_denied_rights(
     api: client.Client, settings: Config, account: Answer, is_admin: bool, minor: int
 ) -> Answer:
-    """Which of our rights are missing."""
+    """Asks for each right that claimd needs, and returns those that the account lacks."""
     if account.value is None:
         return account
-    asked = [right for right in rights.RIGHTS if right.since <= minor]
+
+    needed = [right for right in rights.RIGHTS if right.since <= minor]
     if settings.metrics_authorization:
-        asked += rights.REVIEWS
+        needed += rights.REVIEWS
+
+    # Only an administrator may ask about an account that is not their own.
     subject = account.value if is_admin else ""
+    reviews = []
+    for right in needed:
+        attributes = right.attributes(settings.driver_name)
+        reviews.append(_is_allowed(api, subject, attributes))
     try:
-        allowed = await asyncio.gather(
-            *(_allowed(api, subject, right.attributes(settings.driver_name)) for right in asked)
-        )
+        verdicts = await asyncio.gather(*reviews)
     except errors.ApiError as error:
         return Answer(trouble=str(error), how="kubectl auth can-i --list --as " + account.value)
-    pairs = zip(asked, allowed, strict=True)
+
+    pairs = zip(needed, verdicts, strict=True)
     return Answer(value=tuple(right for right, may in pairs if not may))
 
 
-async def held(
+async def check_policy(
     api: client.Client,
     ours: resources.Resources,
     settings: Config,
@@ -167,19 +181,26 @@ async def held(
     is_admin: bool,
     denied: Answer,
 ) -> Answer:
-    """Whether admission holds claimd to its node: tried as claimd, read as an administrator."""
+    """Checks whether the admission policies hold claimd to its node.
+
+    As claimd it tries a forbidden write as a dry run. As an administrator it reads the policies.
+    """
     if is_admin:
-        return await policies_bound(api)
+        return await check_bindings(api)
     if account.value is None or denied.value is None:
         return Answer(trouble=account.trouble or denied.trouble, how=_AS_CLAIMD)
     if not settings.node_name:
         return Answer(trouble=NO_NODE, how=GIVE_NODE)
-    if any(right.verb == "create" and right.group == GROUP for right in denied.value):
-        return Answer(trouble="claimd may write no slice at all", how=f"mend {RIGHTS.name} first")
+    for right in denied.value:
+        if right.verb == "create" and right.group == GROUP:
+            how = f"mend {RIGHTS.name} first"
+            return Answer(trouble="claimd may write no slice at all", how=how)
+
+    # The policies let an account pass that is granted `any` on nodes, so say so if it is the cause.
     try:
         is_held = await policy_check.is_held(ours, settings.driver_name, settings.node_name)
         trouble = ""
-        if not is_held and await _allowed(api, "", _ANY_NODE):
+        if not is_held and await _is_allowed(api, "", _ANY_NODE):
             trouble = (
                 "claimd's role grants `any` on nodes of claimd.dev: no policy holds it to its node"
             )
@@ -194,24 +215,24 @@ _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _HELD_RESOURCES = ("resourceslices", "resourceclaims/status")
 
 
-async def policies_bound(api: client.Client) -> Answer:
-    """Whether there are policies that look at who may `own` a node, each with a binding that denies."""
+async def check_bindings(api: client.Client) -> Answer:
+    """Checks that a policy of claimd protects each resource, and that a binding makes it deny."""
     policies = await get(api, f"{_ADMISSION}/validatingadmissionpolicies")
     bindings = await get(api, f"{_ADMISSION}/validatingadmissionpolicybindings")
     if policies.value is None or bindings.value is None:
         return policies if policies.value is None else bindings
 
-    denying = {
-        binding["spec"].get("policyName")
-        for binding in bindings.value.get("items") or ()
-        if "Deny" in (binding["spec"].get("validationActions") or ())
-    }
+    # A binding can also only warn or audit.
+    denying = set()
+    for binding in bindings.value.get("items") or ():
+        if "Deny" in (binding["spec"].get("validationActions") or ()):
+            denying.add(binding["spec"].get("policyName"))
+
     for resource in _HELD_RESOURCES:
-        names = [
-            policy["metadata"]["name"]
-            for policy in policies.value.get("items") or ()
-            if _holds(policy["spec"], resource)
-        ]
+        names = []
+        for policy in policies.value.get("items") or ():
+            if _is_our_policy(policy["spec"], resource):
+                names.append(policy["metadata"]["name"])
         if not names:
             return Answer(value=False, trouble=f"no admission policy of claimd is about {resource}")
         if not denying.intersection(names):
@@ -221,9 +242,9 @@ async def policies_bound(api: client.Client) -> Answer:
     return Answer(value=True)
 
 
-def _holds(spec: Document, resource: str) -> bool:
-    """Whether a policy is one of ours about this resource."""
+def _is_our_policy(spec: Document, resource: str) -> bool:
+    """Returns True if a policy is about this resource and its conditions name claimd.dev."""
     conditions = str(spec.get("matchConditions") or "")
     rules = (spec.get("matchConstraints") or {}).get("resourceRules") or ()
-    named = any(resource in (rule.get("resources") or ()) for rule in rules)
-    return named and "claimd.dev" in conditions
+    is_matched = any(resource in (rule.get("resources") or ()) for rule in rules)
+    return is_matched and "claimd.dev" in conditions

@@ -1,13 +1,15 @@
-"""Whether those who say what was given say the same: checkpoints, CDI files, slices, claims, kubelet.
+"""Checks that all records of a claim agree: checkpoint, CDI file, slice, API object, kubelet.
 
-Claims come and go while this looks. Whoever asks looks a second time at what does not agree.
+Claims come and go while these records are read. The caller looks a second time before it reports a
+disagreement.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claimd.common import errors, names, timestamps
@@ -21,7 +23,7 @@ from claimd.node.prepared import PreparedClaim, gpu_of
 from claimd.node.publish import sharing, slices
 from claimd_devices.gpu import Inventory
 
-from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, follows
+from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, caused_by
 from .sight import Sight
 
 CHECKPOINTS = Check(
@@ -69,163 +71,183 @@ SLICES = Check(
 )
 CHECKS = (CHECKPOINTS, CDI_FILES, KUBELET_CLAIMS, CLAIMS, SLICES)
 
-_MOST_CLAIMS = 64  # that the API server is asked about
-_UID = 36  # characters
-_SHOWN = 4
+_MOST_CLAIMS = 64  # requests to the API server
+_UID = 36  # characters of a UUID, with which the name of a CDI device begins
+_SHOWN = 4  # names in a sentence; the others are counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
+    """The records of this node's claims and devices."""
+
     folder: str
     prepared: tuple[PreparedClaim, ...] = ()
-    # There is a folder of ours: else nothing is known of what was prepared.
+    # False: our folder does not exist, so it is not known which claims are prepared.
     is_there: bool = True
     problems: tuple[str, ...] = ()  # checkpoints that cannot be read
-    damaged: tuple[str, ...] = ()  # that were set aside
-    # Uids of the claims that have a CDI file; None: the folder cannot be read.
+    damaged: tuple[str, ...] = ()  # checkpoints that were set aside
+    # The UIDs of the claims that have a CDI file. None: the folder cannot be read.
     cdi_files: frozenset[str] | None = frozenset()
-    # Uids of claims whose GPUs are all here, so that they can have a CDI file.
+    # The UIDs of the claims whose GPUs are all here. The others cannot have a CDI file.
     possible: frozenset[str] = frozenset()
-    # By uid of a claim, the pods that were given it; None: the kubelet does not tell.
+    # The pod that uses a claim, by the claim's UID. None: the kubelet does not answer.
     given: Mapping[str, str] | None = field(default_factory=dict)
-    # By title, what is wrong with the claim in the API server; None: it could not be asked.
+    # What is wrong with a claim in the API server, by title. None: the server does not answer.
     claims: Mapping[str, str] | None = field(default_factory=dict)
-    # Names of the devices that should be published, with and without those of gates that are off;
-    # and those that are. None: the slices could not be read.
+    # The names of the devices that the slices may have, and of those that they must have: the
+    # partitions of a GPU are published only if the server's gate for them is on.
     expected: frozenset[str] = frozenset()
     at_least: frozenset[str] = frozenset()
-    published: Mapping[str, bool] | None = None  # by name: tainted
+    # The published devices, and whether each is tainted. None: the slices could not be read.
+    published: Mapping[str, bool] | None = None
     incomplete: str = ""
     cdi_dir: str = ""
     driver: str = ""
 
     def cdi_path(self, uid: str) -> str:
-        """Of a claim's CDI file, on the host."""
+        """Returns the path of a claim's CDI file on the host."""
         return f"{self.cdi_dir}/{names.cdi_file(self.driver, uid)}"
 
 
 def judge(facts: Facts, *, registered: bool = True) -> list[Finding]:
-    """`registered`: a claimd that the kubelet has not registered publishes nothing."""
+    """Judges whether the records agree.
+
+    `registered` is False if the kubelet has not registered claimd, which then publishes nothing.
+    """
     return [
-        *_checkpoints(facts),
-        *_cdi_files(facts),
-        _given(facts),
-        *_claims(facts),
-        *_slices(facts, registered),
+        *_judge_checkpoints(facts),
+        *_judge_cdi_files(facts),
+        _judge_kubelet_claims(facts),
+        *_judge_claims(facts),
+        *_judge_slices(facts, registered),
     ]
 
 
-def _checkpoints(facts: Facts) -> list[Finding]:
-    found = [CHECKPOINTS.failed(problem) for problem in facts.problems]
-    found += [
-        CHECKPOINTS.failed(
-            f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew",
-            level=Level.WARNING,
-            remedy="no pod is affected. On the node look for errors of the disk before it was set aside"
-            f"{_at(name)}:\n    dmesg -T | grep -iE 'I/O error|EXT4-fs error|XFS.*(error|corrupt)|"
-            "nvme.*(timeout|reset)'\n"
-            "no line: nothing is known against the disk. Then remove the file, which nobody reads:\n"
-            f"    rm {facts.folder}/{name}",
-        )
-        for name in facts.damaged
-    ]
-    return found or [CHECKPOINTS.well(f"{len(facts.prepared)} claims are prepared")]
+def _judge_checkpoints(facts: Facts) -> list[Finding]:
+    failures = [CHECKPOINTS.failure(problem) for problem in facts.problems]
+    for name in facts.damaged:
+        seen = f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew"
+        remedy = _remedy_for_damaged(f"{facts.folder}/{name}")
+        failures.append(CHECKPOINTS.failure(seen, level=Level.WARNING, remedy=remedy))
+    return failures or [CHECKPOINTS.success(f"{len(facts.prepared)} claims are prepared")]
 
 
-def _at(name: str) -> str:
-    """When a checkpoint was set aside, as its name has it; empty if it does not say."""
+def _remedy_for_damaged(path: str) -> str:
+    return (
+        "no pod is affected. On the node look for errors of the disk before it was set aside"
+        f"{_time_set_aside(path)}:\n"
+        "    dmesg -T | grep -iE 'I/O error|EXT4-fs error|XFS.*(error|corrupt)|"
+        "nvme.*(timeout|reset)'\n"
+        "no line: nothing is known against the disk. Then remove the file, which nobody reads:\n"
+        f"    rm {path}"
+    )
+
+
+def _time_set_aside(name: str) -> str:
+    """Returns the time at which a checkpoint was set aside, or "" if its name does not tell."""
     digits = name.rpartition("-")[2]
     if not re.fullmatch(r"[0-9]{10}([0-9]{9})?", digits):
         return ""
     return f" at {timestamps.rfc3339(int(digits[:10]))}"
 
 
-def _cdi_files(facts: Facts) -> list[Finding]:
+def _judge_cdi_files(facts: Facts) -> list[Finding]:
     if facts.cdi_files is None:
-        return [CDI_FILES.unseen("the folder cannot be read", "mend cdi-folder first")]
+        return [CDI_FILES.unknown("the folder cannot be read", "mend cdi-folder first")]
     if not facts.is_there:
-        return [CDI_FILES.unseen(f"there is no {facts.folder}", "mend kubelet-folder first")]
+        return [CDI_FILES.unknown(f"there is no {facts.folder}", "mend kubelet-folder first")]
 
     titles = {claim.uid: claim.title for claim in facts.prepared}
     missing = sorted(titles[uid] for uid in titles.keys() & facts.possible - facts.cdi_files)
-    # A checkpoint that cannot be read may well be the file's.
+
+    # A checkpoint that cannot be read may belong to a file that seems to be left over.
     surplus = sorted(facts.cdi_files - titles.keys()) if not facts.problems else []
-    found = []
+
+    failures = []
     if missing:
-        found.append(
-            CDI_FILES.failed(
-                f"there is no CDI file of {_some(missing)}: a container that restarts finds "
+        failures.append(
+            CDI_FILES.failure(
+                f"there is no CDI file of {_shorten(missing)}: a container that restarts finds "
                 '"unresolvable CDI devices"'
             )
         )
     if surplus:
-        found.append(
-            CDI_FILES.failed(
-                f"there is no checkpoint for {_some([facts.cdi_path(uid) for uid in surplus])}",
+        paths = [facts.cdi_path(uid) for uid in surplus]
+        failures.append(
+            CDI_FILES.failure(
+                f"there is no checkpoint for {_shorten(paths)}",
                 level=Level.WARNING,
                 remedy="see that claimd runs, which removes it by itself, or remove it",
             )
         )
-    return found or [CDI_FILES.well("one for each prepared claim")]
+    return failures or [CDI_FILES.success("one for each prepared claim")]
 
 
-def _some(items: Collection[str]) -> str:
+def _shorten(items: Collection[str]) -> str:
     listed = list(items)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return f"{', '.join(listed[:_SHOWN])}{more}"
 
 
-def _given(facts: Facts) -> Finding:
+def _judge_kubelet_claims(facts: Facts) -> Finding:
     if facts.given is None:
-        return KUBELET_CLAIMS.unseen("the kubelet does not answer", "mend kubelet-answers first")
+        return KUBELET_CLAIMS.unknown("the kubelet does not answer", "mend kubelet-answers first")
+
     known = {claim.uid for claim in facts.prepared}
-    unknown = sorted(
-        f"{pod} (claim uid {uid})" for uid, pod in facts.given.items() if uid not in known
-    )
+    unknown = []
+    for uid, pod in facts.given.items():
+        if uid not in known:
+            unknown.append(f"{pod} (claim uid {uid})")
+
+    # A checkpoint that cannot be read may belong to one of these claims.
     if unknown and not facts.problems:
-        return KUBELET_CLAIMS.failed(f"without a checkpoint: {_some(unknown)}")
-    return KUBELET_CLAIMS.well(f"{len(facts.given)} claims are in use")
+        return KUBELET_CLAIMS.failure(f"without a checkpoint: {_shorten(sorted(unknown))}")
+    return KUBELET_CLAIMS.success(f"{len(facts.given)} claims are in use")
 
 
-def _claims(facts: Facts) -> list[Finding]:
+def _judge_claims(facts: Facts) -> list[Finding]:
     if facts.claims is None:
-        return [CLAIMS.unseen("the API server could not be asked", "kubectl get resourceclaims -A")]
-    found = [
-        CLAIMS.failed(f"{title}: {trouble}") for title, trouble in sorted(facts.claims.items())
-    ]
-    return found or [CLAIMS.well("as they were prepared")]
+        return [
+            CLAIMS.unknown("the API server could not be asked", "kubectl get resourceclaims -A")
+        ]
+
+    failures = []
+    for title, trouble in sorted(facts.claims.items()):
+        failures.append(CLAIMS.failure(f"{title}: {trouble}"))
+    return failures or [CLAIMS.success("as they were prepared")]
 
 
-def _slices(facts: Facts, registered: bool) -> list[Finding]:
+def _judge_slices(facts: Facts, registered: bool) -> list[Finding]:
     if facts.published is None:
         return [
-            SLICES.unseen(
+            SLICES.unknown(
                 "the slices could not be read",
                 "kubectl get resourceslices --field-selector spec.nodeName=NODE",
             )
         ]
     if not facts.published and facts.expected:
         return [
-            SLICES.failed(
+            SLICES.failure(
                 "no device of this node is published",
-                remedy="" if registered else follows("registered"),
+                remedy="" if registered else caused_by("registered"),
             )
         ]
     if facts.incomplete:
-        return [SLICES.failed(facts.incomplete)]
+        return [SLICES.failure(facts.incomplete)]
 
-    found = []
+    # A GPU that vanished stays published for a while, with a taint.
     missing = sorted(facts.at_least - facts.published.keys())
-    surplus = sorted(
-        name
-        for name, tainted in facts.published.items()
-        if name not in facts.expected and not tainted
-    )
+    surplus = []
+    for name, is_tainted in sorted(facts.published.items()):
+        if name not in facts.expected and not is_tainted:
+            surplus.append(name)
+
+    failures = []
     if missing:
-        found.append(SLICES.failed(f"not published: {_some(missing)}"))
+        failures.append(SLICES.failure(f"not published: {_shorten(missing)}"))
     if surplus:
-        found.append(SLICES.failed(f"published, and not here: {_some(surplus)}"))
-    return found or [SLICES.well(f"{len(facts.published)} devices, as they are here")]
+        failures.append(SLICES.failure(f"published, and not here: {_shorten(surplus)}"))
+    return failures or [SLICES.success(f"{len(facts.published)} devices, as they are here")]
 
 
 # ---------------------------------------------------------------- looking
@@ -237,11 +259,18 @@ async def look(
     ours: resources.Resources | None,
     published: list[Document] | None,
 ) -> Facts:
-    """`ours` is None where no API server is asked; `published` are slices of all drivers here."""
+    """Reads all records of this node.
+
+    `ours` is None if there is no API server to ask. `published` are the slices of all drivers on the
+    node, and None if they could not be read.
+    """
+    # The checkpoints are read where they can be seen from here, and reported under the host's path.
     settings = sight.settings
     folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
     prepared, problems = checkpoint.read_claims(folder)
-    devices, incomplete = _of_ours(published, settings.driver_name)
+    devices, incomplete = _published_devices(published, settings.driver_name)
+    whole = _devices_to_publish(settings, inventory, partitions=False)
+    with_parts = _devices_to_publish(settings, inventory, partitions=True)
     return Facts(
         folder=str(names.plugin_folder(settings.kubelet_dir, settings.driver_name) / "claims"),
         is_there=folder.is_dir(),
@@ -249,29 +278,28 @@ async def look(
         driver=settings.driver_name,
         prepared=tuple(prepared),
         problems=tuple(problems),
-        damaged=_damaged(str(folder / "claims")),
-        cdi_files=_cdi_uids(str(sight.place(settings.cdi_dir)), settings.driver_name),
+        damaged=_damaged_files(str(folder / "claims")),
+        cdi_files=_uids_with_cdi_file(str(sight.place(settings.cdi_dir)), settings.driver_name),
         possible=frozenset(claim.uid for claim in prepared if _is_whole(claim, inventory)),
-        given=await _given_by_kubelet(sight),
-        claims=await _in_api(ours, prepared, settings) if ours is not None else None,
-        expected=_expected(settings, inventory, partitions=True),
-        at_least=_expected(settings, inventory, partitions=False)
-        & _expected(settings, inventory, partitions=True),
+        given=await _ask_kubelet(sight),
+        claims=await _compare_with_api(ours, prepared, settings) if ours is not None else None,
+        expected=with_parts,
+        at_least=whole & with_parts,
         published=devices,
         incomplete=incomplete,
     )
 
 
-def holders(prepared: Iterable[PreparedClaim]) -> dict[str, list[str]]:
-    """By PCI address the claims that have the GPU."""
-    found: dict[str, list[str]] = {}
+def claims_by_address(prepared: Iterable[PreparedClaim]) -> dict[str, list[str]]:
+    """Returns the titles of the claims that hold each GPU, by its PCI address."""
+    claims: dict[str, list[str]] = {}
     for claim in prepared:
         for device in claim.devices:
-            found.setdefault(device.address, []).append(claim.title)
-    return found
+            claims.setdefault(device.address, []).append(claim.title)
+    return claims
 
 
-def _damaged(folder: str) -> tuple[str, ...]:
+def _damaged_files(folder: str) -> tuple[str, ...]:
     marker = checkpoint.DAMAGED.partition("{")[0]
     try:
         return tuple(sorted(name for name in os.listdir(folder) if marker in name))
@@ -279,20 +307,23 @@ def _damaged(folder: str) -> tuple[str, ...]:
         return ()
 
 
-def _cdi_uids(folder: str, driver: str) -> frozenset[str] | None:
+def _uids_with_cdi_file(folder: str, driver: str) -> frozenset[str] | None:
     prefix = names.cdi_prefix(driver)
     try:
         entries = os.listdir(folder)
     except OSError:
         return None
-    return frozenset(
-        entry.removeprefix(prefix).removesuffix(".json")
-        for entry in entries
-        if entry.startswith(prefix) and entry.endswith(".json")
-    )
+
+    # Other drivers write into the same folder.
+    uids = set()
+    for entry in entries:
+        if entry.startswith(prefix) and entry.endswith(".json"):
+            uids.add(entry.removeprefix(prefix).removesuffix(".json"))
+    return frozenset(uids)
 
 
 def _is_whole(claim: PreparedClaim, inventory: Inventory) -> bool:
+    """Returns True if all GPUs of the claim are there."""
     try:
         for device in claim.devices:
             gpu_of(device, inventory)
@@ -301,7 +332,8 @@ def _is_whole(claim: PreparedClaim, inventory: Inventory) -> bool:
     return True
 
 
-async def _given_by_kubelet(sight: Sight) -> dict[str, str] | None:
+async def _ask_kubelet(sight: Sight) -> dict[str, str] | None:
+    """Returns the pod of each claim, by UID, whose CDI devices the kubelet gave to a container."""
     socket = names.pod_resources_socket(sight.place(sight.settings.kubelet_dir))
     if not socket.exists():
         return None
@@ -309,20 +341,21 @@ async def _given_by_kubelet(sight: Sight) -> dict[str, str] | None:
         pods = await podresources.pods(socket)
     except ConnectionError:
         return None
-    given = {}
+
+    # A CDI id is KIND=DEVICE, and the names of our devices begin with the claim's UID.
+    pods_by_claim = {}
     for (namespace, name), claims in pods.items():
-        for ids in claims.values():
-            for id_ in ids:
-                kind, _, device = id_.partition("=")
-                if kind == names.CDI_KIND:
-                    given[device[:_UID]] = f"pod {namespace}/{name}"
-    return given
+        for id_ in itertools.chain.from_iterable(claims.values()):
+            kind, _, device = id_.partition("=")
+            if kind == names.CDI_KIND:
+                pods_by_claim[device[:_UID]] = f"pod {namespace}/{name}"
+    return pods_by_claim
 
 
-async def _in_api(
+async def _compare_with_api(
     ours: resources.Resources, prepared: list[PreparedClaim], settings: Config
 ) -> dict[str, str] | None:
-    """What is wrong with the claims; None if the API server does not tell."""
+    """Returns what is wrong with each claim, by title, or None if the API server does not answer."""
     troubles = {}
     for known in prepared[:_MOST_CLAIMS]:
         try:
@@ -332,43 +365,82 @@ async def _in_api(
             continue
         except kube_errors.ApiError:
             return None
+
+        # Another UID under the same name is another claim.
         if claim.metadata.uid != known.uid:
             troubles[known.title] = "it is prepared here, and was deleted and created anew since"
             continue
+
+        # The pool of a result is the node that has the device.
         allocation = claim.status.allocation
         results = allocation.devices.results if allocation else []
-        pools = {result.pool for result in results if result.driver == settings.driver_name}
-        if settings.node_name and settings.node_name not in pools:
+        is_here = False
+        for result in results:
+            if result.driver == settings.driver_name and result.pool == settings.node_name:
+                is_here = True
+        if settings.node_name and not is_here:
             troubles[known.title] = "it is prepared here, and not allocated to this node any more"
     return troubles
 
 
-def _expected(settings: Config, inventory: Inventory, *, partitions: bool) -> frozenset[str]:
+def _devices_to_publish(
+    settings: Config, inventory: Inventory, *, partitions: bool
+) -> frozenset[str]:
+    """Returns the names of the devices in the slices that `claimd run` would build."""
     options = slices.Options(
         partitions=partitions,
         numa_list=settings.numa_list,
         sharing=sharing.parse(settings.share),
     )
     built, _ = slices.build(inventory, settings.driver_name, settings.node_name or "node", options)
-    return frozenset(device.name for slice_ in built for device in slice_.spec.devices)
+
+    names_of_devices: set[str] = set()
+    for slice_ in built:
+        names_of_devices.update(device.name for device in slice_.spec.devices)
+    return frozenset(names_of_devices)
 
 
-def _of_ours(published: list[Document] | None, driver: str) -> tuple[dict[str, bool] | None, str]:
-    """Our devices, with whether they are tainted; and what the pool lacks."""
+def _published_devices(
+    published: list[Document] | None, driver: str
+) -> tuple[dict[str, bool] | None, str]:
+    """Returns our published devices, with True for a tainted one, and what the pool lacks.
+
+    The second value is a sentence, or "" if the pool is complete.
+    """
     if published is None:
         return None, ""
-    specs = [slice_["spec"] for slice_ in published if slice_["spec"].get("driver") == driver]
-    generation = max((spec["pool"].get("generation", 0) for spec in specs), default=0)
-    newest = [spec for spec in specs if spec["pool"].get("generation", 0) == generation]
-    count = max((spec["pool"].get("resourceSliceCount", 0) for spec in newest), default=0)
-    incomplete = ""
-    if len(newest) < count:
-        incomplete = (
-            f"the pool has {len(newest)} of {count} slices: no scheduler takes a device of it"
-        )
-    devices = {
-        device["name"]: bool(device.get("taints"))
-        for spec in newest
-        for device in spec.get("devices") or ()
-    }
-    return devices, incomplete
+
+    specs = []
+    for slice_ in published:
+        if slice_["spec"].get("driver") == driver:
+            specs.append(slice_["spec"])
+
+    newest, lack = newest_generation(specs)
+    devices = {}
+    for spec in newest:
+        for device in spec.get("devices") or ():
+            devices[device["name"]] = bool(device.get("taints"))
+    return devices, lack
+
+
+def newest_generation(specs: Sequence[Document]) -> tuple[list[Document], str]:
+    """Returns the specs of the newest generation of a pool, and a sentence if some are missing.
+
+    The scheduler takes a pool only if it has all slices of its newest generation. Older slices do
+    not count.
+    """
+    newest: list[Document] = []
+    newest_number = 0
+    for spec in specs:
+        number = spec["pool"].get("generation", 0)
+        if not newest or number > newest_number:
+            newest, newest_number = [], number
+        if number == newest_number:
+            newest.append(spec)
+
+    counts = [spec["pool"].get("resourceSliceCount", 0) for spec in newest]
+    count = max(counts, default=0)
+    if len(newest) >= count:
+        return newest, ""
+    lack = f"the pool has {len(newest)} of {count} slices: no scheduler takes a device of it"
+    return newest, lack

@@ -1,5 +1,7 @@
-"""The API server: whether it answers, what it serves, what we may do there, and who else is on the
-node.
+"""Checks of the API server: it answers, serves the resource API, and grants claimd its rights.
+
+The checks for other drivers and device plugins on the node are here as well, since their slices and
+resources are read from the API server.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from claimd_devices import vendors
 from claimd_devices.gpu import Inventory
 
 from . import access, gates
-from .ask import GIVE_NODE, NO_NODE, UNASKED, Answer, document, get
+from .ask import GIVE_NODE, NO_NODE, UNASKED, Answer, decode_document, get
 from .check import Check, Finding, Level
 from .setting import Place
 
@@ -106,7 +108,7 @@ CHECKS = (
     gates.KUBELET_GATES,
 )
 
-# What is so on one node and not on another.
+# The checks that can differ from node to node.
 OF_A_NODE = (OTHER_DRIVERS, DEVICE_PLUGINS, STALE_CAPACITY, gates.KUBELET_GATES)
 
 MOST_SKEW = 10.0  # seconds
@@ -115,6 +117,8 @@ _OLDEST = 32
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
+    """The fields of a Node that the checks need."""
+
     name: str
     kubelet_version: str = ""
     runtime_version: str = ""
@@ -124,7 +128,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """`unknown` says that no API server is known here, `trouble` that it gives no answer."""
+    """The answers of the API server.
+
+    `unknown` is the reason why no API server is known here. `trouble` is the reason why the API
+    server gives no answer. In either case the other fields are empty.
+    """
 
     unknown: str = ""
     trouble: str = ""
@@ -135,18 +143,17 @@ class Facts:
     node: Answer = UNASKED  # NodeFacts
     node_missing: bool = False
     skew: float | None = None
-    account: str = ""  # whose rights these are
-    driver: str = ""  # the name of ours
-    denied: Answer = UNASKED  # tuple of Right
-    held: Answer = UNASKED  # bool
+    account: str = ""  # the account whose rights were checked
+    driver: str = ""  # our driver's name
+    denied: Answer = UNASKED  # a tuple of each Right that the account lacks
+    held: Answer = UNASKED  # True if admission holds claimd to its node
     slices: Answer = UNASKED  # of all drivers on the node
-    gates: Answer = UNASKED  # mapping of gate to whether it is on
+    gates: Answer = UNASKED  # a mapping from gate to True if it is on
     kubelet_gates: Answer = UNASKED
-    # What this node needs gates for.
-    needed: frozenset[str] = frozenset()
-    dropped: tuple[str, ...] = ()  # sentences on what a dry run has lost
+    needed: frozenset[str] = frozenset()  # the gates that this node needs
+    dropped: tuple[str, ...] = ()  # a sentence for each field that a dry run has lost
     conflicts: tuple[Rival, ...] = ()
-    excluded: tuple[str, ...] = ()  # by the settings
+    excluded: tuple[str, ...] = ()  # the setting `exclude`
 
 
 def judge(
@@ -155,23 +162,25 @@ def judge(
     place: Place | None = None,
     holders: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Finding]:
-    """`holders` are the claims of ours that have a GPU, by its address; None: they are not known."""
+    """Judges the API server's answers.
+
+    `holders` are the titles of our claims on each GPU, by its address. None: they are not known.
+    """
+    # Without an API server every check says why it could not be made.
     if facts.unknown:
         how = "give --kubeconfig FILE, or run it in claimd's pod"
-        return [check.unseen(facts.unknown, how) for check in CHECKS]
+        return [check.unknown(facts.unknown, how) for check in CHECKS]
     if facts.trouble:
-        others = [
-            check.unseen("the API server gives no answer", f"mend {API_SERVER.name} first")
-            for check in CHECKS[1:]
-        ]
-        return [API_SERVER.failed(facts.trouble), *others]
+        reason, how = "the API server gives no answer", f"mend {API_SERVER.name} first"
+        others = [check.unknown(reason, how) for check in CHECKS[1:]]
+        return [API_SERVER.failure(facts.trouble), *others]
 
     return [
-        API_SERVER.well("it answers"),
-        _version(facts),
-        _served(facts),
-        _node(facts),
-        _clock(facts),
+        API_SERVER.success("it answers"),
+        _judge_version(facts),
+        _judge_served_versions(facts),
+        _judge_node(facts),
+        _judge_clock(facts),
         *access.judge_rights(facts.account, facts.denied, facts.driver),
         access.judge_policy(facts.held),
         *judge_rivals(facts, inventory, place, holders),
@@ -180,45 +189,43 @@ def judge(
     ]
 
 
-def _version(facts: Facts) -> Finding:
+def _judge_version(facts: Facts) -> Finding:
     if facts.minor < _OLDEST:
-        return API_VERSION.failed(f"the API server is {facts.version}")
-    return API_VERSION.well(facts.version)
+        return API_VERSION.failure(f"the API server is {facts.version}")
+    return API_VERSION.success(facts.version)
 
 
-def _served(facts: Facts) -> Finding:
+def _judge_served_versions(facts: Facts) -> Finding:
     if not facts.served:
-        return RESOURCE_API.failed("the API server does not serve resource.k8s.io")
+        return RESOURCE_API.failure("the API server does not serve resource.k8s.io")
     known = [version for version in versions.PREFERRED if version in facts.served]
     if not known:
-        return RESOURCE_API.failed(f"the API server serves {', '.join(facts.served)} of it")
-    return RESOURCE_API.well(known[0])
+        return RESOURCE_API.failure(f"the API server serves {', '.join(facts.served)} of it")
+    return RESOURCE_API.success(known[0])
 
 
-def _node(facts: Facts) -> Finding:
+def _judge_node(facts: Facts) -> Finding:
     if facts.node_missing:
-        return NODE.failed(f"there is no Node {facts.node_name}")
+        return NODE.failure(f"there is no Node {facts.node_name}")
     if facts.node.value is None:
-        return NODE.unseen(facts.node.trouble, facts.node.how)
-    return NODE.well(facts.node_name)
+        return NODE.unknown(facts.node.trouble, facts.node.how)
+    return NODE.success(facts.node_name)
 
 
-def _clock(facts: Facts) -> Finding:
+def _judge_clock(facts: Facts) -> Finding:
     if facts.skew is None:
-        return CLOCK.unseen("the API server's answers have no Date", "date -u, on both")
+        return CLOCK.unknown("the API server's answers have no Date", "date -u, on both")
     if abs(facts.skew) > MOST_SKEW:
         direction = "ahead of" if facts.skew > 0 else "behind"
         seen = f"the node's clock is {abs(facts.skew):,.0f} s {direction} the API server's"
-        return CLOCK.failed(seen)
-    return CLOCK.well(f"{abs(facts.skew):.0f} s apart")
+        return CLOCK.failure(seen)
+    return CLOCK.success(f"{abs(facts.skew):.0f} s apart")
 
 
-def conflicts_of(
-    inventory: Inventory, slices: Sequence[Document], driver: str
-) -> tuple[Rival, ...]:
-    """Each GPU of ours that another driver publishes as well, by its address."""
-    found = conflicts.rivals(inventory, slices, driver)
-    return tuple(sorted(found.values(), key=lambda rival: rival.address))
+def find_rivals(inventory: Inventory, slices: Sequence[Document], driver: str) -> tuple[Rival, ...]:
+    """Returns another driver's device for each GPU of ours that it publishes as well."""
+    rivals = conflicts.rivals(inventory, slices, driver)
+    return tuple(sorted(rivals.values(), key=lambda rival: rival.address))
 
 
 def judge_rivals(
@@ -227,39 +234,46 @@ def judge_rivals(
     place: Place | None = None,
     holders: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Finding]:
+    """Judges whether other drivers or device plugins hand out the same GPUs."""
     place = place or Place()
     return [
-        *_other_drivers(facts, inventory, place, holders),
-        *_device_plugins(facts, inventory, place),
+        *_judge_other_drivers(facts, inventory, place, holders),
+        *_judge_device_plugins(facts, inventory, place),
     ]
 
 
-def _other_drivers(
+def _judge_other_drivers(
     facts: Facts,
     inventory: Inventory,
     place: Place,
     holders: Mapping[str, Sequence[str]] | None,
 ) -> list[Finding]:
     if facts.slices.value is None:
-        return [OTHER_DRIVERS.unseen(facts.slices.trouble, facts.slices.how)]
+        return [OTHER_DRIVERS.unknown(facts.slices.trouble, facts.slices.how)]
     if not facts.conflicts:
-        return [OTHER_DRIVERS.well(f"none of {len(inventory.gpus)} GPUs is another's, too")]
+        return [OTHER_DRIVERS.success(f"none of {len(inventory.gpus)} GPUs is another's, too")]
 
+    # People decide for each GPU. The setting to leave them all to the other driver is one line.
     addresses = [rival.address for rival in facts.conflicts]
-    to_leave = _to_leave(facts, place, addresses)
-    return [
-        OTHER_DRIVERS.failed(
+    lines_to_leave = _lines_to_leave(facts, place, addresses)
+    failures = []
+    for rival in facts.conflicts:
+        seen = (
             f"{rival.address} is published by the driver {rival.driver} as well, in the slice "
-            f"{rival.slice_name} as {rival.device}: it could be given to two pods",
-            remedy="\n".join(
-                (_held(rival.address, holders), _others(rival), _to_have(rival), to_leave)
-            ),
+            f"{rival.slice_name} as {rival.device}: it could be given to two pods"
         )
-        for rival in facts.conflicts
-    ]
+        remedy = (
+            _holders_line(rival.address, holders),
+            _lines_to_check(rival),
+            _lines_to_take(rival),
+            lines_to_leave,
+        )
+        failures.append(OTHER_DRIVERS.failure(seen, remedy="\n".join(remedy)))
+    return failures
 
 
-def _held(address: str, holders: Mapping[str, Sequence[str]] | None) -> str:
+def _holders_line(address: str, holders: Mapping[str, Sequence[str]] | None) -> str:
+    """Returns a line that says which of our claims have the GPU now."""
     if holders is None:
         return "decide whose it is; whether a claim of claimd has it is told by doctor on the node"
     claims = holders.get(address, ())
@@ -268,8 +282,11 @@ def _held(address: str, holders: Mapping[str, Sequence[str]] | None) -> str:
     return f"decide whose it is: no claim of claimd has {address} now"
 
 
-def _others(rival: Rival) -> str:
-    """How to see whether the other driver is still there; its slice may be all that is left."""
+def _lines_to_check(rival: Rival) -> str:
+    """Returns the steps to find out whether the other driver is still there.
+
+    Its slice may be all that is left.
+    """
     return (
         f"see whether a claim has a device of {rival.driver}, and whether that driver runs here\n"
         "    kubectl get resourceclaims -A -o custom-columns="
@@ -279,7 +296,8 @@ def _others(rival: Rival) -> str:
     )
 
 
-def _to_have(rival: Rival) -> str:
+def _lines_to_take(rival: Rival) -> str:
+    """Returns the steps to give the GPU to claimd."""
     return (
         f"if it is claimd's, end the pods that got it from {rival.driver}, keep that driver's "
         "DaemonSet off this node (by a nodeAffinity), then\n"
@@ -288,79 +306,100 @@ def _to_have(rival: Rival) -> str:
     )
 
 
-def _to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
-    """With what is left alone already, so that the line can be written as it stands."""
+def _lines_to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
+    """Returns the steps to leave GPUs to the other driver or plugin.
+
+    The setting contains what is excluded already, so that people can copy it as it is.
+    """
     value = ",".join(dict.fromkeys((*facts.excluded, *which)))
     lines = [
         "if it is the other's, end the pods that got it from claimd, then "
-        f"{place.to_set('exclude', value)}"
+        f"{place.steps_to_set('exclude', value)}"
     ]
     if not place.is_of_node("exclude"):
         lines.append("for this node alone it needs a DaemonSet of its own (docs/migrate.md)")
     return "\n".join(lines)
 
 
-def _device_plugins(facts: Facts, inventory: Inventory, place: Place) -> list[Finding]:
+def _judge_device_plugins(facts: Facts, inventory: Inventory, place: Place) -> list[Finding]:
     node: NodeFacts | None = facts.node.value
     if node is None:
-        return [
-            check.unseen("the Node could not be read", "kubectl describe node")
-            for check in (DEVICE_PLUGINS, STALE_CAPACITY)
-        ]
+        reason, how = "the Node could not be read", "kubectl describe node"
+        return [DEVICE_PLUGINS.unknown(reason, how), STALE_CAPACITY.unknown(reason, how)]
 
-    # By allocatable: what is gone stays in the capacity.
+    # The capacity keeps the resource of a plugin that has gone. Allocatable does not.
     by_plugin = conflicts.with_device_plugins(inventory, node.allocatable)
-    vendor_of = {by_plugin[gpu.name]: gpu.vendor for gpu in inventory.gpus if gpu.name in by_plugin}
-    # What its sentence has behind the semicolon is to be done.
-    found = [
-        DEVICE_PLUGINS.failed(
-            sentence.partition(";")[0],
-            remedy="if they are claimd's, end the pods that have them by the plugin, and keep its "
-            f"DaemonSet off this node (by a nodeAffinity)\n{_to_leave(facts, place, [vendor])}",
+    vendor_of = {}
+    for gpu in inventory.gpus:
+        if gpu.name in by_plugin:
+            vendor_of[by_plugin[gpu.name]] = gpu.vendor
+
+    findings = []
+    for sentence, vendor in sorted(vendor_of.items()):
+        # The text after the semicolon is a remedy in short. Ours has the steps.
+        seen = sentence.partition(";")[0]
+        remedy = (
+            "if they are claimd's, end the pods that have them by the plugin, and keep its "
+            f"DaemonSet off this node (by a nodeAffinity)\n{_lines_to_leave(facts, place, [vendor])}"
         )
-        for sentence, vendor in sorted(vendor_of.items())
-    ]
-    stale = [
-        f"{name}: {count}"
-        for name, count in sorted(node.capacity.items())
-        if count != "0"
-        and node.allocatable.get(name, "0") == "0"
-        and any(name.startswith(vendor.DEVICE_PLUGIN_RESOURCES) for vendor in vendors.VENDORS)
-    ]
-    if not found:
-        found = [DEVICE_PLUGINS.well("none hands out a GPU of ours")]
+        findings.append(DEVICE_PLUGINS.failure(seen, remedy=remedy))
+    if not findings:
+        findings = [DEVICE_PLUGINS.success("none hands out a GPU of ours")]
+
+    stale = _stale_resources(node)
     if stale:
         seen = f"the capacity has {', '.join(stale)}, of which nothing is allocatable"
-        return [*found, STALE_CAPACITY.failed(seen)]
-    return [*found, STALE_CAPACITY.well("nothing is left of a device plugin")]
+        return [*findings, STALE_CAPACITY.failure(seen)]
+    return [*findings, STALE_CAPACITY.success("nothing is left of a device plugin")]
+
+
+def _stale_resources(node: NodeFacts) -> list[str]:
+    """Returns the resources of device plugins, with counts, that are in the capacity only."""
+    prefixes: tuple[str, ...] = ()
+    for vendor in vendors.VENDORS:
+        prefixes += vendor.DEVICE_PLUGIN_RESOURCES
+
+    stale = []
+    for name, count in sorted(node.capacity.items()):
+        is_of_plugin = name.startswith(prefixes)
+        if is_of_plugin and count != "0" and node.allocatable.get(name, "0") == "0":
+            stale.append(f"{name}: {count}")
+    return stale
 
 
 # ---------------------------------------------------------------- looking
 
 
 async def look(api: client.Client, settings: Config, inventory: Inventory) -> Facts:
-    """Asks for everything. Whatever is refused is left out, with the reason."""
+    """Asks the API server for everything. A request that is refused becomes the reason why."""
+    # If the first request fails, all others would fail for the same reason.
     try:
-        answer = document(await api.request("GET", "/version"))
+        answer = decode_document(await api.request("GET", "/version"))
         date = await api.date()
     except errors.ApiError as error:
         return Facts(trouble=str(error))
 
     minor = int((re.match(r"[0-9]{1,6}", str(answer.get("minor", ""))) or ["0"])[0])
     ours = resources.Resources(api, settings.driver_name, settings.node_name)
+
+    # The rights of claimd's account, and whether admission holds it to its node.
     node, missing = await _look_at_node(api, settings.node_name)
-    account, is_admin = await access.who(api, settings.node_name)
-    denied = await access.denied(api, settings, account, is_admin, minor)
-    of_node = await _slices(ours, settings.node_name)
-    needed = gates.needed_by(settings, inventory)
-    server_gates = await gates.of_component(api, "/metrics")
+    account, is_admin = await access.find_account(api, settings.node_name)
+    denied = await access.find_denied_rights(api, settings, account, is_admin, minor)
+    held = await access.check_policy(api, ours, settings, account, is_admin, denied)
+
+    # Without its metrics the API server shows by a dry run which gates are off. An administrator can
+    # read the metrics.
+    of_node = await _all_slices(ours, settings.node_name)
+    needed = gates.needed_gates(settings, inventory)
+    server_gates = await gates.ask_component(api, "/metrics")
     dropped: tuple[str, ...] = ()
     if server_gates.value is None and not is_admin and settings.node_name:
-        dropped = await gates.dropped(ours, settings, needed)
+        dropped = await gates.find_dropped_fields(ours, settings, needed)
     return Facts(
         minor=minor,
         version=str(answer.get("gitVersion") or f"1.{minor}"),
-        served=await _versions(api),
+        served=await _served_versions(api),
         node_name=settings.node_name,
         node=node,
         node_missing=missing,
@@ -368,23 +407,24 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
         account=account.value or "",
         driver=settings.driver_name,
         denied=denied,
-        held=await access.held(api, ours, settings, account, is_admin, denied),
+        held=held,
         slices=of_node,
-        conflicts=conflicts_of(inventory, of_node.value or (), settings.driver_name),
+        conflicts=find_rivals(inventory, of_node.value or (), settings.driver_name),
         excluded=settings.exclude,
         gates=server_gates,
-        kubelet_gates=await gates.of_kubelet(api, settings.node_name),
+        kubelet_gates=await gates.ask_kubelet(api, settings.node_name),
         needed=needed,
         dropped=dropped,
     )
 
 
 async def _look_at_node(api: client.Client, name: str) -> tuple[Answer, bool]:
+    """Reads the Node. Also returns True if the API server has no Node of this name."""
     if not name:
         return Answer(trouble=NO_NODE, how=GIVE_NODE), False
     path = f"/api/v1/nodes/{quote(name, safe='')}"
     try:
-        node = document(await api.request("GET", path))
+        node = decode_document(await api.request("GET", path))
     except errors.NotFound:
         return Answer(), True
     except errors.ApiError as error:
@@ -393,25 +433,26 @@ async def _look_at_node(api: client.Client, name: str) -> tuple[Answer, bool]:
 
 
 def node_facts(node: Document) -> NodeFacts:
+    """Returns the fields of a Node that the checks need."""
     status = node.get("status") or {}
-    told = status.get("nodeInfo") or {}
+    info = status.get("nodeInfo") or {}
     return NodeFacts(
         name=(node.get("metadata") or {}).get("name", ""),
-        kubelet_version=told.get("kubeletVersion", ""),
-        runtime_version=told.get("containerRuntimeVersion", ""),
+        kubelet_version=info.get("kubeletVersion", ""),
+        runtime_version=info.get("containerRuntimeVersion", ""),
         capacity=status.get("capacity") or {},
         allocatable=status.get("allocatable") or {},
     )
 
 
-async def _versions(api: client.Client) -> tuple[str, ...] | None:
+async def _served_versions(api: client.Client) -> tuple[str, ...] | None:
     answer = await get(api, f"/apis/{GROUP}")
     if answer.value is None:
         return None
     return tuple(str(item.get("version")) for item in answer.value.get("versions") or ())
 
 
-async def _slices(ours: resources.Resources, node: str) -> Answer:
+async def _all_slices(ours: resources.Resources, node: str) -> Answer:
     if not node:
         return Answer(trouble=NO_NODE, how=GIVE_NODE)
     try:
@@ -424,9 +465,11 @@ async def _slices(ours: resources.Resources, node: str) -> Answer:
 
 
 def _skew(date: str) -> float | None:
-    """Seconds that our clock is ahead; the Date is cut to whole seconds."""
+    """Returns by how many seconds our clock is ahead, or None without a Date."""
     try:
         theirs = email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
         return None
+
+    # The Date has whole seconds: on average half a second is cut off.
     return time.time() - theirs - 0.5

@@ -1,4 +1,4 @@
-"""What the API server is asked, and an answer or the reason why there is none."""
+"""Requests to the API server whose answer is a value, or the reason why there is no value."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ NO_NODE, GIVE_NODE = "node-name is not set", "give --node-name NAME"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What was learnt, or why nothing was: one of the two."""
+    """A value, or the reason why it is not known."""
 
     value: Any = None
     trouble: str = ""
-    how: str = ""  # how somebody could learn it
+    how: str = ""  # how somebody could find out the value
 
 
 UNASKED = Answer(trouble="it was not asked")
 
 
-def document(answer: bytes) -> Document:
+def decode_document(answer: bytes) -> Document:
+    """Decodes a JSON object. Raises ApiError if the answer is not JSON."""
     try:
         decoded = msgspec.json.decode(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -34,13 +35,13 @@ def document(answer: bytes) -> Document:
 
 
 async def get(api: client.Client, path: str, **query: str) -> Answer:
-    """A document, or why there is none."""
+    """Reads a document. An ApiError becomes an Answer that says what went wrong."""
     try:
-        return Answer(value=document(await api.request("GET", path, query=query)))
+        return Answer(value=decode_document(await api.request("GET", path, query=query)))
     except errors.ApiError as error:
         return Answer(trouble=str(error), how=f"kubectl get --raw {path!r}, as an administrator")
 
 
 async def post(api: client.Client, path: str, body: Document) -> Document:
-    """A review, answered; ApiError if it is not."""
-    return document(await api.request("POST", path, body=msgspec.json.encode(body)))
+    """Posts a review and returns it with its status. Raises ApiError if there is no answer."""
+    return decode_document(await api.request("POST", path, body=msgspec.json.encode(body)))

@@ -1,4 +1,4 @@
-"""What a check is, and what it finds: plain data. Nothing is looked at here."""
+"""Checks and their findings, as plain data."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 
 
 class Level(enum.StrEnum):
-    """How bad a finding is; the worst first."""
+    """The severity of a finding. The worst level comes first."""
 
-    ERROR = "error"  # pods do not get their GPUs, or two pods could get one
-    WARNING = "warning"  # it works, but not all of it, or not for long
-    NOTE = "note"  # as it may be, and people should know
-    UNSEEN = "not looked at"  # it cannot be seen from here, or by whom we are
+    ERROR = "error"  # pods do not get their GPUs, or two pods could get the same one
+    WARNING = "warning"  # something does not work, or will stop soon
+    NOTE = "note"  # allowed, but people should know
+    UNSEEN = "not looked at"  # cannot be seen from this place, or with our rights
     WELL = "well"
 
 
 _ORDER = list(Level)
 
-NAMESPACE = "claimd-system"  # as the manifests have it
+# The namespace in the manifests.
+NAMESPACE = "claimd-system"
 
-# So that claimd takes new settings. NODE is the node's name, where that is known.
+# A command that makes claimd read its settings again. `with_names` replaces NODE.
 RESTART = (
     f"kubectl -n {NAMESPACE} delete pod -l app.kubernetes.io/name=claimd "
     "--field-selector spec.nodeName=NODE"
@@ -33,31 +34,35 @@ KEEP_RUNNING = "pods that have a GPU keep running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check says, about one thing."""
+    """The result of a check about one thing. A check may have several."""
 
     check: str
     level: Level
     seen: str
     expected: str = ""
-    # What to do, or how to look: sentences and commands, one a line.
+    # What to do, or how to look: a sentence or a command on each line.
     remedy: str = ""
-    node: str = ""  # where several are looked at
+    # The node's name, if several nodes are examined.
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that has to be so. Its texts hold in general; a finding may know better."""
+    """A condition that has to hold.
+
+    `expected` and `remedy` hold in general. A finding can have texts of its own.
+    """
 
     name: str
-    level: Level  # of a finding that it is not so
+    level: Level  # of a finding that the condition does not hold
     looks_at: str
     expected: str
     remedy: str
 
-    def well(self, seen: str) -> Finding:
+    def success(self, seen: str) -> Finding:
         return Finding(check=self.name, level=Level.WELL, seen=seen)
 
-    def failed(
+    def failure(
         self, seen: str, *, expected: str = "", remedy: str = "", level: Level | None = None
     ) -> Finding:
         return Finding(
@@ -68,28 +73,31 @@ class Check:
             remedy=remedy or self.remedy,
         )
 
-    def unseen(self, reason: str, how: str) -> Finding:
-        """It could not be looked at: why, and how somebody could."""
+    def unknown(self, reason: str, how: str) -> Finding:
+        """Returns a finding that the condition could not be checked, and how somebody could check it."""
         return Finding(check=self.name, level=Level.UNSEEN, seen=reason, remedy=how)
 
 
-def follows(cause: str) -> str:
-    """What is to be done about that which another finding has caused."""
+def caused_by(cause: str) -> str:
+    """Returns the remedy of a finding that another one, `cause`, has caused."""
     return f"it follows from {cause}: nothing to do here"
 
 
 def rank(finding: Finding) -> int:
-    """The worst has the smallest."""
+    """Returns a number to sort findings by. The worst has the smallest."""
     return _ORDER.index(finding.level)
 
 
-def worst(findings: list[Finding]) -> Level:
-    """WELL if there are none."""
+def worst_level(findings: list[Finding]) -> Level:
+    """Returns the worst level of the findings, and WELL if there are no findings."""
     return min((finding.level for finding in findings), key=_ORDER.index, default=Level.WELL)
 
 
-def named(finding: Finding, node: str, namespace: str = NAMESPACE) -> Finding:
-    """With the names of the node, if it is known, and of claimd's namespace in what is to be typed."""
+def with_names(finding: Finding, node: str, namespace: str = NAMESPACE) -> Finding:
+    """Returns the finding with the names of the node and of claimd's namespace in its commands.
+
+    NODE stays if the node's name is empty.
+    """
     remedy = re.sub(r"\bNODE\b", node, finding.remedy) if node else finding.remedy
     remedy = remedy.replace(f"-n {NAMESPACE} ", f"-n {namespace} ")
     return dataclasses.replace(finding, remedy=remedy)

@@ -1,7 +1,7 @@
-"""What can be seen of all nodes from outside of them: `claimd doctor --cluster`.
+"""`claimd doctor --cluster`: checks all nodes from outside.
 
-Everything is read of the API server, and each claimd is asked at its endpoint, through the API
-server or, where that may not be, at its pod's address.
+Everything is read from the API server, save the state of each claimd. That is asked at its endpoint,
+through the API server's proxy, or at the pod's address if the proxy may not be used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from claimd.kubernetes.kube import client, errors
 from claimd.node.config import Config
 from claimd_devices.gpu import Gpu, Inventory
 
-from . import access, api, ask, gates, kubelet, runtime
+from . import access, agreement, api, ask, gates, kubelet, runtime
 from .ask import UNASKED, Answer
-from .check import Check, Finding, Level, named
+from .check import Check, Finding, Level, with_names
 
 PODS = Check(
     name="claimd-pods",
@@ -62,53 +62,62 @@ _MOST_AT_ONCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod of claimd's."""
+    """One of claimd's pods."""
 
     namespace: str
     name: str
     node: str
     account: str
     address: str = ""
-    port: str = ""  # of its endpoint; empty: it has none that can be asked from outside
+    port: str = ""  # the endpoint's port; empty: nobody outside the pod can ask it
     ready: bool = False
-    trouble: str = ""  # what its container waits for
-    # What the endpoint said; None: it could not be asked.
+    trouble: str = ""  # the reason for which a container does not run
+    # The endpoint's answer. None: it could not be asked.
     answer: tuple[bool, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
+    """The state of the cluster, as far as the API server and the endpoints tell it."""
+
     nodes: Answer  # a list of api.NodeFacts
     pods: Answer  # a list of Pod
-    slices: Answer  # a list of documents with specs in the shape of v1
+    slices: Answer  # a list of documents, whose specs have the shape of v1
     classes: Answer  # a list of documents
     kubelet_gates: Mapping[str, Answer] = field(default_factory=dict)  # by node
     driver: str
 
 
 def judge(facts: Facts) -> list[Finding]:
-    found = [*_pods(facts), *_endpoints(facts), *_slices(facts), _classes(facts)]
+    """Judges claimd's pods and slices in the cluster, and then each node with claimd."""
+    findings = [
+        *_judge_pods(facts),
+        *_judge_endpoints(facts),
+        *_judge_slices(facts),
+        _judge_classes(facts),
+    ]
     for node in facts.nodes.value or ():
-        found += _on(node.name, _of_node(facts, node))
-    return found
+        findings += _with_node(node.name, _judge_node(facts, node))
+    return findings
 
 
-def _on(node: str, findings: Sequence[Finding]) -> list[Finding]:
-    return [dataclasses.replace(named(finding, node), node=node) for finding in findings]
+def _with_node(node: str, findings: Sequence[Finding]) -> list[Finding]:
+    return [dataclasses.replace(with_names(finding, node), node=node) for finding in findings]
 
 
-def _pods(facts: Facts) -> list[Finding]:
+def _judge_pods(facts: Facts) -> list[Finding]:
     pods: list[Pod] | None = facts.pods.value
     if pods is None:
-        return [PODS.unseen(facts.pods.trouble, facts.pods.how)]
+        return [PODS.unknown(facts.pods.trouble, facts.pods.how)]
     if not pods:
         return [
-            PODS.failed(
+            PODS.failure(
                 f"the cluster has no pod with the label {access.SELECTOR}",
                 remedy="install claimd: kubectl apply -k deploy/base (docs/install.md)",
             )
         ]
-    found = []
+
+    failures = []
     for pod in pods:
         if pod.ready:
             continue
@@ -116,34 +125,34 @@ def _pods(facts: Facts) -> list[Finding]:
         if pod.trouble:
             seen = f"{seen}: {pod.trouble}"
         remedy = PODS.remedy.replace("NAMESPACE", pod.namespace).replace("POD", pod.name)
-        found += _on(pod.node, [PODS.failed(seen, remedy=remedy)])
-    return found or [PODS.well(f"{len(pods)} pods are ready")]
+        failures += _with_node(pod.node, [PODS.failure(seen, remedy=remedy)])
+    return failures or [PODS.success(f"{len(pods)} pods are ready")]
 
 
-def _endpoints(facts: Facts) -> list[Finding]:
-    found = []
+def _judge_endpoints(facts: Facts) -> list[Finding]:
+    findings = []
     for pod in facts.pods.value or ():
         how = f"kubectl -n {pod.namespace} exec {pod.name} -- claimd probe ready"
         if not pod.port:
-            finding = ENDPOINTS.unseen("its endpoint is nothing that can be asked from here", how)
+            finding = ENDPOINTS.unknown("its endpoint is nothing that can be asked from here", how)
         elif pod.answer is None:
-            finding = ENDPOINTS.unseen("it could not be asked from here", how)
+            finding = ENDPOINTS.unknown("it could not be asked from here", how)
         elif pod.answer[0]:
-            finding = ENDPOINTS.well("it is ready")
+            finding = ENDPOINTS.success("it is ready")
         elif not pod.ready and pod.trouble:
-            # That it does not run is told already.
-            finding = ENDPOINTS.unseen("its pod does not run", f"mend {PODS.name} first")
+            # The check of the pods reports it.
+            finding = ENDPOINTS.unknown("its pod does not run", f"mend {PODS.name} first")
         else:
             remedy = f"kubectl -n {pod.namespace} exec {pod.name} -- claimd doctor"
-            finding = ENDPOINTS.failed(pod.answer[1], remedy=remedy)
-        found += _on(pod.node, [finding])
-    return found
+            finding = ENDPOINTS.failure(pod.answer[1], remedy=remedy)
+        findings += _with_node(pod.node, [finding])
+    return findings
 
 
-def _slices(facts: Facts) -> list[Finding]:
+def _judge_slices(facts: Facts) -> list[Finding]:
     if facts.slices.value is None or facts.pods.value is None:
         lacking = facts.slices if facts.slices.value is None else facts.pods
-        return [NODE_SLICES.unseen(lacking.trouble, lacking.how)]
+        return [NODE_SLICES.unknown(lacking.trouble, lacking.how)]
 
     by_node: dict[str, list[Document]] = {}
     for spec in _specs(facts):
@@ -151,61 +160,60 @@ def _slices(facts: Facts) -> list[Finding]:
             by_node.setdefault(spec.get("nodeName") or "", []).append(spec)
     pods = {pod.node: pod for pod in facts.pods.value}
 
-    found = []
+    # A claimd that runs has to publish slices.
+    failures = []
     for node, pod in sorted(pods.items()):
         if pod.ready and node not in by_node:
             remedy = f"kubectl -n {pod.namespace} exec {pod.name} -- claimd doctor"
-            finding = NODE_SLICES.failed(f"there is no slice of {facts.driver}", remedy=remedy)
-            found += _on(node, [finding])
+            finding = NODE_SLICES.failure(f"there is no slice of {facts.driver}", remedy=remedy)
+            failures += _with_node(node, [finding])
+
+    # A pool needs all its slices, and its node needs a claimd that prepares the devices.
     for node, specs in sorted(by_node.items()):
-        lack = _lack(specs)
+        _, lack = agreement.newest_generation(specs)
         if lack:
-            found += _on(node, [NODE_SLICES.failed(lack)])
+            failures += _with_node(node, [NODE_SLICES.failure(lack)])
         if node not in pods:
-            left_over = NODE_SLICES.failed(
+            left_over = NODE_SLICES.failure(
                 "its GPUs are published, and no claimd pod is there to prepare them",
                 level=Level.WARNING,
                 remedy="if claimd was removed from the node: kubectl delete resourceslices "
                 f"--field-selector spec.driver={facts.driver},spec.nodeName={node}",
             )
-            found += _on(node, [left_over])
-    return found or [NODE_SLICES.well(f"slices of {len(by_node)} nodes")]
+            failures += _with_node(node, [left_over])
+    return failures or [NODE_SLICES.success(f"slices of {len(by_node)} nodes")]
 
 
-def _lack(specs: Sequence[Document]) -> str:
-    """What the newest generation of a pool lacks; empty if it is whole."""
-    generation = max(spec["pool"].get("generation", 0) for spec in specs)
-    newest = [spec for spec in specs if spec["pool"].get("generation", 0) == generation]
-    count = max(spec["pool"].get("resourceSliceCount", 0) for spec in newest)
-    if len(newest) >= count:
-        return ""
-    return f"the pool has {len(newest)} of {count} slices: no scheduler takes a device of it"
-
-
-def _classes(facts: Facts) -> Finding:
+def _judge_classes(facts: Facts) -> Finding:
     if facts.classes.value is None:
-        return CLASSES.unseen(facts.classes.trouble, facts.classes.how)
-    names = [
-        item["metadata"]["name"]
-        for item in facts.classes.value
-        if facts.driver in str((item.get("spec") or {}).get("selectors"))
-    ]
+        return CLASSES.unknown(facts.classes.trouble, facts.classes.how)
+
+    # A selector is an expression in CEL. One for our devices has the driver's name in it.
+    names = []
+    for item in facts.classes.value:
+        selectors = str((item.get("spec") or {}).get("selectors"))
+        if facts.driver in selectors:
+            names.append(item["metadata"]["name"])
     if names:
-        return CLASSES.well(", ".join(sorted(names)))
-    return CLASSES.failed(f"no DeviceClass has a selector that names {facts.driver}")
+        return CLASSES.success(", ".join(sorted(names)))
+    return CLASSES.failure(f"no DeviceClass has a selector that names {facts.driver}")
 
 
-def _of_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
-    """What the node's own doctor says as well, of a node that has claimd."""
+def _judge_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
+    """Makes those checks of the node's own doctor that need no access to the node.
+
+    A node without claimd gets no findings.
+    """
     if node.name not in {pod.node for pod in facts.pods.value or ()}:
         return []
+
     of_kubelet = kubelet.Facts(folder="", version=node.kubelet_version)
     of_runtime = runtime.Facts(version=node.runtime_version)
     inventory = _inventory(facts, node.name)
     of_api = api.Facts(
         node=Answer(value=node),
         slices=facts.slices,
-        conflicts=api.conflicts_of(inventory, _slices_of(facts, node.name), facts.driver),
+        conflicts=api.find_rivals(inventory, _slices_on(facts, node.name), facts.driver),
         kubelet_gates=facts.kubelet_gates.get(node.name, UNASKED),
     )
     return [
@@ -220,14 +228,19 @@ def _specs(facts: Facts) -> list[Document]:
     return [slice_["spec"] for slice_ in facts.slices.value or ()]
 
 
-def _slices_of(facts: Facts, node: str) -> list[Document]:
-    return [slice_ for slice_ in facts.slices.value or () if slice_["spec"].get("nodeName") == node]
+def _slices_on(facts: Facts, node: str) -> list[Document]:
+    slices = []
+    for slice_ in facts.slices.value or ():
+        if slice_["spec"].get("nodeName") == node:
+            slices.append(slice_)
+    return slices
 
 
 def _inventory(facts: Facts, node: str) -> Inventory:
-    """The GPUs of a node as far as its slices tell of them: name, address and vendor."""
+    """Returns the GPUs that a node's slices describe, with name, address and vendor only."""
     gpus = {}
-    for spec in (slice_["spec"] for slice_ in _slices_of(facts, node)):
+    for slice_ in _slices_on(facts, node):
+        spec = slice_["spec"]
         for device in spec.get("devices") or ():
             attributes = device.get("attributes") or {}
             address = attributes.get(f"{STANDARD}pciBusID", {}).get("string")
@@ -248,75 +261,88 @@ def _inventory(facts: Facts, node: str) -> Inventory:
 
 
 async def look(server: client.Client, settings: Config) -> Facts:
-    """Reads what there is; what may not be read is left out, with the reason."""
+    """Reads the state of the cluster. A part that may not be read becomes the reason why."""
     pods = await ask.get(server, "/api/v1/pods", labelSelector=access.SELECTOR)
     nodes = await ask.get(server, "/api/v1/nodes")
     listed: list[Pod] | None = None
     if pods.value is not None:
-        listed = await _asked(server, [_pod(item) for item in pods.value.get("items") or ()])
+        items = pods.value.get("items") or ()
+        listed = await _ask_endpoints(server, [_read_pod(item) for item in items])
 
+    # Only the kubelets of nodes with claimd are asked for their gates.
     node_facts: list[api.NodeFacts] | None = None
     kubelet_gates: dict[str, Answer] = {}
     if nodes.value is not None:
         node_facts = [api.node_facts(item) for item in nodes.value.get("items") or ()]
-        with_claimd = sorted(
-            {pod.node for pod in listed or ()} & {node.name for node in node_facts}
-        )
-        answers = await _at_once([gates.of_kubelet(server, name) for name in with_claimd])
+        node_names = {node.name for node in node_facts}
+        with_claimd = sorted({pod.node for pod in listed or ()} & node_names)
+        answers = await _gather([gates.ask_kubelet(server, name) for name in with_claimd])
         kubelet_gates = dict(zip(with_claimd, answers, strict=True))
 
     return Facts(
         nodes=dataclasses.replace(nodes, value=node_facts),
         pods=dataclasses.replace(pods, value=listed),
-        slices=await _listed(server, "resourceslices"),
-        classes=await _listed(server, "deviceclasses"),
+        slices=await _list_objects(server, "resourceslices"),
+        classes=await _list_objects(server, "deviceclasses"),
         kubelet_gates=kubelet_gates,
         driver=settings.driver_name,
     )
 
 
-async def _at_once(questions: list[Any]) -> list[Any]:
-    """All answers, in their order; a few are asked at a time."""
+async def _gather(questions: list[Any]) -> list[Any]:
+    """Awaits all questions, a few at a time, and returns the answers in their order."""
     turns = asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def one(question: Any) -> Any:
+    async def wait_for_turn(question: Any) -> Any:
         async with turns:
             return await question
 
-    return await asyncio.gather(*map(one, questions))
+    return await asyncio.gather(*map(wait_for_turn, questions))
 
 
-async def _listed(server: client.Client, kind: str) -> Answer:
-    """Objects of the resource API, in the best version that is served; specs of slices as v1 has them."""
+async def _list_objects(server: client.Client, kind: str) -> Answer:
+    """Lists objects of the resource API in the best version that is served.
+
+    The specs of slices are returned in the shape of v1.
+    """
     answer = Answer()
     for version in PREFERRED:
         answer = await ask.get(server, f"/apis/{GROUP}/{version}/{kind}")
-        if answer.value is not None:
-            items = answer.value.get("items") or []
-            if kind == "resourceslices":
-                items = [item | {"spec": spec_from_wire(item["spec"], version)} for item in items]
-            return Answer(value=items)
+        if answer.value is None:
+            continue
+
+        items = answer.value.get("items") or []
+        if kind == "resourceslices":
+            for item in items:
+                item["spec"] = spec_from_wire(item["spec"], version)
+        return Answer(value=items)
     return answer
 
 
-def _pod(item: Document) -> Pod:
+def _read_pod(item: Document) -> Pod:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     conditions = status.get("conditions") or ()
-    ready = any(c.get("type") == _READY and c.get("status") == "True" for c in conditions)
+    is_ready = False
+    for condition in conditions:
+        if condition.get("type") == _READY:
+            is_ready = condition.get("status") == "True"
     return Pod(
         namespace=item["metadata"]["namespace"],
         name=item["metadata"]["name"],
         node=spec.get("nodeName") or "",
         account=spec.get("serviceAccountName") or "default",
         address=status.get("podIP") or "",
-        port=_port(spec),
-        ready=ready,
-        trouble=_trouble(status),
+        port=_endpoint_port(spec),
+        ready=is_ready,
+        trouble=_pod_trouble(status),
     )
 
 
-def _port(spec: Document) -> str:
-    """Of the endpoint, as the container's variable or its ports tell it."""
+def _endpoint_port(spec: Document) -> str:
+    """Returns the port of the endpoint, or "" if it listens to its own pod only.
+
+    The variable of the container decides, and then its list of ports.
+    """
     for container in spec.get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "CLAIMD_ENDPOINT":
@@ -328,31 +354,34 @@ def _port(spec: Document) -> str:
     return ""
 
 
-def _trouble(status: Document) -> str:
-    """What a container waits for or ended with, or why no node takes the pod."""
+def _pod_trouble(status: Document) -> str:
+    """Returns why a container waits or has ended, or why no node takes the pod, or ""."""
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
         for kind in ("waiting", "terminated"):
-            told = state.get(kind)
-            if told:
-                return ": ".join(filter(None, (told.get("reason"), told.get("message"))))
+            details = state.get(kind)
+            if details:
+                return ": ".join(filter(None, (details.get("reason"), details.get("message"))))
+
+    # A pod without a node has no containers yet.
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "")
     return ""
 
 
-async def _asked(server: client.Client, pods: list[Pod]) -> list[Pod]:
-    answers = await _at_once([_ask(server, pod) for pod in pods])
-    return [
-        dataclasses.replace(pod, answer=answer) for pod, answer in zip(pods, answers, strict=True)
-    ]
+async def _ask_endpoints(server: client.Client, pods: list[Pod]) -> list[Pod]:
+    answers = await _gather([_ask_endpoint(server, pod) for pod in pods])
+    pairs = zip(pods, answers, strict=True)
+    return [dataclasses.replace(pod, answer=answer) for pod, answer in pairs]
 
 
-async def _ask(server: client.Client, pod: Pod) -> tuple[bool, str] | None:
-    """What the endpoint says: through the API server, or at the pod's address."""
+async def _ask_endpoint(server: client.Client, pod: Pod) -> tuple[bool, str] | None:
+    """Asks a pod's endpoint whether it is ready. Returns None if it cannot be reached."""
     if not pod.port or not pod.node:
         return None
+
+    # The API server's proxy reaches every pod, but not everybody may use it.
     path = (
         f"/api/v1/namespaces/{quote(pod.namespace, safe='')}"
         f"/pods/{quote(pod.name, safe='')}:{pod.port}/proxy/readyz"
@@ -360,7 +389,8 @@ async def _ask(server: client.Client, pod: Pod) -> tuple[bool, str] | None:
     try:
         await server.request("GET", path, timeout=_SECONDS)
     except errors.ServerError as error:
-        # A Status is the API server's, which did not get through; anything else is claimd's word.
+        # An answer with a reason is a Status of the API server, which did not reach the pod. Any
+        # other answer is claimd's own.
         if not error.reason:
             return False, error.message.partition("error: ")[2] or error.message
     except errors.ApiError:
@@ -368,6 +398,7 @@ async def _ask(server: client.Client, pod: Pod) -> tuple[bool, str] | None:
     else:
         return True, "ok"
 
+    # From a machine in the pods' network the pod's address works as well.
     if not pod.address:
         return None
     host = f"[{pod.address}]" if ":" in pod.address else pod.address

@@ -1,4 +1,4 @@
-"""The GPUs and what the host has for them: kernel drivers, libraries, links, IOMMU, health."""
+"""Checks of the GPUs and of what they need: kernel drivers, libraries, links, IOMMU, health."""
 
 from __future__ import annotations
 
@@ -142,25 +142,27 @@ CHECKS = (
 )
 
 
-# Of a finding about a GPU's health, by its severity.
+# The level of a finding about a GPU's health, by its severity.
 _LEVELS = {"failed": Level.ERROR, "degraded": Level.WARNING, "unknown": Level.WARNING}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
+    """The GPUs of a node, and what the node has for them."""
+
     inventory: Inventory
-    vendors: frozenset[str]  # of the GPUs that are there, whether or not they can be used
-    driver_of: Mapping[str, str]  # by the address of each that is left alone
+    vendors: frozenset[str]  # of all GPUs that are there, usable or not
+    driver_of: Mapping[str, str]  # by the address of a GPU that is left alone
     has_uvm: bool = True
-    # Of NVIDIA's kernel module, and of the user spaces that are on the host, with their places.
+    # The version of NVIDIA's kernel module, and those of the libraries on the host with their places.
     module_version: str | None = None
     library_versions: Mapping[str, str] = field(default_factory=dict)
     needs_libraries: bool = True
     driver_root: str = ""
     driver_root_exists: bool = True
-    hook: str = ""  # the program's path; empty: none is wanted
+    hook: str = ""  # the program's path; empty: the hook is off
     hook_works: bool = True
-    # Nodes without a link, as path and numbers; None: the host's /dev cannot be seen.
+    # Device nodes without a link, as path and numbers. None: the host's /dev cannot be seen.
     without_link: tuple[tuple[str, str], ...] | None = ()
     kfd_trouble: str = ""
     wants_vfio: bool = False
@@ -172,148 +174,168 @@ class Facts:
 
     @property
     def left_alone(self) -> list[Skipped]:
+        """The GPUs that claimd should publish and cannot."""
         return [skipped for skipped in self.inventory.skipped if not skipped.expected]
 
 
 def judge(facts: Facts, systemd_cgroup: bool | None, how: str) -> list[Finding]:
-    """`systemd_cgroup`: whether the runtime has systemd make the cgroups; None: not known."""
+    """Judges the GPUs.
+
+    `systemd_cgroup` is True if the runtime has systemd make the cgroups, and None if that is not
+    known. `how` tells people how to see more than we can.
+    """
     return [
-        _gpus(facts),
-        *_bound(facts),
-        _uvm(facts),
-        _versions(facts),
-        *_libraries(facts),
-        _root(facts),
-        _hook(facts),
-        _links(facts, systemd_cgroup, how),
-        _kfd(facts),
-        *_virtual_machines(facts),
-        *_health(facts),
+        _judge_gpus(facts),
+        *_judge_unpublished(facts),
+        _judge_uvm(facts),
+        _judge_versions(facts),
+        *_judge_libraries(facts),
+        _judge_root(facts),
+        _judge_hook(facts),
+        _judge_links(facts, systemd_cgroup, how),
+        _judge_kfd(facts),
+        *_judge_virtual_machines(facts),
+        *_judge_health(facts),
     ]
 
 
-def _gpus(facts: Facts) -> Finding:
+def _judge_gpus(facts: Facts) -> Finding:
     if facts.inventory.gpus:
-        return GPUS.well(f"{len(facts.inventory.gpus)} GPUs and parts")
+        return GPUS.success(f"{len(facts.inventory.gpus)} GPUs and parts")
     if facts.left_alone:
-        return GPUS.failed(f"none of {len(facts.left_alone)} display devices can be published")
+        return GPUS.failure(f"none of {len(facts.left_alone)} display devices can be published")
     seen = "there is no GPU on the PCI bus, or the rules leave all alone"
-    return GPUS.failed(seen, level=Level.NOTE)
+    return GPUS.failure(seen, level=Level.NOTE)
 
 
-def _bound(facts: Facts) -> list[Finding]:
-    """GPUs that are left alone: whose driver is not there, and whose driver does not tell enough."""
+def _judge_unpublished(facts: Facts) -> list[Finding]:
+    """Judges the GPUs that are left alone: without their driver, or with one that tells too little."""
     unbound, others = [], []
     for skipped in facts.left_alone:
+        # nouveau takes a GPU of NVIDIA, but gives claimd nothing to publish.
         driver = facts.driver_of.get(skipped.address, "")
         is_foreign = driver in ("", "nouveau") and "bound to" in skipped.reason
         seen = f"{skipped.address}: {skipped.reason}"
         if is_foreign:
-            unbound.append(DRIVER_LOADED.failed(seen))
+            unbound.append(DRIVER_LOADED.failure(seen))
         elif not _has_own_check(facts, skipped.reason):
-            others.append(LEFT_ALONE.failed(seen))
+            others.append(LEFT_ALONE.failure(seen))
 
     if not unbound:
-        unbound = [DRIVER_LOADED.well("every GPU has its driver")]
-    return unbound + (others or [LEFT_ALONE.well("none that would be expected to be published")])
+        unbound = [DRIVER_LOADED.success("every GPU has its driver")]
+    return unbound + (others or [LEFT_ALONE.success("none that would be expected to be published")])
 
 
 def _has_own_check(facts: Facts, reason: str) -> bool:
-    """Whether what keeps a GPU from being published is told by another check."""
+    """Returns True if another check reports the reason for which a GPU is left alone."""
     if "nvidia-uvm" in reason:
         return not facts.has_uvm
     can_bind = facts.has_iommu and facts.has_vfio_pci
     return "for virtual machines" in reason and not can_bind
 
 
-def _uvm(facts: Facts) -> Finding:
+def _judge_uvm(facts: Facts) -> Finding:
     if "nvidia" not in facts.vendors:
-        return NVIDIA_UVM.well("no GPU of NVIDIA is here")
+        return NVIDIA_UVM.success("no GPU of NVIDIA is here")
     if facts.has_uvm:
-        return NVIDIA_UVM.well("it is loaded")
-    return NVIDIA_UVM.failed("the module nvidia-uvm is not loaded")
+        return NVIDIA_UVM.success("it is loaded")
+    return NVIDIA_UVM.failure("the module nvidia-uvm is not loaded")
 
 
-def _versions(facts: Facts) -> Finding:
+def _judge_versions(facts: Facts) -> Finding:
     loaded = facts.module_version
-    has_none = any(gpu.libraries and gpu.libraries.how == NONE for gpu in facts.inventory.gpus)
-    if loaded is None or not facts.library_versions or not has_none:
-        return DRIVER_VERSION.well("no libraries are missing for their version")
+    is_any_without = False
+    for gpu in facts.inventory.gpus:
+        if gpu.libraries and gpu.libraries.how == NONE:
+            is_any_without = True
+
+    # Only a GPU without libraries shows that those on the host do not fit.
+    if loaded is None or not facts.library_versions or not is_any_without:
+        return DRIVER_VERSION.success("no libraries are missing for their version")
     if loaded in facts.library_versions:
-        return DRIVER_VERSION.well(
+        return DRIVER_VERSION.success(
             f"{loaded}, in the kernel and in {facts.library_versions[loaded]}"
         )
     version, place = next(iter(facts.library_versions.items()))
-    return DRIVER_VERSION.failed(
+    return DRIVER_VERSION.failure(
         f"the kernel has driver {loaded} loaded, and the libraries in {place} are of {version}"
     )
 
 
-def _libraries(facts: Facts) -> list[Finding]:
-    if _versions(facts).level != Level.WELL:
+def _judge_libraries(facts: Facts) -> list[Finding]:
+    # Another fault may be the cause, and is reported by its own check.
+    if _judge_versions(facts).level != Level.WELL:
         why = "the libraries are there, and are another driver's"
-        return [DRIVER_LIBRARIES.unseen(why, f"mend {DRIVER_VERSION.name} first")]
+        return [DRIVER_LIBRARIES.unknown(why, f"mend {DRIVER_VERSION.name} first")]
     if facts.driver_root and not facts.driver_root_exists:
         why = f"they are looked for in {facts.driver_root}, which is not there"
-        return [DRIVER_LIBRARIES.unseen(why, f"mend {DRIVER_ROOT.name} first")]
+        return [DRIVER_LIBRARIES.unknown(why, f"mend {DRIVER_ROOT.name} first")]
 
+    # A GPU for virtual machines needs no libraries on the host.
     by_reason: dict[str, list[str]] = {}
     for gpu in facts.inventory.gpus:
         if gpu.libraries is not None and gpu.libraries.how == NONE and gpu.kind != VFIO:
             by_reason.setdefault(gpu.libraries.reason, []).append(gpu.name)
     if not by_reason:
-        return [DRIVER_LIBRARIES.well("every GPU that needs libraries has them")]
+        return [DRIVER_LIBRARIES.success("every GPU that needs libraries has them")]
 
-    sentences = [f"{_some(gpus)}: {reason}" for reason, gpus in by_reason.items()]
+    sentences = []
+    for reason, gpus in by_reason.items():
+        sentences.append(f"{_shorten(gpus)}: {reason}")
     if not facts.needs_libraries:
-        return [DRIVER_LIBRARIES.well(f"not required: {'; '.join(sentences)}")]
-    return [DRIVER_LIBRARIES.failed(sentence) for sentence in sentences]
+        return [DRIVER_LIBRARIES.success(f"not required: {'; '.join(sentences)}")]
+    return list(map(DRIVER_LIBRARIES.failure, sentences))
 
 
-def _some(gpus: list[str]) -> str:
+def _shorten(gpus: list[str]) -> str:
     return ", ".join(gpus) if len(gpus) <= 3 else f"{gpus[0]} and {len(gpus) - 1} more"
 
 
-def _root(facts: Facts) -> Finding:
+def _judge_root(facts: Facts) -> Finding:
     if not facts.driver_root:
-        return DRIVER_ROOT.well("not set: the usual places are looked at")
+        return DRIVER_ROOT.success("not set: the usual places are looked at")
     if facts.driver_root_exists:
-        return DRIVER_ROOT.well(facts.driver_root)
-    return DRIVER_ROOT.failed(f"nvidia-driver-root is {facts.driver_root}, which is not there")
+        return DRIVER_ROOT.success(facts.driver_root)
+    return DRIVER_ROOT.failure(f"nvidia-driver-root is {facts.driver_root}, which is not there")
 
 
-def _hook(facts: Facts) -> Finding:
+def _judge_hook(facts: Facts) -> Finding:
     if not facts.hook:
-        return LIBRARY_HOOK.well("not set: containers are given none")
+        return LIBRARY_HOOK.success("not set: containers are given none")
     if facts.hook_works:
-        return LIBRARY_HOOK.well(facts.hook)
-    return LIBRARY_HOOK.failed(f"{facts.hook} is not there, or cannot be run")
+        return LIBRARY_HOOK.success(facts.hook)
+    return LIBRARY_HOOK.failure(f"{facts.hook} is not there, or cannot be run")
 
 
-def _links(facts: Facts, systemd_cgroup: bool | None, how: str) -> Finding:
+def _judge_links(facts: Facts, systemd_cgroup: bool | None, how: str) -> Finding:
     if facts.without_link is None:
-        return DEV_CHAR.unseen("the host's /dev cannot be seen from here", how)
+        return DEV_CHAR.unknown("the host's /dev cannot be seen from here", how)
     if not facts.without_link:
-        return DEV_CHAR.well("every node has its link")
+        return DEV_CHAR.success("every node has its link")
+
+    # Only systemd forgets devices without a link.
     if systemd_cgroup is False:
-        return DEV_CHAR.well("links are missing, and the runtime makes its cgroups without systemd")
+        return DEV_CHAR.success(
+            "links are missing, and the runtime makes its cgroups without systemd"
+        )
 
     shown = ", ".join(f"{path} ({numbers})" for path, numbers in facts.without_link[:4])
     more = f" and {len(facts.without_link) - 4} more" if len(facts.without_link) > 4 else ""
     if systemd_cgroup is None:
-        return DEV_CHAR.unseen(
+        return DEV_CHAR.unknown(
             f"no link in /dev/char leads to {shown}{more}; whether it matters depends on the runtime: "
             "with systemd's cgroups the next daemon-reload takes these from running containers",
             "on the node: grep -r SystemdCgroup /etc/containerd; "
             "grep cgroupDriver /var/lib/kubelet/config.yaml",
         )
-    return DEV_CHAR.failed(
+    return DEV_CHAR.failure(
         f"no link in /dev/char leads to {shown}{more}, and systemd makes the containers' cgroups",
-        remedy=_to_link(facts.without_link),
+        remedy=_remedy_for_links(facts.without_link),
     )
 
 
-def _to_link(nodes: tuple[tuple[str, str], ...]) -> str:
+def _remedy_for_links(nodes: tuple[tuple[str, str], ...]) -> str:
+    """Returns the lines for systemd-tmpfiles that make the links now and at each boot."""
     lines = [
         "on the node write these lines into /etc/tmpfiles.d/claimd-gpus.conf: they hold at each boot"
     ]
@@ -328,63 +350,72 @@ def _to_link(nodes: tuple[tuple[str, str], ...]) -> str:
     return "\n".join(lines)
 
 
-def _kfd(facts: Facts) -> Finding:
+def _judge_kfd(facts: Facts) -> Finding:
     if "amd" not in facts.vendors:
-        return KFD.well("no GPU of AMD is here")
+        return KFD.success("no GPU of AMD is here")
     if facts.kfd_trouble:
-        return KFD.failed(facts.kfd_trouble)
-    return KFD.well("it can be read")
+        return KFD.failure(facts.kfd_trouble)
+    return KFD.success("it can be read")
 
 
-def _virtual_machines(facts: Facts) -> list[Finding]:
+def _judge_virtual_machines(facts: Facts) -> list[Finding]:
     if not facts.wants_vfio:
-        asked = "no GPU is for virtual machines"
-        return [IOMMU.well(asked), VFIO_PCI.well(asked)]
-    iommu = IOMMU.well("it is on")
+        reason = "no GPU is for virtual machines"
+        return [IOMMU.success(reason), VFIO_PCI.success(reason)]
+
+    iommu = IOMMU.success("it is on")
     if not facts.has_iommu:
-        iommu = IOMMU.failed("the kernel has no IOMMU group: the IOMMU is off")
-    binding = VFIO_PCI.well("loaded, or not needed")
+        iommu = IOMMU.failure("the kernel has no IOMMU group: the IOMMU is off")
+    binding = VFIO_PCI.success("loaded, or not needed")
     if facts.wants_binding and not facts.has_vfio_pci:
-        binding = VFIO_PCI.failed("vfio-bind is set, and vfio-pci is not loaded")
+        binding = VFIO_PCI.failure("vfio-bind is set, and vfio-pci is not loaded")
     return [iommu, binding]
 
 
-def _health(facts: Facts) -> list[Finding]:
-    found = []
+def _judge_health(facts: Facts) -> list[Finding]:
+    findings = []
     for device, severity, sentence in facts.sick:
         level = _LEVELS.get(severity, Level.NOTE)
-        found.append(HEALTH.failed(f"{device}: {severity}: {sentence}", level=level))
-    if not found:
-        found = [HEALTH.well("nothing is wrong with any")]
+        findings.append(HEALTH.failure(f"{device}: {severity}: {sentence}", level=level))
+    if not findings:
+        findings = [HEALTH.success("nothing is wrong with any")]
+
+    # Only the driver of NVIDIA reports errors in the kernel's log alone.
     if facts.unwatched and "nvidia" in facts.vendors:
-        found += [KERNEL_LOG.failed(sentence) for sentence in facts.unwatched]
+        findings += map(KERNEL_LOG.failure, facts.unwatched)
     else:
-        found.append(KERNEL_LOG.well("everything is watched"))
-    return found
+        findings.append(KERNEL_LOG.success("everything is watched"))
+    return findings
 
 
 # ---------------------------------------------------------------- looking
 
 
 def look(sight: Sight) -> Facts:
+    """Scans the GPUs, and reads what the node has for them.
+
+    This can take long, because the kernel's files of a sick GPU may block.
+    """
     settings, roots = sight.settings, sight.roots
     inventory = scan.scan(roots, settings.rules, with_link_now=True)
     present = {gpu.vendor for gpu in inventory.gpus} | _vendors_of(roots, inventory)
 
+    # Some faults show only over time. These come from the state of a running claimd.
     folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
-    report = monitor.check_once(roots, inventory, _state(sight, folder))
-    sick = [
-        (device, str(finding.severity), finding.sentence)
-        for device, findings in report.findings
-        for finding in findings
-    ]
+    report = monitor.check_once(roots, inventory, _read_health_state(sight, folder))
+    sick = []
+    for device, findings in report.findings:
+        for finding in findings:
+            sick.append((device, str(finding.severity), finding.sentence))
 
+    # All GPUs of NVIDIA have the same kernel module.
     version = None
     versions: dict[str, str] = {}
     if "nvidia" in present:
-        version = next(
-            (gpu.driver_version for gpu in inventory.gpus if gpu.vendor == "nvidia"), None
-        )
+        for gpu in inventory.gpus:
+            if gpu.vendor == "nvidia":
+                version = gpu.driver_version
+                break
         places = nvidia_files.roots(roots.host, roots.nvidia_driver)
         versions = nvidia_files.other_versions(places)
 
@@ -392,12 +423,14 @@ def look(sight: Sight) -> Facts:
     if settings.library_hook_dir:
         hook = f"{settings.library_hook_dir}/{names.LIBRARY_HOOK}"
 
+    driver_of = {}
+    for skipped in inventory.skipped:
+        driver_of[skipped.address] = vfio.driver_of(roots, skipped.address)
+
     return Facts(
         inventory=inventory,
         vendors=frozenset(present),
-        driver_of={
-            skipped.address: vfio.driver_of(roots, skipped.address) for skipped in inventory.skipped
-        },
+        driver_of=driver_of,
         has_uvm=_has_uvm(roots),
         module_version=version,
         library_versions=versions,
@@ -406,7 +439,7 @@ def look(sight: Sight) -> Facts:
         driver_root_exists=os.path.isdir(f"{roots.host}{settings.nvidia_driver_root}"),
         hook=hook,
         hook_works=os.access(sight.place(Path(hook)), os.X_OK),
-        without_link=_without_link(sight, inventory.gpus),
+        without_link=_nodes_without_link(sight, inventory.gpus),
         kfd_trouble=kfd.read(roots).unreadable if "amd" in present else "",
         wants_vfio=settings.vfio or bool(settings.vfio_bind),
         wants_binding=bool(settings.vfio_bind),
@@ -417,7 +450,8 @@ def look(sight: Sight) -> Facts:
     )
 
 
-def _state(sight: Sight, folder: Path) -> HealthState:
+def _read_health_state(sight: Sight, folder: Path) -> HealthState:
+    """Reads the health state of a running claimd, or an empty one if it cannot be read."""
     try:
         return health_state.read(folder, health_state.boot_id(sight.roots))
     except (OSError, ValueError):
@@ -425,7 +459,7 @@ def _state(sight: Sight, folder: Path) -> HealthState:
 
 
 def _vendors_of(roots: Roots, inventory: Inventory) -> set[str]:
-    """Of the GPUs that are left alone, by their ids."""
+    """Returns the vendors of the GPUs that are left alone, by their PCI ids."""
     present = set()
     for skipped in inventory.skipped:
         number = sysfs.hexadecimal(f"{roots.sys}/bus/pci/devices/{skipped.address}/vendor", [])
@@ -440,10 +474,11 @@ def _has_uvm(roots: Roots) -> bool:
     return any(line.split()[1:] == ["nvidia-uvm"] for line in lines)
 
 
-def _without_link(sight: Sight, gpus: tuple[Gpu, ...]) -> tuple[tuple[str, str], ...] | None:
-    """Nodes to which no link in the host's /dev/char leads."""
+def _nodes_without_link(sight: Sight, gpus: tuple[Gpu, ...]) -> tuple[tuple[str, str], ...] | None:
+    """Returns the device nodes, with their numbers, that have no link in the host's /dev/char."""
     if sight.files is None:
         return None
+
     char = f"{sight.roots.dev}/char"
     missing = {}
     for gpu in gpus:

@@ -1,4 +1,4 @@
-"""All the looking and all the judging, put together."""
+"""The whole examination: looks at everything, judges it, and returns the findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from claimd.node.prepare import checkpoint
 from claimd_devices.gpu import Inventory
 
 from . import agreement, api, cluster, drivers, host, kubelet, runtime, sight
-from .check import Check, Finding, Level, named
+from .check import Check, Finding, Level, with_names, worst_level
 
 CHECKS: tuple[Check, ...] = (
     *kubelet.CHECKS,
@@ -25,7 +25,7 @@ CHECKS: tuple[Check, ...] = (
     *agreement.CHECKS,
 )
 
-# And from outside of the nodes.
+# These can be done without access to the nodes.
 CLUSTER_CHECKS: tuple[Check, ...] = (
     *cluster.CHECKS,
     *(check for check in api.CHECKS if check not in (api.NODE, api.CLOCK)),
@@ -33,11 +33,11 @@ CLUSTER_CHECKS: tuple[Check, ...] = (
     runtime.RUNTIME_VERSION,
 )
 
-# Seconds until what does not agree is looked at again: a claim may be just being prepared.
+# Seconds until a disagreement is looked at again. It may come from a claim that is being prepared.
 SECOND_LOOK = 1.5
 
 
-async def node(
+async def examine_node(
     settings: Config,
     server: client.Client | str,
     *,
@@ -45,14 +45,14 @@ async def node(
     second_look: float = SECOND_LOOK,
     settings_file: str = "",
 ) -> list[Finding]:
-    """What every check says of the node that we run on. Changes nothing.
+    """Runs every check of the node that we run on, and returns the findings. Changes nothing.
 
-    `server` is the API server, or why none is known; `settings_file` is where the settings come from,
-    if they have a file.
+    `server` is the API server, or the reason why none is known. `settings_file` is the file that the
+    settings were read from, if there is one.
     """
-    seen = sight.of(settings, environment, settings_file)
+    seen = sight.look_around(settings, environment, settings_file)
 
-    # The kernel's files may take their time, or never answer.
+    # A read of the kernel's files may take long or block for ever, so a thread does it.
     driver_facts = await asyncio.to_thread(drivers.look, seen)
     inventory = driver_facts.inventory
     if isinstance(server, str):
@@ -60,31 +60,33 @@ async def node(
     else:
         api_facts = await api.look(server, settings, inventory)
 
+    # The Node says which kubelet and which runtime it has.
     known: api.NodeFacts = api_facts.node.value or api.NodeFacts(name=settings.node_name)
     kubelet_facts = await kubelet.look(seen, known.kubelet_version)
     runtime_facts = runtime.look(seen, known.runtime_version)
     host_facts = host.look(seen)
 
+    # The checkpoints say which claims hold which GPU.
     folder = names.plugin_folder(seen.place(settings.kubelet_dir), settings.driver_name)
-    claims = agreement.holders(checkpoint.read_claims(folder)[0])
+    claims = agreement.claims_by_address(checkpoint.read_claims(folder)[0])
 
-    async def agree() -> list[Finding]:
+    async def judge_agreement() -> list[Finding]:
         ours = published = None
         if not isinstance(server, str) and not api_facts.trouble and not api_facts.node_missing:
             ours = resources.Resources(server, settings.driver_name, settings.node_name)
             with contextlib.suppress(errors.ApiError):
                 published = await ours.all_slices(settings.node_name)
-        agreed = await agreement.look(seen, inventory, ours, published)
-        return agreement.judge(
-            agreed, registered=kubelet_facts.ready is None or kubelet_facts.ready[0]
-        )
+        agreement_facts = await agreement.look(seen, inventory, ours, published)
+        is_registered = kubelet_facts.ready is None or kubelet_facts.ready[0]
+        return agreement.judge(agreement_facts, registered=is_registered)
 
-    agreed = await agree()
-    if any(finding.level in (Level.ERROR, Level.WARNING) for finding in agreed):
+    # Claims come and go while we look. Only a disagreement that lasts is a fault.
+    agreed = await judge_agreement()
+    if worst_level(agreed) in (Level.ERROR, Level.WARNING):
         await asyncio.sleep(second_look)
-        agreed = await agree()
+        agreed = await judge_agreement()
 
-    found = [
+    findings = [
         *kubelet.judge(kubelet_facts),
         *runtime.judge(runtime_facts, seen.how),
         *drivers.judge(driver_facts, runtime_facts.systemd_cgroup, seen.how),
@@ -93,21 +95,19 @@ async def node(
         *agreed,
     ]
     namespace = seen.settings_place.namespace
-    return [named(finding, settings.node_name, namespace) for finding in found]
+    return [with_names(finding, settings.node_name, namespace) for finding in findings]
 
 
-async def whole_cluster(settings: Config, server: client.Client) -> list[Finding]:
-    """What every check says that needs no node. Changes nothing."""
+async def examine_cluster(settings: Config, server: client.Client) -> list[Finding]:
+    """Runs every check that needs no access to a node, and returns the findings. Changes nothing."""
     settings = dataclasses.replace(settings, node_name="")
     api_facts = await api.look(server, settings, Inventory())
     judged = api.judge(api_facts, Inventory())
     if api_facts.trouble:
         return judged
 
-    # What is of a node is told of each.
+    # These checks are about one node. `cluster` makes them for each of the nodes.
     of_nodes = {check.name for check in (*api.OF_A_NODE, api.NODE, api.CLOCK)}
+    of_server = [finding for finding in judged if finding.check not in of_nodes]
     facts = await cluster.look(server, settings)
-    return [
-        *(finding for finding in judged if finding.check not in of_nodes),
-        *cluster.judge(facts),
-    ]
+    return [*of_server, *cluster.judge(facts)]

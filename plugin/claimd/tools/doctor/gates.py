@@ -1,4 +1,8 @@
-"""Feature gates of the API server and of the kubelet, as far as they can be seen."""
+"""The feature gates of the API server and of the kubelet, as far as they can be seen.
+
+A component shows its gates in its metrics. If we may not read the API server's metrics, a dry run
+tells which fields of a slice it drops.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ _GATE = re.compile(r'^kubernetes_feature_enabled\{name="(\w+)"[^}]*\} ([01])\b',
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A feature gate, where it counts, and what does not work while it is off."""
+    """A feature gate, the components that need it, and the loss while it is off."""
 
     name: str
     where: tuple[str, ...]
@@ -85,7 +89,7 @@ GATES = (
     ),
 )
 
-# What a gate is needed for alone, if anything: else it is no loss.
+# Each of these serves one feature. Without that feature on this node its gate may be off.
 _PARTS, _SHARING, _LISTS = (
     "DRAPartitionableDevices",
     "DRAConsumableCapacity",
@@ -94,43 +98,54 @@ _PARTS, _SHARING, _LISTS = (
 
 
 def judge_server(answer: Answer, needed: frozenset[str], dropped: tuple[str, ...]) -> list[Finding]:
-    """`needed` are the gates that this node needs; `dropped` says what a dry run has lost."""
+    """Judges the API server's gates.
+
+    `needed` are the gates that this node needs. `dropped` has a sentence for each field that a dry
+    run has lost. That is better evidence than the metrics.
+    """
     if dropped:
-        return [SERVER_GATES.failed(sentence) for sentence in dropped]
-    return _off(SERVER_GATES, SERVER, answer, needed)
+        return list(map(SERVER_GATES.failure, dropped))
+    return _judge_gates(SERVER_GATES, SERVER, answer, needed)
 
 
 def judge_kubelet(answer: Answer, needed: frozenset[str]) -> list[Finding]:
-    return _off(KUBELET_GATES, KUBELET, answer, needed)
+    """Judges the gates of a node's kubelet."""
+    return _judge_gates(KUBELET_GATES, KUBELET, answer, needed)
 
 
-def _off(check: Check, where: str, answer: Answer, needed: frozenset[str]) -> list[Finding]:
-    """Those that are off, and that this node needs. What is not named is on for good, or unknown."""
+def _judge_gates(check: Check, where: str, answer: Answer, needed: frozenset[str]) -> list[Finding]:
+    """Returns a failure for each gate that this node needs and that is off.
+
+    A gate that the metrics do not name is either locked to its default, which is on, or unknown to
+    this release. Neither is a fault.
+    """
     if answer.value is None:
-        return [check.unseen(answer.trouble, answer.how)]
-    found = []
+        return [check.unknown(answer.trouble, answer.how)]
+
+    failures = []
     for gate in GATES:
         is_optional = gate.name in (_PARTS, _SHARING, _LISTS) and gate.name not in needed
         is_off = answer.value.get(gate.name) is False
         if where in gate.where and is_off and not is_optional:
             seen = f"the {where}'s feature gate {gate.name} is off: {gate.without}"
-            found.append(check.failed(seen, level=gate.level))
-    return found or [check.well("none that is needed is off")]
+            failures.append(check.failure(seen, level=gate.level))
+    return failures or [check.success("none that is needed is off")]
 
 
-async def of_kubelet(api: client.Client, node: str) -> Answer:
+async def ask_kubelet(api: client.Client, node: str) -> Answer:
+    """Reads which gates are on in the kubelet of a node, through the API server."""
     if not node:
         return Answer(trouble=NO_NODE, how=GIVE_NODE)
-    return await of_component(api, kubelet_metrics(node))
+    return await ask_component(api, kubelet_metrics(node))
 
 
 def kubelet_metrics(node: str) -> str:
-    """Where the API server shows the metrics of a node's kubelet."""
+    """Returns the path at which the API server proxies the metrics of a node's kubelet."""
     return f"/api/v1/nodes/{quote(node, safe='')}/proxy/metrics"
 
 
-async def of_component(api: client.Client, path: str) -> Answer:
-    """Which gates are on, as the component's metrics say."""
+async def ask_component(api: client.Client, path: str) -> Answer:
+    """Reads which gates are on from the metrics of a component."""
     try:
         text = (await api.request("GET", path)).decode(errors="replace")
     except errors.ApiError as error:
@@ -139,7 +154,8 @@ async def of_component(api: client.Client, path: str) -> Answer:
     return Answer(value={name: state == "1" for name, state in _GATE.findall(text)})
 
 
-def needed_by(settings: Config, inventory: Inventory) -> frozenset[str]:
+def needed_gates(settings: Config, inventory: Inventory) -> frozenset[str]:
+    """Returns the gates that the settings and the GPUs of this node make necessary."""
     needed = set()
     if slices.has_partitions(inventory):
         needed.add(_PARTS)
@@ -150,10 +166,13 @@ def needed_by(settings: Config, inventory: Inventory) -> frozenset[str]:
     return frozenset(needed)
 
 
-async def dropped(
+async def find_dropped_fields(
     ours: resources.Resources, settings: Config, needed: frozenset[str]
 ) -> tuple[str, ...]:
-    """What the API server loses of a slice that it is shown, of what this node needs."""
+    """Creates slices as a dry run, and returns a sentence for each needed field that gets lost.
+
+    An API server whose gate is off drops the fields of that gate, and reports no error.
+    """
     node, driver = settings.node_name, settings.driver_name
     sentences = []
     try:
@@ -162,6 +181,6 @@ async def dropped(
         if _SHARING in needed:
             sentences.append(await ours.keeps_sharing(slices.sharing_probe(driver, node)))
     except errors.ApiError:
-        # That it may not be asked is told by the rights.
+        # A missing right is reported by the check of the rights.
         return ()
-    return tuple(sentence for sentence in sentences if sentence)
+    return tuple(filter(None, sentences))

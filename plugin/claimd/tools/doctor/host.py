@@ -1,4 +1,4 @@
-"""The machine around the plugin: SELinux, the disk, open files."""
+"""Checks of the machine around the plugin: SELinux, the disk, open files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEAST_BYTES, LEAST_INODES, LEAST_SHARE = 64 << 20, 1000, 0.05
 LEAST_LIMIT, MOST_OPEN = 256, 0.75
 
 _AUDIT_LOG = "/var/log/audit/audit.log"
-_TAIL = 1 << 20  # bytes of it
+_TAIL = 1 << 20  # bytes at the end of the log
 _RECENT = 3600.0  # seconds
 _STAMP = re.compile(r"audit\(([0-9]{1,11})")
 _OURS = re.compile(r"claimd|/cdi\b|plugins_registry|dra[-.\w]*sock|nvidia\d|/dev/dri|kfd")
@@ -61,8 +61,10 @@ _OURS = re.compile(r"claimd|/cdi\b|plugins_registry|dra[-.\w]*sock|nvidia\d|/dev
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
+    """The state of the machine, as far as it can be seen."""
+
     enforced: bool = False
-    context: str = ""  # of the running claimd; empty: not seen
+    context: str = ""  # the SELinux context of the running claimd; empty: not seen
     denials: tuple[str, ...] | None = ()  # None: the log cannot be seen
     folder: str = ""
     folder_trouble: str = ""
@@ -70,69 +72,79 @@ class Facts:
     all_bytes: int = 1 << 40
     free_inodes: int = 1 << 20
     all_inodes: int = 1 << 20
-    # Of the running claimd; None: it cannot be seen.
+    # The open files of the running claimd. None: its process cannot be seen.
     open_files: int | None = None
     limit: int | None = None
 
 
 def judge(facts: Facts, how: str) -> list[Finding]:
-    return [*_selinux(facts, how), _disk(facts), _open_files(facts)]
+    """Judges the machine. `how` tells people how to see more than we can."""
+    return [*_judge_selinux(facts, how), _judge_disk(facts), _judge_open_files(facts)]
 
 
-def _selinux(facts: Facts, how: str) -> list[Finding]:
+def _judge_selinux(facts: Facts, how: str) -> list[Finding]:
     if not facts.enforced:
         off = "SELinux is not enforced here"
-        return [SELINUX.well(off), DENIALS.well(off)]
+        return [SELINUX.success(off), DENIALS.success(off)]
 
+    # A context is USER:ROLE:TYPE:LEVEL. The type decides.
     kind = facts.context.split(":")[2] if facts.context.count(":") >= 3 else ""
     if not kind:
-        process = SELINUX.unseen("no claimd is seen whose context could be read", how)
+        process = SELINUX.unknown("no claimd is seen whose context could be read", how)
     elif kind.startswith("container_") and kind != "container_runtime_t":
-        process = SELINUX.failed(f"SELinux is enforced, and claimd runs as {facts.context}")
+        process = SELINUX.failure(f"SELinux is enforced, and claimd runs as {facts.context}")
     else:
-        process = SELINUX.well(facts.context)
+        process = SELINUX.success(facts.context)
 
     if facts.denials is None:
-        return [process, DENIALS.unseen(f"{_AUDIT_LOG} cannot be read from here", how)]
+        return [process, DENIALS.unknown(f"{_AUDIT_LOG} cannot be read from here", how)]
     if facts.denials:
         last = facts.denials[-1]
-        return [process, DENIALS.failed(f"{len(facts.denials)} in the last hour, the last: {last}")]
-    return [process, DENIALS.well("none in the last hour")]
+        return [
+            process,
+            DENIALS.failure(f"{len(facts.denials)} in the last hour, the last: {last}"),
+        ]
+    return [process, DENIALS.success("none in the last hour")]
 
 
-def _disk(facts: Facts) -> Finding:
+def _judge_disk(facts: Facts) -> Finding:
     if facts.folder_trouble:
-        return DISK.failed(facts.folder_trouble)
+        return DISK.failure(facts.folder_trouble)
+
+    # Some file systems, such as btrfs, have no count of inodes.
     free = f"{facts.folder} has {facts.free_bytes >> 20:,} MiB free"
     if facts.free_bytes < LEAST_BYTES:
-        return DISK.failed(f"{free}: no claim can be prepared when it is full")
+        return DISK.failure(f"{free}: no claim can be prepared when it is full")
     if facts.all_inodes and facts.free_inodes < LEAST_INODES:
-        return DISK.failed(f"{facts.folder} has {facts.free_inodes:,} inodes free")
+        return DISK.failure(f"{facts.folder} has {facts.free_inodes:,} inodes free")
+
+    # The kubelet begins to evict pods before the disk is full.
     if facts.free_bytes < facts.all_bytes * LEAST_SHARE:
         share = facts.free_bytes / facts.all_bytes
-        return DISK.failed(
+        return DISK.failure(
             f"{free}, which is {share:.1%} of the disk: the kubelet evicts pods",
             level=Level.WARNING,
         )
-    return DISK.well(free)
+    return DISK.success(free)
 
 
-def _open_files(facts: Facts) -> Finding:
+def _judge_open_files(facts: Facts) -> Finding:
     if facts.open_files is None or facts.limit is None:
-        return OPEN_FILES.unseen(
+        return OPEN_FILES.unknown(
             "no running claimd is seen from here",
             "kubectl -n claimd-system exec POD -- claimd doctor, or on the host as root",
         )
     seen = f"claimd has {facts.open_files} files open, and may have {facts.limit}"
     if facts.limit < LEAST_LIMIT or facts.open_files > facts.limit * MOST_OPEN:
-        return OPEN_FILES.failed(seen)
-    return OPEN_FILES.well(seen)
+        return OPEN_FILES.failure(seen)
+    return OPEN_FILES.success(seen)
 
 
 # ---------------------------------------------------------------- looking
 
 
 def look(sight: Sight) -> Facts:
+    """Reads the state of the machine and of the running claimd."""
     roots, settings = sight.machine, sight.settings
     enforced = sysfs.text(f"{roots.sys}/fs/selinux/enforce", []) == "1"
     process = running_claimd(sight)
@@ -146,31 +158,33 @@ def look(sight: Sight) -> Facts:
     return Facts(
         enforced=enforced,
         context=context,
-        denials=_denials(sight) if enforced else (),
+        denials=_recent_denials(sight) if enforced else (),
         folder=str(folder),
         folder_trouble="" if space else f"{folder} cannot be looked at",
         free_bytes=space.f_bavail * space.f_frsize if space else 0,
         all_bytes=space.f_blocks * space.f_frsize if space else 0,
         free_inodes=space.f_favail if space else 0,
         all_inodes=space.f_files if space else 0,
-        open_files=_open_of(sight, process),
-        limit=_limit_of(sight, process),
+        open_files=_count_open_files(sight, process),
+        limit=_open_file_limit(sight, process),
     )
 
 
 def running_claimd(sight: Sight) -> int | None:
-    """The process of a `claimd run` of our driver, if one can be seen."""
-    for number, words in sight.commands():
+    """Returns the number of a process that is `claimd run`, or None if no such process is seen."""
+    for number, words in sight.running_commands():
         if "run" not in words[1:]:
             continue
+
+        # The interpreter may stand before the program: `python3 -m claimd run`.
         program = words[: words.index("run")]
-        if any(os.path.basename(word) == "claimd" for word in program) or "plugin" in program:
+        if any(os.path.basename(word) == "claimd" for word in program):
             return number
     return None
 
 
 def _space(folder: Path) -> os.statvfs_result | None:
-    """Of the disk that has the folder, or would have it."""
+    """Returns the space on the disk of the folder, or of its nearest parent if it does not exist."""
     for place in (folder, *folder.parents):
         try:
             return os.statvfs(place)
@@ -181,20 +195,27 @@ def _space(folder: Path) -> os.statvfs_result | None:
     return None
 
 
-def _denials(sight: Sight) -> tuple[str, ...] | None:
+def _recent_denials(sight: Sight) -> tuple[str, ...] | None:
+    """Returns SELinux's denials of the last hour that concern GPUs, or None without the log."""
     if sight.files is None:
         return None
     place = sight.files.real(_AUDIT_LOG)
     if place is None:
         return None
+
+    # The log may be large. Its end has the last hour, or as much of it as anybody reads.
     try:
         with open(f"{sight.files.host}{place}", "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL))
             lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return None
-    denied = [line for line in lines if "avc:  denied" in line and _OURS.search(line)]
-    return tuple(line for line in denied if _is_recent(line))
+
+    denials = []
+    for line in lines:
+        if "avc:  denied" in line and _OURS.search(line) and _is_recent(line):
+            denials.append(line)
+    return tuple(denials)
 
 
 def _is_recent(line: str) -> bool:
@@ -202,18 +223,19 @@ def _is_recent(line: str) -> bool:
     return stamp is not None and time.time() - float(stamp[1]) < _RECENT
 
 
-def _open_of(sight: Sight, process: int | None) -> int | None:
+def _count_open_files(sight: Sight, process: int | None) -> int | None:
     if process is None:
         return None
     listed = sysfs.names(f"{sight.machine.proc}/{process}/fd", [])
     return len(listed) if listed is not None else None
 
 
-def _limit_of(sight: Sight, process: int | None) -> int | None:
+def _open_file_limit(sight: Sight, process: int | None) -> int | None:
     if process is None:
         return None
     for line in sysfs.lines(f"{sight.machine.proc}/{process}/limits", []) or ():
         if line.startswith("Max open files"):
+            # The soft limit is a number or the word "unlimited".
             soft = line.split()[3]
             return int(soft) if soft.isdecimal() else 1 << 20
     return None

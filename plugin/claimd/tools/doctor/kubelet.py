@@ -1,4 +1,4 @@
-"""The kubelet: whether it is there, which one, and whether it knows us."""
+"""Checks of the kubelet: it runs, its release is supported, and it has registered claimd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from claimd.node.config import Config, key_of
 from claimd.node.kubelet import podresources
 
 from . import setting
-from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, follows
+from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, caused_by
 from .runtime import folder_trouble
 from .sight import Sight
 
@@ -82,179 +82,202 @@ CHECKS = (
     DRA_SOCKET,
 )
 
-# Kubelets whose troubles no driver can mend, with what happens: docs/compatibility.md.
+# Releases with faults that no driver can repair (docs/compatibility.md).
 _TROUBLES = {
     (1, 32): "with 1.32 a rolling update of the driver with two pods side by side loses the new "
     "one: use `maxSurge: 0`",
     (1, 33): "1.33 needs the feature gate DynamicResourceAllocation and the beta API",
 }
 _OLDEST = (1, 32)
-# Where kubelets have their folder, if their command line does not say.
+# The folders of kubelets whose command line does not name one.
 _FOLDERS = (
     "/var/lib/kubelet",
     "/var/lib/k0s/kubelet",
     "/var/snap/microk8s/common/var/lib/kubelet",
     "/var/lib/rancher/k3s/agent/kubelet",
 )
-_NOT_REGISTERED = "has not registered us"  # as /readyz says it
+_NOT_REGISTERED = "has not registered us"  # a part of what /readyz answers
 _SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
+    """The state of the kubelet and of claimd's sockets. Paths are the host's."""
+
     folder: str
     plugin_folder: str = ""
     folder_trouble: str = ""
     path_trouble: str = ""
     answer_trouble: str = ""
-    elsewhere: str = ""  # a folder that is not ours and in which a kubelet answers
+    elsewhere: str = ""  # another folder, in which a kubelet answers
     version: str = ""  # empty: the Node could not be read
     endpoint: str = ""
-    live: tuple[bool, str] | None = None  # None: there is no endpoint to ask
+    # The answers to both probes. None: there is no endpoint to ask.
+    live: tuple[bool, str] | None = None
     ready: tuple[bool, str] | None = None
-    # Our sockets, by file, and whether somebody listens.
+    # The file names of our sockets, and True for each with a listener.
     dra_sockets: tuple[tuple[str, bool], ...] = ()
     registration_sockets: tuple[tuple[str, bool], ...] = ()
     settings_place: setting.Place = field(default_factory=setting.Place)
 
 
 def judge(facts: Facts) -> list[Finding]:
+    """Judges the kubelet of this node, and whether claimd runs and is registered."""
+    path = SOCKET_PATH.success("short enough")
     if facts.path_trouble:
-        path = SOCKET_PATH.failed(facts.path_trouble)
-    else:
-        path = SOCKET_PATH.well("short enough")
-    return [_folder(facts), path, _answers(facts), judge_version(facts), *_claimd(facts)]
+        path = SOCKET_PATH.failure(facts.path_trouble)
+    return [
+        _judge_folder(facts),
+        path,
+        _judge_answer(facts),
+        judge_version(facts),
+        *_judge_claimd(facts),
+    ]
 
 
-def _folder(facts: Facts) -> Finding:
+def _judge_folder(facts: Facts) -> Finding:
     if facts.folder_trouble:
-        return KUBELET_FOLDER.failed(facts.folder_trouble, remedy=_to_set(facts))
-    return KUBELET_FOLDER.well(facts.folder)
+        return KUBELET_FOLDER.failure(facts.folder_trouble, remedy=_remedy_for_folder(facts))
+    return KUBELET_FOLDER.success(facts.folder)
 
 
-def _answers(facts: Facts) -> Finding:
+def _judge_answer(facts: Facts) -> Finding:
     if facts.answer_trouble:
-        remedy = _to_set(facts)
+        remedy = _remedy_for_folder(facts)
         if facts.folder_trouble:
-            remedy = follows(KUBELET_FOLDER.name)
-        return KUBELET_ANSWERS.failed(facts.answer_trouble, remedy=remedy)
-    return KUBELET_ANSWERS.well("it answers")
+            remedy = caused_by(KUBELET_FOLDER.name)
+        return KUBELET_ANSWERS.failure(facts.answer_trouble, remedy=remedy)
+    return KUBELET_ANSWERS.success("it answers")
 
 
-def _to_set(facts: Facts) -> str:
-    """Where a kubelet was found in another folder; else what holds in general."""
+def _remedy_for_folder(facts: Facts) -> str:
+    """Returns the steps to use another folder in which a kubelet answers.
+
+    Returns "", for the general remedy, if no other folder has one.
+    """
     if not facts.elsewhere:
         return ""
+
     lines = [f"a kubelet answers in {facts.elsewhere}"]
     if facts.elsewhere != str(Config().kubelet_dir):
         lines.append(
             "in the DaemonSet change hostPath and mountPath of the volumes plugin, registry and "
             "pod-resources to that folder (with the chart, `kubeletDir` changes all)"
         )
-    return "\n".join([*lines, facts.settings_place.to_set("kubelet_dir", facts.elsewhere)])
+    return "\n".join([*lines, facts.settings_place.steps_to_set("kubelet_dir", facts.elsewhere)])
 
 
 def judge_version(facts: Facts) -> Finding:
+    """Judges the kubelet's release."""
     if not facts.version:
-        return KUBELET_VERSION.unseen(
+        return KUBELET_VERSION.unknown(
             "the Node could not be read, which names it", "kubectl get node NODE -o wide"
         )
+
     number = version_of(facts.version)
     if number and number < _OLDEST:
-        return KUBELET_VERSION.failed(f"the kubelet is {facts.version}")
+        return KUBELET_VERSION.failure(f"the kubelet is {facts.version}")
     if number in _TROUBLES:
-        return KUBELET_VERSION.failed(
+        return KUBELET_VERSION.failure(
             f"the kubelet is {facts.version}: {_TROUBLES[number]}", level=Level.WARNING
         )
-    return KUBELET_VERSION.well(facts.version)
+    return KUBELET_VERSION.success(facts.version)
 
 
 def version_of(text: str) -> tuple[int, int] | None:
-    """Major and minor of v1.34.2; None if they cannot be told."""
+    """Returns major and minor of a version such as v1.34.2, or None if they are not there."""
     digits = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", text)
     return (int(digits[1]), int(digits[2])) if digits else None
 
 
-def _claimd(facts: Facts) -> list[Finding]:
-    """Whether it runs and is ready, by its endpoint or by its sockets."""
-    listening = [file for file, listens in facts.dra_sockets if listens]
-    silent = [file for file, listens in facts.dra_sockets if not listens]
-    registering = [file for file, listens in facts.registration_sockets if listens]
+def _judge_claimd(facts: Facts) -> list[Finding]:
+    """Judges whether claimd runs, is registered, and has its sockets."""
+    listening = [file for file, has_listener in facts.dra_sockets if has_listener]
+    silent = [file for file, has_listener in facts.dra_sockets if not has_listener]
+    registering = [file for file, has_listener in facts.registration_sockets if has_listener]
 
+    # The endpoint knows best. Without one, a listener at a DRA socket shows that claimd runs.
     if facts.live is not None:
         is_live, words = facts.live
-        runs = CLAIMD_RUNS.well("it is alive") if is_live else CLAIMD_RUNS.failed(words)
+        runs = CLAIMD_RUNS.success("it is alive") if is_live else CLAIMD_RUNS.failure(words)
     elif listening:
         is_live = True
-        runs = CLAIMD_RUNS.well(f"somebody listens at {listening[0]}")
+        runs = CLAIMD_RUNS.success(f"somebody listens at {listening[0]}")
     else:
         is_live = False
         seen = f"there is no socket in {facts.plugin_folder}"
         if silent:
             seen = f"nobody listens at {facts.plugin_folder}/{silent[0]}"
-        runs = CLAIMD_RUNS.failed(seen)
+        runs = CLAIMD_RUNS.failure(seen)
 
-    # What follows would be so because it does not run: that is told already.
+    # The other checks would fail only because claimd is not running, which is reported above.
     if not is_live:
         why = "claimd does not run here"
         return [
             runs,
-            REGISTERED.unseen(why, "once it runs"),
-            DRA_SOCKET.unseen(why, "once it runs"),
+            REGISTERED.unknown(why, "once it runs"),
+            DRA_SOCKET.unknown(why, "once it runs"),
         ]
-    return [runs, _registered(facts), _sockets(facts, listening, registering)]
+    return [runs, _judge_registration(facts), _judge_sockets(facts, listening, registering)]
 
 
-def _registered(facts: Facts) -> Finding:
+def _judge_registration(facts: Facts) -> Finding:
     if facts.ready is None:
-        return REGISTERED.unseen(
+        return REGISTERED.unknown(
             "no endpoint is set, where claimd would be asked",
             f"give the one that `claimd run` has, such as --{key_of('endpoint')} :8081",
         )
     is_ready, words = facts.ready
     if is_ready:
-        return REGISTERED.well("it is ready")
+        return REGISTERED.success("it is ready")
+
+    # A kubelet that gives no answer cannot register anybody.
     remedy = ""
     if _NOT_REGISTERED in words and facts.answer_trouble:
-        remedy = follows(KUBELET_ANSWERS.name)
+        remedy = caused_by(KUBELET_ANSWERS.name)
     elif _NOT_REGISTERED in words:
         remedy = (
             f"the kubelet does not look into {facts.folder}/plugins_registry: set `kubelet-dir` to its "
             "folder (its flag --root-dir), mounted under the same path as on the host\n"
             "on the node: journalctl -u kubelet | grep -i plugin"
         )
-    return REGISTERED.failed(words, remedy=remedy)
+    return REGISTERED.failure(words, remedy=remedy)
 
 
-def _sockets(facts: Facts, listening: list[str], registering: list[str]) -> Finding:
+def _judge_sockets(facts: Facts, listening: list[str], registering: list[str]) -> Finding:
     if facts.folder_trouble:
-        return DRA_SOCKET.unseen(facts.folder_trouble, f"mend {KUBELET_FOLDER.name} first")
+        return DRA_SOCKET.unknown(facts.folder_trouble, f"mend {KUBELET_FOLDER.name} first")
     if not listening:
-        return DRA_SOCKET.failed(
+        return DRA_SOCKET.failure(
             "nobody listens at a DRA socket of ours: the kubelet cannot call us"
         )
     if not registering:
-        return DRA_SOCKET.failed(
+        return DRA_SOCKET.failure(
             "nobody listens at a registration socket of ours: a kubelet that restarts will not find us"
         )
-    return DRA_SOCKET.well(", ".join(listening))
+    return DRA_SOCKET.success(", ".join(listening))
 
 
 # ---------------------------------------------------------------- looking
 
 
 async def look(sight: Sight, version: str) -> Facts:
-    """`version` as the Node has it, empty if it is not known."""
+    """Reads the kubelet's folders and sockets, and asks claimd's endpoint.
+
+    `version` is the kubelet's version in the Node, or empty if it is not known.
+    """
     settings = sight.settings
     folder = sight.place(settings.kubelet_dir)
     registry = folder / "plugins_registry"
     plugin = names.plugin_folder(folder, settings.driver_name)
 
+    # The first folder with a fault is reported. It may be the cause of the other's.
     trouble = ""
     for place in (registry, plugin):
         host_path = settings.kubelet_dir / place.relative_to(folder)
         trouble = trouble or folder_trouble(str(place), str(host_path))
 
+    # A probe blocks its thread until it has an answer.
     live = ready = None
     if settings.endpoint:
         live = await asyncio.to_thread(probe.ask, settings.endpoint, "/livez", _SECONDS)
@@ -266,33 +289,34 @@ async def look(sight: Sight, version: str) -> Facts:
         folder_trouble=trouble,
         path_trouble=_path_trouble(settings),
         answer_trouble=await _answer_trouble(sight),
-        elsewhere=_elsewhere(sight),
+        elsewhere=_find_other_folder(sight),
         settings_place=sight.settings_place,
         version=version,
         endpoint=settings.endpoint,
         live=live,
         ready=ready,
-        dra_sockets=_listening(plugin, names.is_dra_socket),
-        registration_sockets=_listening(
+        dra_sockets=_probe_sockets(plugin, names.is_dra_socket),
+        registration_sockets=_probe_sockets(
             registry, lambda name: names.is_registration_socket(name, settings.driver_name)
         ),
     )
 
 
-def _elsewhere(sight: Sight) -> str:
-    """A kubelet's folder that is not the one of the settings; empty if none is seen."""
-    named = [flags.path("root-dir") for flags in sight.started("kubelet")]
-    for folder in (*named, *_FOLDERS):
+def _find_other_folder(sight: Sight) -> str:
+    """Returns a folder in which a kubelet answers and that the settings do not name, or ""."""
+    named_folders = [flags.path("root-dir") for flags in sight.flags_of("kubelet")]
+    for folder in (*named_folders, *_FOLDERS):
         if not folder:
             continue
-        told, place = folder, sight.place(Path(folder))
+        host_path, place = folder, sight.place(Path(folder))
         if sight.settings.root:
-            # Of a tree that stands for a machine settings have the whole path.
-            told = f"{sight.settings.root}{folder}"
-            place = Path(told)
-        is_ours = Path(told) == sight.settings.kubelet_dir
-        if not is_ours and _listens(str(names.pod_resources_socket(place))):
-            return told
+            # A fake tree stands for a machine. The settings have whole paths, with the tree's own.
+            host_path = f"{sight.settings.root}{folder}"
+            place = Path(host_path)
+
+        is_ours = Path(host_path) == sight.settings.kubelet_dir
+        if not is_ours and _has_listener(str(names.pod_resources_socket(place))):
+            return host_path
     return ""
 
 
@@ -306,12 +330,13 @@ def _path_trouble(settings: Config) -> str:
 
 
 async def _answer_trouble(sight: Sight) -> str:
+    """Returns why the kubelet does not answer in this folder, or "" if it answers."""
     folder = sight.place(sight.settings.kubelet_dir)
     path = names.pod_resources_socket(folder)
     shown = names.pod_resources_socket(sight.settings.kubelet_dir)
     if not path.exists():
         return f"there is no {shown}: no kubelet runs with this folder"
-    if not _listens(str(path)):
+    if not _has_listener(str(path)):
         return f"nobody listens at {shown}: the kubelet does not run, or has another folder"
     try:
         await podresources.pods(path)
@@ -320,15 +345,21 @@ async def _answer_trouble(sight: Sight) -> str:
     return ""
 
 
-def _listening(folder: Path, is_ours: Callable[[str], bool]) -> tuple[tuple[str, bool], ...]:
+def _probe_sockets(folder: Path, is_ours: Callable[[str], bool]) -> tuple[tuple[str, bool], ...]:
     try:
         entries = sorted(os.listdir(folder))
     except OSError:
         return ()
-    return tuple((entry, _listens(f"{folder}/{entry}")) for entry in entries if is_ours(entry))
+
+    sockets = []
+    for entry in entries:
+        if is_ours(entry):
+            sockets.append((entry, _has_listener(f"{folder}/{entry}")))
+    return tuple(sockets)
 
 
-def _listens(path: str) -> bool:
+def _has_listener(path: str) -> bool:
+    # The file of a socket stays when its process ends: only a connection shows a listener.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_SECONDS)
         try:

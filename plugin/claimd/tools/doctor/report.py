@@ -1,7 +1,8 @@
-"""What was found, as people read it and as tools do. Nothing is decided here."""
+"""Findings as text for people and as data for tools."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +16,10 @@ _Row = tuple[str, str, str]
 
 
 def as_text(findings: Sequence[Finding], *, everything: bool = False) -> str:
-    """A table, the worst first: what was seen, what was expected, what to do; a line that counts.
+    """Returns a table of the findings, the worst first, and a line that counts them.
 
-    Without `everything`, what is well is only counted, and what was not looked at stands there once
-    for all checks that have the same reason.
+    Each finding says what was seen, what was expected, and what to do. Without `everything`, the
+    good findings are only counted, and checks that could not be made for the same reason share a row.
     """
     ordered = sorted(findings, key=lambda finding: (rank(finding), finding.node))
     rows: list[_Row] = []
@@ -27,32 +28,39 @@ def as_text(findings: Sequence[Finding], *, everything: bool = False) -> str:
         if finding.level is Level.UNSEEN and not everything:
             unseen.append(finding)
         elif finding.level is not Level.WELL or everything:
-            rows += _rows(finding)
-    rows += _unseen(unseen)
+            rows += _finding_rows(finding)
+    rows += _unseen_rows(unseen)
 
-    lines = _table(rows) if rows else []
-    lines.append(_count(ordered))
+    # The line that counts stands alone if the table would be empty.
+    lines = _format_table(rows) if rows else []
+    lines.append(_count_levels(ordered))
     return "\n".join(lines) + "\n"
 
 
 def as_data(findings: Sequence[Finding]) -> dict[str, Any]:
-    """In the order of the text, with what is well; `version` changes when a field goes."""
+    """Returns all findings as JSON can hold them, in the order of the text.
+
+    `version` changes whenever a field is removed.
+    """
     ordered = sorted(findings, key=lambda finding: (rank(finding), finding.node))
     rows = []
     for finding in ordered:
         row = dataclasses.asdict(finding)
         rows.append({key: str(value) for key, value in row.items() if value})
-    counts = {
-        level.value: sum(finding.level is level for finding in ordered) for level in list(Level)
-    }
+
+    counts = {level.value: 0 for level in Level}
+    for finding in ordered:
+        counts[finding.level.value] += 1
     return {"version": VERSION, "counts": counts, "findings": rows}
 
 
-def _rows(finding: Finding) -> list[_Row]:
+def _finding_rows(finding: Finding) -> list[_Row]:
     where = f"node {finding.node}: " if finding.node else ""
     rows = [(finding.level.value, finding.check, f"{where}{finding.seen}")]
     if finding.expected:
         rows.append(("", "expected:", finding.expected))
+
+    # Only the first line of the remedy has the word in front.
     word = "to look:" if finding.level is Level.UNSEEN else "to do:"
     for line in finding.remedy.splitlines():
         rows.append(("", word, line))
@@ -60,8 +68,8 @@ def _rows(finding: Finding) -> list[_Row]:
     return rows
 
 
-def _unseen(findings: Sequence[Finding]) -> list[_Row]:
-    """Each reason once, with the checks that have it."""
+def _unseen_rows(findings: Sequence[Finding]) -> list[_Row]:
+    """Returns a row for each reason, with all checks that have it."""
     checks: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         name = f"{finding.check} of {finding.node}" if finding.node else finding.check
@@ -70,35 +78,40 @@ def _unseen(findings: Sequence[Finding]) -> list[_Row]:
     rows: list[_Row] = []
     for (reason, how), names in checks.items():
         first, *rest = names
-        beside = f" (so are {', '.join(rest)})" if rest else ""
-        rows.append((Level.UNSEEN.value, first, f"{reason}{beside}"))
+        others = f" (so are {', '.join(rest)})" if rest else ""
+        rows.append((Level.UNSEEN.value, first, f"{reason}{others}"))
         if how:
             rows.append(("", "to look:", how))
     return rows
 
 
-def _table(rows: Sequence[_Row]) -> list[str]:
+def _format_table(rows: Sequence[_Row]) -> list[str]:
     table = [_TITLES, *rows]
-    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
-    return [
-        f"{level:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip() for level, name, text in table
-    ]
+    levels, names, _ = zip(*table, strict=True)
+    level_width, name_width = max(map(len, levels)), max(map(len, names))
+
+    lines = []
+    for level, name, text in table:
+        lines.append(f"{level:{level_width}}  {name:{name_width}}  {text}".rstrip())
+    return lines
 
 
-def _count(findings: Sequence[Finding]) -> str:
+def _count_levels(findings: Sequence[Finding]) -> str:
+    counts = collections.Counter(finding.level for finding in findings)
     parts = []
-    for level, one, several in (
+    for level, singular, plural in (
         (Level.ERROR, "error", "errors"),
         (Level.WARNING, "warning", "warnings"),
         (Level.NOTE, "note", "notes"),
         (Level.UNSEEN, "not looked at", "not looked at"),
         (Level.WELL, "well", "well"),
     ):
-        count = sum(finding.level is level for finding in findings)
+        count = counts[level]
         if count:
-            parts.append(f"{count} {one if count == 1 else several}")
-    told = ", ".join(parts) or "nothing was looked at"
-    bad = {Level.ERROR, Level.WARNING}
-    if parts and not any(finding.level in bad for finding in findings):
-        told += "; nothing found to mend"
-    return told
+            parts.append(f"{count} {singular if count == 1 else plural}")
+    line = ", ".join(parts) or "nothing was looked at"
+
+    # People who have just made a repair look for this line.
+    if parts and not counts[Level.ERROR] and not counts[Level.WARNING]:
+        line += "; nothing found to mend"
+    return line

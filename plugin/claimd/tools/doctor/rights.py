@@ -1,4 +1,4 @@
-"""What claimd may have to do at the API server: one table, which a test compares with deploy's role."""
+"""The rights that claimd needs at the API server. A test compares the table with deploy's role."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from .check import Level
 
 # The minor version of Kubernetes from which a report of devices needs a right of its own.
 OWN_RIGHT_SINCE = 36
-DRIVER = "DRIVER"  # stands for the driver's name
+# A placeholder for the driver's name.
+DRIVER = "DRIVER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One verb on one resource, and what does not work without it."""
+    """One verb on one resource, and the loss if it is not granted."""
 
     group: str
-    resource: str  # perhaps with a subresource
+    resource: str  # may have a subresource after a slash
     verb: str
-    name: str = ""  # of the object; DRIVER for our driver's name
+    name: str = ""  # the object's name, or DRIVER
     without: str
     level: Level = Level.ERROR
-    since: int = 0  # the minor version of Kubernetes that asks for it
+    since: int = 0  # the minor version of Kubernetes that begins to require it
 
     def attributes(self, driver: str) -> dict[str, str]:
-        """As a review of access wants them."""
+        """Returns the right as the attributes of an access review."""
         resource, _, subresource = self.resource.partition("/")
         attributes = {
             "group": self.group,
@@ -82,7 +83,7 @@ RIGHTS = (
     Right(group="claimd.dev", resource="drivers", verb="serve", name=DRIVER, without=_POLICY),
 )
 
-# Beside them, where the setting metrics-authorization is on (deploy/components/metrics-tls).
+# Needed in addition if the setting metrics-authorization is on (deploy/components/metrics-tls).
 _SCRAPES = "every scrape of the metrics is answered by 503"
 REVIEWS = (
     Right(

@@ -1,7 +1,7 @@
-"""The container runtime: whether it takes CDI devices, and from where.
+"""Checks of the container runtime: CDI is on, and it reads the folder that claimd writes.
 
-A runtime with CDI turned off starts containers without the GPUs that they were given, and nobody is
-told. One that looks into other folders does not start them ("unresolvable CDI devices").
+A runtime with CDI turned off starts a container without its GPUs and reports no error. A runtime that
+reads other folders does not start the container ("unresolvable CDI devices").
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ _LAST_OF_VERSION_1 = (1, 7)
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of the runtime. `version` is as the Node has it: containerd://2.1.4."""
+    """The version and the configuration of the runtime."""
 
-    version: str = ""
-    config: str = ""  # the file; empty: there is none, or it was not seen
-    # Where enable_cdi is said or has to be, which may be a file that is imported; and its table.
+    version: str = ""  # from the Node, such as containerd://2.1.4
+    config: str = ""  # the file; empty: there is no file, or we cannot see it
+    # The file, perhaps an imported one, and the table that set enable_cdi or should set it.
     place: str = ""
     table: str = ""
-    # The file that is imported and replaces that table as a whole, as containerd 1.7 has it.
+    # In containerd 1.7 an imported file replaces that table as a whole. This is the file.
     replacing: str = ""
-    folders_place: str = ""  # where cdi_spec_dirs is said: a file, or a flag
-    seen: bool = False  # the places were looked at where a configuration would be
+    folders_place: str = ""  # the file or the flag that sets cdi_spec_dirs
+    seen: bool = False  # True: we can see the places of a configuration
     trouble: str = ""  # why the configuration cannot be understood
-    enable_cdi: bool | None = None  # None: not said
+    enable_cdi: bool | None = None  # None: not set
     folders: tuple[str, ...] | None = None
     systemd_cgroup: bool | None = None
     cdi_dir: str = "/var/run/cdi"
@@ -77,58 +77,65 @@ class Facts:
 
     @property
     def name(self) -> str:
+        """The runtime's name, such as containerd, or "" if it is not known."""
         return self.version.partition("://")[0]
 
     @property
     def number(self) -> tuple[int, ...]:
-        """Major and minor; empty if they are not known."""
+        """The major and minor version, or an empty tuple if they are not known."""
         digits = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", self.version.partition("://")[2])
         return (int(digits[1]), int(digits[2])) if digits else ()
 
     @property
-    def called(self) -> str:
-        """For people: containerd 2.1.4."""
+    def title(self) -> str:
+        """The name and the version for people, such as containerd 2.1.4."""
         return self.version.replace("://", " ") or "the container runtime"
 
 
 def judge(facts: Facts, how: str) -> list[Finding]:
-    """`how` says how somebody could see a configuration that is not seen from here."""
-    return [judge_version(facts), _enabled(facts, how), _folders(facts, how), _folder(facts)]
+    """Judges the runtime. `how` tells people how to see a configuration that is hidden from us."""
+    return [
+        judge_version(facts),
+        _judge_cdi(facts, how),
+        _judge_folders(facts, how),
+        _judge_folder(facts),
+    ]
 
 
 def judge_version(facts: Facts) -> Finding:
+    """Judges whether this version of the runtime takes CDI devices from the kubelet."""
     if not facts.version:
-        return RUNTIME_VERSION.unseen(
+        return RUNTIME_VERSION.unknown(
             "the Node could not be read, which names the runtime",
             "kubectl get node NODE -o wide",
         )
     if facts.name == "docker":
-        return RUNTIME_VERSION.failed(f"the node runs {facts.called} by cri-dockerd")
+        return RUNTIME_VERSION.failure(f"the node runs {facts.title} by cri-dockerd")
     if facts.name == "containerd" and facts.number and facts.number < (1, 7):
-        return RUNTIME_VERSION.failed(f"the node runs {facts.called}")
-    return RUNTIME_VERSION.well(facts.called)
+        return RUNTIME_VERSION.failure(f"the node runs {facts.title}")
+    return RUNTIME_VERSION.success(facts.title)
 
 
-def _enabled(facts: Facts, how: str) -> Finding:
+def _judge_cdi(facts: Facts, how: str) -> Finding:
     if facts.name == "cri-o":
-        return CDI_ENABLED.well(f"{facts.called} has CDI always")
+        return CDI_ENABLED.success(f"{facts.title} has CDI always")
     if not facts.seen:
-        return CDI_ENABLED.unseen("the runtime's configuration cannot be seen from here", how)
+        return CDI_ENABLED.unknown("the runtime's configuration cannot be seen from here", how)
     if facts.trouble:
         mend = "mend the file at that place: containerd does not start with it"
         if " twice " in facts.trouble:
             mend = "keep one of the two, with the lines of both: containerd does not start with it"
-        return CDI_ENABLED.failed(
+        return CDI_ENABLED.failure(
             facts.trouble, expected="a configuration in TOML", remedy=f"on the node {mend}"
         )
 
     place = facts.place or facts.config
     if facts.enable_cdi:
-        return CDI_ENABLED.well(f"{place}: enable_cdi = true")
+        return CDI_ENABLED.success(f"{place}: enable_cdi = true")
     if facts.enable_cdi is False:
-        return CDI_ENABLED.failed(f"{place}: enable_cdi = false", remedy=_to_turn_on(facts))
+        return CDI_ENABLED.failure(f"{place}: enable_cdi = false", remedy=_remedy_to_enable(facts))
 
-    # Not said: what the version does by itself.
+    # The configuration leaves it to the default of the version.
     if facts.number and facts.number <= _LAST_OF_VERSION_1:
         where = f"{facts.config} does not set enable_cdi"
         if not facts.config:
@@ -138,19 +145,20 @@ def _enabled(facts: Facts, how: str) -> Finding:
                 f"{facts.replacing}, which replaces the table of the CRI plugin in "
                 f"{facts.config}, does not set enable_cdi"
             )
-        return CDI_ENABLED.failed(
-            f"{facts.called} has CDI off by default, and {where}", remedy=_to_turn_on(facts)
+        return CDI_ENABLED.failure(
+            f"{facts.title} has CDI off by default, and {where}", remedy=_remedy_to_enable(facts)
         )
     if facts.number:
-        return CDI_ENABLED.well(f"{facts.called} has CDI on by default")
-    return CDI_ENABLED.unseen(
+        return CDI_ENABLED.success(f"{facts.title} has CDI on by default")
+    return CDI_ENABLED.unknown(
         "the configuration does not set enable_cdi, and the runtime's version is not known: "
         "containerd 1.7 has CDI off by default, 2.0 on",
         "containerd --version, on the node",
     )
 
 
-def _to_turn_on(facts: Facts) -> str:
+def _remedy_to_enable(facts: Facts) -> str:
+    """Returns the steps to turn CDI on in containerd's configuration."""
     config = facts.place or facts.config or CONTAINERD_FILES[0]
     table = facts.table or CRI_PLUGINS[0]
     lines = [
@@ -166,35 +174,42 @@ def _to_turn_on(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _folders(facts: Facts, how: str) -> Finding:
+def _judge_folders(facts: Facts, how: str) -> Finding:
     if not facts.seen:
-        return CDI_FOLDERS.unseen("the runtime's configuration cannot be seen from here", how)
+        return CDI_FOLDERS.unknown("the runtime's configuration cannot be seen from here", how)
     if facts.trouble and facts.name == "cri-o":
-        return CDI_FOLDERS.failed(
+        return CDI_FOLDERS.failure(
             facts.trouble,
             expected="a configuration in TOML; all files of the folder of drop-ins count",
             remedy="mend it, or take the file away: CRI-O does not start with it",
         )
     if facts.trouble:
-        return CDI_FOLDERS.unseen(
+        return CDI_FOLDERS.unknown(
             "the runtime's configuration cannot be read: cdi-enabled says why", "mend that first"
         )
 
+    # A configuration without the setting leaves the runtime its default folders.
     folders = DEFAULT_FOLDERS if facts.folders is None else facts.folders
-    if _same(facts.cdi_dir) in map(_same, folders):
-        return CDI_FOLDERS.well(f"{facts.cdi_dir} is among {', '.join(folders)}")
-    place = facts.folders_place or facts.config
-    return CDI_FOLDERS.failed(
+    if _normalize(facts.cdi_dir) in map(_normalize, folders):
+        return CDI_FOLDERS.success(f"{facts.cdi_dir} is among {', '.join(folders)}")
+
+    seen = (
         f"claimd writes into {facts.cdi_dir}, the runtime looks in {', '.join(folders) or 'none'}"
-        + (f" ({place})" if place else ""),
-        remedy=_to_add_folder(facts, folders),
     )
+    place = facts.folders_place or facts.config
+    if place:
+        seen += f" ({place})"
+    return CDI_FOLDERS.failure(seen, remedy=_remedy_to_add_folder(facts, folders))
 
 
-def _to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
-    """For a configuration that is known; else what holds in general."""
+def _remedy_to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
+    """Returns the steps to let the runtime read claimd's folder as well.
+
+    Returns "", for the general remedy, if no file or flag is known that sets the folders.
+    """
     if not facts.folders_place:
         return ""
+
     listed = ", ".join(f'"{folder}"' for folder in (*folders, facts.cdi_dir))
     what = f"set `cdi_spec_dirs = [{listed}]`"
     if facts.folders_place == runtime_config.FLAG:
@@ -207,22 +222,25 @@ def _to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
     )
 
 
-def _same(folder: str) -> str:
-    """/var/run is /run, on every host there is."""
+def _normalize(folder: str) -> str:
+    """Returns the folder with /run for /var/run, which is a link to /run on every host."""
     return re.sub(r"^/var/run(?=/|$)", "/run", folder.rstrip("/"))
 
 
-def _folder(facts: Facts) -> Finding:
+def _judge_folder(facts: Facts) -> Finding:
     if facts.cdi_dir_trouble:
-        return CDI_FOLDER.failed(facts.cdi_dir_trouble)
-    return CDI_FOLDER.well(f"{facts.cdi_dir} is there and can be written")
+        return CDI_FOLDER.failure(facts.cdi_dir_trouble)
+    return CDI_FOLDER.success(f"{facts.cdi_dir} is there and can be written")
 
 
 # ---------------------------------------------------------------- looking
 
 
 def look(sight: Sight, version: str) -> Facts:
-    """What the node's files say; `version` as the Node has it, empty if it is not known."""
+    """Reads the runtime's configuration from the node's files.
+
+    `version` is the runtime's version in the Node, or empty if it is not known.
+    """
     cdi_dir = sight.settings.cdi_dir
     facts: dict[str, Any] = {
         "version": version,
@@ -233,19 +251,24 @@ def look(sight: Sight, version: str) -> Facts:
         return Facts(**facts)
 
     facts["seen"] = True
-    facts["systemd_cgroup"] = _by_kubelet(sight)
+    facts["systemd_cgroup"] = _kubelet_wants_systemd(sight)
     if version.startswith("cri-o") or (not version and runtime_config.has_crio(sight)):
         return Facts(**facts | {"version": version or "cri-o://"} | runtime_config.crio(sight))
+
+    # An unknown version is taken for a new one.
     known = Facts(version=version)
     replaces = bool(known.number) and known.number <= _LAST_OF_VERSION_1
     return Facts(**facts | runtime_config.containerd(sight, replaces=replaces))
 
 
-def _by_kubelet(sight: Sight) -> bool | None:
-    """Whether the kubelet wants systemd to make the cgroups, where the runtime does not say."""
+def _kubelet_wants_systemd(sight: Sight) -> bool | None:
+    """Returns True if the kubelet has systemd make the cgroups, and None if it is not known.
+
+    The runtime's own configuration takes precedence.
+    """
     assert sight.files is not None
     path = f"{sight.settings.kubelet_dir}/config.yaml"
-    for flags in sight.started("kubelet"):
+    for flags in sight.flags_of("kubelet"):
         path = flags.path("config") or path
     content = sight.files.content(path, []) or b""
     driver = _CGROUP_DRIVER.search(content.decode(errors="replace"))
@@ -253,7 +276,10 @@ def _by_kubelet(sight: Sight) -> bool | None:
 
 
 def folder_trouble(place: str, name: str) -> str:
-    """What is wrong with a folder that we write in; empty if nothing is."""
+    """Returns what is wrong with a folder into which claimd writes, or "" if it can be used.
+
+    `place` is its path as we see it, and `name` is its path on the host.
+    """
     try:
         status = os.stat(place)
     except FileNotFoundError:
@@ -262,13 +288,15 @@ def folder_trouble(place: str, name: str) -> str:
         return f"{name}: {error.strerror}"
     if not os.path.isdir(place):
         return f"{name} is no folder"
+
+    # A mount keeps a folder that was removed, but what we write there reaches nobody.
     if status.st_nlink == 0:
         return (
             f"{name} was removed on the host and made anew: our mount leads to the old one; "
             "delete the claimd pod of this node"
         )
     if place != name:
-        # Through the host's root, which is mounted as it is for us, not for claimd.
+        # We see it through the host's root, whose mount says nothing about claimd's own mount.
         return ""
     if os.statvfs(place).f_flag & os.ST_RDONLY:
         return f"{name} is mounted read-only"

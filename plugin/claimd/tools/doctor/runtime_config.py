@@ -1,8 +1,8 @@
-"""What the configuration of a container runtime says of CDI and of cgroups.
+"""The settings for CDI and for cgroups in the configuration of a container runtime.
 
-The files are those that the running process was started with, put together as the runtime puts them
-together: tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0. What follows from it is
-decided in `runtime`.
+The files are those that the running process was started with. They are merged in the way of the
+runtime, which was tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0. `runtime` judges the
+result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from claimd_devices import sysfs
 
-from .sight import Flags, Sight, names
+from .sight import Flags, Sight, list_folder
 
-# Where distributions put containerd's configuration, if its command line does not say.
+# The places of containerd's configuration, by distribution, if its command line names no file.
 CONTAINERD_FILES = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
@@ -33,7 +33,7 @@ FLAG = "its flag --cdi-spec-dirs"
 CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _NEWEST_VERSION = 3
 
-# The containerd that dockerd starts for itself serves no kubelet.
+# dockerd starts a containerd of its own, which serves no kubelet.
 _DOCKER = ("/run/docker/", "/var/run/docker/")
 
 
@@ -41,44 +41,48 @@ _DOCKER = ("/run/docker/", "/var/run/docker/")
 
 
 def containerd(sight: Sight, *, replaces: bool) -> dict[str, Any]:
-    """Fields of runtime.Facts; `trouble` where containerd could not read it either.
+    """Returns fields of runtime.Facts for containerd.
 
-    `replaces`: as in containerd 1.7, a file that is imported replaces the whole table of a plugin;
-    later versions take it setting by setting.
+    There is a `trouble` if containerd could not read the configuration either. `replaces` is True for
+    containerd 1.7, in which an imported file replaces the whole table of a plugin. In later versions
+    it replaces only the settings that it contains.
     """
+    # A process that we cannot see has a file in one of the usual places.
     assert sight.files is not None
     config = _containerd_file(sight)
     if not config:
-        there = [path for path in CONTAINERD_FILES if sight.files.real(path) is not None]
-        config = there[0] if there else ""
+        for path in CONTAINERD_FILES:
+            if not config and sight.files.real(path) is not None:
+                config = path
     if not config:
         return {}
 
-    # Of each plugin what is said so far; later files win.
-    found: dict[str, Any] = {"config": config}
+    # The settings of each plugin so far. A later file overrides an earlier one.
+    facts: dict[str, Any] = {"config": config}
     of_plugins: dict[str, dict[str, Any]] = {}
     try:
         for path, document in _with_imports(sight, config):
             if path == config and document.get("version") == _NEWEST_VERSION:
-                found["table"] = CRI_PLUGINS[1]
+                facts["table"] = CRI_PLUGINS[1]
             for plugin, cri in _table(document, "plugins").items():
                 if plugin not in CRI_PLUGINS:
                     continue
-                said = of_plugins.get(plugin, {})
-                if said and replaces:
-                    said = {"replacing": path, "place": path, "table": plugin}
-                of_plugins[plugin] = said | _of_cri(cri, plugin, path)
+                settings = of_plugins.get(plugin, {})
+                if settings and replaces:
+                    settings = {"replacing": path, "place": path, "table": plugin}
+                of_plugins[plugin] = settings | _cri_settings(cri, plugin, path)
     except ValueError as error:
         return {"config": config, "trouble": str(error)}
 
+    # The table of the newer version of the configuration overrides the older one.
     for plugin in CRI_PLUGINS:
-        found |= of_plugins.get(plugin, {})
-    return found
+        facts |= of_plugins.get(plugin, {})
+    return facts
 
 
 def _containerd_file(sight: Sight) -> str:
-    """The file that a running containerd was given, as a path of the host."""
-    for flags in sight.started("containerd"):
+    """Returns the configuration file of the running containerd, as a path of the host, or ""."""
+    for flags in sight.flags_of("containerd"):
         config = flags.path("config", "c")
         if config and not config.startswith(_DOCKER):
             return config
@@ -86,36 +90,41 @@ def _containerd_file(sight: Sight) -> str:
 
 
 def _with_imports(sight: Sight, config: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A file and all that it imports, each once, in the order in which they count."""
+    """Yields a file and all its imports, each once, in the order in which they take effect."""
     waiting, loaded = [config], set()
     while waiting:
         path = waiting.pop(0)
         if path in loaded:
             continue
         loaded.add(path)
-        document = _toml(sight, path)
+        document = _read_toml(sight, path)
         yield path, document
 
-        # What an import imports counts after all that is beside it.
-        waiting += _imports(sight, path, document)
+        # The imports of an import take effect after all imports of the same file.
+        waiting += _imported_files(sight, path, document)
 
 
-def _of_cri(cri: object, plugin: str, path: str) -> dict[str, Any]:
-    """What one file says of containerd's CRI plugin."""
+def _cri_settings(cri: object, plugin: str, path: str) -> dict[str, Any]:
+    """Returns the settings for containerd's CRI plugin in one file, as fields of runtime.Facts."""
     cri = _table(cri)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if isinstance(cri.get("enable_cdi"), bool):
-        found |= {"enable_cdi": cri["enable_cdi"], "place": path, "table": plugin}
+        settings |= {"enable_cdi": cri["enable_cdi"], "place": path, "table": plugin}
     if isinstance(cri.get("cdi_spec_dirs"), list):
-        found |= {"folders": tuple(map(str, cri["cdi_spec_dirs"])), "folders_place": path}
+        settings |= {"folders": tuple(map(str, cri["cdi_spec_dirs"])), "folders_place": path}
+
+    # Each runtime has a setting of its own for cgroups. runc is the default runtime.
     runc = _table(cri, "containerd", "runtimes", "runc", "options")
     if isinstance(runc.get("SystemdCgroup"), bool):
-        found["systemd_cgroup"] = runc["SystemdCgroup"]
-    return found
+        settings["systemd_cgroup"] = runc["SystemdCgroup"]
+    return settings
 
 
-def _imports(sight: Sight, path: str, document: dict[str, Any]) -> Iterator[str]:
-    """The files that a file imports, in the order in which they count."""
+def _imported_files(sight: Sight, path: str, document: dict[str, Any]) -> Iterator[str]:
+    """Yields the imports of one file, in the order in which they take effect.
+
+    Raises ValueError if `imports` is not a list.
+    """
     patterns = document.get("imports", [])
     if not isinstance(patterns, list):
         seen = f"{patterns!r:.60}"
@@ -123,88 +132,94 @@ def _imports(sight: Sight, path: str, document: dict[str, Any]) -> Iterator[str]
     for pattern in patterns:
         absolute = posixpath.normpath(posixpath.join(posixpath.dirname(path), str(pattern)))
         if "*" in absolute:
-            yield from _matching(sight, absolute)
+            yield from _match_files(sight, absolute)
         else:
-            # One that is not there keeps containerd from starting.
+            # containerd does not start if a file without a pattern is missing.
             yield absolute
 
 
-def _matching(sight: Sight, pattern: str) -> list[str]:
-    """The files that a pattern names, whose folders may be patterns as well; sorted."""
+def _match_files(sight: Sight, pattern: str) -> list[str]:
+    """Returns the files that match a pattern, sorted. Its folders may be patterns, too."""
+    # The paths that match the pattern up to one of its parts lead to those of the next part.
     assert sight.files is not None
-    found = [""]
+    paths = [""]
     for part in pattern.strip("/").split("/"):
         longer = []
-        for folder in found:
-            for name in fnmatch.filter(names(sight.files, folder or "/"), part):
+        for folder in paths:
+            for name in fnmatch.filter(list_folder(sight.files, folder or "/"), part):
                 longer.append(f"{folder}/{name}")
-        found = longer
-    return found
+        paths = longer
+    return paths
 
 
 # ---------------------------------------------------------------- CRI-O
 
 
 def has_crio(sight: Sight) -> bool:
-    """Whether the node looks as if CRI-O were its runtime."""
+    """Returns True if CRI-O runs on the node, or has its configuration there."""
     assert sight.files is not None
     if sight.files.real(CRIO_FILE) is not None:
         return True
-    return next(sight.started("crio"), None) is not None
+    return next(sight.flags_of("crio"), None) is not None
 
 
 def crio(sight: Sight) -> dict[str, Any]:
-    """Fields of runtime.Facts; `trouble` where CRI-O could not read it either."""
-    flags = next(sight.started("crio"), Flags(()))
+    """Returns fields of runtime.Facts for CRI-O.
 
-    # Only the usual file may be missing, and an empty name means that there is none.
+    There is a `trouble` if CRI-O could not read the configuration either.
+    """
+    flags = next(sight.flags_of("crio"), Flags(()))
+
+    # CRI-O needs the file that a flag names, and no file if the name is empty. Only the default file
+    # may be missing.
     config = flags.path("config", "c")
     files = [config] if config else []
     if config is None:
         assert sight.files is not None
         files = [CRIO_FILE] if sight.files.real(CRIO_FILE) is not None else []
     drop_ins = flags.path("config-dir", "d")
-    files += _below(sight, CRIO_FOLDER if drop_ins is None else drop_ins)
+    files += _files_below(sight, CRIO_FOLDER if drop_ins is None else drop_ins)
 
-    # Later files win, and flags win over files.
-    found: dict[str, Any] = {"systemd_cgroup": True, "config": files[0] if files else ""}
+    # A later file overrides an earlier one.
+    facts: dict[str, Any] = {"systemd_cgroup": True, "config": files[0] if files else ""}
     for path in files:
         try:
-            of_runtime = _table(_toml(sight, path), "crio", "runtime")
+            of_runtime = _table(_read_toml(sight, path), "crio", "runtime")
         except ValueError as error:
             return {"config": path, "trouble": str(error)}
         if isinstance(of_runtime.get("cdi_spec_dirs"), list):
             folders = tuple(map(str, of_runtime["cdi_spec_dirs"]))
-            found |= {"folders": folders, "folders_place": path}
+            facts |= {"folders": folders, "folders_place": path}
         if isinstance(of_runtime.get("cgroup_manager"), str):
-            found["systemd_cgroup"] = of_runtime["cgroup_manager"] == "systemd"
+            facts["systemd_cgroup"] = of_runtime["cgroup_manager"] == "systemd"
 
+    # Flags override files. The flag for the folders may be repeated, and each value is a list.
     lists = flags.values("cdi-spec-dirs")
     if lists:
-        found |= {"folders": tuple(",".join(lists).split(",")), "folders_place": FLAG}
+        facts |= {"folders": tuple(",".join(lists).split(",")), "folders_place": FLAG}
     for cgroups in flags.values("cgroup-manager"):
-        found["systemd_cgroup"] = cgroups == "systemd"
-    return found
+        facts["systemd_cgroup"] = cgroups == "systemd"
+    return facts
 
 
-def _below(sight: Sight, folder: str) -> list[str]:
-    """Every file in a folder and in the folders that it has, as CRI-O takes its drop-ins."""
+def _files_below(sight: Sight, folder: str) -> list[str]:
+    """Returns every file in a folder and in its subfolders, in the order of CRI-O's drop-ins."""
     assert sight.files is not None
-    found = []
-    for name in names(sight.files, folder) if folder else ():
+    files = []
+    for name in list_folder(sight.files, folder) if folder else ():
         path = posixpath.join(folder, name)
         if sysfs.is_folder(f"{sight.files.host}{sight.files.real(path)}"):
-            found += _below(sight, path)
+            files += _files_below(sight, path)
         else:
-            found.append(path)
-    return found
+            files.append(path)
+    return files
 
 
 # ---------------------------------------------------------------- both
 
 
-def _toml(sight: Sight, path: str) -> dict[str, Any]:
-    """Raises a ValueError that names the file, if the runtime could not read it either."""
+def _read_toml(sight: Sight, path: str) -> dict[str, Any]:
+    """Reads a file. Raises ValueError with its name if the runtime could not read it either."""
     assert sight.files is not None
     if "\0" in path:
         raise ValueError(f"{path!r} can be no file")
@@ -221,7 +236,7 @@ def _toml(sight: Sight, path: str) -> dict[str, Any]:
 
 
 def _table(document: object, *keys: str) -> dict[str, Any]:
-    """The table at these keys; an empty one if there is none."""
+    """Returns the table at these keys, or an empty one if there is no such table."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document if isinstance(document, dict) else {}

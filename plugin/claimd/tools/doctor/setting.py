@@ -1,4 +1,4 @@
-"""Where claimd's settings stand here, and how one of them is changed: in words to be typed."""
+"""The place of claimd's settings on this node, and the steps to change one of them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from claimd.node.config import Config, key_of, variable_of
 from .check import KEEP_RUNNING, NAMESPACE, RESTART
 
 _DAEMONSET = "claimd"
-# A pod of a DaemonSet has its name, and five of the characters that Kubernetes makes names of.
+# Pods of a DaemonSet are named NAME-xxxxx, with characters from Kubernetes' name alphabet.
 _POD = re.compile(r"(.+)-[bcdfghjklmnpqrstvwxz2456789]{5}")
 _PLAIN = re.compile(r"[\w/.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The file that settings were read from, if any; else they are variables of the DaemonSet."""
+    """The place of the settings: a file, or without a file the variables of the DaemonSet."""
 
     file: str = ""
     in_pod: bool = False
-    variables: frozenset[str] = frozenset()  # of the environment, which win over the file
+    # The variables of the environment. They take precedence over the file.
+    variables: frozenset[str] = frozenset()
     namespace: str = NAMESPACE
     daemonset: str = _DAEMONSET
 
     def is_in_file(self, name: str) -> bool:
-        """Whether what the file says of this setting counts."""
+        """Returns True if the file decides this setting, because no variable overrides it."""
         return bool(self.file) and variable_of(name) not in self.variables
 
     def is_of_node(self, name: str) -> bool:
-        """Whether changing it counts for one node alone."""
+        """Returns True if a change of this setting affects this node only."""
+        # In a pod the file is a ConfigMap, which all pods of the DaemonSet share.
         return self.is_in_file(name) and not self.in_pod
 
-    def to_set(self, name: str, value: str) -> str:
-        """Lines that say where to write it, for which nodes that counts, and what makes it hold."""
+    def steps_to_set(self, name: str, value: str) -> str:
+        """Returns lines that tell people how to set it, on which nodes, and when it takes effect."""
         if self.is_in_file(name):
-            return self._in_file(f"    {key_of(name)}: {_quoted(value)}")
+            return self._steps_in_file(f"    {key_of(name)}: {_quote(value)}")
         return (
             f"for all nodes of the DaemonSet, which makes its pods anew by itself; {KEEP_RUNNING}:\n"
             f"    kubectl -n {self.namespace} set env daemonset/{self.daemonset} "
@@ -49,7 +51,7 @@ class Place:
             "the next apply takes it back otherwise"
         )
 
-    def _in_file(self, line: str) -> str:
+    def _steps_in_file(self, line: str) -> str:
         if self.in_pod:
             return (
                 f"in what the pods have as {self.file}, for all nodes that have it, set\n{line}\n"
@@ -62,14 +64,22 @@ class Place:
         )
 
 
-def place(settings: Config, environment: Mapping[str, str], file: str, *, in_pod: bool) -> Place:
-    """Where the settings were read from that we have; `file` as --config has it, or empty."""
+def find_place(
+    settings: Config, environment: Mapping[str, str], file: str, *, in_pod: bool
+) -> Place:
+    """Finds the place that the current settings were read from.
+
+    `file` is the value of --config, and may be empty.
+    """
     namespace, daemonset = NAMESPACE, _DAEMONSET
+
+    # A pod knows its namespace from its service account, and its DaemonSet from its own name.
     if in_pod:
         with contextlib.suppress(OSError):
             namespace = (settings.service_account / "namespace").read_text().strip() or namespace
         name = _POD.fullmatch(environment.get("HOSTNAME", ""))
         daemonset = name[1] if name else daemonset
+
     file = file or environment.get("CLAIMD_CONFIG", "")
     return Place(
         file=str(Path(file).absolute()) if file else "",
@@ -80,6 +90,6 @@ def place(settings: Config, environment: Mapping[str, str], file: str, *, in_pod
     )
 
 
-def _quoted(value: str) -> str:
-    """As YAML takes it for text."""
+def _quote(value: str) -> str:
+    """Returns the value in quotes if YAML would need them to read it as text."""
     return value if _PLAIN.fullmatch(value) else f"'{value}'"

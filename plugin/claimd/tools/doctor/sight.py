@@ -1,7 +1,8 @@
-"""What of the host can be seen from where we run: on it, in a pod, or in a pod that has its root.
+"""The files of the host that can be seen from the place we run at.
 
-A pod of the DaemonSet sees the kubelet's and the runtime's folders that are mounted, and the host's
-/sys and /proc; the host's other files only where its root is mounted (`host-root`).
+On the host itself that is everything. A pod of the DaemonSet sees the host's /sys and /proc, and the
+folders of the kubelet and of the runtime that are mounted. It sees the host's other files only if
+the host's root is mounted (`host-root`).
 """
 
 from __future__ import annotations
@@ -24,44 +25,52 @@ from . import setting
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of a process in the way of Go: -x or --x, with the value behind = or as next word."""
+    """The flags of a Go program: -x or --x, with the value after = or as the next word."""
 
     words: tuple[str, ...]
-    folder: str = "/"  # in which it was started
+    folder: str = "/"  # the working directory of the process
 
     def values(self, *flags: str) -> list[str]:
-        """What a flag was given by any of its names, in this order."""
-        found = []
+        """Returns the values of a flag that has one or more names, in their order."""
+        values = []
         for word, following in itertools.pairwise((*self.words, "")):
             name, equals, value = word.partition("=")
             if name.startswith("-") and name.lstrip("-") in flags:
-                found.append(value if equals else following)
-        return found
+                values.append(value if equals else following)
+        return values
 
     def path(self, *flags: str) -> str | None:
-        """The file or folder that a flag gives, as an absolute path; None if it is not given."""
+        """Returns the path that a flag names, as an absolute one, or None without the flag.
+
+        An empty value of the flag is returned as it is.
+        """
         values = self.values(*flags)
         if not values:
             return None
+
+        # A program takes the last value if a flag is repeated.
         path = values[-1]
         return posixpath.normpath(posixpath.join(self.folder, path)) if path else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """The places as they can be read from here. Paths that people are told are the host's."""
+    """The places of the host as they can be read from here.
+
+    Paths in messages for people are always those of the host.
+    """
 
     settings: Config
     in_pod: bool
-    roots: Roots  # where GPUs are looked for, which may be a fake tree
-    machine: Roots  # where processes run
-    # The host's files that are no tree of the kernel's; None: they cannot be seen.
+    roots: Roots  # of the GPUs, which may be in a fake tree
+    machine: Roots  # of the machine whose processes run
+    # The host's files outside /sys, /proc and /dev. None: they cannot be seen.
     files: HostFiles | None
     settings_place: setting.Place
 
     @property
     def how(self) -> str:
-        """How somebody could see more."""
+        """A sentence that tells people how to see more than we can."""
         node = self.settings.node_name or "NODE"
         return (
             f"run it where the host's files are seen: deploy/doctor/pod.yaml on {node}, "
@@ -69,55 +78,65 @@ class Sight:
         )
 
     def place(self, folder: Path) -> Path:
-        """A folder of the kubelet's or the runtime's: where it is mounted, or within the host's root."""
+        """Returns the path of one of the host's folders, as it can be read from here.
+
+        That is the same path if the folder is mounted there, or a path below the host's root.
+        """
         if not folder.exists() and self.files is not None:
-            # /var/run is a link to /run, which would be our own.
+            # On the host /var/run is a link to /run. Followed from here, it would lead to our own.
             real = self.files.real(str(folder))
             if real is not None:
                 return Path(f"{self.files.host}{real}")
         return folder
 
-    def started(self, program: str) -> Iterator[Flags]:
-        """The flags of each running process of this program."""
-        for number, words in self.commands():
+    def flags_of(self, program: str) -> Iterator[Flags]:
+        """Yields the flags of each running process of a program."""
+        for number, words in self.running_commands():
             if os.path.basename(words[0]) == program:
                 folder = sysfs.link(f"{self.machine.proc}/{number}/cwd", [])
                 yield Flags(tuple(words[1:]), folder or "/")
 
-    def commands(self) -> Iterator[tuple[int, list[str]]]:
-        """The processes that can be seen, with their command lines."""
+    def running_commands(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields the number and the command line of each process that can be seen."""
         proc = self.machine.proc
         for name in sysfs.names(str(proc), []) or ():
-            if name.isdecimal():
-                words = sysfs.content(f"{proc}/{name}/cmdline", [])
-                if words:
-                    yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
+            if not name.isdecimal():
+                continue
+            # A thread of the kernel, or a process that has just ended, has an empty command line.
+            words = sysfs.content(f"{proc}/{name}/cmdline", [])
+            if words:
+                yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
 
 
-def of(
+def look_around(
     settings: Config, environment: Mapping[str, str] | None = None, settings_file: str = ""
 ) -> Sight:
-    """What these settings let us see, which may have been read from a file."""
+    """Finds out what can be seen with these settings and in this environment.
+
+    `settings_file` is the file that the settings were read from, or empty.
+    """
     if environment is None:
         environment = os.environ
     in_pod = is_pod(environment)
     roots = machine = settings.roots
     if in_pod:
-        # A pod with fake GPUs runs on a real machine.
+        # A pod with fake GPUs runs on a real machine all the same.
         machine = dataclasses.replace(settings, root="").roots
 
+    # The host's files are below `host-root`, or hidden from a pod without it, or here.
     default = Config()
     host: str | None
     if settings.host_root != default.host_root:
         host = str(settings.host_root).rstrip("/")
-        # A container has a /dev of its own, in which little of the host's is.
+        # The /dev of a container is its own. It has few of the host's nodes.
         is_own = settings.dev_root == default.dev_root and not settings.root
         if is_own and Path(f"{host}/dev").is_dir():
             roots = dataclasses.replace(roots, dev=Path(f"{host}/dev"))
     elif in_pod:
         host = None
     else:
-        host = settings.root  # empty: the machine itself
+        # Empty for the machine itself.
+        host = settings.root
 
     files = HostFiles(host) if host is not None else None
     return Sight(
@@ -126,7 +145,7 @@ def of(
         roots=roots,
         machine=machine,
         files=files,
-        settings_place=setting.place(settings, environment, settings_file, in_pod=in_pod),
+        settings_place=setting.find_place(settings, environment, settings_file, in_pod=in_pod),
     )
 
 
@@ -134,6 +153,6 @@ def is_pod(environment: Mapping[str, str]) -> bool:
     return "KUBERNETES_SERVICE_HOST" in environment
 
 
-def names(files: HostFiles, folder: str) -> list[str]:
-    """What a folder of the host's holds, sorted; nothing if there is none."""
+def list_folder(files: HostFiles, folder: str) -> list[str]:
+    """Returns the names in a folder of the host, sorted, or no names if it cannot be read."""
     return files.names(folder)[1]

@@ -117,7 +117,7 @@ class World:
         config = auth.client_config(self.kubeconfig(token or self.cluster.token), self.node.root)
         server = client.Client(config, agent="t")
         try:
-            return await examine.node(
+            return await examine.examine_node(
                 self.node.settings, server, environment={}, second_look=0, **options
             )
         finally:

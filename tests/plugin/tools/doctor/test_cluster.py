@@ -90,7 +90,7 @@ class World:
             path = kubeconfig(Path(folder), f"{self.cluster.api.address}/as/{token}")
             server = client.Client(auth.client_config(path, Path(folder)), agent="t")
             try:
-                return await examine.whole_cluster(config.Config(), server)
+                return await examine.examine_cluster(config.Config(), server)
             finally:
                 await server.close()
 
@@ -260,4 +260,4 @@ async def test_every_check_of_the_cluster_says_something(world):
     ],
 )
 def test_where_an_endpoint_is(spec, port):
-    assert cluster._port({"containers": [spec]}) == port
+    assert cluster._endpoint_port({"containers": [spec]}) == port

@@ -11,7 +11,7 @@ import pytest
 from claimd.node import config
 from claimd.tools.doctor import api, examine, sight
 from claimd.tools.doctor.check import Level
-from claimd.tools.doctor.setting import place
+from claimd.tools.doctor.setting import find_place
 from claimd_devices import faults
 from tests.plugin.tools.doctor import test_api
 from tests.support import doctor_node
@@ -33,7 +33,9 @@ async def node():
 
 async def findings(node, environment=None):
     nobody = "no API server is known"
-    return await examine.node(node.settings, nobody, environment=environment or {}, second_look=0)
+    return await examine.examine_node(
+        node.settings, nobody, environment=environment or {}, second_look=0
+    )
 
 
 def not_well(found):
@@ -290,7 +292,7 @@ async def test_a_pod_with_the_hosts_root_sees_all(node):
     # As hosts have it, where the link would lead to the pod's own folder.
     (node.root / "var/run").symlink_to("/run")
     (node.root / "run/of-this-host").mkdir()
-    seen = sight.of(node.settings, pod)
+    seen = sight.look_around(node.settings, pod)
     assert seen.place(Path("/var/run/of-this-host")) == node.root / "run/of-this-host"
 
 
@@ -375,12 +377,12 @@ def test_a_pod_knows_its_namespace_and_its_daemonset(tmp_path):
     (tmp_path / "namespace").write_text("gpus")
     settings = config.Config(service_account=tmp_path)
     pod = {"HOSTNAME": "claimd-h100-x7k2p"}
-    variables = place(settings, pod, "", in_pod=True)
+    variables = find_place(settings, pod, "", in_pod=True)
     assert "    kubectl -n gpus set env daemonset/claimd-h100 CLAIMD_SHARE='*=shares:2'\n" in (
-        variables.to_set("share", "*=shares:2")
+        variables.steps_to_set("share", "*=shares:2")
     )
-    file = place(settings, pod, "/etc/claimd/c.yaml", in_pod=True)
-    assert file.to_set("exclude", "amd").splitlines() == [
+    file = find_place(settings, pod, "/etc/claimd/c.yaml", in_pod=True)
+    assert file.steps_to_set("exclude", "amd").splitlines() == [
         "in what the pods have as /etc/claimd/c.yaml, for all nodes that have it, set",
         "    exclude: amd",
         "then let claimd read it; pods that have a GPU keep running:",
@@ -390,7 +392,7 @@ def test_a_pod_knows_its_namespace_and_its_daemonset(tmp_path):
 
 async def test_the_file_of_the_settings_is_named(node):
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
-    found = await examine.node(
+    found = await examine.examine_node(
         node.settings, "nobody", environment={}, second_look=0, settings_file="/etc/claimd/c.yaml"
     )
     assert "in /etc/claimd/c.yaml on this node, for this node alone, set\n" in remedy(

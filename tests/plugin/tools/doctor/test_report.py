@@ -8,11 +8,11 @@ FIRST = Check(
 )
 SECOND = Check(name="second-one", level=Level.NOTE, looks_at="it", expected="e", remedy="r")
 FINDINGS = [
-    FIRST.well("fine"),
-    SECOND.failed("seen"),
-    SECOND.unseen("cannot be seen", "look there"),
-    FIRST.unseen("cannot be seen", "look there"),
-    FIRST.failed("worse"),
+    FIRST.success("fine"),
+    SECOND.failure("seen"),
+    SECOND.unknown("cannot be seen", "look there"),
+    FIRST.unknown("cannot be seen", "look there"),
+    FIRST.failure("worse"),
 ]
 
 
@@ -30,7 +30,7 @@ def test_the_worst_comes_first_and_what_is_well_is_counted():
         "               to look:    look there",
         "1 error, 1 note, 2 not looked at, 1 well",
     ]
-    assert report.as_text([FIRST.well("fine")]) == "1 well; nothing found to mend\n"
+    assert report.as_text([FIRST.success("fine")]) == "1 well; nothing found to mend\n"
 
 
 def test_everything():
@@ -54,6 +54,6 @@ def test_for_tools():
 
 
 def test_the_worst():
-    assert check.worst([]) is Level.WELL
-    assert check.worst(FINDINGS) is Level.ERROR
-    assert check.worst([FIRST.well("x"), SECOND.unseen("", "")]) is Level.UNSEEN
+    assert check.worst_level([]) is Level.WELL
+    assert check.worst_level(FINDINGS) is Level.ERROR
+    assert check.worst_level([FIRST.success("x"), SECOND.unknown("", "")]) is Level.UNSEEN

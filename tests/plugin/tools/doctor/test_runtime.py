@@ -11,7 +11,7 @@ from claimd.tools.doctor.check import Level
 
 def look(root, version, **settings):
     settings = config.Config(root=str(root), cdi_dir=root / "run/cdi", **settings)
-    facts = runtime.look(sight.of(settings, {}), version)
+    facts = runtime.look(sight.look_around(settings, {}), version)
     return dataclasses.replace(facts, cdi_dir="/var/run/cdi")
 
 
