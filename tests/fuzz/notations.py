@@ -27,13 +27,13 @@ def _quantity(data: bytes) -> None:
         assert str(error)
         assert canonical.canonical_quantity(text) == text
         return
-    assert quantity.whole(text) == -int(-amount // 1)
+    assert quantity.parse_whole(text) == -int(-amount // 1)
 
     written = canonical.canonical_quantity(text)
     assert quantity.parse(written) == amount, written
     assert canonical.canonical_quantity(written) == written
     if 0 <= amount <= quantity.LARGEST and amount.denominator == 1:
-        assert quantity.parse(quantity.of_bytes(int(amount))) == amount
+        assert quantity.parse(quantity.format_amount(int(amount))) == amount
 
     exact = amounts.parse(text)
     assert quantity.parse(amounts.of(exact.billionths, exact.binary).text) * amounts.WHOLE == (

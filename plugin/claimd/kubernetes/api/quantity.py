@@ -26,7 +26,7 @@ _FORM = re.compile(
 )
 
 
-def of_bytes(amount: int) -> str:
+def format_amount(amount: int) -> str:
     """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536, 2000 is 2k."""
     if not 0 <= amount <= LARGEST:
         raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
@@ -45,7 +45,7 @@ def of_bytes(amount: int) -> str:
     return f"{number}{suffix}"
 
 
-def whole(text: str) -> int:
+def parse_whole(text: str) -> int:
     """The amount, rounded up to a whole one. ValueError as `parse`."""
     # Nearly all are digits with a binary suffix, or none.
     number = text.rstrip("KMGTPEi")

@@ -156,7 +156,7 @@ def _share(device: PreparedDevice) -> dict[str, str]:
     for capacity, amount in device.consumed_capacity.items():
         assert device.share_id is not None, "a share has an id"
         name = names.share_variable(device.device, device.share_id, capacity)
-        variables[name] = str(quantity.whole(amount))
+        variables[name] = str(quantity.parse_whole(amount))
     return variables
 
 
@@ -170,7 +170,7 @@ def _mps(device: PreparedDevice) -> dict[str, str]:
     variables = {names.MPS_PIPES: device.mps}
     memory = device.consumed_capacity.get("memory")
     if memory is not None:
-        mebibytes = max(quantity.whole(memory) >> 20, 1)
+        mebibytes = max(quantity.parse_whole(memory) >> 20, 1)
         variables[names.MPS_LIMIT] = f"0={mebibytes}M"
     return variables
 

@@ -132,7 +132,7 @@ def _attributes(
     if device.share_id:
         attributes["shareID"] = DeviceAttribute(string=device.share_id)
     for capacity, amount in device.consumed_capacity.items():
-        whole = quantity.whole(amount)
+        whole = quantity.parse_whole(amount)
         if whole <= publish_device.INTEGER_LIMIT:
             name = f"consumed{capacity[:1].upper()}{capacity[1:]}"
             attributes[name] = DeviceAttribute(int_=whole)

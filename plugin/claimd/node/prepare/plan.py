@@ -211,7 +211,7 @@ def _consumed(result: DeviceRequestAllocationResult) -> dict[str, str]:
 
 def _amount(text: str, name: str, device: str) -> int:
     try:
-        amount = quantity.whole(text)
+        amount = quantity.parse_whole(text)
     except ValueError as error:
         raise errors.ClaimError(f"the claim's share of {device}: {name}: {error}") from error
     if amount > quantity.LARGEST:
@@ -289,7 +289,7 @@ def _refuse_too_much(
     if MEMORY not in device.consumed_capacity or gpu is None or not gpu.memory:
         return
 
-    wanted = quantity.whole(device.consumed_capacity[MEMORY])
+    wanted = quantity.parse_whole(device.consumed_capacity[MEMORY])
     taken, holders = 0, []
     for other in others:
         for held in other.devices:
@@ -297,13 +297,13 @@ def _refuse_too_much(
             if held.admin or MEMORY not in held.consumed_capacity:
                 continue
             if held.device == device.device:
-                taken += quantity.whole(held.consumed_capacity[MEMORY])
+                taken += quantity.parse_whole(held.consumed_capacity[MEMORY])
                 holders.append(other.title)
     if taken + wanted > gpu.memory:
         # Together they may be more than a quantity says.
-        together = quantity.of_bytes(min(taken + wanted, quantity.LARGEST))
+        together = quantity.format_amount(min(taken + wanted, quantity.LARGEST))
         raise errors.NotReadyError(
-            f"{device.device} has {quantity.of_bytes(gpu.memory)} of memory, and with the "
+            f"{device.device} has {quantity.format_amount(gpu.memory)} of memory, and with the "
             f"{device.consumed_capacity[MEMORY]} of this claim {together} "
             f"would be given away; still prepared are {', '.join(sorted(set(holders)))}",
             patience=HOLDER_PATIENCE,

@@ -249,7 +249,7 @@ class _Draft:
 
     def carve_out(self, value: int | None) -> None:
         if value is not None and 0 < value <= quantity.LARGEST:
-            self.capacity["carveOut"] = DeviceCapacity(value=quantity.of_bytes(value))
+            self.capacity["carveOut"] = DeviceCapacity(value=quantity.format_amount(value))
 
     def memory(self, value: int | None) -> None:
         """Always there, and 0 where it has none of its own, or is not known to have any."""
@@ -257,7 +257,7 @@ class _Draft:
         if not 0 <= size <= quantity.LARGEST or value == 0:
             self._left_out("memory", f"{value} bytes cannot be")
             size = 0
-        self.capacity["memory"] = DeviceCapacity(value=quantity.of_bytes(size))
+        self.capacity["memory"] = DeviceCapacity(value=quantity.format_amount(size))
 
     def shared(self, how: sharing.Sharing, memory: int | None) -> None:
         """Comes last: it changes what the capacities say."""

@@ -45,7 +45,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """For people."""
         if self.how == MEMORY:
-            least, step = quantity.of_bytes(self.least), quantity.of_bytes(self.step)
+            least, step = quantity.format_amount(self.least), quantity.format_amount(self.step)
             return f"by memory, {least} or more in steps of {step}"
         if self.how == SHARES:
             return f"by count, {self.count} shares"
@@ -90,8 +90,8 @@ def reason_unfit(sharing: Sharing, memory: int | None) -> str:
         return "how much memory it has is not known"
     if sharing.least + sharing.step > memory:
         return (
-            f"with {quantity.of_bytes(memory)} it has room for one share of "
-            f"{quantity.of_bytes(sharing.least)} alone"
+            f"with {quantity.format_amount(memory)} it has room for one share of "
+            f"{quantity.format_amount(sharing.least)} alone"
         )
     return ""
 
@@ -116,12 +116,12 @@ def capacities(
         steps = (memory - sharing.least) // sharing.step
         whole = sharing.least + steps * sharing.step
         shared["memory"] = DeviceCapacity(
-            value=quantity.of_bytes(memory),
+            value=quantity.format_amount(memory),
             request_policy=_range(default=whole, least=sharing.least, step=sharing.step),
         )
     elif sharing.how == SHARES:
         shared["shares"] = DeviceCapacity(
-            value=quantity.of_bytes(sharing.count),
+            value=quantity.format_amount(sharing.count),
             request_policy=_range(default=1, least=1, step=1),
         )
     return shared
@@ -129,9 +129,9 @@ def capacities(
 
 def _range(*, default: int, least: int, step: int) -> CapacityRequestPolicy:
     return CapacityRequestPolicy(
-        default=quantity.of_bytes(default),
+        default=quantity.format_amount(default),
         valid_range=CapacityRequestPolicyRange(
-            min=quantity.of_bytes(least), step=quantity.of_bytes(step)
+            min=quantity.format_amount(least), step=quantity.format_amount(step)
         ),
     )
 

@@ -34,13 +34,13 @@ from claimd.kubernetes.api import quantity
     ],
 )
 def test_bytes_are_written_in_the_canonical_form(amount: int, text: str):
-    assert quantity.of_bytes(amount) == text
+    assert quantity.format_amount(amount) == text
 
 
 @pytest.mark.parametrize("amount", [-1, 2**63])
 def test_what_the_api_cannot_hold_is_refused(amount: int):
     with pytest.raises(ValueError, match="between 0 and 9223372036854775807"):
-        quantity.of_bytes(amount)
+        quantity.format_amount(amount)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_is_no_quantity_is_refused(text: str):
     | st.integers(0, 8191).map(lambda n: n << 50)
 )
 def test_every_amount_comes_back(amount: int):
-    assert quantity.parse(quantity.of_bytes(amount)) == amount
+    assert quantity.parse(quantity.format_amount(amount)) == amount
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_every_amount_comes_back(amount: int):
     ],
 )
 def test_a_whole_amount_is_rounded_up(text: str, amount: int):
-    assert quantity.whole(text) == amount
+    assert quantity.parse_whole(text) == amount
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_a_whole_amount_is_rounded_up(text: str, amount: int):
 )
 def test_what_is_no_amount_is_not_rounded(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):
-        quantity.whole(text)
+        quantity.parse_whole(text)
