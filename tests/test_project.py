@@ -6,11 +6,9 @@ import ast
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,35 +91,6 @@ def test_what_ships_is_what_is_tested():
         return dict(re.findall(r"^([a-z0-9][\w.-]*)==(\S+)", (ROOT / name).read_text(), re.M))
 
     assert pins("requirements.txt").items() <= pins("requirements-dev.txt").items()
-
-
-def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path):
-    """Built from what the Containerfile copies, so that the image can be built as well."""
-    source = tmp_path / "src"
-    for words in re.findall(
-        r"^COPY (?!--)(.*)", (ROOT / "deploy" / "Containerfile").read_text(), re.M
-    ):
-        for name in words.split()[:-1]:
-            place = source / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, place)
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=source,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    held = zipfile.ZipFile(wheel).namelist()
-    for path in (ROOT / "deploy" / "base").iterdir():
-        assert f"claimd/sim/manifests/{path.name}" in held
-    assert "claimd/sim/demo/stories/tour.yaml" in held
-    tops = {name.split("/")[0] for name in held}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"claimd", "claimd_devices"}
-    assert len(tops) == 3
 
 
 def test_readme_shows_the_help_as_it_is():
