@@ -61,7 +61,7 @@ class MutationCache:
             if _version(objects.get(name)) not in mutation.superseded:
                 del self._mutations[name]
 
-    def wrote(self, name: str, result: Document | None, until: float) -> None:
+    def on_answer(self, name: str, result: Document | None, until: float) -> None:
         """The answer to the write under way: the object as it is now, or None if it is deleted."""
         earlier = self._mutations.pop(name, None)
         version = _version(result)

@@ -15,6 +15,9 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.meta import OwnerReference
 from claimd.kubernetes.api.resource import ResourcePool, ResourceSlice, ResourceSliceSpec
 
+# One write: an object to delete, or a slice to update or create.
+Write = ResourceSlice | Document
+
 GENERATION_LIMIT = 2**63 - 1
 
 # What is the same as nothing, as JSON has it.
@@ -35,6 +38,17 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     delete: list[Document]
     update: list[ResourceSlice]
     create: list[ResourceSlice]
+
+    def writes(self) -> list[Write]:
+        """Returns everything to write, in the order in which to write it."""
+        return [*self.delete, *self.update, *self.create]
+
+
+def slice_name(write: Write) -> str:
+    """Returns the name of the slice that is to be written."""
+    if isinstance(write, ResourceSlice):
+        return write.metadata.name
+    return str(write["metadata"]["name"])
 
 
 def body(spec: ResourceSliceSpec | Document) -> Document:
@@ -197,7 +211,7 @@ def _count(slice_: Document) -> object:
     return _pool(slice_).get("resourceSliceCount")
 
 
-def owned(desired: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
+def add_owner(desired: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
     """The slices as the Node's, so that the API server deletes them with it."""
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
     owned_slices = []

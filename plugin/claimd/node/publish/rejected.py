@@ -2,7 +2,7 @@
 
 Pure. A refusal names the field that it is about. So one bad value costs itself or its device, and
 not everything that stands in the same slice. When to try again, and what to do about a refusal that
-names no field, is the publisher's (`_on_refused`).
+names no field, is in `refusals`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def part_at(sent: ResourceSlice, field: str) -> RejectedPart | None:
     return RejectedPart(device=device.name, part="", key="", value=device)
 
 
-def without(
+def remove(
     desired: Sequence[ResourceSlice], rejected: Sequence[RejectedPart]
 ) -> list[ResourceSlice]:
     """The slices without what was rejected.

@@ -27,7 +27,7 @@ ASK_AGAIN = 3600.0
 ASK_AGAIN_AFTER_FORBIDDEN = 30.0
 
 
-class _Support:
+class Support:
     """`kept`: the API server keeps the fields, as far as we know. Until it was asked, it does not."""
 
     name = ""  # what it is asked about
@@ -66,7 +66,7 @@ class _Support:
         self._asked_at, self.kept = now, not reason
         return self.kept
 
-    def dropped(self) -> bool:
+    def withdraw(self) -> bool:
         """The API server did not keep them after all; whether that is news."""
         news, self.kept = self.kept, False
         self._asked_at = asyncio.get_running_loop().time()
@@ -79,7 +79,7 @@ class _Support:
         raise NotImplementedError
 
 
-class CounterSupport(_Support):
+class CounterSupport(Support):
     """The counters that keep a GPU and its parts apart."""
 
     name = "counters"
@@ -93,7 +93,7 @@ class CounterSupport(_Support):
         return await self._resources.keeps_counters(probe)
 
 
-class SharingSupport(_Support):
+class SharingSupport(Support):
     """What makes a device one that several claims may have."""
 
     name = "shared devices"

@@ -14,9 +14,9 @@ def version(number: int) -> dict[str, Any]:
 def test_a_write_counts_until_the_informer_shows_it_or_for_a_minute():
     cache = MutationCache()
     with cache.writing("s", version(1), {"s": version(1)}):
-        cache.wrote("s", version(2), until=60.0)
+        cache.on_answer("s", version(2), until=60.0)
     with cache.writing("s", version(2), {"s": version(1)}):
-        cache.wrote("s", version(3), until=61.0)
+        cache.on_answer("s", version(3), until=61.0)
     for lagging in (1, 2):
         cache.observe({"s": version(lagging)})
         assert cache.overlay({"s": version(lagging)}, 60.9) == {"s": version(3)}
@@ -29,7 +29,7 @@ def test_a_write_counts_until_the_informer_shows_it_or_for_a_minute():
 def test_an_informer_that_has_caught_up_is_believed(shown: int):
     cache = MutationCache()
     with cache.writing("s", version(2), {"s": version(2)}):
-        cache.wrote("s", version(3), until=60.0)
+        cache.on_answer("s", version(3), until=60.0)
     cache.observe({"s": version(shown)})
     assert cache.overlay({"s": version(shown)}, 1.0) == {"s": version(shown)}
     assert cache.overlay({}, 1.0) == {}  # and then it was deleted
@@ -40,17 +40,17 @@ def test_an_event_that_overtakes_the_answer_to_its_write_counts():
     with cache.writing("s", None, {}):
         cache.observe({"s": version(1)})  # created
         cache.observe({})  # and deleted by somebody, before we have the answer
-        cache.wrote("s", version(1), until=60.0)
+        cache.on_answer("s", version(1), until=60.0)
     assert cache.overlay({}, 1.0) == {}
 
 
 def test_a_deletion_counts_until_the_informer_shows_it():
     cache = MutationCache()
     with cache.writing("s", version(1), {"s": version(1)}):
-        cache.wrote("s", None, until=60.0)
+        cache.on_answer("s", None, until=60.0)
     assert cache.overlay({"s": version(1)}, 1.0) == {}
     with cache.writing("s", None, {"s": version(1)}):
-        cache.wrote("s", version(3), until=60.0)
+        cache.on_answer("s", version(3), until=60.0)
     cache.observe({})  # the deletion has come, the creation has not
     assert cache.overlay({}, 1.0) == {"s": version(3)}
 
@@ -59,7 +59,7 @@ def test_what_is_shown_after_an_older_version_counts_as_somebody_elses():
     """Only versions from before the write lag; whatever else is shown came after it."""
     cache = MutationCache()
     with cache.writing("s", version(2), {"s": version(1)}):
-        cache.wrote("s", version(3), until=60.0)
+        cache.on_answer("s", version(3), until=60.0)
     cache.observe({"s": version(2)})
     assert cache.overlay({"s": version(2)}, 1.0) == {"s": version(3)}
     cache.observe({"s": version(9)})
@@ -78,6 +78,6 @@ def test_a_write_without_an_answer_leaves_nothing():
 def test_other_objects_are_shown_as_they_are():
     cache = MutationCache()
     with cache.writing("s", None, {}):
-        cache.wrote("s", version(5), until=60.0)
+        cache.on_answer("s", version(5), until=60.0)
     other = {"metadata": {"name": "other", "resourceVersion": "7"}}
     assert cache.overlay({"other": other}, 1.0) == {"other": other, "s": version(5)}

@@ -41,7 +41,7 @@ def wish(*contents: str) -> list[ResourceSlice]:
         )
         for index, content in enumerate(contents)
     ]
-    return pool.owned(unowned, "n", "node-uid")
+    return pool.add_owner(unowned, "n", "node-uid")
 
 
 def stored(*contents: str, generation: int = 3, **more: Any) -> dict[str, Raw]:

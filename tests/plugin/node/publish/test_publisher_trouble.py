@@ -276,4 +276,4 @@ async def test_slices_of_others_are_none_of_our_business(world: World):
                 "spec": {"driver": DRIVER, "allNodes": True},
             },
         }
-        assert list(one._existing()) == ["ours"]
+        assert list(one._writer.existing()) == ["ours"]

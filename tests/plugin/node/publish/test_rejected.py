@@ -67,7 +67,7 @@ def test_what_was_refused_is_taken_out_and_nothing_else():
         "spec.devices[1]",
     ]
     found = [rejected.part_at(wish, field) for field in fields]
-    [left] = rejected.without([wish], [refusal for refusal in found if refusal])
+    [left] = rejected.remove([wish], [refusal for refusal in found if refusal])
     [device] = left.spec.devices
     assert device.name == "gpu-0000-01-00-0"
     assert wish.spec.devices[0].attributes.keys() - device.attributes.keys() == {"uuid"}
@@ -81,17 +81,17 @@ def test_another_value_is_tried_again():
         rejected.part_at(wish, "spec.devices[0]"),
     ]
     changed, _ = build(gpu(1, uuid="new", memory=1 << 30), gpu(2, uuid="new"))
-    assert rejected.without(changed, [refusal for refusal in refusals if refusal]) == changed
+    assert rejected.remove(changed, [refusal for refusal in refusals if refusal]) == changed
 
 
 def test_a_device_refused_after_one_of_its_attributes_goes():
     wish = two()
     first = rejected.part_at(wish, "spec.devices[0].attributes[uuid]")
     assert first
-    [reduced] = rejected.without([wish], [first])
+    [reduced] = rejected.remove([wish], [first])
     second = rejected.part_at(reduced, "spec.devices[0]")
     assert second
-    [left] = rejected.without([wish], [first, second])
+    [left] = rejected.remove([wish], [first, second])
     assert [d.name for d in left.spec.devices] == ["gpu-0000-02-00-0"]
 
 
@@ -101,20 +101,20 @@ def test_a_part_without_a_value_is_no_part_of_another_device():
         missing = rejected.RejectedPart(
             device="gpu-0000-01-00-0", part=part, key="none", value=DeviceTaint(key="k", effect="e")
         )
-        assert rejected.without([two()], [missing]) == [two()]
+        assert rejected.remove([two()], [missing]) == [two()]
 
 
 def test_an_attribute_and_a_capacity_of_one_name_are_two_parts():
     wish = two()
     refused = rejected.part_at(wish, "spec.devices[0].capacity[memory]")
     assert refused
-    [left] = rejected.without([wish], [refused])
+    [left] = rejected.remove([wish], [refused])
     assert left.spec.devices[0].attributes == wish.spec.devices[0].attributes
     assert left.spec.devices[0].capacity == {}
     other = rejected.RejectedPart(
         device=refused.device, part="attributes", key="memory", value=refused.value
     )
-    assert rejected.without([wish], [other]) == [wish], "there is no such attribute"
+    assert rejected.remove([wish], [other]) == [wish], "there is no such attribute"
 
 
 # ---------------------------------------------------------------- taints
@@ -134,7 +134,7 @@ def test_a_taint_is_named_by_its_place_and_kept_by_its_key():
     part = rejected.part_at(tainted("hot", "link"), "spec.devices[0].taints[1].effect")
     assert part is not None
     assert str(part) == "gpu-0000-01-00-0: taints[claimd.dev/link]"
-    assert keys(*rejected.without([tainted("link", "hot")], [part])) == [["claimd.dev/hot"], []]
+    assert keys(*rejected.remove([tainted("link", "hot")], [part])) == [["claimd.dev/hot"], []]
 
 
 @pytest.mark.parametrize("place", ["2", "x"])
@@ -148,10 +148,10 @@ def test_a_device_refused_after_one_of_its_taints_goes():
     slice_ = tainted("hot", "link")
     first = rejected.part_at(slice_, "spec.devices[0].taints[0]")
     assert first
-    [reduced] = rejected.without([slice_], [first])
+    [reduced] = rejected.remove([slice_], [first])
     second = rejected.part_at(reduced, "spec.devices[0].name")
     assert second
-    [left] = rejected.without([slice_], [first, second])
+    [left] = rejected.remove([slice_], [first, second])
     assert [device.name for device in left.spec.devices] == ["gpu-0000-02-00-0"]
 
 
@@ -159,9 +159,9 @@ def test_a_device_that_was_refused_with_a_taint_is_tried_without_it():
     slice_ = tainted("hot")
     part = rejected.part_at(slice_, "spec.devices[0]")
     assert part
-    [left] = rejected.without([tainted()], [part])
+    [left] = rejected.remove([tainted()], [part])
     assert [device.name for device in left.spec.devices] == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
 
 
 def test_nothing_rejected_changes_nothing():
-    assert rejected.without([two()], []) == [two()]
+    assert rejected.remove([two()], []) == [two()]

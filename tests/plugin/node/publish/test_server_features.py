@@ -252,8 +252,8 @@ async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once()
     resources = Resources("")
     support = server_features.CounterSupport(resources, "d", "n")
     await support.learn(divided())
-    assert support.dropped() is True
+    assert support.withdraw() is True
     assert not support.kept
-    assert support.dropped() is False
+    assert support.withdraw() is False
     assert await support.learn(divided()) is False
     assert resources.asked == 1

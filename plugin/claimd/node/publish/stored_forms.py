@@ -1,0 +1,64 @@
+"""The form in which the API server keeps each of our slices.
+
+An API server silently drops fields whose feature gate is off or that it does not know. A slice that
+differs from the desired one by such fields alone must not be written again, or it would be written
+forever.
+"""
+
+from __future__ import annotations
+
+from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.api.resource import ResourceSlice
+
+from . import pool
+
+
+class StoredForms:
+    """What is known of how the API server stores the slices, by the slice's name.
+
+    A slice is verified once we have seen what the API server made of it. `forms` has the pair
+    (sent, stored) for each slice that is stored otherwise than it was sent.
+    """
+
+    def __init__(self) -> None:
+        self.forms: dict[str, tuple[Document, Document]] = {}
+        self.verified: set[str] = set()
+        self._reported: set[str] = set()  # paths that `learn` has returned
+
+    def learn(self, sent: ResourceSlice, result: Document) -> list[str]:
+        """Remembers what the API server made of a slice.
+
+        Returns the paths of the fields that it did not keep as sent, each only once in the life of
+        this process.
+        """
+        name = sent.metadata.name
+        desired, stored = pool.body(sent.spec), pool.body(result["spec"])
+        self.verified.add(name)
+        self.forms.pop(name, None)
+        if desired == stored:
+            return []
+
+        self.forms[name] = (desired, stored)
+        differences = pool.differences(desired, stored)
+        fresh = [path for path in differences if path not in self._reported]
+        self._reported.update(fresh)
+        return fresh
+
+    def forget(self, name: str) -> None:
+        """Forgets the form of a slice that is deleted."""
+        self.forms.pop(name, None)
+
+    def could_be_stored_form(self, slice_: ResourceSlice, current: Document) -> bool:
+        """Tells whether `current` may be what the API server made of this very slice.
+
+        Only the API server can tell for sure. The question makes sense once for each slice, and
+        only if both have the same devices.
+        """
+        if slice_.metadata.name in self.verified:
+            return False
+        desired, stored = pool.body(slice_.spec), pool.body(current["spec"])
+        return desired != stored and _device_names(desired) == _device_names(stored)
+
+
+def _device_names(body: Document) -> list[str]:
+    return [device["name"] for device in body.get("devices", [])]
