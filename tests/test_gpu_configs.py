@@ -72,7 +72,7 @@ def said_at_prepare(plural, *parameters):
     entries = [worlds.opaque(each, source) for each in parameters]
     claim = worlds.claim("c", worlds.result("gpu-0"), config=entries)
     try:
-        gpu_config.of_claim(claim, DRIVER)
+        gpu_config.read_configs(claim, DRIVER)
     except errors.ClaimError as error:
         return str(error)
     return ""

@@ -165,9 +165,15 @@ TARGETS = {
         read=_claim,
         parts=(
             *(resources._decode, gpu_config, plan.plan, plan._our_results, plan._pod_claim_name),
-            *(plan._device, plan._consumed, plan._amount, plan._refuse_several_clients),
+            *(
+                plan._plan_device,
+                plan._consumed_capacity,
+                plan._parse_amount,
+                plan._refuse_several_clients,
+            ),
             *(plan._refuse_overlap, plan._refuse_too_much, plan._reason_divided, plan._whole_gpu),
-            *(cdi.build, cdi._device, cdi._share, cdi._mps, cdi._mps_mounts, cdi._mounts),
+            *(cdi.build, cdi._describe_device, cdi._environment, cdi._share_variables),
+            *(cdi._mps_variables, cdi._mps_mounts, cdi._library_mounts),
         ),
         examples=_claims,
         words=(

@@ -282,7 +282,7 @@ def _kept(data: bytes) -> None:
 
     generation = metadata.generation_of(data)
     assert 0 <= generation < 2**62
-    following = metadata.generation_of(metadata.stamped(_metadata(), data))
+    following = metadata.generation_of(metadata.encode_next(_metadata(), data))
     assert following in (generation, generation + 1)
 
 
@@ -425,7 +425,7 @@ TARGETS = {
     ),
     "kept": target.Target(
         read=_kept,
-        parts=(health_state.read, metadata.generation_of, metadata.stamped),
+        parts=(health_state.read, metadata.generation_of, metadata.encode_next),
         examples=_kept_files,
         words=(b'"boot"', b'"memory"', b'"generation"'),
         documents=True,

@@ -461,7 +461,9 @@ def build(config: Config) -> App:
             metadata.Published(numa_list=config.numa_list, sharing_rules=sharing_rules),
         ),
         hardware=hardware_,
-        library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
+        library_hook=library_hook.LibraryHook(
+            library_hook.path_in_image(), config.library_hook_dir
+        ),
     )
     vm_gpus_ = vm_gpus.VmGpus(
         node=config.node_name,

@@ -138,8 +138,8 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one claim in a call of the kubelet.
 
-    `error` is a sentence for the kubelet, or empty if the call has done its work. Then `prepared` is
-    the claim that was prepared; an unprepare has none.
+    `error` is a sentence for the kubelet, or empty if the call has done its work. Then `prepared`
+    is the claim that was prepared; an unprepare has none.
     """
 
     prepared: PreparedClaim | None = None
@@ -149,8 +149,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     """Returns the GPU that the claim was given, as it is now.
 
-    Raises NotReadyError if the GPU is not there, which may pass. Raises ClaimError if another GPU is
-    in its place: a pod must not get that one without a new allocation.
+    Raises NotReadyError if the GPU is not there, which may pass. Raises ClaimError if another GPU
+    is in its place: a pod must not get that one without a new allocation.
     """
     gpu = inventory.named(device.device)
     if gpu is None:

@@ -7,9 +7,9 @@ import importlib.util
 import os
 import sys
 
-# gRPC reads this variable when it is imported. Without the newer listener, the thread that is notified
-# of a call also reads it from the socket. A call then takes eight thread switches instead of twelve,
-# and a quarter less of the CPU.
+# gRPC reads this variable when it is imported. Without the newer listener, the thread that is
+# notified of a call also reads it from the socket. A call then takes eight thread switches instead
+# of twelve, and a quarter less of the CPU.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 
@@ -28,6 +28,6 @@ def _load_at_first_use(name: str) -> None:
     setattr(sys.modules[folder], last, module)
 
 
-# The pure Python implementation of protobuf's messages, with the text format. Protobuf always imports
-# it, and then uses its messages in C. Loading it takes a twentieth of the CPU of our start.
+# The pure Python implementation of protobuf's messages, with the text format. Protobuf always
+# imports it, and then uses its messages in C. Loading it takes a twentieth of the CPU of our start.
 _load_at_first_use("google.protobuf.internal.python_message")

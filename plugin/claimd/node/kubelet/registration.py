@@ -22,10 +22,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Registration(api_pb2_grpc.RegistrationServicer):
     """The service that the kubelet calls to register the plugin.
 
-    The kubelet first asks for the plugin's name and services, then reports whether it has registered
-    the plugin. It does so at its own start and whenever the plugin's socket appears. `last_seen` says
-    how far the registration has come, for messages about a kubelet that does not register the plugin.
-    It is empty after a registration.
+    The kubelet first asks for the plugin's name and services, then reports whether it has
+    registered the plugin. It does so at its own start and whenever the plugin's socket appears.
+    `last_seen` says how far the registration has come, for messages about a kubelet that does not
+    register the plugin. It is empty after a registration.
     """
 
     def __init__(

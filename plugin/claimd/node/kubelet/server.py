@@ -32,8 +32,8 @@ GrpcServer = grpc.aio.Server
 # meanwhile.
 MEND_DRAIN = 0.5
 
-# Seconds to wait for another instance that creates or removes sockets, which takes a millisecond; and
-# seconds between two tries.
+# Seconds to wait for another instance that creates or removes sockets, which takes a millisecond;
+# and seconds between two tries.
 LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
 
 # The largest number of calls under way on one connection, including health streams. gRPC tells the
@@ -41,9 +41,9 @@ LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
 # do not delay the calls of another connection.
 MOST_CALLS_A_CONNECTION = 512
 
-# The number of calls that may have arrived without being accepted by our loop. Above its limit, gRPC
-# cancels calls at random, and may cancel the kubelet's. With this limit it never does, and `Calls`
-# refuses calls with a reason.
+# The number of calls that may have arrived without being accepted by our loop. Above its limit,
+# gRPC cancels calls at random, and may cancel the kubelet's. With this limit it never does, and
+# `Calls` refuses calls with a reason.
 MOST_ARRIVED = 1 << 20
 
 OPTIONS = (

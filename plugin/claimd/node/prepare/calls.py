@@ -1,8 +1,8 @@
 """The kubelet's calls under way: each claim of a call gets its own answer, and gets it in time.
 
 A call starts one task for each of its claims. The tasks go on when the kubelet gives up: half of a
-prepare is worth nothing, and a whole one is the answer to the next call. The number of claims in all
-calls is limited here. What is done for a claim is up to the driver.
+prepare is worth nothing, and a whole one is the answer to the next call. The number of claims in
+all calls is limited here. What is done for a claim is up to the driver.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ log = logging.getLogger(__name__)
 
 Verb = Literal["prepare", "unprepare"]
 
-# The largest number of claims in the calls under way, over all connections. (`kubelet.server` limits
-# the calls of one connection.) A kubelet has one connection, and sends one call for each pod that
-# starts or ends. A caller that asks for more is not a kubelet; it is told at once to ask again.
+# The largest number of claims in the calls under way, over all connections. (`kubelet.server`
+# limits the calls of one connection.) A kubelet has one connection, and sends one call for each pod
+# that starts or ends. A caller that asks for more is not a kubelet; it is told at once to ask
+# again.
 MOST_CLAIMS = 2048
 
 LATE = (
@@ -153,7 +154,7 @@ class _Call:
             self.waiting.set_result(reason)
 
     def outcomes(self, reason: str) -> dict[str, Outcome]:
-        """Returns the outcome of each claim by uid. A claim that has none gets `reason` as error."""
+        """Returns the outcome of each claim by uid, with `reason` for claims that have none yet."""
         outcomes: dict[str, Outcome] = {}
         for uid, task in self.tasks.items():
             outcomes[uid] = task.result() if task.done() else Outcome(error=reason)

@@ -1,7 +1,7 @@
-"""CDI specs: one file a claim, kept in the folder where container runtimes look for devices.
+"""CDI specs: one file per claim, in the folder where container runtimes look for devices.
 
-`build` is pure, and how files are kept is claim_files'. What is written depends on the checkpoint
-and the hardware alone, so any file can be made again at any time.
+`build` is pure; `claim_files` keeps the files. The content of a file depends only on the checkpoint
+and the hardware, so any file can be written again at any time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from claimd_devices.gpu import COMPUTE, UTILITY, Gpu, Inventory, Mount
 from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, gpu_of
 from . import claim_files
 
-# The least that has what we use: ids that begin with a digit came with 0.5. containerd 1.7 and 2.x
-# take it.
+# The oldest version with everything that we use: 0.5 allows device names that begin with a digit.
+# containerd 1.7 and 2.x accept it.
 CDI_VERSION = "0.5.0"
 
 _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "bind"]
+
+# The capabilities that every container gets.
 _ALWAYS = (COMPUTE, UTILITY)
 
 
@@ -34,27 +36,30 @@ def build(
     hook: str | None = None,
     metadata: Mapping[str, Mount] = MappingProxyType({}),
 ) -> bytes:
-    """The spec of a claim, by what its GPUs are at this moment.
+    """Returns the CDI spec of a claim, with the device numbers that its GPUs have now.
 
-    `hook` is the program on the host that makes a container's loader know its libraries, if there
-    is one. `metadata` are the files that tell of the devices of each request, by its name. The same
-    claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was given is
-    not there, if another one stands in its place, or if it is for a virtual machine and vfio-pci
-    does not have it.
+    `hook` is the path on the host of the program that tells a container's loader about the mounted
+    libraries, if it is installed. `metadata` has, by the name of each request, the file that
+    describes its devices. The same claim and hardware give the same bytes.
+
+    Raises ClaimError if a GPU of the claim is not there, if another GPU is in its place, or if a
+    GPU for a virtual machine is not bound to vfio-pci.
     """
-    devices = [_device(prepared.uid, device, inventory, hook) for device in prepared.devices]
+    devices = []
+    for device in prepared.devices:
+        devices.append(_describe_device(prepared.uid, device, inventory, hook))
     spec: dict[str, object] = {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
         "devices": devices,
     }
 
-    # Said once for all devices, a spec stays small however many there are: a runtime reads every
-    # spec of the node at each start of a container.
+    # A runtime reads every spec of the node at each start of a container. Edits that all devices
+    # have in common are written only once, so that the spec of many devices stays small.
     if len(devices) > 1:
         common: dict[str, Any] = {}
         for kind in ("env", "mounts", "hooks"):
-            common |= _taken_out(devices, kind)
+            common |= _extract_common(devices, kind)
         if common:
             spec["containerEdits"] = common
 
@@ -62,22 +67,27 @@ def build(
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
 
-def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The edits of this kind that all devices have, which they then have no more.
+def _extract_common(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """Removes the edits of this kind that all devices have from the devices; returns them.
 
-    A container that gets any device of a spec gets the edits of the spec itself, too, so that for
-    whoever uses a device nothing changes.
+    A container that gets any device of a spec also gets the edits of the spec itself, so moving
+    edits there changes nothing for a container.
     """
     edits = [device["containerEdits"] for device in devices]
     lists = [own.pop(kind, []) for own in edits]
 
-    # As a rule all have the same, which is seen at a glance.
+    # Usually all devices have the same edits, and this comparison is all that is needed.
     common = lists[0]
     if any(other != common for other in lists):
-        shared = set(map(str, common)).intersection(*(map(str, each) for each in lists))
+        # Edits are dictionaries or text. Their text is compared, since dictionaries have no hash.
+        shared = set(map(str, common))
+        for device_edits in lists:
+            shared.intersection_update(map(str, device_edits))
         common = [edit for edit in common if str(edit) in shared]
-        for own, each in zip(edits, lists, strict=True):
-            rest = [edit for edit in each if str(edit) not in shared]
+
+        # Each device keeps the edits that it does not share with all others.
+        for own, device_edits in zip(edits, lists, strict=True):
+            rest = [edit for edit in device_edits if str(edit) not in shared]
             if rest:
                 own[kind] = rest
     return {kind: common} if common else {}
@@ -86,50 +96,41 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 def _add_metadata(
     prepared: PreparedClaim, devices: list[dict[str, Any]], metadata: Mapping[str, Mount]
 ) -> None:
-    """Mounts the file of each request with the first of its devices.
+    """Adds a mount for the file of each request to the first device of the request.
 
-    A container that names a request gets all of its devices. A device of CDI for the file alone
-    would be one that a version of ours before this one does not write, and the kubelet remembers
-    what it was answered: after a step back no container of the pod could start again.
+    A container that names a request gets all of the request's devices, and so the file. A CDI
+    device of its own for the file would break a downgrade of claimd: an older version would not
+    write that device, but the kubelet remembers its name, and no container of the pod could start
+    again.
     """
     missing = dict(metadata)
     for device, described in zip(prepared.devices, devices, strict=True):
         for request in device.requests:
             mount = missing.pop(request, None)
             if mount is not None:
-                described["containerEdits"].setdefault("mounts", []).append(_mount(mount))
+                mounts = described["containerEdits"].setdefault("mounts", [])
+                mounts.append(_describe_mount(mount))
 
 
-def _device(
+def _describe_device(
     uid: str, device: PreparedDevice, inventory: Inventory, hook: str | None
 ) -> dict[str, Any]:
+    """Returns the spec's entry for one device. Raises as `build`."""
     gpu = gpu_of(device, inventory)
     if gpu.is_bound_on_demand and not gpu.nodes:
         raise errors.NotReadyError(
             f"{gpu.name} is not bound to vfio-pci at the moment, or has no nodes in /dev/vfio yet",
             patience=DEVICE_PATIENCE,
         )
-    mounts = _mounts(device, gpu)
+    mounts = _library_mounts(device, gpu)
     folder = _library_folder(mounts)
+    environment = _environment(device, gpu, folder)
 
-    # The runtime merges the devices of all claims of a container and takes a variable from the
-    # last: those of a GPU's own must be the same for each, or named after it.
-    environment = {
-        **dict(gpu.environment),
-        names.variable(device.device): gpu.address,
-        **_share(device),
-        **_mps(device),
-        **({names.ADMIN_VARIABLE: "true"} if device.admin else {}),
-        # Triton asks ldconfig where libcuda is, which not every image has, unless it is told.
-        **({"TRITON_LIBCUDA_PATH": folder} if folder else {}),
-        **device.environment,
-    }
-
-    # No ids of groups: a runtime gives these nodes to the container's user, root or not; ids need
-    # CDI 0.7, which containerd 1.7 refuses.
-    edits: dict[str, Any] = {
-        "env": [f"{name}={value}" for name, value in environment.items()],
-        "deviceNodes": [
+    # A runtime gives the nodes to the user of the container, whether root or not. Group ids would
+    # need CDI 0.7, which containerd 1.7 refuses.
+    nodes = []
+    for node in gpu.nodes:
+        nodes.append(
             {
                 "path": node.path,
                 "type": "c",
@@ -137,21 +138,49 @@ def _device(
                 "minor": node.minor,
                 "permissions": device.permissions,
             }
-            for node in gpu.nodes
-        ],
+        )
+
+    edits: dict[str, Any] = {
+        "env": [f"{name}={value}" for name, value in environment.items()],
+        "deviceNodes": nodes,
     }
     if mounts or device.mps:
-        edits["mounts"] = [*map(_mount, mounts), *_mps_mounts(device)]
+        edits["mounts"] = [*map(_describe_mount, mounts), *_mps_mounts(device)]
     if folder and hook:
-        edits["hooks"] = [_hook(hook, gpu, folder, mounts)]
+        edits["hooks"] = [_describe_hook(hook, gpu, folder, mounts)]
     return {
         "name": names.cdi_device(uid, device.device, device.share_id),
         "containerEdits": edits,
     }
 
 
-def _share(device: PreparedDevice) -> dict[str, str]:
-    """What the container has of a shared device, in bytes and whole numbers, for programs to read."""
+def _environment(device: PreparedDevice, gpu: Gpu, library_folder: str | None) -> dict[str, str]:
+    """Returns the environment variables of a device, in the order in which the spec has them.
+
+    A container runtime merges the devices of all claims of a container, and on a clash the last
+    device's variable wins. A variable of a single GPU must therefore be equal on all GPUs, or have
+    the device's name in its own.
+    """
+    variables = dict(gpu.environment)
+    variables[names.variable(device.device)] = gpu.address
+    variables |= _share_variables(device)
+    variables |= _mps_variables(device)
+    if device.admin:
+        variables[names.ADMIN_VARIABLE] = "true"
+
+    # Without this variable, Triton asks ldconfig for libcuda, and not every image has ldconfig.
+    if library_folder:
+        variables["TRITON_LIBCUDA_PATH"] = library_folder
+
+    # The configuration of the class and the claim comes last, so that it can replace the others.
+    return variables | device.environment
+
+
+def _share_variables(device: PreparedDevice) -> dict[str, str]:
+    """Returns variables with the capacity that the container has of a shared device.
+
+    The values are plain whole numbers, and bytes for memory.
+    """
     variables = {}
     for capacity, amount in device.consumed_capacity.items():
         assert device.share_id is not None, "a share has an id"
@@ -160,10 +189,11 @@ def _share(device: PreparedDevice) -> dict[str, str]:
     return variables
 
 
-def _mps(device: PreparedDevice) -> dict[str, str]:
-    """What makes a program a client of an MPS daemon, with its share of the memory as its limit.
+def _mps_variables(device: PreparedDevice) -> dict[str, str]:
+    """Returns the variables that make a program a client of an MPS daemon.
 
-    In the container the claim's only GPU has the number 0.
+    The share of the GPU's memory becomes the client's limit. A claim of an MPS client has only one
+    GPU, and so the GPU has the number 0 in the container.
     """
     if not device.mps:
         return {}
@@ -176,23 +206,26 @@ def _mps(device: PreparedDevice) -> dict[str, str]:
 
 
 def _mps_mounts(device: PreparedDevice) -> list[dict[str, Any]]:
-    """The daemon's folder: its sockets can be connected to, and nobody can put others there."""
+    """Returns the mount of the MPS daemon's folder.
+
+    The mount is read-only: programs can connect to the sockets in it, and cannot replace them.
+    """
     if not device.mps:
         return []
-    mount = _mount(Mount(source=device.mps, target=device.mps))
+    mount = _describe_mount(Mount(source=device.mps, target=device.mps))
     return [mount | {"options": [*_MOUNT_OPTIONS, "noexec"]}]
 
 
-def _mounts(device: PreparedDevice, gpu: Gpu) -> list[Mount]:
-    """The files of the host that a container needs for what it does with the device."""
-    # A spec of the host's that comes with the device brings them.
+def _library_mounts(device: PreparedDevice, gpu: Gpu) -> list[Mount]:
+    """Returns the files of the host's driver that a container needs for its capabilities."""
+    # With a CDI device of the host's own spec, the container gets the files from that spec.
     if gpu.libraries is None or device.host_cdi is not None:
         return []
     wanted = {*_ALWAYS, *device.capabilities}
     return [mount for mount in gpu.libraries.mounts if mount.capability in wanted]
 
 
-def _mount(mount: Mount) -> dict[str, Any]:
+def _describe_mount(mount: Mount) -> dict[str, Any]:
     return {
         "hostPath": mount.source,
         "containerPath": mount.target,
@@ -201,7 +234,7 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def _library_folder(mounts: Iterable[Mount]) -> str | None:
-    """Where a container has the libraries: in the first of the folders that they are put into."""
+    """Returns the folder of the libraries in the container: the one that gets libcuda.so."""
     for mount in mounts:
         folder, _, name = mount.target.rpartition("/")
         if name == "libcuda.so":
@@ -209,10 +242,11 @@ def _library_folder(mounts: Iterable[Mount]) -> str | None:
     return None
 
 
-def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[str, Any]:
-    """Runs the program when the container's file systems are mounted, before anything in it runs.
+def _describe_hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[str, Any]:
+    """Returns the hook that runs the program once the container's file systems are mounted.
 
-    Its environment must not be empty: a runtime would give it that of the image instead.
+    At that time no process of the container runs yet. The hook's environment must not be empty,
+    since a runtime would use the environment of the image instead.
     """
     libraries = []
     for mount in mounts:
@@ -220,7 +254,8 @@ def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[
         if above == folder and name.startswith("lib"):
             libraries.append(name)
 
-    # Of the image's own libraries it takes those that are of a newer driver than this.
+    # The image may have compatibility libraries of its own. The program uses them if they are of a
+    # newer driver than the host's.
     major = (gpu.driver_version or "").partition(".")[0]
     compat = ["--cuda-compat", major] if major.isdecimal() else []
     return {
@@ -232,7 +267,7 @@ def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[
 
 
 class SpecFolder(claim_files.ClaimFiles):
-    """Our files in the CDI folder, by the claim's uid: `ensure` and the rest are ClaimFiles'."""
+    """Our files in the CDI folder. The name of a file in the methods is the claim's uid."""
 
     def __init__(self, folder: Path, driver: str) -> None:
         super().__init__(folder, names.cdi_prefix(driver))

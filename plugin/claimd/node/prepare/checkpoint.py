@@ -1,8 +1,8 @@
 """Checkpoints: the devices of each prepared claim, in one file per claim in the plugin's folder.
 
-A file can be read with `cat`, has a checksum that proves it complete, and survives a crash or a loss
-of power at any moment. A file that is damaged nevertheless goes into quarantine. A claim that was
-unprepared keeps its file under another name until its status is cleared.
+A file can be read with `cat`, has a checksum that proves it complete, and survives a crash or a
+loss of power at any moment. A file that is damaged nevertheless goes into quarantine. A claim that
+was unprepared keeps its file under another name until its status is cleared.
 
 Two instances of the plugin share the folder. An instance that commits holds the lock and has read
 what the other one wrote. A checkpoint that another program removes is written again while this
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 
-# The suffixes of file names: of a prepared claim, of a claim that was unprepared and whose status is
-# not cleared yet, and of a file in quarantine.
+# The suffixes of file names: of a prepared claim, of a claim that was unprepared and whose status
+# is not cleared yet, and of a file in quarantine.
 PREPARED = ".json"
 UNCLEARED = ".gone"
 DAMAGED = ".damaged-{time}"
@@ -45,7 +45,7 @@ _CHECKSUM = b',\n "checksum": "sha256:'
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The content of a file. A field that a later version added is ignored and stays in the file."""
+    """The content of a file. Fields of a later version are ignored, and stay in the file."""
 
     version: int
     boot_id: str = msgspec.field(name="bootID")
@@ -74,14 +74,14 @@ def decode(text: bytes) -> Checkpoint:
 class CheckpointFolder:
     """The checkpoints of this node's claims, on disk and in memory.
 
-    `claims` and `uncleared` agree with the disk while the lock is held. At other times they are what
-    this process last knew, which is enough for work that is repeated anyway.
+    `claims` and `uncleared` agree with the disk while the lock is held. At other times they are
+    what this process last knew, which is enough for work that is repeated anyway.
     """
 
     def __init__(
         self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_damaged` is called with a sentence about each checkpoint that goes into quarantine."""
+        """`on_damaged` is called with a sentence for each checkpoint that is quarantined."""
         # By uid: the claims that are prepared, and those that were unprepared and whose status in
         # the API server still has our entries.
         self.claims: dict[str, PreparedClaim] = {}
@@ -185,9 +185,9 @@ class CheckpointFolder:
     async def remove(self, uid: str, *, uncleared: bool) -> None:
         """Removes the claim's checkpoint, durably. The lock must be held.
 
-        The claim counts as prepared, and its devices as in use, until this returns. With `uncleared`
-        its file is only renamed, so that a later process knows that the status in the API server
-        must still be cleared. A claim without a checkpoint is no failure.
+        The claim counts as prepared, and its devices as in use, until this returns. With
+        `uncleared` its file is only renamed, so that a later process knows that the status in the
+        API server must still be cleared. A claim without a checkpoint is no failure.
         """
         self.in_flight.add(uid)
         try:

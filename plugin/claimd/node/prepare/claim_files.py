@@ -37,9 +37,9 @@ class ClaimFiles:
     ) -> bool:
         """Gives the file its right content; returns True if it had to be written.
 
-        The content is `source` itself, which must be bytes then, or what `text` returns. `text` gets
-        the present content, or None if there is no file, and returns the same if it is right. It is
-        called only for a new `source` or after others have changed the file.
+        The content is `source` itself, which must be bytes then, or what `text` returns. `text`
+        gets the present content, or None if there is no file, and returns the same if it is right.
+        It is called only for a new `source` or after others have changed the file.
 
         This may be repeated at any time. An OSError leaves the file as it was, and no other file.
         """

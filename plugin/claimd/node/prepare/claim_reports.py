@@ -1,8 +1,8 @@
 """Decides which claims are reported in claim.status.devices, and what the reports say.
 
-`report.status` sends the reports. It asks for the content of a report only when it sends it, so that
-a report that has waited long is still true. The only change to the checkpoints here is a note that
-the status of a claim was cleared.
+`report.status` sends the reports. It asks for the content of a report only when it sends it, so
+that a report that has waited long is still true. The only change to the checkpoints here is a note
+that the status of a claim was cleared.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class _Source:
         """Returns the entries as they should be now, or None if another one reports the claim.
 
         It is None if the claim was unprepared and cleared, or was prepared again by a call or an
-        instance that makes its own report. With `doubtful` it is never None: the entries say what is
-        true of the claim now, as far as this process knows, whoever prepared it.
+        instance that makes its own report. With `doubtful` it is never None: the entries say what
+        is true of the claim now, as far as this process knows, whoever prepared it.
         """
         reports, prepared = self._reports, self._prepared
         async with reports.checkpoints.lock():

@@ -1,8 +1,8 @@
 """A lock for a folder that several processes change, with a count of the changes.
 
 The lock is a flock on a file, so the kernel releases it when its holder dies. The file contains the
-number of commits that were ever announced. A process that takes the lock compares this count with the
-one that it last saw. If they are the same, it need not read the folder again.
+number of commits that were ever announced. A process that takes the lock compares this count with
+the one that it last saw. If they are the same, it need not read the folder again.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class CommitLock:
     def announce(self) -> None:
         """Makes other processes read the folder again. Must come before each change to the folder.
 
-        If we die between the two, the others read the folder once for nothing. In the opposite order
-        our change would be hidden from them. Further calls while the lock is held do nothing, since
-        the others read the folder only after we have released the lock.
+        If we die between the two, the others read the folder once for nothing. In the opposite
+        order our change would be hidden from them. Further calls while the lock is held do nothing,
+        since the others read the folder only after we have released the lock.
         """
         assert self._is_held, "commit without the lock"
         assert self._descriptor is not None
@@ -111,7 +111,8 @@ class CommitLock:
             return
         os.pwrite(self._descriptor, (self.seen + 1).to_bytes(_COUNT_SIZE, "little"), 0)
 
-        # If the write had failed, counting it would hide the next commit of another process from us.
+        # If the write had failed, counting it would hide the next commit of another process from
+        # us.
         self.seen += 1
         self._announced = True
 

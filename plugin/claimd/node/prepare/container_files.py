@@ -22,8 +22,8 @@ from .hardware import Hardware
 
 log = logging.getLogger(__name__)
 
-# A claim with more devices has its files written by a thread. Each device takes 0.1 ms, in which the
-# loop would serve nobody else.
+# A claim with more devices has its files written by a thread. Each device takes 0.1 ms, in which
+# the loop would serve nobody else.
 MOST_DEVICES = 8
 
 

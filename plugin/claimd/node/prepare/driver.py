@@ -1,8 +1,8 @@
 """Prepares and unprepares one claim for the kubelet, and answers in time.
 
 A call for a claim takes its turn, reads the claim from the API server, waits for trouble that may
-pass, and ends before the kubelet gives up. What is then done for the claim, in one step and under the
-lock of the checkpoints, is up to `node_claims`.
+pass, and ends before the kubelet gives up. What is then done for the claim, in one step and under
+the lock of the checkpoints, is up to `node_claims`.
 
 This module knows neither gRPC nor the API server's protocol, nor what is reported about a claim.
 """
@@ -105,7 +105,8 @@ class Driver:
         """
         turn = self._turn(prepared.uid)
 
-        # A claim whose turn is taken is in use, or hangs. The garbage of other claims must not wait.
+        # A claim whose turn is taken is in use, or hangs. The garbage of other claims must not
+        # wait.
         if turn.locked():
             return False
         async with turn:
@@ -117,7 +118,8 @@ class Driver:
         return self._turns.setdefault(uid, asyncio.Lock())
 
     async def _take_turn(self, ref: ClaimRef, call_time: CallTime | None) -> asyncio.Lock:
-        """Waits until no other call is working on the claim; returns the lock that must be released.
+        """Waits until no other call is working on the claim; returns the lock that must be
+        released.
 
         Raises ClaimError if an earlier call still has the turn when the time is up.
         """
@@ -136,11 +138,12 @@ class Driver:
                 await turn.acquire()
         except TimeoutError:
             raise errors.ClaimError(
-                f"an earlier call for the claim with uid {ref.uid} has not come to its end; ask again"
+                f"an earlier call for the claim with uid {ref.uid} has not come to its end; ask "
+                "again"
             ) from None
         return turn
 
-    # ------------------------------------------------------------------ prepare: read, wait, try again
+    # ------------------------------------------------------------------ prepare: read, wait, again
 
     async def _prepare_claim(self, ref: ClaimRef, call_time: CallTime) -> PreparedClaim:
         """Returns the claim, prepared now or before. Raises ClaimError or OSError if it is not."""
@@ -148,7 +151,8 @@ class Driver:
         for text in (ref.namespace, ref.name):
             if not _NAME.fullmatch(text):
                 raise errors.ClaimError(
-                    f"the claim with uid {ref.uid} is asked for by '{plain_text.brief(text)}', which is no name "
+                    f"the claim with uid {ref.uid} is asked for by '{plain_text.brief(text)}', "
+                    "which is no name "
                     "of a claim or a namespace"
                 )
 

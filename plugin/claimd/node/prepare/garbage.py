@@ -1,13 +1,15 @@
-"""Garbage collection: claims that are prepared but not ours any more, whose unprepare never came.
+"""Garbage collection: unprepares claims that the kubelet has forgotten to unprepare.
 
-Three must agree, twice, a grace period apart. The API server says of this very claim that it is
-deleted, created anew, deallocated or allocated elsewhere; a failed request says nothing. The
-kubelet says that none of its pods uses it; if it cannot be asked, nothing is collected. And nobody
-prepares the claim at the same time: that is the driver's part.
+A claim is collected only if three conditions hold, and hold again after a grace period:
 
-The kubelet itself unprepares, in rounds of a minute, what is left of pods that it remembers, also
-of those deleted by force, which its list does not have. A grace of two rounds, the default of the
-setting `garbage-grace`, leaves to us what the kubelet has forgotten.
+- The API server says that this claim is deleted, created again with another uid, deallocated, or
+  allocated elsewhere. A failed request counts for nothing.
+- The kubelet says that no pod uses the claim. If the kubelet cannot be asked, nothing is collected.
+- No call prepares the claim at the same time. The driver takes care of that.
+
+Once a minute, the kubelet itself unprepares the claims of pods that it remembers. That includes
+pods that were deleted by force and are not in its list. The default of the setting `garbage-grace`
+is two such rounds, so that only claims which the kubelet has forgotten are left to this module.
 """
 
 from __future__ import annotations
@@ -29,39 +31,54 @@ from . import driver
 
 log = logging.getLogger(__name__)
 
-PERIOD = 60.0  # seconds between two sweeps, or the grace period if that is shorter
-SPACING = 0.2  # seconds between two requests of a sweep
-# Seconds for which a claim that the API server knows as ours is not asked about again.
+# Seconds between two sweeps, or the grace period if that is shorter.
+PERIOD = 60.0
+
+# Seconds between two requests of a sweep.
+SPACING = 0.2
+
+# Seconds for which a claim is not asked about again after the API server has confirmed it as ours.
 CONFIRMED_FOR = 300.0
-# Seconds for the API server: the last question is asked with the checkpoints locked.
+
+# Seconds for the API server to answer. It is short, since the last request of a collection holds
+# the lock of the checkpoints.
 REQUEST_TIMEOUT = 3.0
 
-# By pod, namespace and name: by claim, the CDI ids that the pod's containers were given.
+# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids that the pod's
+# containers were given.
 Pods = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class GarbageCollector:
-    """Sweeps the checkpoints for ever. `sweep` may also be called by itself."""
+    """Sweeps the checkpoints once a minute. `sweep` may also be called alone."""
 
     driver: driver.Driver
-    pods: Callable[[], Awaitable[Pods]]  # the kubelet's pods; OSError if it cannot be asked
-    may_collect: Callable[[], bool]  # one of several instances is enough
+
+    # Asks the kubelet for its pods. Raises OSError if it cannot be asked.
+    pods: Callable[[], Awaitable[Pods]]
+
+    # Tells whether this instance collects: one of several is enough.
+    may_collect: Callable[[], bool]
+
     record_event: events.RecordEvent
     grace: float  # seconds
     spacing: float = SPACING
 
-    # By uid and the loop's clock: since when a claim is known to be garbage, and when the API
-    # server last knew one as ours.
+    # Since when a claim is known to be garbage, by uid. Times are of the loop's clock.
     _garbage_since: dict[str, float] = field(default_factory=dict)
+
+    # When the API server last confirmed that a claim is ours, by uid.
     _confirmed_at: dict[str, float] = field(default_factory=dict)
-    _kubelet_failed: bool = False  # when it was last asked
+
+    # True if the kubelet could not be asked the last time.
+    _kubelet_failed: bool = False
 
     async def run(self) -> None:
-        """Sweeps about once a minute, or as often as the grace period needs it."""
+        """Sweeps about once a minute, or more often if the grace period is shorter."""
         period = min(PERIOD, self.grace)
         while True:
-            # Spread over the nodes of a cluster.
+            # The jitter spreads the requests of a cluster's nodes.
             await asyncio.sleep(period * pacing.between(0.8, 1.2))
             try:
                 await self.sweep()
@@ -69,10 +86,10 @@ class GarbageCollector:
                 log.warning("cannot look for claims that were left behind, trying again: %s", error)
 
     async def sweep(self) -> None:
-        """Looks at every prepared claim once, and collects those whose grace period is over.
+        """Checks every prepared claim once, and collects those whose grace period is over.
 
-        Asks the API server only about claims that no pod uses, one after the other. A claim that
-        could not be looked at, for whatever reason, starts its grace period anew.
+        Only claims that no pod uses cost a request to the API server, one after the other. A claim
+        that could not be checked, for any reason, starts its grace period again.
         """
         garbage_since, self._garbage_since = self._garbage_since, {}
         if not self.may_collect():
@@ -81,49 +98,54 @@ class GarbageCollector:
         checkpoints = self.driver.claims.checkpoints
         async with checkpoints.lock():
             claims = dict(checkpoints.claims)
-        self._confirmed_at = {uid: at for uid, at in self._confirmed_at.items() if uid in claims}
+
+        # Claims that were unprepared meanwhile are forgotten here.
+        for uid in self._confirmed_at.keys() - claims.keys():
+            del self._confirmed_at[uid]
         if not claims:
             return
-        pods = await self._kubelets_pods()
+
+        pods = await self._ask_kubelet()
         if pods is None:
             return
 
         for uid, prepared in claims.items():
             now = asyncio.get_running_loop().time()
             confirmed_at = self._confirmed_at.get(uid, now - CONFIRMED_FOR)
-            if pod_using(prepared, pods) or confirmed_at > now - CONFIRMED_FOR:
+            if find_user(prepared, pods) or confirmed_at > now - CONFIRMED_FOR:
                 continue
             try:
-                await self._look_at(prepared, garbage_since.get(uid, now), now)
+                await self._check(prepared, garbage_since.get(uid, now), now)
             except kube_errors.ApiError as error:
                 log.info(
                     "claim %s stays, since the API server does not tell: %s", prepared.title, error
                 )
-                # A sick API server is asked once a sweep.
+
+                # A failing API server gets only one request per sweep.
                 if kube_errors.is_transient(error):
                     return
             except errors.ClaimError as error:
                 log.warning("claim %s cannot be unprepared: %s", prepared.title, error)
             await asyncio.sleep(self.spacing)
 
-    async def _look_at(self, prepared: PreparedClaim, since: float, now: float) -> None:
-        """One claim that no pod uses, which has been garbage `since` then if it is."""
-        if not await self._reason(prepared):
+    async def _check(self, prepared: PreparedClaim, since: float, now: float) -> None:
+        """Checks a claim that no pod uses. If it is garbage, it has been so `since` that time."""
+        if not await self._reason_for_garbage(prepared):
             self._confirmed_at[prepared.uid] = now
         elif now - since < self.grace or not await self._collect(prepared):
             self._garbage_since[prepared.uid] = since
 
     async def _collect(self, prepared: PreparedClaim) -> bool:
-        """Unprepares the claim, if kubelet and API server still agree; whether it was done."""
+        """Unprepares the claim if kubelet and API server still agree; returns True if done."""
         logs.begin()
         reason = ""
 
         async def still_unused() -> bool:
             nonlocal reason
-            pods = await self._kubelets_pods()
-            if pods is None or pod_using(prepared, pods):
+            pods = await self._ask_kubelet()
+            if pods is None or find_user(prepared, pods):
                 return False
-            reason = await self._reason(prepared)
+            reason = await self._reason_for_garbage(prepared)
             return bool(reason)
 
         if not await self.driver.collect(prepared, still_unused):
@@ -140,8 +162,11 @@ class GarbageCollector:
         )
         return True
 
-    async def _reason(self, prepared: PreparedClaim) -> str:
-        """Why the claim is garbage to the API server, empty if it is not; ApiError if unknown."""
+    async def _reason_for_garbage(self, prepared: PreparedClaim) -> str:
+        """Returns the reason why the claim is garbage, or "" if it is not.
+
+        Raises ApiError if the API server does not answer.
+        """
         try:
             claim = await self.driver.resources.claim(
                 prepared.namespace, prepared.name, REQUEST_TIMEOUT
@@ -152,8 +177,8 @@ class GarbageCollector:
             prepared, claim, self.driver.claims.name, self.driver.claims.node
         )
 
-    async def _kubelets_pods(self) -> Pods | None:
-        """The kubelet's pods and what they were given; None, logged once, if it cannot be asked."""
+    async def _ask_kubelet(self) -> Pods | None:
+        """Returns the kubelet's pods, or None if it cannot be asked, which is logged once."""
         try:
             pods = await self.pods()
         except OSError as error:
@@ -172,14 +197,14 @@ class GarbageCollector:
 def reason_to_unprepare(
     prepared: PreparedClaim, claim: ResourceClaim, driver_name: str, pool: str
 ) -> str:
-    """Why this object is no reason any more to keep the claim prepared; empty if it is one."""
+    """Returns why `claim`, as it is now, need not stay prepared, or "" if it must stay."""
     if claim.metadata.uid != prepared.uid:
         return f"it was created anew with uid {claim.metadata.uid}"
     allocation = claim.status.allocation
     if allocation is None:
         return "it is not allocated any more"
 
-    # A claim that never had a device of ours is prepared all the same, for as long as it is there.
+    # A claim without a device of ours was prepared nevertheless. It stays until it is deallocated.
     if not prepared.devices:
         return ""
     for result in allocation.devices.results:
@@ -188,8 +213,8 @@ def reason_to_unprepare(
     return "it is allocated elsewhere"
 
 
-def pod_using(prepared: PreparedClaim, pods: Pods) -> str:
-    """A pod that uses the claim, or may do so for all that the kubelet says; empty if none does."""
+def find_user(prepared: PreparedClaim, pods: Pods) -> str:
+    """Returns a pod that uses the claim, or may use it as far as is known; "" if no pod does."""
     prefix = f"{names.CDI_KIND}="
     for (namespace, pod), claims in pods.items():
         if namespace != prepared.namespace:
@@ -197,14 +222,15 @@ def pod_using(prepared: PreparedClaim, pods: Pods) -> str:
 
         cdi_ids = claims.get(prepared.name)
         if cdi_ids is None:
-            # A kubelet that does not tell of claims tells of pods all the same.
+            # Old kubelets list pods without their claims. Then the claim's own list of consumers
+            # tells whether the pod is one.
             is_user = any(user.startswith(f"pods/{pod} ") for user in prepared.reserved_for)
             if not claims and is_user:
                 return f"{namespace}/{pod}"
             continue
 
-        # The pod uses a claim of this name; our ids tell whether it is this very claim, by its uid.
-        # Without an id of ours it may be.
+        # The pod uses a claim of this name. The uid in our CDI ids tells whether it is this claim
+        # or an earlier one. Without an id of ours, it may be this one.
         ours = [id_ for id_ in cdi_ids if id_.startswith(prefix)]
         if not ours or any(id_.startswith(f"{prefix}{prepared.uid}-") for id_ in ours):
             return f"{namespace}/{pod}"

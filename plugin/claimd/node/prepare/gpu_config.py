@@ -1,9 +1,11 @@
-"""GpuConfig: the opaque configuration that a class or a claim may carry for us, checked and merged.
+"""GpuConfig: the opaque configuration that a class or a claim may have for us, checked and merged.
 
-An admission policy refuses most of what is wrong when it is written, in the same words; a cluster may
-lack it, so all is checked here. A class is the administrator's word and a claim is anybody's, so what
-a class sets stands: a claim may add to it, and may change only what the class leaves to claims by
-name. Pure.
+An admission policy refuses most mistakes when an object is written, with the same sentences. A
+cluster may lack the policy, so everything is checked here too.
+
+A DeviceClass is written by the administrator, and a claim by any user. So the class's settings have
+precedence: a claim may add to them, and may change only those that the class leaves to claims by
+name. This module is pure.
 """
 
 from __future__ import annotations
@@ -20,15 +22,21 @@ from claimd_devices.gpu import CAPABILITIES
 
 from .. import dialects
 
+# The sources of a configuration, as messages name them.
 CLASS, CLAIM = "the class", "the claim"
-# What a variable takes in files and in memory, its name and value aside.
-BYTES_BESIDE = 32
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Whole, and without links by its text: no name in it begins with a dot.
-_FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
-PERMISSIONS = "permissions"  # as claimsMaySet has it, beside the names of variables
 
-# Variables that a claim cannot set, by their names or, with a star, by how they begin; and why.
+# Bytes that a variable takes in files and in memory in addition to its name and value.
+VARIABLE_OVERHEAD = 32
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# An absolute path in which no name begins with a dot, so that it has neither "." nor "..".
+_FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
+
+# The entry of claimsMaySet that is not the name of a variable.
+PERMISSIONS = "permissions"
+
+# The variables that a claim cannot set, and the reason. A star stands for the rest of the name.
 RESERVED = {
     "CLAIMD_*": "claimd says by them which GPUs a container was given",
     ADMIN_VARIABLE: "containers are told by it that others work on their GPUs",
@@ -45,22 +53,26 @@ _RESERVED_BEGINNINGS = tuple(
 class GpuConfig(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """What a document may say. `claims_may_set` is for classes: variables, or `permissions`."""
+    """The fields of a configuration document."""
 
     api_version: str
     kind: str
     environment: dict[str, str] = {}
-    permissions: str | None = None  # of the device nodes: r, w, m
+    permissions: str | None = None  # on the device nodes: some of r, w and m
+
+    # Only in classes: the variables that claims may change, or `permissions`.
     claims_may_set: tuple[str, ...] = ()
-    # What a container wants of NVIDIA's user space beside compute and utility.
+
+    # The parts of NVIDIA's user space that containers need in addition to compute and utility.
     capabilities: tuple[str, ...] = ()
-    # For classes: the folder on the node of the MPS daemon that containers are clients of.
+
+    # Only in classes: the node's folder of the MPS daemon that containers are clients of.
     mps: str | None = None
 
 
 FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(GpuConfig))
 
-# What each field has to hold, for who wrote something else.
+# The type of each field, for messages.
 SHAPES = {
     "environment": "an object whose values are text",
     "permissions": "text",
@@ -71,20 +83,22 @@ SHAPES = {
 
 
 class SourcedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, who says it, and for which requests; none are all."""
+    """A configuration with its source and the requests that it is for."""
 
     source: str  # CLASS or CLAIM
-    requests: tuple[str, ...]
+    requests: tuple[str, ...]  # empty if it is for all requests
     config: GpuConfig
-    reserved: frozenset[str] = frozenset()  # its variables that a claim cannot set by itself
+
+    # The variables of the configuration that a claim can set only if the class allows it.
+    reserved: frozenset[str] = frozenset()
 
     def covers(self, names: frozenset[str]) -> bool:
-        """Whether it is for one of these requests; `_all_names` has what it may call them."""
+        """Returns True if the configuration is for a request with one of these names."""
         return not self.requests or not names.isdisjoint(self.requests)
 
 
 class DeviceConfig(msgspec.Struct):
-    """What holds for one device."""
+    """The merged configuration of one device."""
 
     environment: dict[str, str] = {}
     permissions: str = "rw"
@@ -92,23 +106,24 @@ class DeviceConfig(msgspec.Struct):
     mps: str = ""
 
 
-def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
-    """Our configurations in the order in which they count: of the class, then of the claim.
+def read_configs(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
+    """Returns the configurations for our driver: those of the classes, then those of the claim.
 
-    Raises ClaimError for one that is not understood in full, and for too many variables.
+    A later one has precedence over an earlier one of the same source. Raises ClaimError for a
+    configuration that is not understood completely, and for too many variables.
     """
     assert claim.status.allocation is not None
-    entries = [
-        entry
-        for entry in claim.status.allocation.devices.config
-        if entry.opaque and entry.opaque.driver == driver
-    ]
+    entries: list[DeviceAllocationConfiguration] = []
+    for entry in claim.status.allocation.devices.config:
+        if entry.opaque and entry.opaque.driver == driver:
+            entries.append(entry)
     entries.sort(key=lambda entry: entry.source != "FromClass")
+
     dialect = dialects.of_driver(driver)
     configs: list[SourcedConfig] = []
     count = 0
     for entry in entries:
-        configs.append(_sourced(entry, dialect))
+        configs.append(_read_config(entry, dialect))
         count += len(configs[-1].config.environment)
         if count > budgets.VARIABLES.limit:
             raise errors.ClaimError(
@@ -118,19 +133,20 @@ def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
     return configs
 
 
-def for_device(
+def merge_configs(
     configs: Iterable[SourcedConfig], requests: Iterable[str], owned: Mapping[str, str]
 ) -> DeviceConfig:
-    """What they make of a device that was allocated for these requests.
+    """Returns the configuration of a device that was allocated for these requests.
 
-    Of one source the later wins. `owned` are the variables that come with the GPU itself. Raises
-    ClaimError where a claim wants what is not a claim's to say.
+    `owned` are the variables that come with the GPU itself. Raises ClaimError if a claim sets what
+    only a class may set.
     """
-    asked = _all_names(requests)
-    relevant = [config for config in configs if config.covers(asked)]
+    names = _request_names(requests)
+    relevant = [config for config in configs if config.covers(names)]
     of_class = [entry.config for entry in relevant if entry.source == CLASS]
 
-    # What the classes set and do not leave to claims is fixed. Capabilities only add up.
+    # Capabilities only add up, whatever their source is. Apart from them, the settings of the
+    # classes come first. They are fixed, except for those that a class leaves to claims.
     merged = DeviceConfig()
     for entry in relevant:
         merged.capabilities.update(entry.config.capabilities)
@@ -146,6 +162,8 @@ def for_device(
             merged.mps = config.mps
     fixed = dict(merged.environment)
 
+    # Then come the claim's own settings. Only a variable that the class sets too, or that a claim
+    # cannot set at all, needs a closer look.
     for entry in relevant:
         if entry.source == CLASS:
             continue
@@ -162,11 +180,12 @@ def for_device(
         if pinned and set(permissions) != set(merged.permissions):
             raise errors.ClaimError(
                 f"the claim's configuration wants permissions {permissions!r}, but the class gives "
-                f"{merged.permissions!r}; a class leaves them to claims by `claimsMaySet: [permissions]`"
+                f"{merged.permissions!r}; a class leaves them to claims by `claimsMaySet: "
+                "[permissions]`"
             )
         merged.permissions = permissions
 
-    # These nobody may set, whatever a class leaves to claims.
+    # Neither a class nor a claim may set a variable that claimd sets itself.
     of_mps = (MPS_PIPES, MPS_LIMIT) if merged.mps else ()
     for name in sorted(merged.environment.keys() & {*owned, *of_mps}):
         raise errors.ClaimError(
@@ -175,47 +194,61 @@ def for_device(
     return merged
 
 
-def _all_names(requests: Iterable[str]) -> frozenset[str]:
-    """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
-    asked = frozenset(requests)
-    return asked | {request.partition("/")[0] for request in asked}
+def _request_names(requests: Iterable[str]) -> frozenset[str]:
+    """Returns the names by which a configuration may refer to these requests.
+
+    A configuration for "req" is also for the subrequest "req/sub" that was allocated.
+    """
+    names = set(requests)
+    for request in tuple(names):
+        names.add(request.partition("/")[0])
+    return frozenset(names)
 
 
 def spend(spent: int, environment: Mapping[str, str]) -> int:
-    """What the devices of a claim have spent of the budget with one more.
+    """Adds the variables of one more device to the bytes that a claim has spent; returns the sum.
 
-    ClaimError if it is more than a claim may: then nobody has to look at the others.
+    Raises ClaimError as soon as the sum is above the budget, so that the remaining devices of a
+    very large claim cost nothing.
     """
-    # Names are ASCII.
+    # The names of variables are ASCII: one byte for each character.
     spent += len("".join(environment)) + len("".join(environment.values()).encode())
-    spent += len(environment) * BYTES_BESIDE
+    spent += len(environment) * VARIABLE_OVERHEAD
     if spent > budgets.ENVIRONMENT.limit:
         raise errors.ClaimError(
-            f"the configuration sets {spent:,} bytes of variables or more over all devices of the claim, "
+            f"the configuration sets {spent:,} bytes of variables or more over all devices of the "
+            "claim, "
             f"and {budgets.ENVIRONMENT} is the most; put what is large into a volume"
         )
     return spent
 
 
 def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
+    """Raises ClaimError if a claim sets this variable although the class has not left it to claims.
+
+    A claim may repeat the value that the class has set.
+    """
     if name in fixed:
         if fixed[name] != value:
             raise errors.ClaimError(
-                f"the claim's configuration sets {name}, which the class sets already; a class leaves "
+                f"the claim's configuration sets {name}, which the class sets already; a class "
+                "leaves "
                 f"it to claims by `claimsMaySet: [{name}]`"
             )
         return
 
-    reason = reserved(name)
+    reason = reason_reserved(name)
     if reason is not None:
         raise errors.ClaimError(
-            f"the claim's configuration sets {name}, which a claim cannot: {reason}; a class may set it, "
+            f"the claim's configuration sets {name}, which a claim cannot: {reason}; a class may "
+            "set it, "
             f"or leave it to claims by `claimsMaySet: [{name}]`"
         )
 
 
-def reserved(name: str) -> str | None:
-    """Why a claim cannot set this variable; None if it can."""
+def reason_reserved(name: str) -> str | None:
+    """Returns why a claim cannot set this variable, or None if it can."""
+    # Nearly all variables end here, without a look at each pattern.
     if name not in RESERVED and not name.startswith(_RESERVED_BEGINNINGS):
         return None
     for pattern, reason in RESERVED.items():
@@ -228,14 +261,17 @@ def reserved(name: str) -> str | None:
 # ---------------------------------------------------------------------- one document
 
 
-def _sourced(
+def _read_config(
     entry: DeviceAllocationConfiguration, dialect: dialects.Dialect | None
 ) -> SourcedConfig:
     source = CLASS if entry.source == "FromClass" else CLAIM
-    config = _decoded(entry, source, dialect)
+    config = _decode(entry, source, dialect)
+
+    # These fields are for the administrator, and a claim may be anybody's.
     if config.claims_may_set and source == CLAIM:
         raise errors.ClaimError(
-            "configuration from the claim: claimsMaySet is for classes, which say by it what claims may set"
+            "configuration from the claim: claimsMaySet is for classes, which say by it what "
+            "claims may set"
         )
     if config.mps is not None and source == CLAIM:
         raise errors.ClaimError(
@@ -245,30 +281,36 @@ def _sourced(
         source=source,
         requests=tuple(entry.requests),
         config=config,
-        reserved=frozenset(name for name in config.environment if reserved(name) is not None),
+        reserved=frozenset(name for name in config.environment if reason_reserved(name)),
     )
 
 
-def _decoded(
+def _decode(
     entry: DeviceAllocationConfiguration, source: str, dialect: dialects.Dialect | None
 ) -> GpuConfig:
-    """The document, if all of it is as the admission policy has it, too (deploy/base/gpu-config.yaml).
+    """Returns the document of an entry. Raises ClaimError if any part of it is not understood.
 
-    One of a vendor's that is taken says nothing that would be ours to do.
+    The admission policy in deploy/base/gpu-config.yaml has the same rules. A document of a vendor's
+    own driver that the dialect accepts asks for nothing, so the result is empty then.
     """
     assert entry.opaque is not None
     try:
         document = msgspec.json.decode(entry.opaque.parameters)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ClaimError(
-            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: {plain_text.brief(str(error))}"
+            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: "
+            f"{plain_text.brief(str(error))}"
         ) from error
 
     if not isinstance(document, dict):
         raise errors.ClaimError(
-            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: it is no object"
+            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: it is no "
+            "object"
         )
-    api_version, kind = (_text_or(document.get(field), field) for field in ("apiVersion", "kind"))
+
+    # The two fields decide who can understand the document: we or the vendor's dialect.
+    api_version = _text_or(document.get("apiVersion"), "apiVersion")
+    kind = _text_or(document.get("kind"), "kind")
     if dialect is not None and api_version != CONFIG_API_VERSION:
         try:
             dialect.check_config(document)
@@ -277,10 +319,13 @@ def _decoded(
         return GpuConfig(api_version=api_version, kind=kind)
     if (api_version, kind) != (CONFIG_API_VERSION, "GpuConfig"):
         raise errors.ClaimError(
-            f"configuration from {source} is {plain_text.brief(kind)} of {plain_text.brief(api_version)}; "
+            f"configuration from {source} is {plain_text.brief(kind)} of "
+            f"{plain_text.brief(api_version)}; "
             f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
         )
 
+    # msgspec would refuse an unknown field or a wrong type too, but its message would name neither
+    # the known fields nor the expected type in our words.
     for field in document:
         if field not in FIELDS:
             raise errors.ClaimError(
@@ -295,6 +340,7 @@ def _decoded(
             f"configuration from {source}: {wrong} must be {SHAPES[wrong]}"
         ) from error
 
+    # The types are right; the values remain to be checked.
     for name, value in config.environment.items():
         _check_text(name, value, source)
     if config.permissions is not None and not _are_permissions(config.permissions):
@@ -317,7 +363,7 @@ def _text_or(value: object, field: str) -> str:
 
 
 def _has_its_shape(document: Mapping[str, object], field: str) -> bool:
-    """Whether msgspec takes this field of a document, whatever the others are."""
+    """Returns True if msgspec accepts this field of the document, or if the field is missing."""
     required = {"apiVersion": "", "kind": ""}
     try:
         msgspec.convert(required | {field: document[field]}, GpuConfig)
@@ -331,13 +377,16 @@ def _has_its_shape(document: Mapping[str, object], field: str) -> bool:
 def _check_text(name: str, value: str, source: str) -> None:
     if not _VARIABLE.fullmatch(name):
         raise errors.ClaimError(
-            f"configuration from {source}: '{plain_text.brief(name)}' is no name of an environment variable"
+            f"configuration from {source}: '{plain_text.brief(name)}' is no name of an "
+            "environment variable"
         )
 
-    # What a container runtime could not read from the CDI spec, no container would ever start with.
+    # A container runtime could not read such a character in the CDI spec, and so the containers of
+    # the claim would never start.
     if plain_text.strange(value) is not None:
         raise errors.ClaimError(
-            f"configuration from {source}: the value of {plain_text.brief(name)} has a character that cannot stand in a "
+            f"configuration from {source}: the value of {plain_text.brief(name)} has a character "
+            "that cannot stand in a "
             "CDI spec; expected text, with spaces, tabs and line feeds"
         )
 

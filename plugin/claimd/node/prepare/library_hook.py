@@ -1,7 +1,8 @@
-"""The program that makes a container's loader know libraries which are mounted into it.
+"""The program that tells a container's loader about the libraries that are mounted into it.
 
-A container runtime runs it on the host, so it is put into a folder of the host's. What it does, and
-why an image cannot misuse it, stands in its source, deploy/ld-cache/claimd-ld-cache.c.
+A container runtime runs the program on the host, as a CDI hook, so it is installed into a folder of
+the host. Its source, deploy/ld-cache/claimd-ld-cache.c, says what it does and why an image cannot
+misuse it.
 """
 
 from __future__ import annotations
@@ -21,44 +22,50 @@ from . import claim_files
 
 log = logging.getLogger(__name__)
 
+# Seconds that a trial run of the program may take.
 _SECONDS = 5.0
-# How files are called while they are written, and seconds after which nobody writes one any more.
+
+# The prefix of a file that is being written, and seconds after which its writer must have died.
 _UNFINISHED = f".{names.LIBRARY_HOOK}-"
 _LEFT_BEHIND = 60.0
 
 
 class LibraryHook:
-    """Keeps the program where runtimes find it, as long as somebody asks for it.
+    """Keeps the program installed where container runtimes find it.
 
-    Without it programs find the libraries in the usual folders all the same; what they miss is
-    ldconfig, and musl's loader.
+    Without the program, most programs find the libraries in the usual folders nevertheless.
+    Programs that ask ldconfig, and those with musl's loader, do not.
     """
 
     def __init__(self, program: Path, folder: str) -> None:
-        """`program` is our own copy. `folder` has the same path on the host; empty: it has none."""
+        """`program` is our own copy. `folder` has the same path here and on the host.
+
+        An empty `folder` means that the host has no folder for the program.
+        """
         self._program = program
         self._folder = folder
         self._installing = asyncio.Lock()
-        # What the installed file looked like, and whether it could be run.
+
+        # The mark of the installed file when it was last tried, and whether it could be run then.
         self._mark: tuple[int, int, int] | None = None
         self._works = False
-        self._has_worked = False
-        self._trouble = ""
+        self._has_worked = False  # at any time since the start of this process
+        self._trouble = ""  # the last one that was logged
 
     @property
     def path(self) -> str | None:
-        """Where it was on the host when it was last ensured; None if it could not be run there.
+        """The program's path on the host; None if it could not be run at the last `ensure`.
 
-        A runtime that finds no program at a path that it was told refuses to start the container:
-        so it is only told what was seen to run.
+        A runtime refuses to start a container if a hook's program is missing. So a CDI spec gets
+        the path only of a program that was seen to run.
         """
         return self._target if self._works else None
 
     async def ensure(self) -> None:
-        """Installs it if it is not there, or not as it was seen to run.
+        """Installs the program if it is missing or has changed since it was seen to run.
 
-        May be repeated at any time: as long as nothing has changed it costs a look. The program is
-        written and tried in a thread, since a disk or a program may take its time.
+        This may be repeated at any time: if nothing has changed, it costs one system call. The
+        program is written and tried in a thread, since both may be slow.
         """
         if not self._folder:
             return
@@ -69,7 +76,7 @@ class LibraryHook:
                 await durable.in_thread(self._install)
 
     def is_disturbed(self) -> bool:
-        """Whether the program is gone or was changed since it was told."""
+        """Returns True if the program is gone or was changed since it was installed."""
         if self._mark is None:
             return False
         return durable.mark(self._target) != self._mark
@@ -79,22 +86,23 @@ class LibraryHook:
         return f"{self._folder}/{names.LIBRARY_HOOK}"
 
     def _install(self) -> None:
-        """Of two instances of claimd the one that started last has its program there.
+        """Installs our program, unless the one of a newer instance of claimd is there.
 
-        During an update the older one finds another program in the place of its own, and leaves it
-        if it runs: else the two would write theirs in turn for as long as both live.
+        During an update, the older instance finds another program in the place of its own, and
+        leaves it there if it runs. Otherwise the two instances would install theirs in turn for as
+        long as both live.
         """
         mark = durable.mark(self._target)
-        if self._has_worked and mark is not None and self._runs():
+        if self._has_worked and mark is not None and self._can_run():
             self._mark = mark
             return
 
-        # What did not work is tried again by whoever ensures it next.
+        # After a failure the mark is None, so the next `ensure` tries again.
         self._mark = self._put_and_try(self._target)
         self._works = self._mark is not None
 
     def _put_and_try(self, target: str) -> durable.Mark | None:
-        """The mark of the program that works; None if it does not."""
+        """Installs the program and runs it once; returns its mark, or None if it does not run."""
         try:
             content = self._program.read_bytes()
             if claim_files.read_if_readable(target) != content:
@@ -102,18 +110,20 @@ class LibraryHook:
                 self._sweep()
                 unfinished = f"{self._folder}/{_UNFINISHED}{os.urandom(4).hex()}"
                 durable.replace(target, content, beside=unfinished, mode=0o755, sync=True)
-            # Before it is tried: somebody may put another one in its place while it is.
+
+            # The mark is taken before the trial, since another instance may replace the program
+            # during it. The trial is needed because the file system may be mounted with noexec.
             mark = durable.mark(target)
-            # The folder may be on a file system where nothing may be run.
             _try(target)
         except (OSError, subprocess.SubprocessError) as error:
-            self._say(str(error))
+            self._warn_once(str(error))
             return None
+
         self._trouble = ""
         self._has_worked = True
         return mark
 
-    def _runs(self) -> bool:
+    def _can_run(self) -> bool:
         try:
             _try(self._target)
         except (OSError, subprocess.SubprocessError):
@@ -121,14 +131,14 @@ class LibraryHook:
         return True
 
     def _sweep(self) -> None:
-        """What processes left behind that were killed while they wrote; nobody writes for long."""
+        """Removes the unfinished files of processes that were killed during the write."""
         for unfinished in Path(self._folder).glob(f"{_UNFINISHED}*"):
             with contextlib.suppress(OSError):
                 if time.time() - unfinished.stat().st_mtime > _LEFT_BEHIND:
                     unfinished.unlink()
 
-    def _say(self, trouble: str) -> None:
-        """Once, since every prepared claim asks."""
+    def _warn_once(self, trouble: str) -> None:
+        """Logs the trouble unless it is the same as before, since every prepare tries again."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning(
@@ -137,14 +147,14 @@ class LibraryHook:
 
 
 def _try(program: str) -> None:
-    """OSError or SubprocessError if it cannot be run."""
+    """Runs the program. Raises OSError or SubprocessError if that is not possible."""
     subprocess.run(
         [program, "--version"], check=True, capture_output=True, timeout=_SECONDS, env={}
     )
 
 
-def of_image() -> Path:
-    """Where an image of claimd has the program: beside the environment that runs us."""
+def path_in_image() -> Path:
+    """Returns the program's path in an image of claimd, in the environment that runs us."""
     return Path(sys.prefix, "libexec", names.LIBRARY_HOOK)
 
 

@@ -1,8 +1,9 @@
-"""Device metadata (KEP-5304): what a program in a container reads about the devices it was given.
+"""Device metadata (KEP-5304): files in which programs in a container read about their devices.
 
-`build` is pure. A file a request: the attributes of its devices, as the slices publish them, with
-what is this claim's alone. As with CDI specs, what is written depends on the checkpoint and the
-hardware, and nothing is remembered here that matters.
+There is one file per request. It has the attributes of the request's devices as the slices publish
+them, and the facts that are true only for this claim. `build` is pure. As with CDI specs, the
+content of a file depends only on the checkpoint and the hardware, and this module keeps no state
+that matters.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..publish import device as publish_device
 from ..publish import sharing
 from . import claim_files
 
-# Newest first: a reader takes the first that it knows.
+# Newest first: a reader takes the first one that it knows.
 VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
 
 
@@ -43,7 +44,7 @@ class Request(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceMetadata(ApiStruct, frozen=True, kw_only=True):
-    """What every version has in the same form."""
+    """The content of a file, which is the same in every version."""
 
     metadata: ObjectMeta
     pod_claim_name: str | None = None
@@ -51,7 +52,7 @@ class DeviceMetadata(ApiStruct, frozen=True, kw_only=True):
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """Of a file, what tells how often it has changed."""
+    """The part of a file that counts how often it has changed."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 
@@ -61,7 +62,7 @@ class _Stamped(msgspec.Struct, frozen=True):
 
 
 class Published:
-    """What the slices publish of each GPU. It is described once, and again when it has changed."""
+    """The attributes of each GPU as the slices publish them, computed once for each change."""
 
     def __init__(
         self, *, numa_list: bool = False, sharing_rules: Sequence[sharing.Rule] = ()
@@ -69,11 +70,11 @@ class Published:
         self._numa_list = numa_list
         self._sharing_rules = sharing_rules
 
-        # By the device's name, and whether it is shared.
+        # The GPU and its attributes, by the device's name and whether it is shared.
         self._described: dict[tuple[str, bool], tuple[Gpu, dict[str, DeviceAttribute]]] = {}
 
     def attributes(self, gpu: Gpu, *, is_shared: bool) -> dict[str, DeviceAttribute]:
-        """`is_shared` is how a claim has it: alone, or by a share."""
+        """Returns the attributes of a GPU. `is_shared` is True if the claim has a share of it."""
         described = self._described.get((gpu.name, is_shared))
         if described is not None and described[0] == gpu:
             return described[1]
@@ -89,10 +90,9 @@ class Published:
 def build(
     prepared: PreparedClaim, driver: str, inventory: Inventory, published: Published
 ) -> dict[str, DeviceMetadata]:
-    """What there is to read for each request, by its name, without a generation.
+    """Returns the content of the file of each request, by its name, without a generation.
 
-    Raises ClaimError if a GPU that the claim was given is not there, or if another one stands in
-    its place.
+    Raises ClaimError if a GPU of the claim is not there, or if another GPU is in its place.
     """
     dialect = dialects.of_driver(driver)
     requests: dict[str, Request] = {}
@@ -101,6 +101,8 @@ def build(
         attributes = published.attributes(gpu, is_shared=device.share_id is not None)
         if dialect is not None:
             attributes = dialects.attributes(dialect, attributes, gpu, inventory)
+
+        # Several requests may have the same device.
         described = Device(
             driver=driver,
             pool=device.pool,
@@ -114,18 +116,18 @@ def build(
             request.devices.append(described)
 
     meta = ObjectMeta(name=prepared.name, namespace=prepared.namespace, uid=prepared.uid)
-    return {
-        name: DeviceMetadata(
+    documents: dict[str, DeviceMetadata] = {}
+    for name, request in requests.items():
+        documents[name] = DeviceMetadata(
             metadata=meta, pod_claim_name=prepared.pod_claim_name, requests=[request]
         )
-        for name, request in requests.items()
-    }
+    return documents
 
 
 def _attributes(
     device: PreparedDevice, published: Mapping[str, DeviceAttribute]
 ) -> dict[str, DeviceAttribute]:
-    """As published, and how the claim has the device: a share, how much of it, for admin access."""
+    """Returns the published attributes, with the claim's share of the device and admin access."""
     attributes = dict(published)
     if device.admin:
         attributes["adminAccess"] = DeviceAttribute(bool_=True)
@@ -140,7 +142,7 @@ def _attributes(
 
 
 def encode(document: DeviceMetadata, generation: int) -> bytes:
-    """The text of a file: the same once for each version, one a line."""
+    """Returns the text of a file: one line per version, with the same content."""
     meta = msgspec.structs.replace(document.metadata, generation=generation)
     fields = msgspec.json.encode(msgspec.structs.replace(document, metadata=meta))[1:]
     lines = [
@@ -151,7 +153,7 @@ def encode(document: DeviceMetadata, generation: int) -> bytes:
 
 
 def generation_of(text: bytes | None) -> int:
-    """The generation that a file of ours has; 0 if there is no file, or a damaged one."""
+    """Returns the generation in the text of a file; 0 if there is no file or it is damaged."""
     if text is None:
         return 0
     first, _, _ = text.partition(b"\n")
@@ -161,8 +163,11 @@ def generation_of(text: bytes | None) -> int:
         return 0
 
 
-def stamped(document: DeviceMetadata, existing: bytes | None) -> bytes:
-    """The text of the file that has this text now: the same, or one of the next generation."""
+def encode_next(document: DeviceMetadata, existing: bytes | None) -> bytes:
+    """Returns the text that a file with the text `existing` should have.
+
+    It is the same text if that has this content already. Otherwise it has the next generation.
+    """
     generation = generation_of(existing)
     if generation:
         same = encode(document, generation)
@@ -172,9 +177,9 @@ def stamped(document: DeviceMetadata, existing: bytes | None) -> bytes:
 
 
 class MetadataFolder:
-    """Our files, of which a claim has one for each of its requests.
+    """The metadata files of all claims: one for each request of a claim.
 
-    Whoever changes one holds the lock of the checkpoints.
+    The caller of a method that changes files holds the lock of the checkpoints.
     """
 
     def __init__(self, folder: Path, driver: str, published: Published) -> None:
@@ -183,57 +188,58 @@ class MetadataFolder:
         self._published = published
 
     def mounts(self, prepared: PreparedClaim) -> dict[str, Mount]:
-        """By request, the file and where a container finds it."""
-        return {
-            request: Mount(
-                source=self._files.path(names.metadata_file(prepared.uid, request)),
-                target=names.metadata_target(
-                    self._driver, prepared.name, prepared.pod_claim_name, request
-                ),
+        """Returns the mount of each request's file, by the name of the request."""
+        mounts: dict[str, Mount] = {}
+        for request in _requests(prepared):
+            source = self._files.path(names.metadata_file(prepared.uid, request))
+            target = names.metadata_target(
+                self._driver, prepared.name, prepared.pod_claim_name, request
             )
-            for request in _requests(prepared)
-        }
+            mounts[request] = Mount(source=source, target=target)
+        return mounts
 
     def ensure(self, prepared: PreparedClaim, inventory: Inventory) -> bool:
-        """Makes the claim's files right; says whether one had to be written.
+        """Makes the claim's files right; returns True if one had to be written.
 
-        A file that comes to say something else has the next generation: that is how readers notice.
-        May be repeated at any time. ClaimError as `build`; an OSError leaves each file as it was or
-        as it was to be.
+        A file whose content changes gets the next generation, by which readers notice the change.
+        This may be repeated at any time. Raises ClaimError as `build`. An OSError leaves each file
+        either as it was or with its new content.
         """
+        # This raises before anything is written.
         documents = build(prepared, self._driver, inventory, self._published)
+
         written = False
         for request, document in documents.items():
             written |= self._files.ensure(
                 names.metadata_file(prepared.uid, request),
                 document,
-                functools.partial(stamped, document),
+                functools.partial(encode_next, document),
             )
         return written
 
     def remove(self, prepared: PreparedClaim) -> None:
-        """Removes the claim's files; those that are gone are no error."""
+        """Removes the claim's files. Files that are gone are no error."""
         for request in _requests(prepared):
             self._files.remove(names.metadata_file(prepared.uid, request))
 
     def forget(self, prepared: PreparedClaim) -> None:
-        """Leaves the claim's files as they are, whatever others do to them, until `ensure`."""
+        """Ignores what others do to the claim's files until the next `ensure`. The files stay."""
         for request in _requests(prepared):
             self._files.forget(names.metadata_file(prepared.uid, request))
 
     def keep(self, claims: Iterable[PreparedClaim]) -> None:
-        """Removes all but the files of these claims. Nobody may be writing meanwhile."""
-        kept = {
-            names.metadata_file(prepared.uid, request)
-            for prepared in claims
-            for request in _requests(prepared)
-        }
-        for name in self._files.sweep() - kept:
+        """Removes all files but those of these claims. No thread may be writing meanwhile."""
+        current: set[str] = set()
+        for prepared in claims:
+            for request in _requests(prepared):
+                current.add(names.metadata_file(prepared.uid, request))
+
+        for name in self._files.sweep() - current:
             self._files.remove(name)
-        self._files.keep(kept)
+        self._files.keep(current)
 
     def is_disturbed(self) -> bool:
-        """Whether a file of ours is gone or was changed by others since `ensure`."""
+        """Returns True if others have removed or changed a file of ours since its `ensure`."""
         return self._files.is_disturbed()
 
 

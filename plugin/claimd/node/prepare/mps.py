@@ -1,6 +1,6 @@
-"""MPS daemons of the node, which programs in containers are clients of: whether there is one.
+"""MPS daemons of the node: checks whether a daemon runs before a container becomes its client.
 
-Nothing is asked of a daemon, and none is started. Which folder it has is the word of a class.
+A DeviceClass names the folder of the daemon. This module neither starts a daemon nor talks to one.
 """
 
 from __future__ import annotations
@@ -13,55 +13,67 @@ from claimd_devices import values
 
 from ..prepared import PreparedClaim
 
-SOCKET = "control"  # in the daemon's folder
+# The daemon's socket in its folder.
+SOCKET = "control"
 
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Daemons:
-    """`host` is where we see the host's root, empty for our own; `owner` whom we trust: root."""
+    """The MPS daemons of the node, as far as they can be trusted."""
 
+    # The folder in which this process sees the host's root, empty if that is its own root.
     host: str = ""
+
+    # The user who must own everything on the way to a daemon's socket: root.
     owner: int = 0
 
     def refuse_without(self, prepared: PreparedClaim) -> None:
-        """Raises ClaimError where a device's containers would be clients of a daemon that is not
-        there, or that may be anybody's: who answers in its place runs what programs send it.
+        """Raises ClaimError if a device needs an MPS daemon that is not there or not trustworthy.
+
+        A process that poses as the daemon could run code in the programs of other containers. So no
+        user but root may be able to replace the socket or a folder above it.
         """
         for device in prepared.devices:
             if device.mps:
                 self._check(device.mps)
 
     def _check(self, folder: str) -> None:
-        # From the top: what stands in a folder that others can change may be another thing soon.
+        """Checks the folders from the root down to the daemon's, and then its socket."""
+        # The order matters: an entry of a folder that others can change may be replaced at any
+        # time, so it can be trusted only after its folder was checked.
         place = ""
         for name in folder.split("/")[1:]:
             place = f"{place}/{name}"
             mode = self._mode(place, folder)
             if not stat.S_ISDIR(mode):
                 raise errors.ClaimError(
-                    f"the class names {folder} as the folder of an MPS daemon, but {place} is no folder; "
+                    f"the class names {folder} as the folder of an MPS daemon, but {place} is no "
+                    "folder; "
                     "it has to be named without links"
                 )
 
-            # In a folder like /tmp nobody moves what is root's, but anybody makes what is missing.
-            is_kept = bool(mode & stat.S_ISVTX) and place != folder
-            if mode & _WRITABLE and not is_kept:
+            # In a sticky folder such as /tmp, users cannot replace an entry of root. That is enough
+            # above the daemon's folder. In the daemon's folder they could create a missing socket.
+            is_sticky = bool(mode & stat.S_ISVTX) and place != folder
+            if mode & _WRITABLE and not is_sticky:
                 raise errors.ClaimError(
-                    f"the class names {folder} as the folder of an MPS daemon, but others than root "
+                    f"the class names {folder} as the folder of an MPS daemon, but others than "
+                    "root "
                     f"may write in {place} (mode {stat.S_IMODE(mode):04o}), and so pose as the "
                     "daemon; make it with mode 0755 before the daemon starts"
                 )
 
         if not stat.S_ISSOCK(self._mode(f"{folder}/{SOCKET}", folder)):
             raise errors.ClaimError(
-                f"the class names {folder} as the folder of an MPS daemon, but {folder}/{SOCKET} is "
+                f"the class names {folder} as the folder of an MPS daemon, but {folder}/{SOCKET} "
+                "is "
                 "no socket"
             )
 
     def _mode(self, place: str, folder: str) -> int:
-        """Of the file itself, never of what a link leads to. ClaimError where it is not root's."""
+        """Returns the mode of a file, without following a link. Raises ClaimError if not root's."""
         try:
             status = os.lstat(f"{self.host}{place}")
         except OSError as error:

@@ -3,8 +3,8 @@
 The caller has fetched everything that the decision needs. Here it is decided and committed, under
 the lock of the checkpoints. A decision counts in memory at once, so that no other call can make the
 same one. The slow write follows, and the decision is taken back if the write fails. A claim's
-checkpoint is durable before its metadata is written, and the metadata is written before the CDI file
-that mounts it. An unprepare goes in the opposite order.
+checkpoint is durable before its metadata is written, and the metadata is written before the CDI
+file that mounts it. An unprepare goes in the opposite order.
 
 This module knows neither the kubelet's calls and their time nor the API server.
 """
@@ -88,7 +88,9 @@ class NodeClaims:
         uid = claim.metadata.uid
         async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(uid)
-            if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
+            if prepared is None or not plan.is_still_allocated(
+                prepared, claim, self.name, self.node
+            ):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
             else:
                 await self._refuse_without_daemon(prepared)

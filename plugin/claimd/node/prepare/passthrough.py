@@ -1,8 +1,9 @@
-"""Passthrough: a GPU is bound to vfio-pci for the claim that has it, and given back after it.
+"""Passthrough: binds a GPU to vfio-pci for the claim that has it, and gives it back afterwards.
 
-What is written to the kernel stands in `claimd_devices.rebind`; here is when, how long it is waited for,
-and what the kubelet is told. The caller keeps what has to be undone in the claim's checkpoint, and
-holds the lock of the checkpoints, so that no other instance does the same at the same time.
+`claimd_devices.rebind` knows what to write to the kernel. This module decides when to write it and
+how long to wait, and turns failures into sentences for the kubelet. The caller stores in the
+claim's checkpoint what must be undone. It holds the lock of the checkpoints, so that no other
+instance works on the same GPU.
 """
 
 from __future__ import annotations
@@ -26,32 +27,35 @@ Rescan = Callable[[], Awaitable[Inventory]]
 
 log = logging.getLogger(__name__)
 
-# Seconds for all functions of one GPU. Other instances wait for the lock of the checkpoints longer.
+# Seconds for all functions of one GPU. This is less than other instances wait for the lock of the
+# checkpoints.
 PATIENCE = 12.0
-# Seconds of a call in which a program may still be about to end that has the GPU open.
+
+# Seconds of a call in which a program that still has the GPU open may end.
 USER_PATIENCE = 10.0
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Binder:
-    """Binds the functions of GPUs, and gives them back. One GPU is worked on once at a time."""
+    """Binds the functions of GPUs to vfio-pci and gives them back, at most once at a time each."""
 
     roots: Roots
     boot_id: str
     patience: float = PATIENCE
     attempt: Callable[[Roots], rebind.Attempt] = rebind.Attempt
 
-    # Claims whose GPUs are being bound to another driver, by uid: whoever is at it leaves the CDI
-    # file right.
+    # The uids of claims whose GPUs are changing their driver. The call that does it also leaves the
+    # claim's CDI file right, so a restore skips these claims.
     busy: set[str] = field(default_factory=set)
 
-    # By address: what did not come back in time, and may still be at it.
+    # By the GPU's address: the last work on it, if that did not end in time. It may still go on.
     _hung: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def working_on(self, uid: str) -> Iterator[None]:
-        """The claim is busy until the block ends: best not before what is known of its GPUs is what
-        they are now.
+        """Marks the claim as busy during the block.
+
+        The block should end only after a new scan, when the inventory shows the GPUs as they are.
         """
         self.busy.add(uid)
         try:
@@ -60,81 +64,90 @@ class Binder:
             self.busy.discard(uid)
 
     async def bind(self, prepared: PreparedClaim, store: Store, rescan: Rescan) -> PreparedClaim:
-        """Binds the claim's GPUs to vfio-pci; those that it has already are left alone.
+        """Binds the claim's GPUs to vfio-pci; returns the claim with what must be undone later.
 
-        One that `rescan` finds no more, or that no rule names any more, is not touched.
+        GPUs that are bound already are left alone. So are GPUs that `rescan` does not find any
+        more, or that no rule allows any more. What must be undone is passed to `store` before the
+        first change.
 
-        Returns the claim with what has to be undone, which was given to `store` before anything was
-        done. ClaimError if a GPU cannot be bound, or NotReadyError: it was given back then, or is at
-        the next try.
+        Raises ClaimError if a GPU cannot be bound, or NotReadyError if that may pass. The GPU was
+        given back then, or will be at the next try.
         """
         devices: list[PreparedDevice] = []
         missing: list[PreparedDevice] = []
         for device in prepared.devices:
-            seen, is_taken = await self._look(device)
-            devices.append(seen)
+            inspected, is_taken = await self._inspect(device)
+            devices.append(inspected)
             if not is_taken:
-                missing.append(seen)
+                missing.append(inspected)
         if not missing:
             return prepared
 
-        _check_named(missing, await rescan())
+        # The checkpoint must be durable before the first change, or a crash would lose the way
+        # back.
+        _check_allowed(missing, await rescan())
         known = msgspec.structs.replace(prepared, devices=tuple(devices))
         if known != prepared:
             await store(known)
-        await _all(self._take(device, prepared.title) for device in missing)
+        await _run_all(self._take(device, prepared.title) for device in missing)
 
-        # Whatever the inventory has of it, such as its nodes, is of a time before.
+        # The inventory still shows the GPUs as they were before, for example without nodes.
         await rescan()
         return known
 
     async def give_back(self, prepared: PreparedClaim) -> None:
-        """Gives the claim's GPUs back to what they were bound to; one that has it is left alone.
+        """Gives the claim's GPUs back to their former drivers. A GPU that has its driver is left
+        alone.
 
-        ClaimError if one cannot be given back; it may be tried again at any time.
+        Raises ClaimError if a GPU cannot be given back. This may be tried again at any time.
         """
         touched = [device for device in prepared.devices if _functions(device)]
-        await _all(self._give_back(device) for device in touched)
+        await _run_all(self._give_back(device) for device in touched)
 
-    async def _look(self, device: PreparedDevice) -> tuple[PreparedDevice, bool]:
-        """The device with what has to be undone, and whether nothing is left to be done for it.
-        Changes nothing.
+    async def _inspect(self, device: PreparedDevice) -> tuple[PreparedDevice, bool]:
+        """Returns the device with what must be undone, and True if it needs no change.
 
-        What was found on this boot stands: later the GPU shows what we did to it. After a reboot
-        the kernel has bound it anew. Whatever is still to be done, every check is made again.
+        This changes nothing. The former drivers that were recorded on this boot stay recorded,
+        since the GPU itself now shows what we did to it. A record of an earlier boot is worthless:
+        the kernel has bound the GPU again. Every check is made each time.
         """
         passthrough = device.passthrough
         if passthrough is None:
             return device, True
         before = _functions(device)
         known = before if passthrough.boot_id == self.boot_id else ()
-        found: list[rebind.Binding] = []
+        bindings: list[rebind.Binding] = []
 
         def work(_: rebind.Attempt) -> None:
             rebind.check_same(self.roots, before)
             if not known or not rebind.is_taken(self.roots, known):
                 now = rebind.bindings(self.roots, device.address)
-                found.extend(rebind.renewed(self.roots, known, now))
+                bindings.extend(rebind.renewed(self.roots, known, now))
 
         await self._run(device, work)
-        if not found:
+        if not bindings:
             return device, True
-        functions = tuple(
-            Binding(
-                address=one.address, driver=one.driver, override=one.override, device=one.device
+
+        functions: list[Binding] = []
+        for function in bindings:
+            functions.append(
+                Binding(
+                    address=function.address,
+                    driver=function.driver,
+                    override=function.override,
+                    device=function.device,
+                )
             )
-            for one in found
-        )
         if not known:
-            _warn_of_no_way_back(device, functions)
-        seen = Passthrough(boot_id=self.boot_id, functions=functions)
-        return msgspec.structs.replace(device, passthrough=seen), False
+            _warn_if_taken_before(device, functions)
+        new = Passthrough(boot_id=self.boot_id, functions=tuple(functions))
+        return msgspec.structs.replace(device, passthrough=new), False
 
     async def _take(self, device: PreparedDevice, title: str) -> None:
         functions = _functions(device)
 
         def work(attempt: rebind.Attempt) -> None:
-            # Somebody may have come to use it since.
+            # A program may have opened the GPU since the first check.
             rebind.check_unused(self.roots, device.address)
             rebind.take(attempt, functions)
 
@@ -144,20 +157,23 @@ class Binder:
     async def _give_back(self, device: PreparedDevice) -> None:
         functions = _functions(device)
         if device.passthrough is None or device.passthrough.boot_id != self.boot_id:
-            log.info("%s was bound anew by the kernel at the last boot", device.device)
+            log.info("%s was bound to its driver by the kernel at the last boot", device.device)
             return
         await self._run(device, lambda attempt: rebind.give_back(attempt, functions))
         log.info("%s is given back to %s", device.device, functions[0].driver or "no driver")
 
     async def _run(self, device: PreparedDevice, work: Callable[[rebind.Attempt], None]) -> None:
-        """Does the work in a thread of its own, which is left to itself when time is up: a write to
-        the kernel may block for ever.
+        """Does the work in a thread of its own, for at most `patience` seconds.
+
+        A write to the kernel may block for ever. Then the thread is abandoned, and the GPU is
+        refused until the thread has ended.
         """
         hung = self._hung.get(device.address)
         if hung is not None and not hung.done():
             raise errors.ClaimError(
                 f"{device.device}: the kernel has not come back from an earlier try to bind it to "
-                "another driver; whoever uses the GPU has to let go of it, or the node to be rebooted"
+                "another driver; whoever uses the GPU has to let go of it, or the node to be "
+                "rebooted"
             )
 
         attempt = self.attempt(self.roots)
@@ -165,8 +181,10 @@ class Binder:
         self._hung[device.address] = future
         await asyncio.wait([future], timeout=self.patience)
         if not future.done():
+            # The flag stops the thread before its next write. Asking for the exception keeps
+            # asyncio from complaining that no one did.
             attempt.given_up = True
-            future.add_done_callback(lambda late: late.exception())  # nobody waits for it
+            future.add_done_callback(lambda late: late.exception())
             raise errors.ClaimError(
                 f"{device.device}: the kernel has not bound it to another driver in "
                 f"{self.patience:g} s: its driver waits for whoever uses the GPU"
@@ -183,15 +201,15 @@ class Binder:
             raise errors.ClaimError(f"{device.device} cannot change its driver: {error}") from error
 
 
-async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Does all of it at once, and to its end; then the first failure is raised, if any."""
+async def _run_all(work: Iterable[Awaitable[None]]) -> None:
+    """Runs all work at the same time and to its end; then raises the first failure, if any."""
     for outcome in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-def _check_named(devices: Iterable[PreparedDevice], inventory: Inventory) -> None:
-    """ClaimError if one of them may not be bound to another driver by the rules of now."""
+def _check_allowed(devices: Iterable[PreparedDevice], inventory: Inventory) -> None:
+    """Raises ClaimError if the present rules do not allow to bind one of the devices."""
     for device in devices:
         gpu = inventory.named(device.device)
         if gpu is None or not gpu.is_bound_on_demand:
@@ -201,32 +219,41 @@ def _check_named(devices: Iterable[PreparedDevice], inventory: Inventory) -> Non
             )
 
 
-def _warn_of_no_way_back(device: PreparedDevice, functions: Iterable[Binding]) -> None:
-    """A checkpoint that was lost, or another's override: after the claim it will be so again."""
-    held = [one.address for one in functions if one.override == rebind.TAKEN_BY]
-    if held:
+def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) -> None:
+    """Warns if the override to vfio-pci was there before, so that it will be there afterwards.
+
+    Either the checkpoint with the former driver was lost, or a person has set the override.
+    """
+    taken = [function.address for function in functions if function.override == rebind.TAKEN_BY]
+    if taken:
         log.warning(
             "%s: driver_override of %s is %s already, and no checkpoint tells what was before, so "
             "it stays so after the claim; unless you have set it, give each function back then: "
             "empty its driver_override, write its address to its driver's unbind, then to "
             "/sys/bus/pci/drivers_probe",
             device.device,
-            ", ".join(held),
+            ", ".join(taken),
             rebind.TAKEN_BY,
         )
 
 
 def is_touched(prepared: PreparedClaim) -> bool:
-    """Whether the driver of a GPU may have been changed for the claim."""
+    """Returns True if the driver of a GPU may have been changed for the claim."""
     return any(_functions(device) for device in prepared.devices)
 
 
 def _functions(device: PreparedDevice) -> tuple[rebind.Binding, ...]:
+    """Returns the functions of the device with their former drivers, as `rebind` takes them."""
     if device.passthrough is None:
         return ()
-    return tuple(
-        rebind.Binding(
-            address=one.address, driver=one.driver, override=one.override, device=one.device
+    functions: list[rebind.Binding] = []
+    for function in device.passthrough.functions:
+        functions.append(
+            rebind.Binding(
+                address=function.address,
+                driver=function.driver,
+                override=function.override,
+                device=function.device,
+            )
         )
-        for one in device.passthrough.functions
-    )
+    return tuple(functions)

@@ -1,8 +1,8 @@
-"""Plans: what preparing an allocated ResourceClaim gives, from the claim and the inventory alone.
+"""Plans: decides what preparing an allocated ResourceClaim gives, or why it is refused.
 
-Pure: no clock, no I/O, and the same input gives the same plan in the same order. What a container
-runtime needs is built from the plan and the inventory of the moment, in cdi: device numbers are
-never part of a plan.
+This module is pure: it has no clock and does no I/O, and the same input gives the same plan in the
+same order. Device numbers are never part of a plan. `cdi` builds what a container runtime needs
+from the plan and the inventory of that moment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from claimd_devices.gpu import DIVIDED, NONE, Gpu, Inventory
 from ..prepared import DEVICE_PATIENCE, Passthrough, PreparedClaim, PreparedDevice, reason_missing
 from . import gpu_config
 
-# Seconds of a call, from its beginning, in which another claim may still be unprepared.
+# Seconds from the beginning of a call in which the device's last claim may still be unprepared.
 HOLDER_PATIENCE = 5.0
-# The capacity of which the kernel tells how much there is.
+
+# The capacity whose total the kernel reports, so that shares of it can be checked.
 MEMORY = "memory"
+
 NVIDIA = "nvidia"
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
@@ -38,49 +40,55 @@ def plan(
     neighbours: Iterable[PreparedClaim],
     now: str,
 ) -> PreparedClaim:
-    """What preparing this claim gives. `neighbours` are prepared on this node.
+    """Returns what preparing the claim gives. `neighbours` are the claims prepared on this node.
 
-    Raises ClaimError with the reason if it cannot be prepared: not allocated, or for another node;
-    a configuration that we do not understand. And NotReadyError for what may pass: a device that is
-    not there, or that another claim has not yet given back.
+    Raises ClaimError with the reason if the claim cannot be prepared: it is not allocated, it is
+    allocated for another node, or its configuration is not understood. Raises NotReadyError for
+    trouble that may pass: a device is not there, or another claim has not given it back yet.
     """
     results = _our_results(claim, driver, pool)
-    configs = gpu_config.of_claim(claim, driver) if results else []
+    configs = gpu_config.read_configs(claim, driver) if results else []
 
-    # Several requests of the claim may share one device: they get it once, with all their names.
+    # Several requests of the claim may have the same device. It is prepared once, with the names of
+    # all these requests.
     by_device: dict[tuple[str, str | None], list[DeviceRequestAllocationResult]] = {}
     for result in results:
         by_device.setdefault((result.device, result.share_id), []).append(result)
+
+    # `spent` counts the variables of all devices against the claim's budget.
     devices: list[PreparedDevice] = []
     spent = 0
     for shared in by_device.values():
-        device = _device(shared, configs, inventory)
+        device = _plan_device(shared, configs, inventory)
         spent = gpu_config.spend(spent, device.environment)
         devices.append(device)
     _refuse_several_clients(devices)
 
-    # The claim itself may be among them: it was prepared for another allocation.
+    # The claim itself is a neighbour if it was prepared for another allocation before.
     others = [other for other in neighbours if other.uid != claim.metadata.uid]
     for device in devices:
         _refuse_overlap(device, others, inventory)
+
+    consumers: list[str] = []
+    for user in claim.status.reserved_for:
+        consumers.append(f"{user.resource}/{user.name} {user.uid}")
 
     return PreparedClaim(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         uid=claim.metadata.uid,
         pod_claim_name=_pod_claim_name(claim),
-        reserved_for=tuple(
-            f"{user.resource}/{user.name} {user.uid}" for user in claim.status.reserved_for
-        ),
+        reserved_for=tuple(consumers),
         prepared_at=now,
         devices=tuple(devices),
     )
 
 
 def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> None:
-    """Raises ClaimError if a device is of a GPU without libraries of its driver.
+    """Raises ClaimError if a GPU has no libraries of its driver that containers could get.
 
-    A container with its nodes alone would start, and then nothing in it would find the GPU.
+    A container that gets only the device nodes would start, but no program in it would find the
+    GPU.
     """
     for device in prepared.devices:
         gpu = inventory.named(device.device)
@@ -91,8 +99,13 @@ def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> N
             )
 
 
-def still_allocated(prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str) -> bool:
-    """Whether the claim's allocation is the one that was prepared. Raises ClaimError as `plan`."""
+def is_still_allocated(
+    prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str
+) -> bool:
+    """Returns True if the claim still has the allocation that was prepared.
+
+    Raises ClaimError if the claim is not allocated, or is allocated for another node.
+    """
     allocated = {(result.device, result.share_id) for result in _our_results(claim, driver, pool)}
     return allocated == {(device.device, device.share_id) for device in prepared.devices}
 
@@ -103,6 +116,7 @@ def still_allocated(prepared: PreparedClaim, claim: ResourceClaim, driver: str, 
 def _our_results(
     claim: ResourceClaim, driver: str, pool: str
 ) -> list[DeviceRequestAllocationResult]:
+    """Returns the results for our driver. Raises ClaimError if they are not for this node."""
     title = f"{claim.metadata.namespace}/{claim.metadata.name}"
     allocation = claim.status.allocation
     if allocation is None:
@@ -121,21 +135,24 @@ def _our_results(
 
 
 def _pod_claim_name(claim: ResourceClaim) -> str | None:
-    """What the pod calls a claim that was made for it of a template.
+    """Returns the claim's name in its pod, if the claim was created from a template.
 
-    Whoever may create claims may write the annotation, and it becomes a part of a path.
+    Every user who may create claims may write this annotation, and its value becomes part of a
+    path. So a value that is not a label is ignored.
     """
     name = claim.metadata.annotations.get(_POD_CLAIM_NAME, "")
     return name if _LABEL.fullmatch(name) else None
 
 
-def _device(
+def _plan_device(
     results: list[DeviceRequestAllocationResult],
     configs: list[gpu_config.SourcedConfig],
     inventory: Inventory,
 ) -> PreparedDevice:
-    """The device of these results, which name the same one."""
+    """Returns what these results give. All of them name the same device and the same share."""
     first = results[0]
+
+    # The GPU must be there, and in a state in which it can be given to a container.
     gpu = inventory.named(first.device)
     if gpu is None:
         raise errors.NotReadyError(
@@ -151,36 +168,42 @@ def _device(
             "beside that claim and has nothing to look at before"
         )
 
+    # The configuration of the classes and the claim must suit this GPU.
     requests = [result.request for result in results]
-    config = gpu_config.for_device(configs, requests, dict(gpu.environment))
+    config = gpu_config.merge_configs(configs, requests, dict(gpu.environment))
     if config.mps and gpu.vendor != NVIDIA:
         raise errors.ClaimError(
             f"the class makes containers clients of an MPS daemon, which NVIDIA's GPUs alone have; "
             f"{gpu.name} is of {gpu.vendor}"
         )
 
-    # The kubelet compares a container's request with these names as they are, and a container never
-    # names a subrequest. In a container they are parts of paths.
-    names = [request.partition("/") for request in requests]
-    for name, _, _ in names:
+    # The kubelet compares these names with the requests of containers, and a container never names
+    # a subrequest. In a container the names become parts of paths.
+    subrequests: dict[str, str] = {}
+    for request in requests:
+        name, _, subrequest = request.partition("/")
         if not _LABEL.fullmatch(name):
             raise errors.ClaimError(
                 f"{first.device} is allocated for request {plain_text.brief(name)!r}, "
                 "which is no name that Kubernetes allows"
             )
-    # A part of the device's name for the container runtime, and of variables.
+        if subrequest:
+            subrequests[name] = subrequest
+
+    # The share id becomes part of the CDI device's name, and of the names of variables.
     if first.share_id is not None and not _LABEL.fullmatch(first.share_id):
         raise errors.ClaimError(
             f"{first.device} is allocated as share {plain_text.brief(first.share_id)!r}, "
             "which is no id that Kubernetes gives"
         )
+
     return PreparedDevice(
-        requests=tuple(dict.fromkeys(name for name, _, _ in names)),
-        subrequests={name: subrequest for name, _, subrequest in names if subrequest},
+        requests=tuple(dict.fromkeys(request.partition("/")[0] for request in requests)),
+        subrequests=subrequests,
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,
-        consumed_capacity=_consumed(first),
+        consumed_capacity=_consumed_capacity(first),
         admin=admin,
         address=gpu.address,
         uuid=gpu.uuid,
@@ -193,8 +216,8 @@ def _device(
     )
 
 
-def _consumed(result: DeviceRequestAllocationResult) -> dict[str, str]:
-    """What the share has of the device, without that of which it has nothing."""
+def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:
+    """Returns the capacities that a share has of the device, without those of amount zero."""
     consumed = {}
     for name, amount in sorted((result.consumed_capacity or {}).items()):
         if result.share_id is None:
@@ -204,12 +227,13 @@ def _consumed(result: DeviceRequestAllocationResult) -> dict[str, str]:
                 f"the claim's share of {result.device} has {plain_text.brief(name)!r}, "
                 "which is no capacity that Kubernetes allows"
             )
-        if _amount(amount, name, result.device) > 0:
+        if _parse_amount(amount, name, result.device) > 0:
             consumed[name] = amount
     return consumed
 
 
-def _amount(text: str, name: str, device: str) -> int:
+def _parse_amount(text: str, name: str, device: str) -> int:
+    """Returns a quantity as a whole number. Raises ClaimError if it is none, or is too large."""
     try:
         amount = quantity.parse_whole(text)
     except ValueError as error:
@@ -223,21 +247,25 @@ def _amount(text: str, name: str, device: str) -> int:
 
 
 def _refuse_several_clients(devices: list[PreparedDevice]) -> None:
-    """Raises ClaimError where a client of an MPS daemon has more than one device.
+    """Raises ClaimError if a client of an MPS daemon has more than one device.
 
-    The limit of its memory names GPUs by their numbers in the container, and of one GPU alone the
-    number is known.
+    The limit of a client's memory names GPUs by their numbers in the container. The number is known
+    only if there is a single GPU.
     """
     if len(devices) > 1 and any(device.mps for device in devices):
         raise errors.ClaimError(
-            f"the claim has {len(devices)} devices, and its class makes containers clients of an MPS "
+            f"the claim has {len(devices)} devices, and its class makes containers clients of an "
+            "MPS "
             "daemon: that is for claims of one device, since of several nobody knows their numbers "
             "in a container"
         )
 
 
 def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
-    """Why it cannot be given as a whole. A claim that was given it before keeps its checkpoint."""
+    """Returns why a divided GPU cannot be given as a whole.
+
+    A claim that had the GPU before it was divided keeps its checkpoint.
+    """
     parts = [other for other in inventory.gpus if other.parent == gpu.name]
     how = f" ({gpu.profile})" if gpu.profile else ""
     if not parts:
@@ -252,10 +280,10 @@ def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
 def _refuse_overlap(
     device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
 ) -> None:
-    """Raises NotReadyError if another claim has the device, a part of it, or what it is a part of.
+    """Raises NotReadyError if another claim has the device, a part of it, or its whole GPU.
 
-    Kubernetes sees to that already; this is the last line of defence. Parts of one GPU do not
-    exclude each other, nor do shares of one device. Admin access stands beside everything.
+    The scheduler prevents this already; here is the last line of defence. Parts of one GPU do not
+    exclude each other, nor do shares of one device. Admin access excludes no other claim.
     """
     if device.admin:
         return
@@ -269,7 +297,8 @@ def _refuse_overlap(
             if held.device == device.device:
                 conflict = not (device.share_id and held.share_id)
             else:
-                # A part has no parts of its own, so only of a whole GPU it is asked who has one.
+                # If the device is a part, another claim may have the whole GPU. If it is a whole
+                # GPU, another claim may have a part of it. A part has no parts of its own.
                 conflict = held.device == gpu or (
                     gpu is None and device.device == _whole_gpu(held, inventory)
                 )
@@ -284,7 +313,7 @@ def _refuse_overlap(
 def _refuse_too_much(
     device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
 ) -> None:
-    """Raises NotReadyError if the shares of the device have more memory than there is."""
+    """Raises NotReadyError if all shares of the device together have more memory than it has."""
     gpu = inventory.named(device.device)
     if MEMORY not in device.consumed_capacity or gpu is None or not gpu.memory:
         return
@@ -293,14 +322,14 @@ def _refuse_too_much(
     taken, holders = 0, []
     for other in others:
         for held in other.devices:
-            # For admin access the scheduler counts nothing, whatever its result says.
+            # The scheduler does not count the capacity of results with admin access.
             if held.admin or MEMORY not in held.consumed_capacity:
                 continue
             if held.device == device.device:
                 taken += quantity.parse_whole(held.consumed_capacity[MEMORY])
                 holders.append(other.title)
     if taken + wanted > gpu.memory:
-        # Together they may be more than a quantity says.
+        # The sum may be larger than any quantity can be.
         together = quantity.format_amount(min(taken + wanted, quantity.LARGEST))
         raise errors.NotReadyError(
             f"{device.device} has {quantity.format_amount(gpu.memory)} of memory, and with the "
@@ -311,11 +340,12 @@ def _refuse_too_much(
 
 
 def _whole_gpu(device: PreparedDevice, inventory: Inventory) -> str | None:
-    """The name of the GPU that the device is a part of, if it is one."""
+    """Returns the name of the GPU that the device is a part of, or None if it is a whole GPU."""
     gpu = inventory.named(device.device)
     if gpu is not None:
         return gpu.parent
 
-    # A part that is gone still has the name of its GPU in its own: gpu-0000-41-00-0-…
+    # The name of a part begins with the name of its GPU, also if the part is gone:
+    # gpu-0000-41-00-0-…
     words = device.device.split("-")
     return "-".join(words[:5]) if len(words) > 5 else None

@@ -1,7 +1,7 @@
 """Restores what the checkpoints say after a restart, and repairs what others have changed since.
 
-Everything here is level-triggered: it compares what is on disk with the checkpoints and the hardware
-of now, and may be repeated at any time. Work that fails is left to the next repair.
+Everything here is level-triggered: it compares what is on disk with the checkpoints and the
+hardware of now, and may be repeated at any time. Work that fails is left to the next repair.
 """
 
 from __future__ import annotations

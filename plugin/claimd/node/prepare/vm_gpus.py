@@ -1,7 +1,7 @@
 """GPUs for virtual machines: bound to vfio-pci while a claim has them, and given back after it.
 
-`passthrough` changes the driver of a GPU. This module connects it with the checkpoints, the hardware
-and the Events of the node.
+`passthrough` changes the driver of a GPU. This module connects it with the checkpoints, the
+hardware and the Events of the node.
 """
 
 from __future__ import annotations

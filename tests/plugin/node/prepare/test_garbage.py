@@ -245,7 +245,7 @@ def test_who_uses_a_claim():
     ours, other, foreign = "claimd.dev/claim=u-gpu", "claimd.dev/claim=u2-gpu", "x.example/gpu=1"
 
     def use(pods):
-        return garbage.pod_using(prepared, pods)
+        return garbage.find_user(prepared, pods)
 
     assert use({}) == ""
     assert use({("ns", "a"): {"c": {ours}}}) == "ns/a"

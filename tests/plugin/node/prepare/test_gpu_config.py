@@ -86,8 +86,8 @@ def test_nobody_sets_what_comes_with_the_gpu_itself():
         )
     ]
     with pytest.raises(errors.ClaimError, match="which claimd sets itself"):
-        gpu_config.for_device(entries, ["gpu"], owned)
-    assert gpu_config.for_device(entries, ["gpu"], {}).environment
+        gpu_config.merge_configs(entries, ["gpu"], owned)
+    assert gpu_config.merge_configs(entries, ["gpu"], {}).environment
 
 
 def test_names_that_only_look_alike_are_free():
@@ -148,7 +148,7 @@ def test_a_claim_cannot_leave_anything_to_claims():
 
 def test_the_budget_of_variables_at_its_edge():
     """As many bytes as a claim may set over all its devices, and one more."""
-    least = len("A") + gpu_config.BYTES_BESIDE
+    least = len("A") + gpu_config.VARIABLE_OVERHEAD
     size = budgets.ENVIRONMENT.limit // 2 - least
     both = (result(FIRST, "a"), result(SECOND, "b"))
     assert planned(of_claim(environment={"A": "x" * size}), results=both).devices
@@ -248,7 +248,7 @@ def test_parameters_nested_thousands_of_levels_deep(parameters):
     status = msgspec.structs.replace(allocated.status, allocation=allocation)
     # How many levels are too many for the parser depends on the Python.
     with pytest.raises(errors.ClaimError, match="not a GpuConfig|environment must be an object"):
-        gpu_config.of_claim(msgspec.structs.replace(allocated, status=status), DRIVER)
+        gpu_config.read_configs(msgspec.structs.replace(allocated, status=status), DRIVER)
 
 
 def test_a_name_of_a_kind_is_told_on_one_line_and_briefly():
@@ -271,24 +271,24 @@ def of_nvidia(**fields):
 
 def test_a_vendors_configuration_is_read_where_we_have_its_drivers_name():
     entries = [of_nvidia(), of_nvidia(sharing={"strategy": "TimeSlicing"})]
-    found = gpu_config.of_claim(claim("c", result(FIRST), config=entries), "gpu.nvidia.com")
+    found = gpu_config.read_configs(claim("c", result(FIRST), config=entries), "gpu.nvidia.com")
     assert [(each.source, each.config.environment) for each in found] == [("the claim", {})] * 2
 
 
 def test_our_own_is_read_beside_it():
     entry = of_claim(environment={"A": "1"})
     entry["opaque"]["driver"] = "gpu.nvidia.com"
-    (found,) = gpu_config.of_claim(claim("c", result(FIRST), config=[entry]), "gpu.nvidia.com")
+    (found,) = gpu_config.read_configs(claim("c", result(FIRST), config=[entry]), "gpu.nvidia.com")
     assert found.config.environment == {"A": "1"}
 
 
 def test_one_that_asks_for_more_is_refused_and_says_from_where():
     asked = claim("c", result(FIRST), config=[of_nvidia(sharing={"strategy": "MPS"})])
     with pytest.raises(errors.ClaimError, match="configuration from the claim: sharing by MPS"):
-        gpu_config.of_claim(asked, "gpu.nvidia.com")
+        gpu_config.read_configs(asked, "gpu.nvidia.com")
 
 
 def test_under_our_own_name_a_vendors_is_refused():
     document = of_nvidia()["opaque"]["parameters"]
     with pytest.raises(errors.ClaimError, match="this driver takes GpuConfig of claimd.dev"):
-        gpu_config.of_claim(claim("c", result(FIRST), config=[opaque(document)]), DRIVER)
+        gpu_config.read_configs(claim("c", result(FIRST), config=[opaque(document)]), DRIVER)

@@ -238,10 +238,10 @@ def test_configuration_is_strict(parameters, message):
 
 def test_still_allocated():
     prepared = planned(claim("c", result(FIRST), result(SECOND, "b")))
-    assert plan.still_allocated(
+    assert plan.is_still_allocated(
         prepared, claim("c", result(SECOND, "b"), result(FIRST)), DRIVER, NODE
     )
-    assert not plan.still_allocated(prepared, claim("c", result(FIRST)), DRIVER, NODE)
+    assert not plan.is_still_allocated(prepared, claim("c", result(FIRST)), DRIVER, NODE)
 
 
 def test_another_gpu_in_its_place_is_refused():
