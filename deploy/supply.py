@@ -32,6 +32,8 @@ ALLOWED = {
 }
 # As packages wrote them before there were expressions.
 _OLD_NAMES = {"3-Clause BSD License": "BSD-3-Clause"}
+# Packages whose metadata names no licence: read from the text that they bring.
+_READ_BY_US = {"google-re2": "BSD-3-Clause"}
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)(?:\s*;\s*([^\\]+?))?\s*\\?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\b")
@@ -75,7 +77,9 @@ def licence(package: Package, site_packages: Sequence[str]) -> str:
             wanted = f"{package.name} {package.version}"
             raise Wrong(f"{wanted} is locked, {distribution.version} installed: make dev")
         metadata = distribution.metadata
-        written = metadata.get("License-Expression") or metadata.get("License") or ""
+        written = metadata.get("License-Expression") or metadata.get("License")
+        if not written:
+            return _READ_BY_US.get(package.name, "")
         return _OLD_NAMES.get(written, written)
     raise Wrong(f"{package.name} is not installed: make dev")
 

@@ -24,6 +24,7 @@ PRELOADED = [
     "pytest",
     "pytest_asyncio",
     "pytest_timeout",
+    "re2",
     "ssl",
     "xdist.plugin",
     "yaml",

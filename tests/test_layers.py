@@ -48,6 +48,11 @@ def test_the_house_as_it_is(copy):
         ("plugin/claimd/common/durable.py", "import grpc", "grpc lives in claimd.node.kubelet"),
         (
             "plugin/claimd/kubernetes/allocator/amounts.py",
+            "import re2",
+            "re2 lives in claimd.kubernetes.cel.regex",
+        ),
+        (
+            "plugin/claimd/kubernetes/allocator/amounts.py",
             "from . import search",
             "claimd.kubernetes.allocator: each line",
         ),

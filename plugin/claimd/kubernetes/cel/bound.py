@@ -145,12 +145,12 @@ class _Bound:
 
 
 def _is_fast(node: Call) -> bool:
-    """Whether the pattern of the call is known, and takes little time for any attribute."""
+    """Returns True if the pattern of the call is known and takes little time for any attribute."""
     patterns = node.arguments[:1] if node.target is not None else node.arguments[1:2]
     for argument in patterns:
         pattern = constants.value_of(argument)
         if isinstance(pattern, str):
-            return regex.compiled(pattern).is_fast(_ATTRIBUTE)
+            return regex.compile_pattern(pattern).is_small
     return False
 
 

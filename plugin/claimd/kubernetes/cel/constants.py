@@ -125,7 +125,7 @@ def _validate_patterns(node: Call) -> None:
         pattern = value_of(argument)
         if isinstance(pattern, str):
             try:
-                regex.compiled(pattern)
+                regex.compile_pattern(pattern)
             except EvalError as error:
                 raise CompileError(error.message, "", argument.position) from None
 

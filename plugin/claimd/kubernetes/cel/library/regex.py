@@ -1,4 +1,4 @@
-"""matches(), find() and findAll(). How patterns are read and matched is in the package `regex`."""
+"""The functions matches(), find() and findAll() of strings."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from .. import meter, regex
 from ..errors import EvalError, StepsExceededError
 
 
-def compiled(pattern: str) -> regex.Pattern:
-    """EvalError where Kubernetes refuses the pattern."""
+def compile_pattern(pattern: str) -> regex.Pattern:
+    """Returns the compiled pattern. Raises EvalError if Kubernetes refuses it."""
     try:
-        return regex.compiled(pattern)
+        return regex.compile_pattern(pattern)
     except regex.InvalidPatternError as error:
         raise EvalError(str(error)) from None
 
 
 def matches(text: str, pattern: str) -> bool:
     try:
-        return compiled(pattern).matches(text, meter.spend)
+        return compile_pattern(pattern).matches(text, meter.spend)
     except regex.TooLargeError as error:
         raise StepsExceededError(str(error)) from None
 
@@ -27,12 +27,13 @@ def find(text: str, pattern: str) -> str:
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    """Returns the texts of the first `limit` matches, or of all of them if `limit` is negative."""
     texts: list[str] = []
     try:
-        for start, end in compiled(pattern).find_all(text, meter.spend):
+        for match in compile_pattern(pattern).find_all(text, meter.spend):
             if len(texts) == limit:
                 break
-            texts.append(text[start:end])
+            texts.append(match)
     except regex.TooLargeError as error:
         raise StepsExceededError(str(error)) from None
     return texts

@@ -196,7 +196,7 @@ class _Structural:
         if not pattern:
             return
         try:
-            regex.compiled(pattern)
+            regex.compile_pattern(pattern)
         except regex.InvalidPatternError as error:
             why = f"must be a valid regular expression, but isn't: {error}"
             self._errors.invalid(f"{path}.pattern", pattern, why)

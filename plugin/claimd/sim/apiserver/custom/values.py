@@ -437,6 +437,6 @@ def decoded(text: str) -> bytes:
 def matches(pattern: str, text: str) -> bool:
     """Whether the pattern is found in the text. One that takes too long counts as found."""
     try:
-        return regex.compiled(pattern).matches(text, lambda steps: None)
+        return regex.compile_pattern(pattern).matches(text, lambda steps: None)
     except (regex.InvalidPatternError, regex.TooLargeError):
         return True
