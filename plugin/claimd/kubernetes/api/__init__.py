@@ -1,4 +1,5 @@
-"""Kubernetes objects as typed structs, and the versions of the resource API that we speak.
+"""Kubernetes objects as typed structs, and the versions of the resource API that claimd supports.
 
-One internal shape, that of v1; `versions` turns older wire forms into it and back. No I/O.
+Inside claimd all objects have the shape of v1. `versions` converts the wire forms of older versions
+to it and back. This package does no I/O.
 """

@@ -1,4 +1,4 @@
-"""The core API's nodes and pods, as far as the allocator reads them. No behaviour."""
+"""The nodes and pods of the core API, with the fields that the allocator reads."""
 
 from __future__ import annotations
 

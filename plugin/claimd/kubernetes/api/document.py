@@ -1,4 +1,4 @@
-"""A Kubernetes object as JSON has it, before anything gave it a type."""
+"""The type of a decoded Kubernetes object that has no class yet."""
 
 from typing import Any
 

@@ -1,14 +1,14 @@
-"""How much the resource API takes: items of a list, entries of a map, bytes of a text.
+"""The limits of the resource API: items of a list, entries of a map, bytes of a text.
 
-Named after the fields that they limit. Where a limit has changed between releases, the older value
-stands beside the newer. What the server says when a limit is passed is not known here.
+Each limit is named after the field that it limits. If a limit has changed between releases, the older
+value follows the newer one.
 """
 
 # ---------------------------------------------------------------- names
 
 DRIVER_NAME = 63
 POOL_NAME = 253
-IDENTIFIER = 32  # of an attribute or a capacity, behind its domain
+IDENTIFIER = 32  # the name of an attribute or a capacity, without its domain
 
 # ---------------------------------------------------------------- claims
 
@@ -25,7 +25,7 @@ PARAMETERS = 10 * 1024
 # ---------------------------------------------------------------- the status of a claim
 
 RESULTS = 32
-ALLOCATION_CONFIGS = 2 * CONFIGS  # those of the claim and those of its classes
+ALLOCATION_CONFIGS = 2 * CONFIGS  # those of the claim, and those of its classes
 RESERVED_FOR = 256
 RESERVED_FOR_EARLY = 32  # in 1.30 and 1.31
 BINDING_CONDITIONS = 4
@@ -38,9 +38,9 @@ IPS = 16
 # ---------------------------------------------------------------- slices
 
 DEVICES = 128
-DEVICES_WITH_EXTRAS = 64  # once any has taints, counters or an attribute with several values
-ATTRIBUTES_AND_CAPACITIES = 32  # of a device, together
-ATTRIBUTE_VALUES = 48  # of a device, a list counting each of its items
+DEVICES_WITH_EXTRAS = 64  # if any device has taints, counters or an attribute with several values
+ATTRIBUTES_AND_CAPACITIES = 32  # the sum of both for a device
+ATTRIBUTE_VALUES = 48  # per device; each item of a list counts
 ATTRIBUTE_VALUE = 64
 VALID_VALUES = 10
 TAINTS = 16

@@ -1,6 +1,6 @@
-"""What every Kubernetes object has: metadata, owner references, conditions.
+"""The parts of every Kubernetes object: metadata, owner references, conditions.
 
-Only the fields that we read or write.
+Only the fields that claimd reads or writes are here.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import msgspec
 
 
 class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
-    """A piece of a Kubernetes object.
+    """A part of a Kubernetes object.
 
-    Unknown fields are ignored on the way in, so an object of others is never written back whole: it
-    is patched or applied.
+    Unknown fields are dropped when it is decoded. An object that others may have written is therefore
+    never written back whole, but patched or applied.
     """
 
 
@@ -45,7 +45,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 
 
 class PartialObject(ApiStruct, frozen=True, kw_only=True):
-    """Any object, as far as its metadata."""
+    """The type and the metadata of any object."""
 
     api_version: str = ""
     kind: str = ""

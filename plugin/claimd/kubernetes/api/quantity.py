@@ -1,7 +1,7 @@
-"""Kubernetes quantities: amounts as text in the API server's canonical form, and back.
+"""Kubernetes quantities: formats amounts in the API server's canonical form, and parses them.
 
-What we send must already be canonical, or the stored object would differ from ours for ever. No
-arithmetic here.
+The API server stores a quantity in its canonical form. If claimd sent another form, the stored object
+would differ from its own on every comparison.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 LARGEST = 2**63 - 1
-# Characters of a text that is read, and what is less than the amounts that are refused: any of them
-# can be written, and read again, within what Python does with digits.
+# Limits for a text and for its amount. Python refuses to convert integers of more than 4,300 digits,
+# and every amount below these limits stays within that.
 LONGEST = 2000
 _TOO_LARGE = 10**1200
 
@@ -27,17 +27,21 @@ _FORM = re.compile(
 
 
 def format_amount(amount: int) -> str:
-    """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536, 2000 is 2k."""
+    """Returns the canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536, 2000 is 2k.
+
+    Raises ValueError for an amount below 0 or above LARGEST.
+    """
     if not 0 <= amount <= LARGEST:
         raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
 
+    # A multiple of 1024 gets a binary suffix.
     number, power = amount, 0
     while number and number % 1024 == 0:
         number, power = number // 1024, power + 1
     if power:
         return f"{number}{_BINARY[power]}"
 
-    # Digits alone are decimal to the API server, so that 2000 would come back as 2k.
+    # The API server takes digits without a suffix for decimal and would change 2000 to 2k.
     decimal = iter(("", "k", "M", "G", "T", "P", "E"))
     suffix = next(decimal)
     while number and number % 1000 == 0:
@@ -46,8 +50,8 @@ def format_amount(amount: int) -> str:
 
 
 def parse_whole(text: str) -> int:
-    """The amount, rounded up to a whole one. ValueError as `parse`."""
-    # Nearly all are digits with a binary suffix, or none.
+    """Returns the amount, rounded up to a whole number. Raises ValueError as `parse` does."""
+    # A fast path for nearly all quantities: digits, perhaps with a binary suffix.
     number = text.rstrip("KMGTPEi")
     suffix = text[len(number) :]
     is_plain = suffix in _BINARY and number.isascii() and number.isdecimal()
@@ -57,11 +61,12 @@ def parse_whole(text: str) -> int:
 
 
 def parse(text: str) -> Fraction:
-    """The exact amount.
+    """Returns the exact amount. Raises ValueError if the text is not a quantity.
 
-    What is finer than a billionth is rounded away from zero, as the API server does.
+    Like the API server, rounds fractions of a billionth away from zero.
     """
-    from fractions import Fraction  # a running plugin only writes quantities: spare it the module
+    # The plugin seldom parses a quantity that the fast path cannot, so it does without this module.
+    from fractions import Fraction
 
     parts = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if not parts:
@@ -77,6 +82,7 @@ def parse(text: str) -> Fraction:
 
     if number >= _TOO_LARGE:
         raise ValueError(f"expected a quantity below 1e1200, got {text!r}")
+
     billionths = -(-number * 10**9 // 1)
     amount = Fraction(billionths, 10**9)
     return -amount if parts["sign"] == "-" else amount

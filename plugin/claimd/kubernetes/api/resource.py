@@ -1,6 +1,6 @@
-"""resource.k8s.io in the shape of v1, as far as a driver reads claims and writes slices.
+"""resource.k8s.io in the shape of v1, with the fields that a driver reads in claims and writes.
 
-Field names are the API's, in snake case. No behaviour beyond reading an attribute's one value.
+The names of the fields are those of the API, in snake case.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from .meta import ApiStruct, Condition, ObjectMeta
 
 GROUP = "resource.k8s.io"
-STANDARD = "resource.kubernetes.io/"  # the domain of attributes that all drivers share
+STANDARD = "resource.kubernetes.io/"  # the domain of the attributes that all drivers share
 
 
 class OpaqueConfig(ApiStruct, frozen=True, kw_only=True):
@@ -79,11 +79,12 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
     bool_: bool | None = msgspec.field(name="bool", default=None)
     string: str | None = None
     version: str | None = None
-    # Not everywhere: an API server without the gate refuses the whole slice.
+    # An API server whose gate for lists is off refuses the whole slice.
     ints: list[int] | None = None
 
     @property
     def value(self) -> int | bool | str | list[int] | None:
+        """The value of the field that is set."""
         for value in (self.int_, self.bool_, self.string, self.version, self.ints):
             if value is not None:
                 return value
@@ -97,7 +98,7 @@ class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
 
 
 class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
-    """What may be asked for of a capacity, and what it is where nothing was asked for."""
+    """The amounts of a capacity that a claim may request, and the default without a request."""
 
     default: str | None = None
     valid_values: list[str] | None = None
@@ -114,7 +115,7 @@ class Counter(ApiStruct, frozen=True, kw_only=True):
 
 
 class CounterSet(ApiStruct, frozen=True, kw_only=True):
-    """What the devices of one GPU share."""
+    """The resources that the devices of one GPU share."""
 
     name: str
     counters: dict[str, Counter] = {}

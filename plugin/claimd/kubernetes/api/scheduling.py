@@ -1,7 +1,7 @@
-"""resource.k8s.io in the shape of v1, as a scheduler reads it.
+"""resource.k8s.io in the shape of v1, with the fields that a scheduler reads.
 
-Whole claims, classes, slices and taint rules. The running plugin keeps to resource.py, which has
-what a driver needs and costs it a third of the memory. No behaviour.
+These are whole claims, classes, slices and taint rules. The running plugin uses resource.py instead,
+which has what a driver needs and takes a third of the memory.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> int | bool | str | None:
-        """The one value; None where there is a list of them."""
+        """The single value, or None for a list of values."""
         for value in (self.int_, self.bool_, self.string, self.version):
             if value is not None:
                 return value

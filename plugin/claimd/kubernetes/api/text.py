@@ -1,7 +1,6 @@
-"""Text to plain data and back: JSON, and YAML for what people write and read.
+"""Parses JSON and YAML into plain data, and writes YAML.
 
-What is read may come from anybody: it is bounded in depth, and in what its aliases stand for. No
-types of ours, no files.
+The text may come from anybody. Its depth, its numbers and the values behind its aliases are limited.
 """
 
 from __future__ import annotations
@@ -15,24 +14,28 @@ import msgspec
 if TYPE_CHECKING:
     import yaml
 
-# Kubernetes' own objects stay below 30 levels. What reads and writes them calls itself level by
-# level, and has room for several hundred.
+# The objects of Kubernetes have fewer than 30 levels. The functions that read and write them are
+# recursive, with room for several hundred levels.
 DEEPEST = 100
-# Values that come into a document by its aliases. Each may stand for thousands, which may have
-# aliases again: nine short lines are a thousand million values.
+
+# The values that a document gains by its aliases. An alias may stand for thousands of values, among
+# them other aliases: nine short lines can become a thousand million values.
 MOST_ALIASED = 100_000
-# Characters of a number in YAML. Python writes no number of more than 4,300 digits, and reads longer
-# ones in other notations than its own.
+
+# The characters of a number in YAML. Python refuses to write integers of more than 4,300 digits in
+# decimal, and YAML has notations in which longer ones can be read.
 LONGEST_NUMBER = 1000
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-_HALF = re.compile("[\ud800-\udfff]")  # of a pair in UTF-16
+
+_HALF = re.compile("[\ud800-\udfff]")  # one half of a surrogate pair of UTF-16
 _BREAKS = tuple(sign.encode() for sign in "\x85\u2028\u2029")
 
 
 def load(text: bytes | str) -> Any:
-    """One JSON or YAML document as plain data; None for an empty one.
+    """Parses one JSON or YAML document. Returns None for an empty one.
 
-    ValueError says where it is wrong, and refuses a document that is too deep or too large.
+    Raises ValueError, with the place of the fault, for a text that is not valid, has more than one
+    document, is nested too deeply, or is too large.
     """
     documents = _load(text)
     if len(documents) > 1:
@@ -41,16 +44,21 @@ def load(text: bytes | str) -> Any:
 
 
 def load_all(text: bytes | str) -> list[Any]:
-    """The documents of a JSON or YAML file, empty ones left out; ValueError as above."""
+    """Parses the documents of a JSON or YAML file, without empty ones.
+
+    Raises ValueError as `load` does, but for several documents.
+    """
     return [document for document in _load(text) if document is not None]
 
 
 def dump_yaml(data: object) -> str:
-    """Keys in the order given; structs are taken as they go over the wire."""
-    import yaml  # costs 2 MB, which a running plugin never needs
+    """Returns the data as YAML, with the keys in their order. Structs get their wire form."""
+    # PyYAML takes 2 MB of memory, and the running plugin writes no YAML.
+    import yaml
 
+    # PyYAML leaves these characters as they are, but reads them as the end of a line. So a text with
+    # one of them is escaped.
     encoded = msgspec.json.encode(data)
-    # These would be written as they are, and read as the end of a line.
     has_breaks = any(sign in encoded for sign in _BREAKS)
     plain = msgspec.json.decode(encoded)
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=not has_breaks, width=120)
@@ -58,9 +66,10 @@ def dump_yaml(data: object) -> str:
 
 @cache
 def yaml_loader(base: Any) -> Any:
-    """`base` as Kubernetes reads YAML, which is JSON with another face: a time stays text.
+    """Returns a subclass of a PyYAML loader that reads YAML in the way of Kubernetes.
 
-    It refuses documents beyond the bounds as it refuses others that are wrong: a YAMLError.
+    Kubernetes converts YAML to JSON, so a time stays text. A document beyond the limits of this
+    module raises a YAMLError, like any other fault.
     """
 
     class Loader(base):  # type: ignore[misc]
@@ -68,7 +77,7 @@ def yaml_loader(base: Any) -> Any:
         depth = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            # Before it is composed: that calls itself level by level, too.
+            # The depth is checked first, because PyYAML composes a node recursively.
             self.depth += 1
             if self.depth > DEEPEST:
                 raise _too_deep(self.peek_event().start_mark)
@@ -80,7 +89,7 @@ def yaml_loader(base: Any) -> Any:
             try:
                 return super().construct_object(node, deep)
             except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
-                # A tag promises what the text after it is not: the library looks no closer.
+                # PyYAML believes a tag without a look at the text, and fails on `!!int x`.
                 kind = node.tag.rpartition(":")[2]
                 raise _refusal(f"expected a value of type {kind}", node.start_mark) from error
 
@@ -89,7 +98,8 @@ def yaml_loader(base: Any) -> Any:
             if node.tag in _NUMBERS and len(value) > LONGEST_NUMBER:
                 problem = f"a number of more than {LONGEST_NUMBER:,} characters"
                 raise _refusal(problem, node.start_mark)
-            # An escape may say half of a character, which can be written nowhere again.
+
+            # An escape may stand for half of a character, which no encoding can write again.
             if not value.isascii() and _HALF.search(value):
                 raise _refusal("half of a character, which is no text", node.start_mark)
             return value
@@ -102,6 +112,7 @@ def yaml_loader(base: Any) -> Any:
 
 
 def _load(text: bytes | str) -> list[Any]:
+    # Most texts are JSON, which is much faster to parse than YAML.
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -113,10 +124,12 @@ def _load(text: bytes | str) -> list[Any]:
 
 
 def _load_yaml(text: bytes | str) -> list[Any]:
-    import yaml  # as above: JSON has been tried first
+    # PyYAML is large, so it is loaded only for a text that is not JSON.
+    import yaml
 
+    # The loader is a subclass of SafeLoader, so tags create no objects of Python.
     try:
-        return list(yaml.load_all(text, yaml_loader(yaml.SafeLoader)))  # derived from it
+        return list(yaml.load_all(text, yaml_loader(yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -128,15 +141,18 @@ def _load_yaml(text: bytes | str) -> list[Any]:
 
 
 def _without_timestamps(resolvers: dict[str, Any]) -> dict[str, Any]:
-    """What the first character of a plain word may mean, without that it is a time."""
-    kept = {}
+    """Returns PyYAML's rules for plain words, by their first character, without that for a time."""
+    remaining = {}
     for first, candidates in resolvers.items():
-        kept[first] = [each for each in candidates if each[0] != "tag:yaml.org,2002:timestamp"]
-    return kept
+        remaining[first] = [rule for rule in candidates if rule[0] != "tag:yaml.org,2002:timestamp"]
+    return remaining
 
 
 def _check_depth(document: Any) -> None:
-    """ValueError for a document that is too deep; without calling itself, since it may be."""
+    """Raises ValueError for a document that is nested too deeply.
+
+    It goes level by level. A recursive check would fail on the very documents that it looks for.
+    """
     level = [document]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -152,15 +168,18 @@ def _check_depth(document: Any) -> None:
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """A YAMLError if the document is too deep or too large with its aliases written out.
+    """Raises a YAMLError if the document is too deep or too large with its aliases written out.
 
-    Python's values share what aliases share, so that reading is cheap. Whoever writes them out
-    again, or goes through them, meets every single one.
+    In memory an alias shares the value it stands for, so that it costs nothing to read. Code that
+    writes the document, or walks through it, meets the value once for each alias.
     """
     counted: dict[int, tuple[int, int]] = {}
 
     def count(node: yaml.Node, depth: int) -> tuple[int, int]:
-        """The levels and the values of a node. A node that has itself within has no end of both."""
+        """Returns the number of levels and of values in a node, with aliases written out.
+
+        A node that contains itself would have no end. It reaches the deepest level and is refused.
+        """
         if id(node) in counted:
             return counted[id(node)]
 
@@ -176,6 +195,7 @@ def _check_aliases(root: yaml.Node) -> None:
         counted[id(node)] = levels, values
         return levels, values
 
+    # Each node is counted once. All other values come from aliases.
     _, values = count(root, 1)
     if values - len(counted) > MOST_ALIASED:
         raise _refusal(f"its aliases stand for more than {MOST_ALIASED:,} values", root.start_mark)
@@ -186,7 +206,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
         return []
     children: list[yaml.Node] = []
     for item in node.value:
-        if isinstance(item, tuple):  # a key and its value
+        if isinstance(item, tuple):
+            # A map has pairs of a key and a value.
             children += item
         else:
             children.append(item)
@@ -198,6 +219,7 @@ def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
 
 
 def _refusal(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
-    import yaml  # whoever refuses YAML has loaded it
+    # The caller parses YAML, so the module is loaded already.
+    import yaml
 
     return yaml.constructor.ConstructorError(problem=problem, problem_mark=mark)

@@ -1,7 +1,7 @@
-"""The served versions of resource.k8s.io, in and out of our one shape, that of v1.
+"""Converts slices between the served versions of resource.k8s.io and the shape of v1.
 
-Pure. v1beta2 and v1 are alike in all that we read and write. v1beta1 keeps a device's content under
-`basic`, and the status of a claim is the same in all three.
+v1beta2 and v1 do not differ in any field that claimd reads or writes. v1beta1 nests the content of a
+device under `basic`. The status of a claim is the same in all three.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import msgspec
 from .document import Document
 from .resource import GROUP, ResourceSlice
 
+# claimd uses the first of these that the API server serves.
 PREFERRED = ("v1", "v1beta2", "v1beta1")
 
 
 def slice_to_wire(slice_: ResourceSlice, version: str) -> Document:
-    """The object as a server of this version takes it."""
+    """Returns the slice in the wire form of a version."""
     _check(version)
     wire: Document = {"apiVersion": f"{GROUP}/{version}", "kind": "ResourceSlice"}
     wire |= msgspec.to_builtins(slice_)
@@ -28,12 +29,13 @@ def slice_to_wire(slice_: ResourceSlice, version: str) -> Document:
 
 
 def spec_from_wire(spec: Document, version: str) -> Document:
-    """A slice's spec in the shape of v1, with the fields that we do not know.
+    """Returns a slice's spec in the shape of v1. Fields that claimd does not know are kept.
 
-    What has that shape already is left as it is. Servers before 1.36 write `devices: null` for a
-    slice without devices, which is a slice without that field.
+    A device that has the shape of v1 already stays as it is.
     """
     _check(version)
+
+    # Servers before 1.36 write `devices: null` for a slice without devices.
     spec = {name: value for name, value in spec.items() if value is not None}
     if version != "v1beta1" or not spec.get("devices"):
         return spec

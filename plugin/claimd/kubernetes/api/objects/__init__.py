@@ -1,6 +1,6 @@
-"""The resource API's objects whole, in every version, for people and tools.
+"""The complete objects of the resource API, in every version, for people and tools.
 
-They are read, checked, merged, built and converted here. A module a version holds one class a type;
-a class is its own field table, and all the rest follows from it. A running `claimd run` never
-imports this package: its memory is dear, and `claimd.kubernetes.api.resource` has what it needs.
+There is one module per API version and one class per type. The fields of a class are the schema.
+Parsing, checking, merging, building and converting derive from it. `claimd run` never imports this
+package, to save memory. It uses `claimd.kubernetes.api.resource`.
 """

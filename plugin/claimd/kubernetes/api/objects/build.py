@@ -1,8 +1,8 @@
-"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim, changed.
+"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a changed copy of the claim.
 
-A FieldPath is an object and the way into it. Its methods come from the field tables: `with_x`
-replaces x, and None takes it away; `with_x_mixin` appends to a list, or merges into a map or an
-object. The object one starts from stays as it is.
+A FieldPath is an object and a path to one of its parts. Its methods derive from the fields of the
+part's class: `with_x` sets the field x, or removes it if the value is None. `with_x_mixin` appends to
+a list, or merges into a map or an object. The original object never changes.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from . import merge, plain
 from .shapes import Field, Shape, child, fields_of
 
 T = TypeVar("T", bound=msgspec.Struct)
-# Shape, the value that is there, the new one: what stands there then.
+# Called with the shape, the current value and the new one. Returns the value to set.
 Join = Callable[[Shape, Any, Any], Any]
 
 MIXABLE = ("list", "map", "struct")
 
 
 class FieldPath(Generic[T]):
-    """An object, or a part of one, of which a changed copy can be made.
+    """An object, or a part of one, that can return changed copies of the object.
 
-    A value is checked at once, by the field's type; the rules of the whole object are checked when
-    it is written.
+    The type of a value is checked at once. The rules of the whole object are checked when it is
+    written.
     """
 
     def __init__(self, root: T, way: tuple[Field, ...] = ()) -> None:
         self._root, self._way = root, way
 
     def __getattr__(self, name: str) -> Any:
+        # A name of a part leads one step further.
         fields = {field.name: field for field in fields_of(self._struct()).values()}
         if name in fields and fields[name].shape.kind == "struct":
             return FieldPath(self._root, (*self._way, fields[name]))
 
+        # A field may itself end in "_mixin", so the whole name is tried first.
         if name.startswith("with_"):
             wanted = name.removeprefix("with_")
             if wanted in fields:
-                return self._setter(fields[wanted], _replaced)
+                return self._setter(fields[wanted], _replace)
             field = fields.get(wanted.removesuffix("_mixin"))
             if field and field.shape.kind in MIXABLE:
-                return self._setter(field, _mixed)
+                return self._setter(field, _mix)
         raise AttributeError(f"no {name!r} here; there are {', '.join(dir(self))}")
 
     def __dir__(self) -> list[str]:
@@ -65,16 +67,16 @@ class FieldPath(Generic[T]):
 
         def with_value(value: Any) -> T:
             path = ".".join(step.wire for step in way)
-            new = None if value is None else _accepted(field.shape, value, path)
+            new = None if value is None else _read_new_value(field.shape, value, path)
             root = copy.deepcopy(self._root)
-            _put(root, way, new, join)
+            _set_at(root, way, new, join)
             return root
 
         return with_value
 
 
-def _put(target: Any, way: tuple[Field, ...], new: Any, join: Join) -> None:
-    """Sets the end of the way, making what is missing on it."""
+def _set_at(target: Any, way: tuple[Field, ...], new: Any, join: Join) -> None:
+    """Sets the field at the end of the path, and creates the parts that are missing on the path."""
     field, *rest = way
     ours = getattr(target, field.name)
     if not rest:
@@ -84,25 +86,28 @@ def _put(target: Any, way: tuple[Field, ...], new: Any, join: Join) -> None:
     if ours is None:
         struct = field.shape.struct
         assert struct
-        # What this leaves unset although it is required, is found by the check before sending, with
-        # its path.
+        # Required fields of the new part are None. The check when the object is written names them.
         ours = struct(**dict.fromkeys(part.name for part in fields_of(struct).values()))
         setattr(target, field.name, ours)
-    _put(ours, tuple(rest), new, join)
+    _set_at(ours, tuple(rest), new, join)
 
 
-def _replaced(shape: Shape, ours: Any, theirs: Any) -> Any:
+def _replace(shape: Shape, ours: Any, theirs: Any) -> Any:
     return theirs
 
 
-def _mixed(shape: Shape, ours: Any, theirs: Any) -> Any:
+def _mix(shape: Shape, ours: Any, theirs: Any) -> Any:
     if shape.kind == "list":
         return (ours or []) + theirs
-    return merge.merged(shape, ours, theirs)
+    return merge.merge_values(shape, ours, theirs)
 
 
-def _accepted(shape: Shape, value: Any, path: str) -> Any:
-    """The value as the field has it: an object or its plain form, one item where a list is due."""
+def _read_new_value(shape: Shape, value: Any, path: str) -> Any:
+    """Returns a copy of the value as an object of the field's type.
+
+    The value may be an object or its plain form. For a list it may also be a single item. Raises
+    Invalid if it cannot become the field's type.
+    """
     if isinstance(value, tuple):
         value = list(value)
     if shape.kind == "list" and not isinstance(value, list):
@@ -113,7 +118,7 @@ def _accepted(shape: Shape, value: Any, path: str) -> Any:
     def report(at: str, text: str) -> None:
         problems.append(plain.Problem(at, text))
 
-    new = plain.read(shape, copy.deepcopy(value), path, False, report)
+    new = plain.read_value(shape, copy.deepcopy(value), path, False, report)
     if problems:
         raise plain.Invalid(child("with", path), problems)
     return new

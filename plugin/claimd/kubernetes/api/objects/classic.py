@@ -1,8 +1,8 @@
-"""What became of v1alpha2, whose classes had one driver each and its parameters in other objects.
+"""Converts v1alpha2, whose classes had one driver each and parameters in objects of their own.
 
-`up` puts into the shape of v1 what v1 can say, and notes the rest by its path. An object that a
-reference names is looked for among the documents beside; its content becomes opaque configuration,
-which the driver has to understand.
+`up` changes a document to the shape of v1, and notes each value that v1 cannot express. The object
+that a reference names is looked up among the other documents of the file. Its content becomes opaque
+configuration, which the driver must understand.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _ADVICE = "put its content into spec.devices.config, as the opaque parameters of
 
 
 class Tell(Protocol):
+    """A function that makes a note."""
+
     def __call__(self, path: str, text: str, lost: bool = True) -> None:
-        """Notes what a person should know of the value that had this path in the source."""
+        """Notes what people should know about the value that had this path in the source."""
 
 
 def up(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced | None:
-    """The document in the shape of v1, or None if v1 has nothing that says it."""
+    """Returns the document in the shape of v1, or None if v1 has nothing like it."""
     kind = doc["kind"]
     match kind:
         case "ResourceClaim":
@@ -39,9 +41,9 @@ def up(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced | None:
             doc["spec"] = spec
             return doc
         case "ResourceClass":
-            return _class(doc, among, tell)
+            return _convert_class(doc, among, tell)
         case "ResourceSlice":
-            return _slice(doc, tell)
+            return _convert_slice(doc, tell)
         case "PodSchedulingContext":
             tell(
                 "kind",
@@ -58,25 +60,25 @@ def up(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced | None:
 
 
 def with_flat_pod_claims(document: Document) -> Document:
-    """A pod, or what makes pods, with its claims as they are written since 1.31.
+    """Returns a pod, or an object that creates pods, with its claims in the form since 1.31.
 
-    Until then what a claim comes from was one level deeper, in `resourceClaims[].source`. Any other
-    document comes back as it is.
+    Before 1.31 the fields of a claim were one level deeper, in `resourceClaims[].source`. Other
+    documents are returned as they are.
     """
+    # The copy keeps the order of the fields, which is the author's.
     if isinstance(document.get("resourceClaims"), list):
-        claims = [_flat(claim) for claim in document["resourceClaims"]]
-        # In its place: the order of fields is the author's.
-        return {
-            name: claims if name == "resourceClaims" else value for name, value in document.items()
-        }
+        pod_spec = dict(document)
+        pod_spec["resourceClaims"] = [_flatten(claim) for claim in document["resourceClaims"]]
+        return pod_spec
 
+    # The spec of a pod may be within the template of a Job, within that of a CronJob.
     for name in ("spec", "template", "jobTemplate"):
         if isinstance(document.get(name), dict):
             document = document | {name: with_flat_pod_claims(document[name])}
     return document
 
 
-def _flat(claim: Any) -> Any:
+def _flatten(claim: Any) -> Any:
     if not isinstance(claim, dict) or not isinstance(claim.get("source"), dict):
         return claim
     rest = {name: value for name, value in claim.items() if name != "source"}
@@ -87,11 +89,12 @@ def _flat(claim: Any) -> Any:
 
 
 def _claim_spec(spec: Traced, doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
-    """One request for one device of the class, configured by what the parameters were."""
+    """Returns a spec with one request for a device of the class, and the parameters as config."""
     exactly = Traced()
     spec.move("resourceClassName", exactly, "deviceClassName")
     devices = Traced({"requests": [Traced({"name": REQUEST, "exactly": exactly})]})
 
+    # These remove the fields that they convert, so that the others are lost.
     _note_allocation_mode(spec, tell)
     _add_parameters(devices, spec, doc, among, tell)
     for name in spec:
@@ -112,7 +115,7 @@ def _note_allocation_mode(spec: Traced, tell: Tell) -> None:
 def _add_parameters(
     devices: Traced, spec: Traced, doc: Traced, among: Sequence[Document], tell: Tell
 ) -> None:
-    """The content of the object that `parametersRef` names, as requests and configuration."""
+    """Adds the content of the object that `parametersRef` names, as requests and configuration."""
     path = spec.path("parametersRef")
     reference = spec.pop("parametersRef", None)
     if not reference:
@@ -126,12 +129,13 @@ def _add_parameters(
         _add_structured(devices, parameters, path, tell)
         return
 
-    # Parameters of the driver's own do not name the driver. The class does.
+    # Parameters of a driver's own type do not name the driver. The class names it.
     class_name = devices["requests"][0]["exactly"]["deviceClassName"]
     driver = _driver_of(class_name, among)
     if not driver:
         tell(path, f"the driver of class {class_name} is not in this file; {_ADVICE}")
         return
+
     devices["config"] = [_opaque(driver, _content(parameters))]
     tell(
         path,
@@ -141,7 +145,7 @@ def _add_parameters(
 
 
 def _add_structured(devices: Traced, parameters: Document, path: str, tell: Tell) -> None:
-    """A request for each of the parameters' own, the vendor's parameters as configuration."""
+    """Adds each request of the parameters, and the vendor's parameters as configuration."""
     exactly = devices["requests"][0]["exactly"]
     title = f"{parameters['kind']} {_name_of(parameters)}"
     requests: list[Traced] = []
@@ -151,6 +155,7 @@ def _add_structured(devices: Traced, parameters: Document, path: str, tell: Tell
         if part.get("vendorParameters") is not None:
             config.append(_opaque(driver, part["vendorParameters"]))
 
+        # Each request is a copy of the one for the class, with a name of its own.
         for request in part.get("requests") or ():
             name = f"{REQUEST}-{len(requests)}"
             copied = Traced(exactly, dict(exactly.came))
@@ -158,6 +163,8 @@ def _add_structured(devices: Traced, parameters: Document, path: str, tell: Tell
             if request.get("vendorParameters") is not None:
                 opaque = _opaque(driver, request["vendorParameters"])
                 config.append(opaque | {"requests": [name]})
+
+            # The selectors of named resources have other variables than those of v1.
             selector = (request.get("namedResources") or {}).get("selector")
             if selector:
                 tell(
@@ -190,7 +197,10 @@ _STATUS_GONE = {
 
 
 def _drop_status(doc: Traced, tell: Tell) -> None:
-    """An old allocation names no devices, so that nothing of it can hold: each field is noted."""
+    """Removes the status, and notes each field as lost.
+
+    An allocation of v1alpha2 names no devices, so it means nothing to v1.
+    """
     status = doc.pop("status", Traced())
     allocation = status.get("allocation", Traced())
     for name in allocation:
@@ -208,8 +218,8 @@ def _drop_status(doc: Traced, tell: Tell) -> None:
 # ---------------------------------------------------------------- classes
 
 
-def _class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
-    """A DeviceClass that has the driver's devices, configured by what the parameters were."""
+def _convert_class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
+    """Returns a DeviceClass that selects the driver's devices, with the parameters as config."""
     driver = doc.pop("driverName")
     doc["kind"] = "DeviceClass"
     spec = Traced({"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]})
@@ -232,6 +242,7 @@ def _class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
 def _add_class_parameters(
     spec: Traced, doc: Traced, driver: str, among: Sequence[Document], tell: Tell
 ) -> None:
+    """Adds the content of the object that the class's `parametersRef` names, as configuration."""
     path = doc.path("parametersRef")
     reference = doc.pop("parametersRef", None)
     if not reference:
@@ -254,10 +265,12 @@ def _add_class_parameters(
         )
         return
 
+    # Structured parameters name the driver of each part.
     config = []
     for part in parameters.get("vendorParameters") or ():
         config.append(_opaque(part.get("driverName", ""), part.get("parameters")))
     spec["config"] = config
+
     title = f"{parameters['kind']} {_name_of(parameters)}"
     for part in parameters.get("filters") or ():
         selector = (part.get("namedResources") or {}).get("selector")
@@ -267,8 +280,8 @@ def _add_class_parameters(
 # ---------------------------------------------------------------- slices
 
 
-def _slice(doc: Traced, tell: Tell) -> Traced:
-    """A slice that is its own pool: v1alpha2 had no pools."""
+def _convert_slice(doc: Traced, tell: Tell) -> Traced:
+    """Returns a slice that is a pool of its own, because v1alpha2 has no pools."""
     node = doc.get("nodeName", "")
     pool = Traced({"name": node, "generation": 1, "resourceSliceCount": 1})
     spec = Traced({"pool": pool})
@@ -286,13 +299,13 @@ def _slice(doc: Traced, tell: Tell) -> Traced:
     )
 
     resources = doc.pop("namedResources", Traced())
-    spec["devices"] = [_device(instance) for instance in resources.get("instances", ())]
+    spec["devices"] = [_convert_device(instance) for instance in resources.get("instances", ())]
     doc["spec"] = spec
     return doc
 
 
-def _device(instance: Traced) -> Traced:
-    """An attribute that is a quantity is a capacity now."""
+def _convert_device(instance: Traced) -> Traced:
+    """Returns the device of an instance. An attribute that is a quantity becomes a capacity."""
     attributes, capacity = Traced(), Traced()
     for attribute in instance.get("attributes", ()):
         name = attribute["name"]
@@ -301,13 +314,14 @@ def _device(instance: Traced) -> Traced:
             capacity[name] = Traced({"value": attribute["quantity"]}, {"value": path})
             continue
 
+        # Two kinds of lists have another name in v1.
         value = Traced()
         for kind in ("bool", "int", "string", "version"):
             attribute.move(kind, value)
         for kind, inner in (("intSlice", "ints"), ("stringSlice", "strings")):
             if kind in attribute:
                 attribute[kind].move(inner, value)
-        attributes.put(name, value, attribute.path("name").removesuffix(".name"))
+        attributes.add(name, value, attribute.path("name").removesuffix(".name"))
 
     device = Traced({"name": instance["name"]})
     if attributes:
@@ -321,7 +335,10 @@ def _device(instance: Traced) -> Traced:
 
 
 def _find(reference: Document, doc: Traced, among: Sequence[Document]) -> Document | None:
-    """The object that the reference names; one in another namespace is not meant."""
+    """Returns the object that the reference names, or None if it is not in the file.
+
+    A document without a namespace counts for each namespace.
+    """
     namespace = reference.get("namespace") or doc.get("metadata", {}).get("namespace")
     wanted = (reference.get("apiGroup") or "", reference["kind"], reference["name"])
     for other in among:
@@ -335,7 +352,7 @@ def _find(reference: Document, doc: Traced, among: Sequence[Document]) -> Docume
 
 
 def _driver_of(class_name: str, among: Sequence[Document]) -> str:
-    """Of a class in the same file; empty if it is not there."""
+    """Returns the driver of a class, or "" if the class is not in the file."""
     for other in among:
         if other.get("kind") == "ResourceClass" and _name_of(other) == class_name:
             return str(other.get("driverName") or "")
@@ -347,7 +364,7 @@ def _opaque(driver: str, parameters: Any) -> Document:
 
 
 def _content(parameters: Document) -> Document:
-    """What the author of the object wrote, with its version and kind, for which drivers look."""
+    """Returns the object without metadata and status. Drivers look at the version and the kind."""
     return {name: v for name, v in parameters.items() if name not in ("metadata", "status")}
 
 

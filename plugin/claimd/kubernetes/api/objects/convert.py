@@ -1,7 +1,7 @@
-"""Documents from one version of the resource API to another, with a note for what is lost.
+"""Converts documents between versions of the resource API, with notes about what is lost.
 
-Every version goes through the shape of v1: a step up, a step down, and then the target's field
-tables say what they have no place for. What v1alpha2 meant is in `classic`. No files.
+A document goes up to the shape of v1, and then down to the target. Then the fields that the target's
+classes do not have are removed. `classic` has the step up from v1alpha2.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .shapes import Shape
 from .traced import Lose, Traced
 
 TARGETS = tuple(version for version in models.VERSIONS if version != "v1alpha2")
-# What a request of v1beta1 has beside the fields that are in v1's `exactly`.
+# The fields of a request that v1 has at the same place as v1beta1. v1 nests all others in `exactly`.
 FLAT = ("name", "firstAvailable")
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something that a person should know. `lost` means that the result does not say it."""
+    """A message for a person about one value. `lost` is True if the result does not contain it."""
 
     path: str
     text: str
@@ -35,23 +35,23 @@ class Note:
 
 @dataclass(frozen=True)
 class Converted:
-    """`document` is None if nothing in the target says any of it."""
+    """The result of a conversion. `document` is None if the target has nothing like the source."""
 
     document: Document | None
     notes: tuple[Note, ...] = ()
 
 
 class NotConvertible(ValueError):
-    """There is no such version or kind, or not in the target."""
+    """The version or the kind is unknown, or the target does not have the kind."""
 
 
 def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Converted:
-    """The document in another version; the one given is not changed.
+    """Returns the document in another version. The original is not changed.
 
-    `among` are the documents beside it, which v1alpha2's may refer to. Documents of other APIs come
-    back as they are, but for pods that name their claims as 1.30 had it. NotConvertible if there
-    is no such version or kind; `plain.Invalid` for fields that are not what the document's own
-    version says.
+    `among` are the other documents of the file, to which one of v1alpha2 may refer. A document of
+    another API is returned as it is, except for pods that name their claims in the way of 1.30.
+    Raises NotConvertible if the version or the kind is unknown, and `plain.Invalid` if a field has
+    not the type that the document's own version requires.
     """
     if to not in TARGETS:
         raise NotConvertible(f"expected one of {', '.join(TARGETS)} to convert to, got {to!r}")
@@ -65,6 +65,7 @@ def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Conv
     if group != models.GROUP:
         return Converted(classic.with_flat_pod_claims(document))
 
+    # v1alpha2 can be understood only with all its required fields.
     source = _class_of(version, kind)
     _check_types(source, document, required=version == "v1alpha2")
 
@@ -73,6 +74,7 @@ def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Conv
     def note(path: str, text: str, lost: bool = True) -> None:
         notes.append(Note(path, text, lost))
 
+    # From here on each value knows its path in the source, for the notes.
     doc = traced.trace(Shape("struct", struct=source), document, "")
     if version == "v1alpha2":
         doc = classic.up(doc, among, note)
@@ -83,15 +85,15 @@ def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Conv
     _check_kind(doc["kind"], to)
     if version != to:
         DOWN[to](doc, note)
-    result = _pruned(doc, to, notes)
+    result = _prune(doc, to, notes)
     return Converted(result, tuple(notes))
 
 
 def reshape(document: Document, to: str) -> Document:
-    """The same for an object of a later version than v1alpha2 that is known to keep its rules.
+    """Converts an object of a later version than v1alpha2 that is known to be valid.
 
-    Nothing is looked for that somebody should know; it takes a fraction of the time.
-    NotConvertible as above.
+    There are no checks and no notes, so this takes a fraction of the time of `convert`. Raises
+    NotConvertible as `convert` does.
     """
     _, _, version = str(document["apiVersion"]).rpartition("/")
     kind = document["kind"]
@@ -109,11 +111,14 @@ def reshape(document: Document, to: str) -> Document:
 
 
 def _lose_nothing(path: str, why: str) -> None:
-    """Nobody asked what is lost."""
+    """Ignores the report: `reshape` makes no notes."""
 
 
 def convert_object(obj: Object, version: str, to: str) -> tuple[Object, tuple[Note, ...]]:
-    """The same for a typed object of a version, checked against the target's rules."""
+    """Converts an object of a version, and checks the result against the target's rules.
+
+    Raises as `convert` does, and Invalid if the result breaks a rule.
+    """
     kind = type(obj).__name__
     document = obj.to_dict()
     document["apiVersion"] = f"{models.GROUP}/{version.partition('-')[0]}"
@@ -127,7 +132,7 @@ def convert_object(obj: Object, version: str, to: str) -> tuple[Object, tuple[No
 
 
 def name_of(document: Any) -> str:
-    """What people call it: ResourceClaim default/gpu. Empty if it is no object."""
+    """Returns a name for people, such as ResourceClaim default/gpu, or "" for other data."""
     if not isinstance(document, dict) or not document.get("kind"):
         return ""
     metadata = document.get("metadata") or {}
@@ -137,8 +142,8 @@ def name_of(document: Any) -> str:
 
 
 def _class_of(version: str, kind: str) -> type[Object]:
-    """The class that such documents have in their own version."""
-    # One of the models is a release's, and no version that a document could name.
+    """Returns the class of such a document. Raises NotConvertible if there is no such class."""
+    # "v1alpha3-1.31" is a version with classes, but no document can name it.
     if version not in UP and version != "v1alpha2":
         raise NotConvertible(f"{models.GROUP}/{version} is not a version that this knows")
     source = models.kinds(version).get(kind)
@@ -150,9 +155,9 @@ def _class_of(version: str, kind: str) -> type[Object]:
 
 
 def _check_types(source: type[Object], document: Document, required: bool) -> None:
-    """Invalid if a field has the wrong type, or is required and missing.
+    """Raises Invalid if a field has the wrong type, or with `required` if it is missing.
 
-    What is only missing may be left to the target to say. To be understood, v1alpha2 needs it.
+    Without `required` the check against the target's rules finds the missing fields.
     """
     problems: list[plain.Problem] = []
 
@@ -160,7 +165,7 @@ def _check_types(source: type[Object], document: Document, required: bool) -> No
         if required or text != plain.REQUIRED:
             problems.append(plain.Problem(path, text))
 
-    plain.read(Shape("struct", struct=source), document, "", True, report)
+    plain.read_value(Shape("struct", struct=source), document, "", True, report)
     if problems:
         raise plain.Invalid(source.__name__, problems)
 
@@ -173,8 +178,11 @@ def _check_kind(kind: str, to: str) -> None:
     raise NotConvertible(f"{to} has no {kind}{elsewhere}")
 
 
-def _pruned(doc: Traced, to: str, notes: list[Note]) -> Document:
-    """What the target has fields for, with notes for the rest and for what it would refuse."""
+def _prune(doc: Traced, to: str, notes: list[Note]) -> Document:
+    """Removes the fields that the target does not have, and sets its version.
+
+    Adds a note for each field that is removed, and for each rule of the target that the rest breaks.
+    """
     target = models.kinds(to)[doc["kind"]]
     doc["apiVersion"] = f"{models.GROUP}/{to.partition('-')[0]}"
 
@@ -183,6 +191,8 @@ def _pruned(doc: Traced, to: str, notes: list[Note]) -> Document:
 
     shape = Shape("struct", struct=target)
     result: Document = traced.prune(shape, doc, lose, f"{to} has no such field")
+
+    # The document is not refused here: people can still correct it.
     try:
         target.from_dict(result)
     except plain.Invalid as invalid:
@@ -193,7 +203,8 @@ def _pruned(doc: Traced, to: str, notes: list[Note]) -> Document:
 
 
 def _convert_list(document: Document, to: str, among: Sequence[Document]) -> Converted:
-    """Item by item; those of a typed list have their version and kind from the list."""
+    """Converts a list item by item."""
+    # The items of a typed list have neither version nor kind of their own.
     kind = str(document["kind"]).removesuffix("List")
     inherited = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
     complete: list[Document] = []
@@ -202,11 +213,13 @@ def _convert_list(document: Document, to: str, among: Sequence[Document]) -> Con
             raise NotConvertible(f"items[{index}]: expected an object, got {item!r:.60}")
         complete.append(inherited | item)
 
+    # The items may refer to each other.
     items: list[Document] = []
     notes: list[Note] = []
-    for index, whole in enumerate(complete):
-        converted = convert(whole, to, [*among, *complete])
-        notes += [replace(note, path=f"items[{index}].{note.path}") for note in converted.notes]
+    for index, item in enumerate(complete):
+        converted = convert(item, to, [*among, *complete])
+        for note in converted.notes:
+            notes.append(replace(note, path=f"items[{index}].{note.path}"))
         if converted.document:
             items.append(converted.document)
 
@@ -221,25 +234,28 @@ def _convert_list(document: Document, to: str, among: Sequence[Document]) -> Con
 # ---------------------------------------------------------------- steps to v1 and back
 
 
-def _unchanged(doc: Traced, lose: Lose | None = None) -> None:
-    """The shape is v1's already."""
+def _keep(doc: Traced, lose: Lose | None = None) -> None:
+    """Does nothing: the version has the shape of v1."""
 
 
 def _up(doc: Traced) -> None:
+    """Changes v1beta1 to the shape of v1."""
+    # v1 nests the fields of a request for one kind of device in `exactly`.
     for request in _requests(doc):
         exactly = Traced()
         for name in list(request):
             if name not in FLAT:
                 request.move(name, exactly)
         if exactly:
-            request.put("exactly", exactly, request.path("name").rpartition(".")[0])
+            request.add("exactly", exactly, request.path("name").rpartition(".")[0])
 
-    # Empty is the same as absent in the older versions, and an error in the newer.
+    # In the older versions an empty value counts as absent. In v1 it is an error.
     spec = _slice_spec(doc)
     for name in ("nodeName", "allNodes"):
         if name in spec and not spec[name]:
             del spec[name]
 
+    # v1 has no `basic`.
     for device in spec.get("devices", ()):
         basic = device.pop("basic", Traced())
         for name in list(basic):
@@ -247,6 +263,7 @@ def _up(doc: Traced) -> None:
 
 
 def _up_alpha(doc: Traced) -> None:
+    """Changes v1alpha3 to the shape of v1: a capacity, an amount there, becomes an object."""
     _up(doc)
     for capacity in _capacities(doc):
         for name, amount in capacity.items():
@@ -254,6 +271,7 @@ def _up_alpha(doc: Traced) -> None:
 
 
 def _down(doc: Traced, lose: Lose) -> None:
+    """Changes the shape of v1 to v1beta1."""
     for request in _requests(doc):
         exactly = request.pop("exactly", Traced())
         for name in list(exactly):
@@ -268,16 +286,18 @@ def _down(doc: Traced, lose: Lose) -> None:
 
 
 def _down_alpha(doc: Traced, lose: Lose) -> None:
+    """Changes the shape of v1 to v1alpha3."""
     for capacity in _capacities(doc):
         for name, value in capacity.items():
             for other in value.keys() - {"value"}:
                 lose(value.path(other), "a capacity is only an amount there")
-            capacity[name] = value.get("value", "0")  # as Go has a quantity that is not there
+            # In Go a quantity that is absent is 0.
+            capacity[name] = value.get("value", "0")
     _down(doc, lose)
 
 
 def _requests(doc: Traced) -> list[Traced]:
-    """Of a claim or a template."""
+    """Returns the requests of a claim or a template, and none for other kinds."""
     spec = doc.get("spec", {})
     if doc["kind"] == "ResourceClaimTemplate":
         spec = spec.get("spec", {})
@@ -288,26 +308,26 @@ def _requests(doc: Traced) -> list[Traced]:
 
 
 def _slice_spec(doc: Traced) -> dict[str, Any]:
-    """Empty for what is no slice."""
+    """Returns the spec of a slice, or an empty map for other kinds."""
     spec: dict[str, Any] = doc.get("spec", {}) if doc["kind"] == "ResourceSlice" else {}
     return spec
 
 
 def _capacities(doc: Traced) -> list[Traced]:
-    """Of a slice's devices in the shape of v1."""
+    """Returns the capacities of a slice's devices, which have the shape of v1."""
     devices = _slice_spec(doc).get("devices", [])
     return [device["capacity"] for device in devices if "capacity" in device]
 
 
 UP: dict[str, Callable[[Traced], None]] = {
-    "v1": _unchanged,
-    "v1beta2": _unchanged,
+    "v1": _keep,
+    "v1beta2": _keep,
     "v1beta1": _up,
     "v1alpha3": _up_alpha,
 }
 DOWN: dict[str, Callable[[Traced, Lose], None]] = {
-    "v1": _unchanged,
-    "v1beta2": _unchanged,
+    "v1": _keep,
+    "v1beta2": _keep,
     "v1beta1": _down,
     "v1alpha3": _down_alpha,
     "v1alpha3-1.31": _down_alpha,

@@ -1,7 +1,4 @@
-"""Deep merge: what the other object says is laid over ours, by the rules of each field.
-
-No I/O, no conversion.
-"""
+"""Deep merge: lays another object over ours, by the rules of each field."""
 
 from __future__ import annotations
 
@@ -15,24 +12,26 @@ from .shapes import Shape, fields_of
 
 
 def merge_into(target: msgspec.Struct, other: msgspec.Struct) -> None:
-    """Changes the target; the other is neither changed nor shared.
+    """Merges `other` into `target`. `other` is not changed, and no value is shared with it.
 
-    What the other does not say is left alone, its scalars and free documents replace, its structs
-    and maps merge, its lists do by their rule.
+    Fields that `other` does not set stay. Its scalars and free documents replace those of the target,
+    its structs and maps are merged, and its lists follow the rule of their field.
     """
     for field in fields_of(type(target)).values():
         theirs = getattr(other, field.name)
         if theirs is not None:
-            setattr(target, field.name, merged(field.shape, getattr(target, field.name), theirs))
+            ours = getattr(target, field.name)
+            setattr(target, field.name, merge_values(field.shape, ours, theirs))
 
     unknown = getattr(other, "unknown", None)
     if unknown:
         ours = getattr(target, "unknown", {})
+        # The type of a field that the class does not know is unknown, too, so it is replaced.
         target.unknown = ours | copy.deepcopy(unknown)  # type: ignore[attr-defined]
 
 
-def merged(shape: Shape, ours: Any, theirs: Any) -> Any:
-    """The merged value. `theirs` is copied, never shared; `ours` may be changed in place."""
+def merge_values(shape: Shape, ours: Any, theirs: Any) -> Any:
+    """Returns the merged value. `theirs` is copied, and `ours` may be changed in place."""
     if ours is None or shape.kind not in ("struct", "map", "list"):
         return copy.deepcopy(theirs)
 
@@ -46,21 +45,22 @@ def merged(shape: Shape, ours: Any, theirs: Any) -> Any:
     if shape.kind == "map":
         changed = {}
         for key, value in theirs.items():
-            changed[key] = merged(shape.item, ours.get(key), value)
+            changed[key] = merge_values(shape.item, ours.get(key), value)
         return ours | changed
 
+    # A list is a set, a map in disguise, or one value that is replaced.
     if shape.unique:
         return ours + [item for item in theirs if item not in ours]
     if shape.keys:
-        return _by_key(shape, ours, theirs)
+        return _merge_by_key(shape, ours, theirs)
     return copy.deepcopy(theirs)
 
 
-def _by_key(shape: Shape, ours: list[Any], theirs: list[Any]) -> list[Any]:
-    """In the order of ours; items that only theirs has come behind it."""
+def _merge_by_key(shape: Shape, ours: list[Any], theirs: list[Any]) -> list[Any]:
+    """Merges the items with the same key. New items follow those of `ours`."""
     assert shape.item
     items = {plain.key_of(shape, item): item for item in ours}
     for item in theirs:
         key = plain.key_of(shape, item)
-        items[key] = merged(shape.item, items.get(key), item)
+        items[key] = merge_values(shape.item, items.get(key), item)
     return list(items.values())

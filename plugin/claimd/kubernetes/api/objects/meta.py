@@ -1,7 +1,4 @@
-"""What the resource API shares with every other API: metadata, conditions, node selectors.
-
-Field tables only.
-"""
+"""The types that the resource API shares with other APIs: metadata, conditions, node selectors."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ class ListMeta(Model, kw_only=True):
 
 
 class Object(Model, kw_only=True):
-    """A document of its own."""
+    """An object with a kind, which can be a document."""
 
     api_version: str | None = None
     kind: str | None = None

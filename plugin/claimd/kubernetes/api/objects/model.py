@@ -1,6 +1,6 @@
-"""The class that all classes of the versions' modules come from.
+"""The base class of all classes in the modules of the versions.
 
-It reads, writes, checks, merges and builds, with no knowledge of any field.
+It reads, writes, checks, merges and builds objects by the fields of their class.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from .shapes import Shape, fields_of
 
 
 class Model(msgspec.Struct, kw_only=True, rename="camel"):
-    """A piece of a Kubernetes object.
+    """A part of a Kubernetes object.
 
-    None means that a field is not set; an empty list is kept as one. Objects may be changed;
-    `copy` makes an independent one. Equality is by value.
+    None means that a field is not set. An empty list is not the same as None. Objects are mutable,
+    and equal if their values are. `copy` makes an independent object.
     """
 
-    # Groups of names on the wire: exactly one of each is set.
+    # Groups of names on the wire. In each group exactly one field has to have a value.
     one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    # Merged as one value: all of it is replaced.
+    # True: a merge replaces the whole object, instead of single fields.
     atomic: ClassVar[bool] = False
-    # What the document had besides, as it came.
+    # The fields of the document that the class does not have, unchanged.
     unknown: dict[str, Any] = {}
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], *, unknown: Literal["keep", "refuse"] = "keep"
     ) -> Self:
-        """The object of a document's plain data, with nothing shared.
+        """Returns the object for plain data, and shares no value with the data.
 
-        Invalid names every field that breaks a rule, not only the first.
+        Raises Invalid if any field breaks a rule. The exception names all such fields.
         """
         problems: list[plain.Problem] = []
 
@@ -45,8 +45,9 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
             if problem not in problems:
                 problems.append(problem)
 
+        # Reading reports what cannot become an object at all. The rules of the object come after.
         shape = Shape("struct", struct=cls)
-        obj: Self = plain.read(shape, copy.deepcopy(data), "", unknown == "keep", report)
+        obj: Self = plain.read_value(shape, copy.deepcopy(data), "", unknown == "keep", report)
         if isinstance(obj, cls):
             for problem in obj.problems():
                 report(problem.path, problem.text)
@@ -56,9 +57,9 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
         return obj
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data as it goes over the wire, with nothing shared.
+        """Returns the wire form as plain data, and shares no value with it.
 
-        Invalid for an object that breaks a rule of its version.
+        Raises Invalid if the object breaks a rule of its version.
         """
         problems = self.problems()
         if problems:
@@ -67,7 +68,7 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
         return copy.deepcopy(written)
 
     def problems(self) -> list[plain.Problem]:
-        """The rules that this object breaks, each with the path of its field."""
+        """Returns the rules that this object breaks, with the paths of the fields."""
         problems: list[plain.Problem] = []
 
         def report(path: str, text: str) -> None:
@@ -77,16 +78,16 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
         return problems
 
     def merge_from(self, other: Self) -> None:
-        """Lays the other object over this one: what it does not say stays.
+        """Merges the other object into this one. Fields that the other does not set stay.
 
-        The other is neither changed nor shared.
+        The other object is not changed, and no value is shared with it.
         """
-        self._same_class(other)
+        self._check_class(other)
         merge.merge_into(self, other)
 
     def clone_from(self, source: Self) -> None:
-        """Makes this object equal to the source, with nothing shared."""
-        self._same_class(source)
+        """Makes this object equal to the source, and shares no value with it."""
+        self._check_class(source)
         for name in self.__struct_fields__:
             setattr(self, name, copy.deepcopy(getattr(source, name)))
 
@@ -95,10 +96,11 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def but(self) -> FieldPath[Self]:
-        """The builder: `status.but.allocation.devices.with_results([...])` is a changed copy."""
+        """A builder: `status.but.allocation.devices.with_results([...])` is a changed copy."""
         return FieldPath(self)
 
     def __repr__(self) -> str:
+        # Most fields of a large object are not set, and would hide the others.
         shown = []
         for field in fields_of(type(self)).values():
             value = getattr(self, field.name)
@@ -108,6 +110,6 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
             shown.append(f"unknown={self.unknown!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def _same_class(self, other: object) -> None:
+    def _check_class(self, other: object) -> None:
         if type(other) is not type(self):
             raise TypeError(f"expected a {type(self).__name__}, got a {type(other).__name__}")

@@ -1,8 +1,8 @@
-"""The versions by name, and every class of each as the Python client calls them.
+"""The versions by name, and every class under the name that the official Python client gives it.
 
-`models.V1alpha3ResourceClaimStatus` is such a name. V1alpha3 is the shape of Kubernetes 1.31, and
-what only later releases had comes from theirs; the later shape of a class that both have is in the
-module `v1alpha3`.
+`models.V1alpha3ResourceClaimStatus` is such a name. A name with V1alpha3 means the class of Kubernetes
+1.31, or the one of a later release if 1.31 has none. The later form of a class that both have is in
+the module `v1alpha3`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ GROUP = "resource.k8s.io"
 
 
 class Version(Protocol):
+    """A module of a version."""
+
     KINDS: tuple[type[Object], ...]
     LISTS: tuple[type[ObjectList], ...]
 
@@ -36,31 +38,35 @@ VERSIONS: dict[str, Version] = {
 
 
 def kinds(version: str) -> dict[str, type[Object]]:
-    """What documents of this version may be."""
+    """Returns the classes of the documents of a version, by kind."""
     return {kind.__name__: kind for kind in VERSIONS[version].KINDS}
 
 
 @cache
 def classes(version: str) -> dict[str, type[Model]]:
-    """Every class that the version's kinds and lists are made of."""
-    roots = (*VERSIONS[version].KINDS, *VERSIONS[version].LISTS)
-    return {cls.__name__: cls for root in roots for cls in _within(root)}
+    """Returns the kinds and the lists of a version, and every class in their fields, by name."""
+    found: dict[str, type[Model]] = {}
+    for root in (*VERSIONS[version].KINDS, *VERSIONS[version].LISTS):
+        for cls in _classes_within(root):
+            found[cls.__name__] = cls
+    return found
 
 
-def _within(cls: type[Model]) -> Iterator[type[Model]]:
+def _classes_within(cls: type[Model]) -> Iterator[type[Model]]:
     yield cls
     for field in fields_of(cls).values():
+        # The class may be the item of a list or of a map.
         shape: Shape | None = field.shape
         while shape:
             if shape.struct and issubclass(shape.struct, Model):
-                yield from _within(shape.struct)
+                yield from _classes_within(shape.struct)
             shape = shape.item
 
 
 def __getattr__(name: str) -> Any:
-    """The class of the Python client's name.
+    """Returns the class with this name in the official Python client.
 
-    Where the core API has the same name, that client says ResourceV1…
+    If the core API has a class of the same name, the client's name begins with ResourceV1.
     """
     parts = re.fullmatch(r"(?:Resource)?V(1(?:alpha\d+|beta\d+)?)([A-Z]\w+)", name)
     if parts is None:

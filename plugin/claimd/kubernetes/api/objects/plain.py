@@ -1,7 +1,7 @@
-"""Plain data to objects and back, and the rules that an object breaks, by the paths of its fields.
+"""Converts plain data to objects and back, and reports the rules that an object breaks.
 
-`read` builds what it can and reports the rest, so that one look tells everything. No files, no
-text.
+`read_value` goes on after a fault, so that one call reports all faults. Each report has the path of
+its field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from .. import quantity
 from .shapes import Shape, child, fields_of
 
-# Is told a path, and what is wrong there.
+# Called with a path, and with what is wrong there.
 Report = Callable[[str, str], None]
 
 REQUIRED = "is required"
@@ -30,7 +30,9 @@ TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "list"
 
 @dataclass(frozen=True)
 class Problem:
-    path: str  # status.reservedFor[3].uid; empty for the object itself
+    """A rule that an object breaks."""
+
+    path: str  # such as status.reservedFor[3].uid; empty for the object itself
     text: str
 
     def __str__(self) -> str:
@@ -38,7 +40,7 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """The object breaks rules of its version; `problems` has all of them."""
+    """The object breaks rules of its version. `problems` has all of them."""
 
     def __init__(self, subject: str, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
@@ -48,10 +50,11 @@ class Invalid(ValueError):
 # ---------------------------------------------------------------- plain data to objects and back
 
 
-def read(shape: Shape, value: Any, path: str, keep: bool, report: Report) -> Any:
-    """The value as an object of this shape. What cannot be one is reported and stays as it is.
+def read_value(shape: Shape, value: Any, path: str, keep: bool, report: Report) -> Any:
+    """Returns the value as an object of this shape.
 
-    With `keep`, fields that the shape does not know are kept as `unknown`, else they are reported.
+    A part that does not fit its shape is reported, and stays as it is. With `keep`, fields that the
+    shape does not have are kept as `unknown`. Without it they are reported.
     """
     if shape.kind == "any":
         return value
@@ -62,10 +65,13 @@ def read(shape: Shape, value: Any, path: str, keep: bool, report: Report) -> Any
     if shape.kind == "map":
         if not isinstance(value, dict):
             return _wrong(path, "a map", value, report)
-        item = _item(shape)
-        return {key: read(item, v, f"{path}[{key}]", keep, report) for key, v in value.items()}
+        item_shape = _item_shape(shape)
+        entries = {}
+        for key, item in value.items():
+            entries[key] = read_value(item_shape, item, f"{path}[{key}]", keep, report)
+        return entries
 
-    # To Python, true and false are whole numbers.
+    # In Python bool is a subclass of int.
     is_right = isinstance(value, TYPES[shape.kind])
     if shape.kind == "integer" and isinstance(value, bool):
         is_right = False
@@ -73,8 +79,11 @@ def read(shape: Shape, value: Any, path: str, keep: bool, report: Report) -> Any
         return _wrong(path, NAMES[shape.kind], value, report)
 
     if shape.kind == "list":
-        item = _item(shape)
-        return [read(item, v, f"{path}[{index}]", keep, report) for index, v in enumerate(value)]
+        item_shape = _item_shape(shape)
+        items = []
+        for index, item in enumerate(value):
+            items.append(read_value(item_shape, item, f"{path}[{index}]", keep, report))
+        return items
     return value
 
 
@@ -86,26 +95,29 @@ def _read_struct(shape: Shape, value: Any, path: str, keep: bool, report: Report
     if not isinstance(value, dict):
         return _wrong(path, "an object", value, report)
 
+    # A null is the same as a field that is absent. A required field that is absent becomes None, so
+    # that there is an object in which further faults can be found.
     fields = fields_of(struct)
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields.values():
         at = child(path, field.wire)
         if value.get(field.wire) is not None:
-            given[field.name] = read(field.shape, value[field.wire], at, keep, report)
+            values[field.name] = read_value(field.shape, value[field.wire], at, keep, report)
         elif field.required:
             report(at, REQUIRED)
-            given[field.name] = None
+            values[field.name] = None
 
     unknown = {name: v for name, v in value.items() if name not in fields}
     if unknown and keep:
-        given["unknown"] = unknown
+        values["unknown"] = unknown
     elif unknown:
         for name in unknown:
             report(child(path, name), "is not a field of this version")
-    return struct(**given)
+    return struct(**values)
 
 
 def _read_quantity(value: Any, path: str, report: Report) -> Any:
+    # A document may have a number for a quantity.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     text = str(value) if is_number else value
     try:
@@ -116,7 +128,7 @@ def _read_quantity(value: Any, path: str, report: Report) -> Any:
 
 
 def write(value: Any) -> Any:
-    """The object as it goes over the wire; what is not set is not there."""
+    """Returns the wire form of an object as plain data, without fields that are not set."""
     if isinstance(value, dict):
         return {key: write(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -139,7 +151,8 @@ def write(value: Any) -> Any:
 def check(shape: Shape, value: Any, path: str, report: Report) -> None:
     """Reports every rule that the value breaks.
 
-    The rules are of types, what is required, limits, choices, keys, and one of several.
+    There are rules for types, required fields, limits, choices, keys, and groups of which exactly one
+    field may be set.
     """
     if shape.kind == "struct":
         if not (shape.struct and isinstance(value, shape.struct)):
@@ -148,16 +161,16 @@ def check(shape: Shape, value: Any, path: str, report: Report) -> None:
         _check_struct(value, path, report)
     elif shape.kind == "map" and isinstance(value, dict):
         for key, item in value.items():
-            check(_item(shape), item, f"{path}[{key}]", report)
+            check(_item_shape(shape), item, f"{path}[{key}]", report)
     elif shape.kind == "list" and isinstance(value, list):
         for index, item in enumerate(value):
-            check(_item(shape), item, f"{path}[{index}]", report)
+            check(_item_shape(shape), item, f"{path}[{index}]", report)
         _check_keys(shape, value, path, report)
     elif shape.kind != "any":
-        # Read only for what it reports.
-        read(shape, value, path, True, report)
+        # Only the reports matter here, not the object.
+        read_value(shape, value, path, True, report)
 
-    # What is not of its type is reported by now. It has no size that would mean anything.
+    # A value of a wrong type is reported by now, and has no size.
     if not isinstance(value, str | list | dict) and shape.kind != "any":
         return
     if shape.choices and value not in shape.choices:
@@ -181,7 +194,7 @@ def _check_struct(value: msgspec.Struct, path: str, report: Report) -> None:
 
     for group in getattr(type(value), "one_of", ()):
         present = [name for name in group if getattr(value, fields[name].name) is not None]
-        # A field that we do not know may be the one that is set: newer servers have more of them.
+        # A newer server may have further fields in the group, so an unknown field may be the one.
         may_be_unknown = not present and bool(getattr(value, "unknown", None))
         if len(present) != 1 and not may_be_unknown:
             expected, seen = ", ".join(group), " and ".join(present) or "none"
@@ -189,6 +202,7 @@ def _check_struct(value: msgspec.Struct, path: str, report: Report) -> None:
 
 
 def _check_keys(shape: Shape, items: list[Any], path: str, report: Report) -> None:
+    """Reports items with the same key in a list that is a map or a set."""
     if not shape.keys and not shape.unique:
         return
     seen: set[Any] = set()
@@ -201,7 +215,7 @@ def _check_keys(shape: Shape, items: list[Any], path: str, report: Report) -> No
 
 
 def key_of(shape: Shape, item: Any) -> tuple[str, ...]:
-    """What tells an item of a keyed list apart. Absent and empty are the same."""
+    """Returns the key of an item in a keyed list. A part of the key that is absent is empty."""
     fields = fields_of(type(item)) if isinstance(item, msgspec.Struct) else {}
     key = []
     for name in shape.keys:
@@ -211,17 +225,19 @@ def key_of(shape: Shape, item: Any) -> tuple[str, ...]:
 
 
 def _size(shape: Shape, value: Any) -> int:
+    """Returns the bytes of a text or of a free document, or the items of a list or map."""
     if shape.kind == "any":
         return len(msgspec.json.encode(value))
     return len(value.encode()) if isinstance(value, str) else len(value)
 
 
-def _item(shape: Shape) -> Shape:
+def _item_shape(shape: Shape) -> Shape:
     assert shape.item
     return shape.item
 
 
 def _wrong(path: str, expected: str, value: Any, report: Report) -> Any:
+    """Reports a value of a wrong type, and returns it."""
     seen = "nothing" if value is None else repr(value)
     if len(seen) >= 60:
         seen = f"{seen[:57]}..."

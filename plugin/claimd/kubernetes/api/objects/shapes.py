@@ -1,11 +1,8 @@
-"""Field tables: what a class of a version's module says about each of its fields.
+"""Field tables: the types and rules of the fields of a class, derived from its annotations.
 
-The classes have plain annotations, with the rules `Most`, `Keys`, `Unique` and `Amount` put into
-`Annotated`:
+The rules `Most`, `Keys`, `Unique` and `Amount` are part of an annotation:
 
     finalizers: Annotated[list[str], Unique(), Most(8)] | None = None
-
-No values here, no documents.
 """
 
 from __future__ import annotations
@@ -22,14 +19,14 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True)
 class Most:
-    """At most so many items of a list, entries of a map, bytes of a text or of a free document."""
+    """The largest number of items of a list, entries of a map, or bytes of a text or free document."""
 
     count: int
 
 
 @dataclass(frozen=True, init=False)
 class Keys:
-    """The list is a map in disguise: these fields (named as on the wire) tell its items apart."""
+    """The list is a map in disguise. These fields, by their names on the wire, are the key."""
 
     names: tuple[str, ...]
 
@@ -39,23 +36,23 @@ class Keys:
 
 @dataclass(frozen=True)
 class Unique:
-    """The list is a set: merging adds what is not there.
+    """The list is a set. A merge adds the items that are missing.
 
-    A list with neither `Keys` nor this is replaced whole.
+    A merge replaces a list that has neither `Keys` nor this rule.
     """
 
 
 @dataclass(frozen=True)
 class Amount:
-    """The text is a quantity; a document may have a bare number for it."""
+    """The text is a quantity. In a document it may also be a number."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a value may be."""
+    """The type of a value, with its rules."""
 
     kind: str  # string, quantity, integer, boolean, any, struct, list, map
-    item: Shape | None = None  # of a list or a map
+    item: Shape | None = None  # the shape of each item of a list, or value of a map
     struct: type[msgspec.Struct] | None = None
     choices: tuple[str, ...] = ()
     most: int | None = None
@@ -65,15 +62,17 @@ class Shape:
 
 @dataclass(frozen=True)
 class Field:
-    name: str  # of the attribute: reserved_for
-    wire: str  # in JSON: reservedFor
+    """A field of a class."""
+
+    name: str  # the attribute, such as reserved_for
+    wire: str  # the name in JSON, such as reservedFor
     shape: Shape = field(compare=False)
     required: bool = False
 
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
-    """The fields by their names on the wire, in the order of the class."""
+    """Returns the fields of a class by their names on the wire, in the order of the class."""
     fields = {}
     for info in msgspec.structs.fields(struct):
         if info.name != "unknown":
@@ -83,13 +82,16 @@ def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
 
 
 def shape_of(annotation: typing.Any) -> Shape:
-    """What the annotation says; a rule of the outer one counts before a rule within it."""
+    """Returns the shape that an annotation describes.
+
+    A rule of the outer `Annotated` overrides the same rule within it.
+    """
     rules: list[object] = []
     inner = _without_none(annotation)
     if typing.get_origin(inner) is typing.Annotated:
         inner, *rules = typing.get_args(inner)
 
-    shape = _bare(_without_none(inner))
+    shape = _shape_of_type(_without_none(inner))
     for rule in rules:
         match rule:
             case Amount():
@@ -103,7 +105,8 @@ def shape_of(annotation: typing.Any) -> Shape:
     return shape
 
 
-def _bare(annotation: typing.Any) -> Shape:
+def _shape_of_type(annotation: typing.Any) -> Shape:
+    """Returns the shape of an annotation without rules and without None."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is typing.Any:
         return Shape("any")
@@ -123,9 +126,12 @@ def _bare(annotation: typing.Any) -> Shape:
 def _without_none(annotation: typing.Any) -> typing.Any:
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
-    (inner,) = (a for a in typing.get_args(annotation) if a is not type(None))
+
+    # A field is a type or None, never one of several types.
+    (inner,) = (part for part in typing.get_args(annotation) if part is not type(None))
     return inner
 
 
 def child(path: str, name: str) -> str:
+    """Returns the path of a field, given the path of its object."""
     return f"{path}.{name}" if path else name

@@ -1,6 +1,6 @@
-"""Plain data that remembers where each value came from.
+"""Plain data that remembers the path of each value in the source.
 
-So a conversion can name what it lost. No rules here.
+A conversion reports these paths for the values that it loses.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 from .shapes import Shape, child, fields_of
 
-# Is told the path in the source, and why its value is lost.
+# Called with the path of a value in the source, and the reason why the value is lost.
 Lose = Callable[[str, str], None]
 
 
 class Traced(dict[str, Any]):
-    """A map with the source's path of each value. What is set without a path is new."""
+    """A map that knows the path of each value in the source. A new value has no path."""
 
     def __init__(
         self, pairs: dict[str, Any] | None = None, came: dict[str, str] | None = None
@@ -24,33 +24,38 @@ class Traced(dict[str, Any]):
         self.came = came or {}
 
     def move(self, key: str, target: Traced, name: str = "") -> None:
-        """Takes the value from here and puts it there, if it is here."""
+        """Moves a value, with its path, to another map. Does nothing if the key is not there."""
         if key in self:
-            target.put(name or key, self.pop(key), self.came.get(key, key))
+            target.add(name or key, self.pop(key), self.came.get(key, key))
 
-    def put(self, key: str, value: Any, came: str) -> None:
+    def add(self, key: str, value: Any, came: str) -> None:
+        """Sets a value that had the path `came` in the source."""
         self[key] = value
         self.came[key] = came
 
     def path(self, key: str) -> str:
+        """Returns the path of a value in the source, or its key if the value is new."""
         return self.came.get(key, key)
 
 
 def trace(shape: Shape, value: Any, path: str) -> Any:
-    """The value with every map of it traced, as far as the field tables know it.
+    """Returns the value with each map replaced by a Traced map, as far as the shape describes it.
 
-    Nulls are left out.
+    Fields that are null are left out.
     """
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
-        return [trace(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]
+        items = []
+        for index, item in enumerate(value):
+            items.append(trace(shape.item, item, f"{path}[{index}]"))
+        return items
 
     if shape.kind == "map" and isinstance(value, dict):
         assert shape.item
         traced = Traced()
         for key, item in value.items():
             at = f"{path}[{key}]"
-            traced.put(key, trace(shape.item, item, at), at)
+            traced.add(key, trace(shape.item, item, at), at)
         return traced
 
     if shape.kind != "struct" or not isinstance(value, dict):
@@ -64,15 +69,15 @@ def trace(shape: Shape, value: Any, path: str) -> Any:
             continue
         at = child(path, key)
         if key in fields:
-            traced.put(key, trace(fields[key].shape, item, at), at)
+            traced.add(key, trace(fields[key].shape, item, at), at)
         else:
-            # Under a name that is no field's: another version may have one of this name there.
-            traced.put(f"?{key}", item, at)
+            # The "?" keeps it from being taken for a field of this name in another version.
+            traced.add(f"?{key}", item, at)
     return traced
 
 
 def prune(shape: Shape, value: Any, lose: Lose, why: str) -> Any:
-    """Plain data again, without what the shape has no field for; that is reported."""
+    """Returns plain data. Fields that the shape does not have are removed and reported to `lose`."""
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
         return [prune(shape.item, item, lose, why) for item in value]
@@ -88,5 +93,9 @@ def prune(shape: Shape, value: Any, lose: Lose, why: str) -> Any:
         if key not in fields:
             lose(value.path(key) if isinstance(value, Traced) else key, why)
 
-    # Unlike the source, the result has the order of the tables: apiVersion, kind, metadata, spec.
-    return {key: prune(fields[key].shape, value[key], lose, why) for key in fields if key in value}
+    # The result has the order of the class: apiVersion, kind, metadata, spec.
+    plain = {}
+    for key, field in fields.items():
+        if key in value:
+            plain[key] = prune(field.shape, value[key], lose, why)
+    return plain

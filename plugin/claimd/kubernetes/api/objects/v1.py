@@ -1,4 +1,4 @@
-"""resource.k8s.io/v1 as Kubernetes 1.37 serves it. Field tables only; v1beta2 has the same."""
+"""resource.k8s.io/v1, as Kubernetes 1.37 serves it. v1beta2 has the same fields."""
 
 from __future__ import annotations
 

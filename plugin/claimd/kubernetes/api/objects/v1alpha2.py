@@ -1,6 +1,7 @@
-"""resource.k8s.io/v1alpha2 as Kubernetes 1.30 served it: classes with a driver's name, parameters
-in objects of their own, allocation by a driver's controller, and the first try at structured
-parameters ("named resources").
+"""resource.k8s.io/v1alpha2, as Kubernetes 1.30 served it.
+
+A class names its driver, parameters are objects of their own, and the controller of a driver
+allocates. "Named resources" are the first form of structured parameters.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ class ResourceSliceList(ObjectList, kw_only=True):
     items: list[ResourceSlice]
 
 
-# ---------------------------------------------------------------- a scheduler's talk with a
-# driver's controller
+# ---------------------------------------------------------------- negotiation of the scheduler
+# with the controller of a driver
 
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):

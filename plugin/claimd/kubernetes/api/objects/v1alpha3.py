@@ -1,8 +1,7 @@
-"""resource.k8s.io/v1alpha3 as Kubernetes 1.33 served it whole, and what newer releases still have
-in it.
+"""resource.k8s.io/v1alpha3, as Kubernetes 1.33 served it, with the kinds of newer releases.
 
-Kubernetes 1.32 has less of it (no taints, counters or lists of alternatives). For 1.31 see
-`v1alpha3_31`.
+Kubernetes 1.32 lacks some of the fields (taints, counters, alternatives of a request). `v1alpha3_31`
+has the form of 1.31.
 """
 
 from __future__ import annotations
@@ -179,8 +178,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
-    # there: no `one_of`.
+    # No `one_of`: in this version an empty nodeName and a false allNodes count as absent, so that
+    # several of these fields may be there.
     driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
@@ -277,7 +276,7 @@ class ResourcePoolStatusRequestStatus(Model, kw_only=True):
 
 
 class ResourcePoolStatusRequest(Object, kw_only=True):
-    metadata: ObjectMeta  # here alone it is required
+    metadata: ObjectMeta  # required in this kind only
     spec: ResourcePoolStatusRequestSpec
     status: ResourcePoolStatusRequestStatus | None = None
 

@@ -1,6 +1,7 @@
-"""resource.k8s.io/v1alpha3 as Kubernetes 1.31 served it: structured parameters in their first
-shape, beside what was left of allocation by a driver's own controller (deallocationRequested,
-controller, PodSchedulingContext).
+"""resource.k8s.io/v1alpha3, as Kubernetes 1.31 served it.
+
+Structured parameters have their first form. The fields for allocation by the controller of a driver
+are still there: deallocationRequested, controller, PodSchedulingContext.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
-    # there: no `one_of`.
+    # No `one_of`: in this version an empty nodeName and a false allNodes count as absent, so that
+    # several of these fields may be there.
     driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
@@ -144,8 +145,8 @@ class ResourceSliceList(ObjectList, kw_only=True):
     items: list[ResourceSlice]
 
 
-# ---------------------------------------------------------------- a scheduler's talk with a
-# driver's controller
+# ---------------------------------------------------------------- negotiation of the scheduler
+# with the controller of a driver
 
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):

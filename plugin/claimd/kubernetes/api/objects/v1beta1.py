@@ -1,5 +1,6 @@
-"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1, but that requests are flat and devices
-are not.
+"""resource.k8s.io/v1beta1, as Kubernetes 1.37 serves it.
+
+In contrast to v1, requests are flat, and devices nest their fields under `basic`.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
-    # there: no `one_of`.
+    # No `one_of`: in this version an empty nodeName and a false allNodes count as absent, so that
+    # several of these fields may be there.
     driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None

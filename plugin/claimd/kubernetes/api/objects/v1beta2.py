@@ -1,3 +1,3 @@
-"""resource.k8s.io/v1beta2: in Kubernetes 1.37 field for field the same as v1."""
+"""resource.k8s.io/v1beta2, as Kubernetes 1.37 serves it. Its fields are those of v1."""
 
 from .v1 import *  # noqa: F403

@@ -172,8 +172,8 @@ def test_what_is_one_value_is_replaced_whole(kind, whole):
     ours = kind.from_dict(whole | {"later": 1})
     theirs = kind.from_dict(whole)
     shape = shapes.Shape(kind="struct", struct=kind)
-    assert merge.merged(shape, ours, theirs).to_dict() == whole
+    assert merge.merge_values(shape, ours, theirs).to_dict() == whole
     condition_ = meta.Condition.from_dict(condition("Ready", "True") | {"later": 1})
     other = meta.Condition.from_dict(condition("Ready", "False"))
     shape = shapes.Shape(kind="struct", struct=meta.Condition)
-    assert merge.merged(shape, condition_, other).to_dict()["later"] == 1, "others are merged"
+    assert merge.merge_values(shape, condition_, other).to_dict()["later"] == 1, "others are merged"
