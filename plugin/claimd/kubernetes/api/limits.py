@@ -1,7 +1,7 @@
 """The limits of the resource API: items of a list, entries of a map, bytes of a text.
 
-Each limit is named after the field that it limits. If a limit has changed between releases, the older
-value follows the newer one.
+Each limit is named after the field that it limits. If a limit has changed between releases, the
+older value follows the newer one.
 """
 
 # ---------------------------------------------------------------- names

@@ -11,8 +11,8 @@ import msgspec
 class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
     """A part of a Kubernetes object.
 
-    Unknown fields are dropped when it is decoded. An object that others may have written is therefore
-    never written back whole, but patched or applied.
+    Unknown fields are dropped when it is decoded. An object that others may have written is
+    therefore never written back whole, but patched or applied.
     """
 
 

@@ -1,7 +1,7 @@
 """Kubernetes quantities: formats amounts in the API server's canonical form, and parses them.
 
-The API server stores a quantity in its canonical form. If claimd sent another form, the stored object
-would differ from its own on every comparison.
+The API server stores a quantity in its canonical form. If claimd sent another form, the stored
+object would differ from its own on every comparison.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 LARGEST = 2**63 - 1
-# Limits for a text and for its amount. Python refuses to convert integers of more than 4,300 digits,
-# and every amount below these limits stays within that.
+# Limits for a text and for its amount. Python refuses to convert integers of more than 4,300
+# digits, and every amount below these limits stays within that.
 LONGEST = 2000
 _TOO_LARGE = 10**1200
 

@@ -57,7 +57,7 @@ class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
     pool: str
     device: str
     share_id: str | None = msgspec.field(name="shareID", default=None)
-    conditions: list[Condition] | None = None  # the API server writes null where there are none
+    conditions: list[Condition] | None = None  # null in the API server's answer if empty
     data: dict[str, Any] | None = None
 
 

@@ -1,7 +1,7 @@
 """resource.k8s.io in the shape of v1, with the fields that a scheduler reads.
 
-These are whole claims, classes, slices and taint rules. The running plugin uses resource.py instead,
-which has what a driver needs and takes a third of the memory.
+These are whole claims, classes, slices and taint rules. The running plugin uses resource.py
+instead, which has what a driver needs and takes a third of the memory.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
-    requests: list[DeviceRequest] | None = None  # the API server writes null where there are none
+    requests: list[DeviceRequest] | None = None  # null in the API server's answer if empty
     constraints: list[DeviceConstraint] = []
     config: list[DeviceClaimConfiguration] = []
 

@@ -1,6 +1,7 @@
 """Parses JSON and YAML into plain data, and writes YAML.
 
-The text may come from anybody. Its depth, its numbers and the values behind its aliases are limited.
+The text may come from anybody. Its depth, its numbers and the values behind its aliases are
+limited.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def dump_yaml(data: object) -> str:
     # PyYAML takes 2 MB of memory, and the running plugin writes no YAML.
     import yaml
 
-    # PyYAML leaves these characters as they are, but reads them as the end of a line. So a text with
-    # one of them is escaped.
+    # PyYAML leaves these characters as they are, but reads them as the end of a line. So a text
+    # with one of them is escaped.
     encoded = msgspec.json.encode(data)
     has_breaks = any(sign in encoded for sign in _BREAKS)
     plain = msgspec.json.decode(encoded)

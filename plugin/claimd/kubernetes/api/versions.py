@@ -1,7 +1,7 @@
 """Converts slices between the served versions of resource.k8s.io and the shape of v1.
 
-v1beta2 and v1 do not differ in any field that claimd reads or writes. v1beta1 nests the content of a
-device under `basic`. The status of a claim is the same in all three.
+v1beta2 and v1 do not differ in any field that claimd reads or writes. v1beta1 nests the content of
+a device under `basic`. The status of a claim is the same in all three.
 """
 
 from __future__ import annotations

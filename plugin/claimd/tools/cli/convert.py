@@ -32,13 +32,13 @@ class _File:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the converted documents on stdout, and what the other version cannot express on stderr.
+    """Prints the converted documents, and on stderr what the other version cannot express.
 
     Returns FAILED if a release with that version would refuse one of the documents. It is printed
-    all the same. With --strict, raises Fatal and prints no document if one would be refused or would
-    lose anything.
+    all the same. With --strict, raises Fatal and prints no document if one would be refused or
+    would lose anything.
     """
-    files = _read(arguments.file)
+    files = _read_files(arguments.file)
     documents: list[Document] = []
     for file in files:
         documents += file.documents
@@ -112,8 +112,8 @@ def _print(files: Sequence[_File], converted: Sequence[Document | None], form: s
 def _rewrite(file: _File, converted: Sequence[Document | None]) -> str:
     """Returns the file with the converted documents in it.
 
-    Lines that need no change are kept. If the file's form does not allow that, all its documents are
-    dumped, and a warning counts the comments that are lost.
+    Lines that need no change are kept. If the file's form does not allow that, all its documents
+    are dumped, and a warning counts the comments that are lost.
     """
     written = kept_yaml.rewrite(file.content, file.documents, converted)
     if written is None:
@@ -126,8 +126,8 @@ def _rewrite(file: _File, converted: Sequence[Document | None]) -> str:
     return written
 
 
-def _read(file: str) -> list[_File]:
-    """Reads the file, or the files of a folder in the order of their names, without its subfolders."""
+def _read_files(file: str) -> list[_File]:
+    """Reads the file, or the files of a folder by name. Its subfolders are left out."""
     if file == "-" or not Path(file).is_dir():
         return [_read_file(file)]
 

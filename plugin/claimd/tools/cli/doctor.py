@@ -1,4 +1,4 @@
-"""`claimd doctor`: reports the faults of a node, or of a cluster, that keep pods from their GPUs."""
+"""`claimd doctor`: reports what on a node, or in a cluster, keeps pods from their GPUs."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _survey(arguments: argparse.Namespace, objects: Objects, changes: Sequence[s
 def _answers(
     arguments: argparse.Namespace, objects: Objects, changes: Sequence[str]
 ) -> Iterator[Answer]:
-    """Yields the answer, or with --dry an answer for each pod or claim that the file would create."""
+    """Yields the answer. With --dry there is one for each pod or claim in the file."""
     settings: dict[str, Any] = {
         "node": arguments.node or arguments.on,
         "time_limit": arguments.timeout,

@@ -4,9 +4,9 @@
 comments, blank lines, quotes, block scalars and indentation stay.
 
 A map is a list of entries, each with its lines. The lines of an entry with the same value are
-copied, also if the entry moves to another map. An entry with another value is taken apart in the same
-way. A new entry is dumped. PyYAML is enough for this, because it says where each value begins and
-ends.
+copied, also if the entry moves to another map. An entry with another value is taken apart in the
+same way. A new entry is dumped. PyYAML is enough for this, because it says where each value begins
+and ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _NotKept(Exception):
 
 @dataclass(frozen=True)
 class _Entry:
-    """An entry of a map. Its lines are shifted to the left, so that the key is in the first column."""
+    """An entry of a map. Its lines are shifted so that the key is in the first column."""
 
     key: str
     node: yaml.Node
@@ -211,8 +211,8 @@ class _Writer:
     def write_map(self, entries: Sequence[_Entry], new: dict[str, Any]) -> list[str]:
         """Returns the lines of the map `new`, in the order of its entries before.
 
-        An entry keeps its lines if it moves one level down, into a map that is new, or one level up,
-        out of a map that is removed. The versions of the API differ in these two ways.
+        An entry keeps its lines if it moves one level down, into a map that is new, or one level
+        up, out of a map that is removed. The versions of the API differ in these two ways.
         """
         removed = [entry for entry in entries if entry.key not in new]
         below: list[_Entry] = []
@@ -319,7 +319,7 @@ class _Writer:
         return written
 
     def _lead_of(self, child: yaml.Node, node: yaml.SequenceNode) -> list[str]:
-        """Returns the comments above an item. Those above the first item belong to the list's key."""
+        """Returns the comments above an item. The key of the list has those of its first item."""
         if child is node.value[0]:
             return []
         lead: list[str] = []

@@ -137,8 +137,8 @@ def _build(command: str) -> argparse.ArgumentParser:
 class _Formatter(argparse.HelpFormatter):
     """A help formatter that is as wide as the terminal.
 
-    argparse would ask shutil for the width as soon as a formatter is made, which every command does.
-    To load shutil takes four milliseconds of each start and each probe.
+    argparse would ask shutil for the width as soon as a formatter is made, which every command
+    does. To load shutil takes four milliseconds of each start and each probe.
     """
 
     def __init__(self, prog: str) -> None:

@@ -1,4 +1,4 @@
-"""`claimd probe`: asks a running `claimd run` whether it is live or ready, for a pod's exec probe."""
+"""`claimd probe`: asks `claimd run` whether it is live or ready. Pods use it as an exec probe."""
 
 from __future__ import annotations
 

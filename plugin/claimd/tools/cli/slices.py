@@ -72,6 +72,8 @@ def _run_for_model(arguments: argparse.Namespace) -> int:
             fake.write(Path(folder) / "tree", fake.parse(arguments.template.split()))
         except ValueError as error:
             raise errors.UsageError(f"--template {arguments.template}: {error}") from error
+
+        # The command now has a tree as its root, and prints the template of what it sees there.
         words = vars(arguments) | {"root": f"{folder}/tree", "template": "here"}
         return run(argparse.Namespace(**words))
 

@@ -84,6 +84,7 @@ async def _serve_until_signal(
 def _print(picture: follow.Picture, form: str) -> None:
     nodes = []
     for name in sorted(picture.world.rows()):
+        # A row without a node and without slices is empty.
         row = rows.row(picture.world, name)
         if row is not None:
             nodes.append(row)

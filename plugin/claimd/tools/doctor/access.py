@@ -135,7 +135,7 @@ _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 
 
 async def _is_allowed(api: client.Client, account: str, attributes: Mapping[str, str]) -> bool:
-    """Returns True if the account, or we ourselves if it is empty, may do what the attributes say."""
+    """Returns True if the account may do this. An empty name stands for our own account."""
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
     spec: Document = {"resourceAttributes": dict(attributes)}
     if account:

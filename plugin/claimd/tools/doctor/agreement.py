@@ -261,8 +261,8 @@ async def look(
 ) -> Facts:
     """Reads all records of this node.
 
-    `ours` is None if there is no API server to ask. `published` are the slices of all drivers on the
-    node, and None if they could not be read.
+    `ours` is None if there is no API server to ask. `published` are the slices of all drivers on
+    the node, and None if they could not be read.
     """
     # The checkpoints are read where they can be seen from here, and reported under the host's path.
     settings = sight.settings
@@ -355,7 +355,7 @@ async def _ask_kubelet(sight: Sight) -> dict[str, str] | None:
 async def _compare_with_api(
     ours: resources.Resources, prepared: list[PreparedClaim], settings: Config
 ) -> dict[str, str] | None:
-    """Returns what is wrong with each claim, by title, or None if the API server does not answer."""
+    """Returns the fault of each claim, by title, or None if the API server does not answer."""
     troubles = {}
     for known in prepared[:_MOST_CLAIMS]:
         try:

@@ -388,8 +388,8 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
     denied = await access.find_denied_rights(api, settings, account, is_admin, minor)
     held = await access.check_policy(api, ours, settings, account, is_admin, denied)
 
-    # Without its metrics the API server shows by a dry run which gates are off. An administrator can
-    # read the metrics.
+    # Without its metrics the API server shows by a dry run which gates are off. An administrator
+    # can read the metrics.
     of_node = await _all_slices(ours, settings.node_name)
     needed = gates.needed_gates(settings, inventory)
     server_gates = await gates.ask_component(api, "/metrics")

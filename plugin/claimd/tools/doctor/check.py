@@ -74,7 +74,7 @@ class Check:
         )
 
     def unknown(self, reason: str, how: str) -> Finding:
-        """Returns a finding that the condition could not be checked, and how somebody could check it."""
+        """Returns a finding that the check could not be made, and how somebody could make it."""
         return Finding(check=self.name, level=Level.UNSEEN, seen=reason, remedy=how)
 
 

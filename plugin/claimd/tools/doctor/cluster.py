@@ -1,7 +1,7 @@
 """`claimd doctor --cluster`: checks all nodes from outside.
 
-Everything is read from the API server, save the state of each claimd. That is asked at its endpoint,
-through the API server's proxy, or at the pod's address if the proxy may not be used.
+Everything is read from the API server, save the state of each claimd. That is asked at its
+endpoint, through the API server's proxy, or at the pod's address if the proxy may not be used.
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ class Facts:
     vendors: frozenset[str]  # of all GPUs that are there, usable or not
     driver_of: Mapping[str, str]  # by the address of a GPU that is left alone
     has_uvm: bool = True
-    # The version of NVIDIA's kernel module, and those of the libraries on the host with their places.
+    # The version of NVIDIA's kernel module, and those of the libraries on the host with their
+    # places.
     module_version: str | None = None
     library_versions: Mapping[str, str] = field(default_factory=dict)
     needs_libraries: bool = True
@@ -209,7 +210,7 @@ def _judge_gpus(facts: Facts) -> Finding:
 
 
 def _judge_unpublished(facts: Facts) -> list[Finding]:
-    """Judges the GPUs that are left alone: without their driver, or with one that tells too little."""
+    """Judges the GPUs that are left alone, because a driver is missing or tells too little."""
     unbound, others = [], []
     for skipped in facts.left_alone:
         # nouveau takes a GPU of NVIDIA, but gives claimd nothing to publish.

@@ -47,8 +47,8 @@ async def examine_node(
 ) -> list[Finding]:
     """Runs every check of the node that we run on, and returns the findings. Changes nothing.
 
-    `server` is the API server, or the reason why none is known. `settings_file` is the file that the
-    settings were read from, if there is one.
+    `server` is the API server, or the reason why none is known. `settings_file` is the file that
+    the settings were read from, if there is one.
     """
     seen = sight.look_around(settings, environment, settings_file)
 
@@ -99,7 +99,7 @@ async def examine_node(
 
 
 async def examine_cluster(settings: Config, server: client.Client) -> list[Finding]:
-    """Runs every check that needs no access to a node, and returns the findings. Changes nothing."""
+    """Runs every check that needs no access to a node. Changes nothing."""
     settings = dataclasses.replace(settings, node_name="")
     api_facts = await api.look(server, settings, Inventory())
     judged = api.judge(api_facts, Inventory())

@@ -171,7 +171,7 @@ def look(sight: Sight) -> Facts:
 
 
 def running_claimd(sight: Sight) -> int | None:
-    """Returns the number of a process that is `claimd run`, or None if no such process is seen."""
+    """Returns the PID of a `claimd run`, or None if we see no such process."""
     for number, words in sight.running_commands():
         if "run" not in words[1:]:
             continue
@@ -184,7 +184,7 @@ def running_claimd(sight: Sight) -> int | None:
 
 
 def _space(folder: Path) -> os.statvfs_result | None:
-    """Returns the space on the disk of the folder, or of its nearest parent if it does not exist."""
+    """Returns the space on the disk of the folder, or of its nearest parent that exists."""
     for place in (folder, *folder.parents):
         try:
             return os.statvfs(place)

@@ -19,7 +19,8 @@ def as_text(findings: Sequence[Finding], *, everything: bool = False) -> str:
     """Returns a table of the findings, the worst first, and a line that counts them.
 
     Each finding says what was seen, what was expected, and what to do. Without `everything`, the
-    good findings are only counted, and checks that could not be made for the same reason share a row.
+    good findings are only counted, and checks that could not be made for the same reason share a
+    row.
     """
     ordered = sorted(findings, key=lambda finding: (rank(finding), finding.node))
     rows: list[_Row] = []

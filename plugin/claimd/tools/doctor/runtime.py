@@ -1,7 +1,7 @@
 """Checks of the container runtime: CDI is on, and it reads the folder that claimd writes.
 
-A runtime with CDI turned off starts a container without its GPUs and reports no error. A runtime that
-reads other folders does not start the container ("unresolvable CDI devices").
+A runtime with CDI turned off starts a container without its GPUs and reports no error. A runtime
+that reads other folders does not start the container ("unresolvable CDI devices").
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The settings for CDI and for cgroups in the configuration of a container runtime.
 
 The files are those that the running process was started with. They are merged in the way of the
-runtime, which was tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0. `runtime` judges the
-result.
+runtime, which was tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0. `runtime` judges
+the result.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _DOCKER = ("/run/docker/", "/var/run/docker/")
 def containerd(sight: Sight, *, replaces: bool) -> dict[str, Any]:
     """Returns fields of runtime.Facts for containerd.
 
-    There is a `trouble` if containerd could not read the configuration either. `replaces` is True for
-    containerd 1.7, in which an imported file replaces the whole table of a plugin. In later versions
-    it replaces only the settings that it contains.
+    There is a `trouble` if containerd could not read the configuration either. `replaces` is True
+    for containerd 1.7, in which an imported file replaces the whole table of a plugin. In later
+    versions it replaces only the settings that it contains.
     """
     # A process that we cannot see has a file in one of the usual places.
     assert sight.files is not None
@@ -170,8 +170,8 @@ def crio(sight: Sight) -> dict[str, Any]:
     """
     flags = next(sight.flags_of("crio"), Flags(()))
 
-    # CRI-O needs the file that a flag names, and no file if the name is empty. Only the default file
-    # may be missing.
+    # CRI-O needs the file that a flag names, and no file if the name is empty. Only the default
+    # file may be missing.
     config = flags.path("config", "c")
     files = [config] if config else []
     if config is None:

@@ -40,7 +40,7 @@ class Place:
         return self.is_in_file(name) and not self.in_pod
 
     def steps_to_set(self, name: str, value: str) -> str:
-        """Returns lines that tell people how to set it, on which nodes, and when it takes effect."""
+        """Returns the steps to set it. They name the nodes and say when it takes effect."""
         if self.is_in_file(name):
             return self._steps_in_file(f"    {key_of(name)}: {_quote(value)}")
         return (

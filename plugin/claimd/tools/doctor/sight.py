@@ -1,8 +1,8 @@
 """The files of the host that can be seen from the place we run at.
 
-On the host itself that is everything. A pod of the DaemonSet sees the host's /sys and /proc, and the
-folders of the kubelet and of the runtime that are mounted. It sees the host's other files only if
-the host's root is mounted (`host-root`).
+On the host itself that is everything. A pod of the DaemonSet sees the host's /sys and /proc, and
+the folders of the kubelet and of the runtime that are mounted. It sees the host's other files only
+if the host's root is mounted (`host-root`).
 """
 
 from __future__ import annotations

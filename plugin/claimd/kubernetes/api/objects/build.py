@@ -1,8 +1,8 @@
 """Builders: `claim.but.spec.devices.with_config_mixin(...)` is a changed copy of the claim.
 
 A FieldPath is an object and a path to one of its parts. Its methods derive from the fields of the
-part's class: `with_x` sets the field x, or removes it if the value is None. `with_x_mixin` appends to
-a list, or merges into a map or an object. The original object never changes.
+part's class: `with_x` sets the field x, or removes it if the value is None. `with_x_mixin` appends
+to a list, or merges into a map or an object. The original object never changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Converts v1alpha2, whose classes had one driver each and parameters in objects of their own.
 
 `up` changes a document to the shape of v1, and notes each value that v1 cannot express. The object
-that a reference names is looked up among the other documents of the file. Its content becomes opaque
-configuration, which the driver must understand.
+that a reference names is looked up among the other documents of the file. Its content becomes
+opaque configuration, which the driver must understand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts documents between versions of the resource API, with notes about what is lost.
 
-A document goes up to the shape of v1, and then down to the target. Then the fields that the target's
-classes do not have are removed. `classic` has the step up from v1alpha2.
+A document goes up to the shape of v1, and then down to the target. Then the fields that the
+target's classes do not have are removed. `classic` has the step up from v1alpha2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from .shapes import Shape
 from .traced import Lose, Traced
 
 TARGETS = tuple(version for version in models.VERSIONS if version != "v1alpha2")
-# The fields of a request that v1 has at the same place as v1beta1. v1 nests all others in `exactly`.
+# The fields of a request that v1 has at the same place as v1beta1. v1 nests all others in
+# `exactly`.
 FLAT = ("name", "firstAvailable")
 
 
@@ -181,7 +182,8 @@ def _check_kind(kind: str, to: str) -> None:
 def _prune(doc: Traced, to: str, notes: list[Note]) -> Document:
     """Removes the fields that the target does not have, and sets its version.
 
-    Adds a note for each field that is removed, and for each rule of the target that the rest breaks.
+    Adds a note for each field that is removed, and for each rule of the target that the rest
+    breaks.
     """
     target = models.kinds(to)[doc["kind"]]
     doc["apiVersion"] = f"{models.GROUP}/{to.partition('-')[0]}"

@@ -14,8 +14,8 @@ from .shapes import Shape, fields_of
 def merge_into(target: msgspec.Struct, other: msgspec.Struct) -> None:
     """Merges `other` into `target`. `other` is not changed, and no value is shared with it.
 
-    Fields that `other` does not set stay. Its scalars and free documents replace those of the target,
-    its structs and maps are merged, and its lists follow the rule of their field.
+    Fields that `other` does not set stay. Its scalars and free documents replace those of the
+    target, its structs and maps are merged, and its lists follow the rule of their field.
     """
     for field in fields_of(type(target)).values():
         theirs = getattr(other, field.name)

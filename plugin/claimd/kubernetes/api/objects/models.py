@@ -1,8 +1,8 @@
 """The versions by name, and every class under the name that the official Python client gives it.
 
-`models.V1alpha3ResourceClaimStatus` is such a name. A name with V1alpha3 means the class of Kubernetes
-1.31, or the one of a later release if 1.31 has none. The later form of a class that both have is in
-the module `v1alpha3`.
+`models.V1alpha3ResourceClaimStatus` is such a name. A name with V1alpha3 means the class of
+Kubernetes 1.31, or the one of a later release if 1.31 has none. The later form of a class that both
+have is in the module `v1alpha3`.
 """
 
 from __future__ import annotations

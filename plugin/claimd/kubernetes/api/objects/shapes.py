@@ -19,7 +19,7 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True)
 class Most:
-    """The largest number of items of a list, entries of a map, or bytes of a text or free document."""
+    """The most items of a list, entries of a map, or bytes of a text or of a free document."""
 
     count: int
 

@@ -77,7 +77,7 @@ def trace(shape: Shape, value: Any, path: str) -> Any:
 
 
 def prune(shape: Shape, value: Any, lose: Lose, why: str) -> Any:
-    """Returns plain data. Fields that the shape does not have are removed and reported to `lose`."""
+    """Returns plain data without the fields that the shape does not have. `lose` gets these."""
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
         return [prune(shape.item, item, lose, why) for item in value]

@@ -1,7 +1,7 @@
 """resource.k8s.io/v1alpha3, as Kubernetes 1.33 served it, with the kinds of newer releases.
 
-Kubernetes 1.32 lacks some of the fields (taints, counters, alternatives of a request). `v1alpha3_31`
-has the form of 1.31.
+Kubernetes 1.32 lacks some of the fields (taints, counters, alternatives of a request).
+`v1alpha3_31` has the form of 1.31.
 """
 
 from __future__ import annotations
