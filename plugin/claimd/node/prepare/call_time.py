@@ -51,7 +51,7 @@ class CallTime:
         """Returns the time of a call that begins now.
 
         `remaining` is how many seconds the caller says it waits, or None if it does not say. A
-        caller that waits longer than a kubelet is answered in the time of a kubelet.
+        caller that would wait longer than a kubelet gets only the time of a kubelet.
         """
         seconds = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
         return cls(asyncio.get_running_loop().time() + seconds)

@@ -35,7 +35,7 @@ class ClaimFiles:
     def ensure(
         self, name: str, source: object, text: Callable[[bytes | None], bytes] | None = None
     ) -> bool:
-        """Gives the file its right content; returns True if it had to be written.
+        """Writes the file if it is missing or differs; returns True if it was written.
 
         The content is `source` itself, which must be bytes then, or what `text` returns. `text`
         gets the present content, or None if there is no file, and returns the same if it is right.

@@ -40,7 +40,7 @@ class ContainerFiles:
     writing: set[str] = field(default_factory=set)
 
     async def make(self, prepared: PreparedClaim) -> None:
-        """Makes the claim's files right, in a thread if there are many. Raises as `ensure`."""
+        """Does the work of `ensure`, in a thread if the claim has many files."""
         began = time.monotonic()
         if len(prepared.devices) <= MOST_DEVICES:
             self.ensure(prepared)
@@ -54,7 +54,7 @@ class ContainerFiles:
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "files")
 
     def ensure(self, prepared: PreparedClaim) -> bool:
-        """Makes the claim's files right; returns True if the CDI file had to be written.
+        """Writes the files that are missing or differ; returns True if the CDI file was one.
 
         A claim that was prepared long ago needs this too: the folders of container runtimes are
         often wiped under running pods. Raises ClaimError before anything is written if a device is

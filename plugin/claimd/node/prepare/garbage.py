@@ -118,7 +118,9 @@ class GarbageCollector:
                 await self._check(prepared, garbage_since.get(uid, now), now)
             except kube_errors.ApiError as error:
                 log.info(
-                    "claim %s stays, since the API server does not tell: %s", prepared.title, error
+                    "claim %s stays, since the API server cannot be asked: %s",
+                    prepared.title,
+                    error,
                 )
 
                 # A failing API server gets only one request per sweep.
@@ -185,7 +187,7 @@ class GarbageCollector:
             if not self._kubelet_failed:
                 log.warning(
                     "the kubelet cannot be asked who uses a claim, so none is collected "
-                    "(said once): %s",
+                    "(logged once): %s",
                     error,
                 )
             self._kubelet_failed = True

@@ -150,6 +150,7 @@ def merge_configs(
     merged = DeviceConfig()
     for entry in relevant:
         merged.capabilities.update(entry.config.capabilities)
+
     left_to_claims: set[str] = set()
     fixed_permissions = False
     for config in of_class:
@@ -341,6 +342,12 @@ def _decode(
         ) from error
 
     # The types are right; the values remain to be checked.
+    _check_values(config, source)
+    return config
+
+
+def _check_values(config: GpuConfig, source: str) -> None:
+    """Raises ClaimError if a field has a value that it cannot have."""
     for name, value in config.environment.items():
         _check_text(name, value, source)
     if config.permissions is not None and not _are_permissions(config.permissions):
@@ -355,7 +362,6 @@ def _decode(
                 f"known are {', '.join(CAPABILITIES)}"
             )
     _check_folder(config.mps, source)
-    return config
 
 
 def _text_or(value: object, field: str) -> str:

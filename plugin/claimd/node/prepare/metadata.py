@@ -199,7 +199,7 @@ class MetadataFolder:
         return mounts
 
     def ensure(self, prepared: PreparedClaim, inventory: Inventory) -> bool:
-        """Makes the claim's files right; returns True if one had to be written.
+        """Writes the claim's files that are missing or differ; returns True if there was one.
 
         A file whose content changes gets the next generation, by which readers notice the change.
         This may be repeated at any time. Raises ClaimError as `build`. An OSError leaves each file

@@ -62,9 +62,9 @@ class NodeClaims:
         return uid in self._confirmed
 
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
-        """Returns the claim as it was prepared before, with its files made right.
+        """Returns the claim as it was prepared before, or None if it is not prepared.
 
-        Returns None if the claim is not prepared.
+        Files of the claim that are missing or differ are written again.
         """
         async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)

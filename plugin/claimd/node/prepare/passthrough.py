@@ -227,7 +227,7 @@ def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) 
     taken = [function.address for function in functions if function.override == rebind.TAKEN_BY]
     if taken:
         log.warning(
-            "%s: driver_override of %s is %s already, and no checkpoint tells what was before, so "
+            "%s: driver_override of %s is %s already, and no checkpoint has the value before, so "
             "it stays so after the claim; unless you have set it, give each function back then: "
             "empty its driver_override, write its address to its driver's unbind, then to "
             "/sys/bus/pci/drivers_probe",

@@ -177,18 +177,7 @@ def _plan_device(
             f"{gpu.name} is of {gpu.vendor}"
         )
 
-    # The kubelet compares these names with the requests of containers, and a container never names
-    # a subrequest. In a container the names become parts of paths.
-    subrequests: dict[str, str] = {}
-    for request in requests:
-        name, _, subrequest = request.partition("/")
-        if not _LABEL.fullmatch(name):
-            raise errors.ClaimError(
-                f"{first.device} is allocated for request {plain_text.brief(name)!r}, "
-                "which is no name that Kubernetes allows"
-            )
-        if subrequest:
-            subrequests[name] = subrequest
+    subrequests = _split_requests(requests, first.device)
 
     # The share id becomes part of the CDI device's name, and of the names of variables.
     if first.share_id is not None and not _LABEL.fullmatch(first.share_id):
@@ -198,8 +187,8 @@ def _plan_device(
         )
 
     return PreparedDevice(
-        requests=tuple(dict.fromkeys(request.partition("/")[0] for request in requests)),
-        subrequests=subrequests,
+        requests=tuple(subrequests),
+        subrequests={name: chosen for name, chosen in subrequests.items() if chosen},
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,
@@ -214,6 +203,25 @@ def _plan_device(
         passthrough=Passthrough() if gpu.is_bound_on_demand and not admin else None,
         mps="" if admin else config.mps,
     )
+
+
+def _split_requests(requests: list[str], device: str) -> dict[str, str]:
+    """Returns the names of the requests, each with its allocated subrequest or "".
+
+    The kubelet compares the names with the requests of containers, and a container never names a
+    subrequest. In a container the names become parts of paths. Raises ClaimError for a name that
+    is no label.
+    """
+    subrequests: dict[str, str] = {}
+    for request in requests:
+        name, _, subrequest = request.partition("/")
+        if not _LABEL.fullmatch(name):
+            raise errors.ClaimError(
+                f"{device} is allocated for request {plain_text.brief(name)!r}, "
+                "which is no name that Kubernetes allows"
+            )
+        subrequests[name] = subrequest or subrequests.get(name, "")
+    return subrequests
 
 
 def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:

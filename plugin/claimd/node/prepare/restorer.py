@@ -131,7 +131,7 @@ class Restorer:
                     extra={"claim_uid": prepared.uid},
                 )
 
-            # The GPU is there again: the status of the claim gets better.
+            # The GPU was missing and is there again, so the status of the claim changes.
             if self._unavailable.pop(prepared.uid, None):
                 self.reports.report(prepared)
         except errors.ClaimError as error:
