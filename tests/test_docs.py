@@ -69,6 +69,11 @@ def test_commands_print_what_the_page_says(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_no_line_of_prose_is_too_long(page: str) -> None:
+    assert pages.long_lines((pages.ROOT / page).read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     dead = [link for link in pages.dead_links(pages.ROOT / page) if link not in BEING_WRITTEN]
     assert dead == []

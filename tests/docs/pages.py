@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from . import common, tables
 ROOT = common.ROOT
 FILES = Path(__file__).with_name("files")  # what the commands of the pages read
 
+LONGEST_LINE = 120
+
 GENERATED = re.compile(r"^<!-- generated: (?P<name>[a-z]+) -->\n.*?^<!-- end -->$", re.M | re.S)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^ *```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:)(?P<target>[^)\s]*)\)")
@@ -36,17 +39,44 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
 
 
 def pages() -> list[Path]:
-    """All that users read. Examples and the deploy folder count, what is generated elsewhere too."""
+    """Lists all pages that people read, and the one page that is a test case."""
     return [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "ARCHITECTURE.md",
-        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        ROOT / "tests" / "README.md",
+        ROOT / "tests" / "cases" / "explain-beside-kubectl.md",
         *sorted((ROOT / "deploy").rglob("*.md")),
     ]
 
 
 # ---------------------------------------------------------------- generated tables
+
+
+def _with_short_lines(content: str) -> str:
+    """Wraps the prose of a generated block. Rows of tables and blocks of code keep their lines."""
+    if "```" in content:
+        return content
+    lines = []
+    for line in content.splitlines():
+        if line.startswith(("|", "<", "#", "    ")):
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(
+                line, LONGEST_LINE, break_long_words=False, break_on_hyphens=False
+            ) or [""]
+    return "\n".join(lines)
+
+
+def long_lines(text: str) -> list[str]:
+    """Lists the lines of prose that are too long. Rows of tables and blocks of code may be longer."""
+    prose = FENCE.sub("", text)
+    return [
+        line
+        for line in prose.splitlines()
+        if len(line) > LONGEST_LINE and not line.startswith(("|", "    "))
+    ]
 
 
 def regenerated(text: str) -> str:
@@ -56,7 +86,8 @@ def regenerated(text: str) -> str:
         name = block["name"]
         if name not in tables.TABLES:
             raise common.Incomplete(f"no table is called {name!r}, see tests/docs/tables.py")
-        return f"<!-- generated: {name} -->\n\n{tables.TABLES[name]()}\n\n<!-- end -->"
+        content = _with_short_lines(tables.TABLES[name]())
+        return f"<!-- generated: {name} -->\n\n{content}\n\n<!-- end -->"
 
     return GENERATED.sub(fill, text)
 
