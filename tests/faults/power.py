@@ -200,7 +200,7 @@ class InProcess:
     def check(self, stage: Stage) -> None:
         """After the start: who is prepared has the GPU that it was given, under its new numbers."""
         for name, index in stage.claims.items():
-            prepared = self._built.checkpoints.claims.get(f"uid-{name}")
+            prepared = self._built.reports.checkpoints.claims.get(f"uid-{name}")
             if prepared is None:
                 continue
             if [device.device for device in prepared.devices] != [stage.world.gpus[index].name]:

@@ -1,0 +1,114 @@
+"""Passes news of the hardware on: to the slices, the kubelet's health stream, claims and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
+
+from claimd.common import metrics
+from claimd_devices import monitor, values, watch
+from claimd_devices.gpu import Inventory
+from claimd_devices.health import HealthReport
+
+from .config import Config
+from .kubelet.health import Streams
+from .publish import publisher
+from .report import announcements, health, health_state
+
+log = logging.getLogger(__name__)
+
+
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class HardwareListener:
+    """Is called with each new inventory and each new health report. `scanned` is set by the first.
+
+    Everything that is published comes from the latest inventory and the latest report together.
+    """
+
+    config: Config
+    watch: watch.Watch
+    monitor: monitor.Monitor
+    publisher: publisher.Publisher
+    streams: Streams
+    announcements: announcements.Announcements
+
+    # Called when the device numbers in the CDI files may have changed.
+    request_restore: Callable[[], None]
+
+    # The folder with the health state of an earlier process, and the boot that the state is of.
+    folder: Path
+    boot_id: str
+
+    scanned: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # Fires when the effect of a taint that is published now changes.
+    _eviction_timer: asyncio.TimerHandle | None = None
+
+    def restore(self) -> None:
+        """Reads what an earlier process knew of the GPUs' health."""
+        self.monitor.restore(health_state.load(self.folder, self.boot_id))
+
+    async def watch_inventory(self) -> None:
+        """Scans the hardware, and again after each change. Runs until cancelled."""
+        await self.watch.run(self._on_inventory)
+
+    async def watch_health(self) -> None:
+        """Looks after the GPUs' health. Runs until cancelled."""
+        await self.monitor.run(self._on_health)
+
+    def _on_inventory(self, inventory: Inventory) -> None:
+        log.info(
+            "%d GPUs; %d other display devices are left alone",
+            len(inventory.gpus),
+            len(inventory.skipped),
+        )
+        metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
+
+        # If the inventory changes what is known of the GPUs' health, `_on_health` is called and
+        # publishes both together.
+        if not self.monitor.on_inventory(inventory):
+            self._publish()
+
+        # The start restores from the first inventory without being asked.
+        if self.scanned.is_set():
+            self.request_restore()
+        self.scanned.set()
+
+    def _on_health(self, report: HealthReport) -> None:
+        health_state.save(self.folder, self.boot_id, self.monitor.state)
+
+        kinds: collections.Counter[str] = collections.Counter()
+        for _, findings in report.findings:
+            kinds.update(finding.kind for finding in findings)
+        metrics.SICK.replace(kinds)
+
+        self._publish()
+        self.announcements.set_health(report)
+
+    def _publish(self) -> None:
+        """Hands slices, taints and health on, all as of the same moment."""
+        inventory = self.watch.last or Inventory()
+        report = self.monitor.last
+        now = time.time()
+        taints = health.taints(
+            report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now
+        )
+
+        # A finding that has just begun does not evict pods yet. Publish again when it does.
+        if self._eviction_timer is not None:
+            self._eviction_timer.cancel()
+            self._eviction_timer = None
+        seconds = health.next_eviction(report, now)
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._eviction_timer = loop.call_later(seconds, self._publish)
+
+        # A taint needs a device. So a GPU that vanished stays published for as long as the report
+        # retains it.
+        self.publisher.set(Inventory.of((*inventory.gpus, *report.retained)), taints)
+        self.streams.set(health.of_devices(inventory.gpus, report))

@@ -1,0 +1,102 @@
+"""Repairs what other processes on the node may change: CDI files, our folders, the publisher's role.
+
+The kernel reports changes in the folders, but not what has changed. So each look compares
+everything, and repairs what is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from claimd.common import errors, names
+
+from .config import Config
+from .folder_watch import FolderWatch
+from .instance import Instance
+from .kubelet.health import Streams
+from .prepare.restorer import Restorer
+from .publish.publisher import Publisher
+
+log = logging.getLogger(__name__)
+
+
+class SharedState:
+    """Keeps the shared state right while `run` runs."""
+
+    def __init__(
+        self,
+        config: Config,
+        instance: Instance,
+        restorer: Restorer,
+        publisher: Publisher,
+        streams: Streams,
+    ) -> None:
+        self._config = config
+        self._instance = instance
+        self._restorer = restorer
+        self._publisher = publisher
+        self._streams = streams
+        self._watch = FolderWatch(self._folders(), self._repair)
+
+        # Set if the CDI files have to be written again: the inventory has changed, or the last try
+        # failed.
+        self._restore_due = False
+
+        # Whether this instance was the one that publishes at the last look.
+        self._publishes = False
+
+    async def run(self) -> None:
+        """Looks after each change in the shared folders. Runs until cancelled."""
+        await self._watch.run()
+
+    def request_restore(self) -> None:
+        """Makes the next look, which is soon, write the CDI files again."""
+        self._restore_due = True
+        self._watch.wake()
+
+    async def restore(self) -> None:
+        """Makes CDI files and statuses what the checkpoints say.
+
+        A failure is logged, and the next look tries again.
+        """
+        try:
+            await self._restorer.follow_up()
+        except (OSError, errors.ClaimError) as error:
+            log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
+            self._restore_due = True
+
+    def _folders(self) -> Iterable[Path]:
+        """Yields the folders that this process shares with others."""
+        config = self._config
+        yield config.cdi_dir
+        yield names.plugin_folder(config.kubelet_dir, config.driver_name)
+        yield names.metadata_folder(config.kubelet_dir, config.driver_name)
+        yield self._instance.instances
+        yield self._restorer.checkpoints.path
+        if config.library_hook_dir:
+            yield Path(config.library_hook_dir)
+
+    async def _repair(self) -> bool:
+        """Repairs everything that is wrong. Returns True if nothing is left to do.
+
+        A container that restarts asks nobody, so its CDI file must be there already. When the
+        instance that publishes dies, this one may take over.
+        """
+        try:
+            if self._restore_due:
+                self._restore_due = False
+                await self.restore()
+            await self._restorer.repair()
+            self._instance.refresh()
+
+            may_publish = self._instance.may_publish()
+            if may_publish != self._publishes:
+                self._publishes = may_publish
+                self._publisher.resync()
+                self._streams.resend()
+        except (OSError, errors.ClaimError) as error:
+            log.warning("cannot put right what others have changed, trying again: %s", error)
+            return False
+        return not self._restore_due and not self._restorer.is_due
