@@ -29,7 +29,9 @@ class Qualifier:
     test: bool = False
 
 
-def applied(frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bool) -> Value:
+def apply_qualifiers(
+    frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bool
+) -> Value:
     """The value at the end of the chain; an Optional if a step was optional."""
     optional = False
     if type(value) is Optional:

@@ -46,7 +46,7 @@ _SMALL_TYPES = frozenset(
 )
 
 
-def of(root: Node) -> float:
+def upper_bound(root: Node) -> float:
     """The most that the expression can cost; infinite where that is not seen at once."""
     return _Bound().cost(root)
 

@@ -77,22 +77,22 @@ class Builder(abc.ABC):
         document = name[1:]
         return lambda frame: frame[0].entries[document]
 
-    def charged_variable(self, name: str) -> Closure | None:
+    def variable_with_charge(self, name: str) -> Closure | None:
         """Reads a variable of a fold, with the charge; None for any other name."""
         for scope in reversed(self._scopes):
             if name in scope:
                 meaning = scope[name]
-                return _read_charged(meaning) if isinstance(meaning, int) else None
+                return _read_with_charge(meaning) if isinstance(meaning, int) else None
         return None
 
     # Charges
 
-    def charged(self, run: Closure, amount: int) -> Closure:
+    def with_charge(self, run: Closure, amount: int) -> Closure:
         """The closure with what it costs, which is charged even if it fails."""
         if not self.metered or not amount:
             return run
 
-        def metered(frame: Frame) -> Value:
+        def run_metered(frame: Frame) -> Value:
             try:
                 value = run(frame)
             except FatalError:
@@ -103,15 +103,15 @@ class Builder(abc.ABC):
             frame[1].charge(amount)
             return value
 
-        return metered
+        return run_metered
 
 
 def _read(place: int) -> Closure:
     return lambda frame: frame[place]
 
 
-def _read_charged(place: int) -> Closure:
-    # Without the care for errors that charged() takes: most steps of long loops are of this kind.
+def _read_with_charge(place: int) -> Closure:
+    # Without the care for errors that with_charge() takes: most steps of long loops are of this kind.
     def read(frame: Frame) -> Value:
         frame[1].charge(1)
         return frame[place]

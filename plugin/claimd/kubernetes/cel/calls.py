@@ -59,7 +59,7 @@ def implementation(node: Call) -> Callable[..., Value]:
     overloads = FUNCTIONS[name]
     candidates = [overload for overload in overloads if overload.signature in node.overloads]
     if len(candidates) == 1 and name not in SORTS:
-        return _guarded(candidates[0])
+        return _guard(candidates[0])
 
     # Where the types leave several, the values choose among all that take as many arguments.
     count = len(node.arguments) + (node.target is not None)
@@ -111,7 +111,7 @@ def stops_early(node: Call) -> bool:
     return len(node.overloads) > 1 and not singular
 
 
-def evaluated(
+def evaluate_arguments(
     frame: Frame, arguments: Sequence[Closure], sequential: bool
 ) -> tuple[list[Value], EvalError | None]:
     """The arguments' values, with FAILED for those that are errors, and the first error.
@@ -133,7 +133,7 @@ def evaluated(
     return values, error
 
 
-def _guarded(overload: Overload) -> Callable[..., Value]:
+def _guard(overload: Overload) -> Callable[..., Value]:
     """The implementation behind a check that the values have the declared types."""
     run = overload.implementation
     if not overload.guarded:

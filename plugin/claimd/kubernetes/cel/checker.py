@@ -181,7 +181,7 @@ class _Checker:
         self._checked.append(node)
         return of
 
-    def _applied(self, node: Node) -> Type:
+    def _current_type(self, node: Node) -> Type:
         """The node's type as far as it is decided by now."""
         return self._types.apply(self._check(node))
 
@@ -220,7 +220,7 @@ class _Checker:
 
     def _select(self, node: Select) -> Type:
         # google.protobuf.Timestamp is a type's name, unless `google` is a variable.
-        name = None if node.test else _qualified(node)
+        name = None if node.test else _qualified_name(node)
         if name and self._local(name.partition(".")[0]) is None:
             plain = name.removeprefix(".")
             if plain in _TYPE_NAMES:
@@ -231,7 +231,7 @@ class _Checker:
         return BOOL if node.test else of
 
     def _field(self, node: Node, operand: Node, field: str, optional: bool) -> Type:
-        target, was_optional = types.unwrapped(self._applied(operand))
+        target, was_optional = types.unwrap_optional(self._current_type(operand))
         if target.kind == "map":
             of = target.params[1]
         elif target == DEVICE:
@@ -267,7 +267,7 @@ class _Checker:
             self._check(argument)
         if node.target is not None:
             # sets.contains(a, b) is no method of a variable `sets`, but a function's name.
-            qualified = _qualified(node.target)
+            qualified = _qualified_name(node.target)
             name = f"{qualified}.{node.function}".removeprefix(".") if qualified else ""
             if name in FUNCTIONS:
                 node.target, node.function = None, name
@@ -295,8 +295,8 @@ class _Checker:
             wanted, gives = overload.parameters, overload.result
             if overload.open_types:
                 fresh = {param: self._types.fresh() for param in overload.open_types}
-                wanted = tuple(_renamed(of, fresh) for of in wanted)
-                gives = _renamed(gives, fresh)
+                wanted = tuple(_rename_params(of, fresh) for of in wanted)
+                gives = _rename_params(gives, fresh)
             if not self._types.all_assignable(arguments, wanted):
                 continue
 
@@ -345,8 +345,8 @@ class _Checker:
         # Refused later, except where format() takes it.
         return DYN
 
-    def _unwrapped(self, node: Node, of: Type) -> Type:
-        inner, was_optional = types.unwrapped(of)
+    def _unwrap_optional(self, node: Node, of: Type) -> Type:
+        inner, was_optional = types.unwrap_optional(of)
         if not was_optional and of.kind != "dyn":
             raise CompileError(
                 f"what follows ? must be optional, this is {self._types.apply(of)}",
@@ -360,7 +360,7 @@ class _Checker:
         for index, element in enumerate(node.elements):
             of = self._check(element)
             if index in node.optional:
-                of = self._unwrapped(element, of)
+                of = self._unwrap_optional(element, of)
             joined = self._join(joined, of)
         return list_of(joined or self._types.fresh())
 
@@ -371,12 +371,12 @@ class _Checker:
             keys = self._join(keys, self._check(key))
             of = self._check(value)
             if optional:
-                of = self._unwrapped(value, of)
+                of = self._unwrap_optional(value, of)
             values = self._join(values, of)
         return map_of(keys or self._types.fresh(), values or self._types.fresh())
 
     def _fold(self, node: Fold) -> Type:
-        over = self._applied(node.range)
+        over = self._current_type(node.range)
         start = self._check(node.start)
         variables = self._variables(node, self._types.apply(over))
 
@@ -410,19 +410,19 @@ class _Checker:
             raise CompileError(f"expected {expected}, this is {actual}", "", node.position)
 
 
-def _renamed(of: Type, names: dict[Type, Type]) -> Type:
+def _rename_params(of: Type, names: dict[Type, Type]) -> Type:
     if of.kind == "param":
         return names[of]
     if not of.params:
         return of
-    return Type(of.kind, of.name, tuple(_renamed(param, names) for param in of.params))
+    return Type(of.kind, of.name, tuple(_rename_params(param, names) for param in of.params))
 
 
-def _qualified(node: Node) -> str | None:
+def _qualified_name(node: Node) -> str | None:
     """a.b.c as text, if that is all it is."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test:
-        inner = _qualified(node.operand)
+        inner = _qualified_name(node.operand)
         return f"{inner}.{node.field}" if inner else None
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import calls, constants, cost, folds, shortcuts, syntax
-from .attributes import Closure, Frame, Qualifier, applied
+from .attributes import Closure, Frame, Qualifier, apply_qualifiers
 from .builder import Builder
 from .cost import FAILED
 from .errors import EvalError, FatalError
@@ -72,7 +72,7 @@ class Closures(Builder):
                 values.append(value)
             return values
 
-        return self.charged(run, cost.CREATE_LIST)
+        return self.with_charge(run, cost.CREATE_LIST)
 
     def _map(self, node: MapNode) -> Closure:
         entries = [
@@ -92,19 +92,19 @@ class Closures(Builder):
                         continue
                     value = value.value
                 pairs[key_of(key)] = (key, value)
-            return Map.of(pairs.values())
+            return Map.from_pairs(pairs.values())
 
-        return self.charged(run, cost.CREATE_MAP)
+        return self.with_charge(run, cost.CREATE_MAP)
 
     # Attributes: a variable and its fields and indexes
 
     def _attribute(self, node: Node) -> Closure:
         if not self.metered:
-            shortcut = shortcuts.of(node)
+            shortcut = shortcuts.find_shortcut(node)
             if shortcut:
                 return shortcut
         elif isinstance(node, Ident):
-            variable = self.charged_variable(node.name)
+            variable = self.variable_with_charge(node.name)
             if variable:
                 return variable
 
@@ -112,7 +112,7 @@ class Closures(Builder):
         # cost nothing more.
         test = isinstance(node, Select) and node.test
         free = test or _root(node, "_?_:_")
-        run = self.charged(self.resolve(node), 0 if free else 1)
+        run = self.with_charge(self.resolve(node), 0 if free else 1)
         if not test:
             return run
 
@@ -127,7 +127,7 @@ class Closures(Builder):
         if not qualifiers:
             return base
         metered = self.metered
-        return lambda frame: applied(frame, base(frame), qualifiers, metered)
+        return lambda frame: apply_qualifiers(frame, base(frame), qualifiers, metered)
 
     def _chain(self, node: Node) -> tuple[Closure, list[Qualifier]]:
         """What the chain starts with, and its steps."""
@@ -166,7 +166,7 @@ class Closures(Builder):
             case "or" | "orValue" if len(node.overloads) == 1:
                 return self._or(node)
             case "@in":
-                return self._in(node)
+                return self._membership(node)
             case "@not_strictly_false":
                 return self._not_strictly_false(node)
 
@@ -176,32 +176,34 @@ class Closures(Builder):
             arguments[-1] = calls.or_fatal(arguments[-1])
         run = calls.implementation(node)
         if self.metered:
-            return self._metered(node, run, arguments)
+            return self._meter_call(node, run, arguments)
 
         constant_values = [constants.value_of(argument) for argument in nodes]
-        value = self._folded(node, run, constant_values)
+        value = self._fold_call(node, run, constant_values)
         if value is not MISSING:
             return lambda _: value
         return calls.plain(node, run, arguments, constant_values)
 
-    def _folded(self, node: Call, run: Callable[..., Value], values: list[Value]) -> Value:
+    def _fold_call(self, node: Call, run: Callable[..., Value], values: list[Value]) -> Value:
         """The value of a call that has constant arguments alone; MISSING for any other one."""
         if not values or any(value is MISSING for value in values):
             return MISSING
         steps = calls.steps(node.function)
         if steps and steps(values) > _MOST_STEPS_OF_FOLDING:
             return MISSING
-        return constants.folded(run, values)
+        return constants.fold(run, values)
 
-    def _metered(self, node: Call, run: Callable[..., Value], arguments: list[Closure]) -> Closure:
-        price = cost.of_call(node.function, node.overloads)
+    def _meter_call(
+        self, node: Call, run: Callable[..., Value], arguments: list[Closure]
+    ) -> Closure:
+        price = cost.cost_of_call(node.function, node.overloads)
         steps = calls.steps(node.function)
         sequential = len(arguments) > 2 or calls.stops_early(node)
         if len(arguments) == 2 and not sequential and not steps:
-            return _metered_pair(price, run, arguments[0], arguments[1])
+            return _meter_pair(price, run, arguments[0], arguments[1])
 
-        def metered(frame: Frame) -> Value:
-            values, error = calls.evaluated(frame, arguments, sequential)
+        def run_metered(frame: Frame) -> Value:
+            values, error = calls.evaluate_arguments(frame, arguments, sequential)
             result: Value = FAILED
             if error is None:
                 if steps:
@@ -217,7 +219,7 @@ class Closures(Builder):
                 raise error
             return result
 
-        return metered
+        return run_metered
 
     def _conditional(self, node: Call) -> Closure:
         condition = self.build(node.arguments[0])
@@ -269,7 +271,7 @@ class Closures(Builder):
             except EvalError:
                 return True
 
-        return self.charged(run, 1)
+        return self.with_charge(run, 1)
 
     def _or(self, node: Call) -> Closure:
         """optional.or(optional) and optional.orValue(value)."""
@@ -287,7 +289,7 @@ class Closures(Builder):
 
         return run
 
-    def _in(self, node: Call) -> Closure:
+    def _membership(self, node: Call) -> Closure:
         """`in`, where Kubernetes has a rule of its own for literal lists of plain values."""
         members = constants.value_of(node.arguments[1])
         of_list = node.overloads == ("@in: (A, list<A>) -> bool",)
@@ -299,7 +301,7 @@ class Closures(Builder):
         ):
             run = calls.implementation(node)
             if self.metered:
-                return self._metered(node, run, arguments)
+                return self._meter_call(node, run, arguments)
             return calls.plain(node, run, arguments, [MISSING] * 2)
 
         wanted = arguments[0]
@@ -321,12 +323,12 @@ class Closures(Builder):
         return run_literal
 
 
-def _metered_pair(
+def _meter_pair(
     price: cost.Cost, run: Callable[..., Value], left: Closure, right: Closure
 ) -> Closure:
     """A call of two arguments, both of which are evaluated whatever the other comes to."""
 
-    def metered(frame: Frame) -> Value:
+    def run_metered(frame: Frame) -> Value:
         result: Value = FAILED
         error: EvalError | None = None
         values: list[Value] = [FAILED, FAILED]
@@ -352,7 +354,7 @@ def _metered_pair(
             raise error
         return result
 
-    return metered
+    return run_metered
 
 
 def _root(node: Node, function: str) -> bool:

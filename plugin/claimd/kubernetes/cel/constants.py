@@ -42,9 +42,9 @@ def _value_of(node: Node) -> Value:
             pairs = [(value_of(key), value_of(value)) for key, value, _ in node.entries]
             if any(_any_missing(pair) for pair in pairs):
                 return MISSING
-            return Map.of(pairs)
+            return Map.from_pairs(pairs)
         case Call():
-            return _converted(node)
+            return _convert(node)
     return MISSING
 
 
@@ -53,7 +53,7 @@ def _any_missing(values: Iterable[Value]) -> bool:
     return any(value is MISSING for value in values)
 
 
-def _converted(node: Call) -> Value:
+def _convert(node: Call) -> Value:
     """The value of a conversion such as bool("true"), which is known before any device."""
     if node.function == "@in" and node.overloads == ("@in: (A, list<A>) -> bool",):
         return False if value_of(node.arguments[1]) == [] else MISSING
@@ -106,7 +106,7 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
         assert element.type is not None
         of = element.type
         if optional:
-            of, _ = types.unwrapped(of)
+            of, _ = types.unwrap_optional(of)
         if first is None:
             first = of
         elif not types.equivalent(first, of):
@@ -167,7 +167,7 @@ def _validate_clause(letter: str, argument: Node) -> None:
             _validate_clause(letter, child)
 
 
-def folded(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
+def fold(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
     """The result of a call with these arguments. An error is MISSING: each device has to meet it."""
     try:
         return implementation(*arguments)

@@ -188,7 +188,7 @@ _OVERLOADS: dict[str, Cost] = {
 }
 
 
-def of_call(function: str, overloads: tuple[str, ...]) -> Cost:
+def cost_of_call(function: str, overloads: tuple[str, ...]) -> Cost:
     """The cost of calls of the function, of which the types leave these overloads."""
     if len(overloads) == 1:
         if function == "sort":

@@ -56,8 +56,8 @@ class View:
         try:
             attributes = {name: _value(name, value) for name, value in device.attributes.items()}
             capacity = {name: quantity.parse(text) for name, text in device.capacity.items()}
-            self.attributes = _by_domain(device.driver, attributes)
-            self.capacity = _by_domain(device.driver, capacity)
+            self.attributes = _group_by_domain(device.driver, attributes)
+            self.capacity = _group_by_domain(device.driver, capacity)
         except EvalError as error:
             self.error = error
         self.small = (
@@ -71,19 +71,19 @@ class View:
             {
                 "driver": self.driver,
                 "allowMultipleAllocations": self.multiple,
-                "attributes": _as_map(self.attributes),
-                "capacity": _as_map(self.capacity),
+                "attributes": _to_map(self.attributes),
+                "capacity": _to_map(self.capacity),
             }
         )
 
 
-def _as_map(domains: Domains) -> Map:
+def _to_map(domains: Domains) -> Map:
     """A domain that is not there is an empty map."""
     entries = {domain: Map(dict(members)) for domain, members in domains.items()}
     return Map(entries, default=Map({}))
 
 
-def _by_domain(driver: str, named: Mapping[str, Value]) -> Domains:
+def _group_by_domain(driver: str, named: Mapping[str, Value]) -> Domains:
     domains: Domains = {}
     for name, value in named.items():
         domain, slash, identifier = name.partition("/")

@@ -6,7 +6,7 @@ _MOST = 400  # digits; every number with more is too large for all that is asked
 _TOO_LARGE: int = 10**_MOST
 
 
-def whole(text: str) -> int:
+def parse_int(text: str) -> int:
     """The number that ASCII digits say, perhaps after a sign; of very many, one that is as much too large."""
     if len(text) <= _MOST:
         return int(text)

@@ -15,7 +15,7 @@ from .sizes import Entry, Size
 from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 
 
-def of(root: Node) -> float:
+def estimate_cost(root: Node) -> float:
     """The estimate for a checked expression; infinite where nothing bounds it."""
     return _Estimate().cost(root)
 
@@ -151,11 +151,11 @@ class _Estimate:
         result: Size | None = None
         for overload in _overloads(node):
             cost, size = self._own_cost(node, overload)
-            most = max(most, _with_arguments(node.function, cost, costs))
+            most = max(most, _add_arguments(node.function, cost, costs))
             if size is not None:
                 result = size if result is None else result.or_(size)
             if node.function == "_[_]" and overload:
-                result = self._indexed(node, overload, result)
+                result = self._index(node, overload, result)
             if result is None:
                 result = self._nodes.known(node)
         self._nodes.keep(node, result)
@@ -167,7 +167,7 @@ class _Estimate:
         estimated = rule(self._nodes, node, overload) if rule else None
         return estimated or (1, None)
 
-    def _indexed(self, node: Call, overload: Overload, size: Size | None) -> Size | None:
+    def _index(self, node: Call, overload: Overload, size: Size | None) -> Size | None:
         """What is known of an element of a list or map."""
         kind = overload.parameters[0].kind
         if kind not in ("list", "map"):
@@ -184,7 +184,7 @@ def _overloads(node: Call) -> list[Overload | None]:
     return [by_signature.get(signature) for signature in node.overloads]
 
 
-def _with_arguments(function: str, cost: float, costs: list[float]) -> float:
+def _add_arguments(function: str, cost: float, costs: list[float]) -> float:
     if function == "_?_:_":
         return costs[0] + max(costs[1:])
     if function in estimate_rules.LAZY:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from .cost import CREATE_LIST
 from .declarations import Overload
 from .node_sizes import NodeSizes
-from .sizes import INF, UNKNOWN, Entry, Size, by_path, exactly, share, times
+from .sizes import INF, UNKNOWN, Entry, Size, exact, share, size_of_path, times
 from .syntax import Call, Literal, Node
 
 _UNIT_EQUALITY = frozenset(("kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR"))
@@ -88,7 +88,7 @@ def _join(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated
     size = Size(0, 0)
     count = nodes.size(node.target)
     if node.target.type.params:
-        element = by_path((*nodes.path(node.target), "@items")) or UNKNOWN
+        element = size_of_path((*nodes.path(node.target), "@items")) or UNKNOWN
         size = count.times(element)
     if node.arguments:
         between = Size(max(count.least - 1, 0), max(count.most - 1, 0))
@@ -223,7 +223,7 @@ def _elements(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estim
 
     each = 1.0
     if node.target.type.params[0].name in ("string", "bytes"):
-        element = by_path((*nodes.path(node.target), "@items")) or UNKNOWN
+        element = size_of_path((*nodes.path(node.target), "@items")) or UNKNOWN
         each += share(element.most, 0.1)
     return times(size, each), None
 
@@ -249,11 +249,11 @@ def _slice(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimate
     assert node.target is not None
     end = _number(node.arguments[1], nodes.size(node.target).most)
     length = end - _number(node.arguments[0], 0)
-    return _new_list(1, exactly(length if length >= 0 else INF))
+    return _new_list(1, exact(length if length >= 0 else INF))
 
 
 def _range(_nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
-    return _new_list(1, exactly(_number(node.arguments[0], INF)))
+    return _new_list(1, exact(_number(node.arguments[0], INF)))
 
 
 def _reverse(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
@@ -267,7 +267,7 @@ def _flatten(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estima
     return _new_list(depth, nodes.size(node.target))
 
 
-def _squared(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
+def _compare_pairs(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
     """distinct() and sort() compare each with each."""
     by_keys = node.function == "@sortByAssociatedKeys"
     compared = node.arguments[0] if by_keys else node.target
@@ -296,7 +296,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("_==_", "_!=_"), _equal),
     **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _compare),
     **dict.fromkeys(("sets.contains", "sets.intersects", "sets.equivalent"), _sets),
-    **dict.fromkeys(("distinct", "sort", "@sortByAssociatedKeys"), _squared),
+    **dict.fromkeys(("distinct", "sort", "@sortByAssociatedKeys"), _compare_pairs),
     **dict.fromkeys(("string", "bytes"), _convert),
     "check": lambda *_: (350_000, None),
     "url": _url,

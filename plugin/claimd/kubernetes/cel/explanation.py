@@ -228,7 +228,7 @@ class _Walk:
 
     def _elements(self, node: Fold, over: Value, wanted: bool) -> Mismatch:
         """A macro for which no single element can be named."""
-        part = source.of_node(node)
+        part = source.format_node(node)
         if isinstance(over, EvalError):
             return Mismatch(part=part, error=over.message)
         if not isinstance(over, list | Map):
@@ -239,17 +239,17 @@ class _Walk:
         if node.macro == "exists" and wanted and isinstance(node.step, Call):
             return Mismatch(
                 part=part,
-                subject=source.of_node(node.range),
+                subject=source.format_node(node.range),
                 path=self._path(node.range),
-                actual=source.of_value(over),
-                needed=f"one with {source.of_node(node.step.arguments[1])}",
+                actual=source.format_value(over),
+                needed=f"one with {source.format_node(node.step.arguments[1])}",
             )
-        return Mismatch(part=part, actual=source.of_value(not wanted))
+        return Mismatch(part=part, actual=source.format_value(not wanted))
 
     # Other nodes
 
     def _mismatch(self, node: Node, wanted: bool) -> Mismatch:
-        part = source.of_node(node)
+        part = source.format_node(node)
         value = self._value(node)
         if isinstance(value, EvalError):
             return Mismatch(part=part, error=f"{part}: {value.message}")
@@ -262,7 +262,7 @@ class _Walk:
         if mismatch:
             return mismatch
 
-        actual = source.of_value(not wanted if value is MISSING else value)
+        actual = source.format_value(not wanted if value is MISSING else value)
         path = self._path(node)
         if not path:
             return Mismatch(part=part, actual=actual)
@@ -275,7 +275,7 @@ class _Walk:
         """has(a.b), which is about the field itself."""
         field = Select(node.position, node.operand, node.field)
         return Mismatch(
-            part=source.of_node(node),
+            part=source.format_node(node),
             subject=self._subject(field),
             path=self._path(field),
             actual="missing" if wanted else "there",
@@ -283,10 +283,10 @@ class _Walk:
         )
 
     def _comparison(self, node: Call, wanted: bool) -> Mismatch | None:
-        compared = _compared(node)
-        if compared is None:
+        comparison = _parse_comparison(node)
+        if comparison is None:
             return None
-        left, right, operator = compared
+        left, right, operator = comparison
         # 40Gi < memory is about the memory, too.
         if not _varies(left) and _varies(right):
             left, right, operator = right, left, _SWAPPED[operator]
@@ -298,11 +298,11 @@ class _Walk:
         if not wanted:
             operator = _OPPOSITE[operator]
         return Mismatch(
-            part=source.of_node(node),
+            part=source.format_node(node),
             subject=self._subject(left),
             path=self._path(left),
-            actual=source.of_value(actual),
-            needed=_SIGNS[operator] + source.of_value(limit),
+            actual=source.format_value(actual),
+            needed=_SIGNS[operator] + source.format_value(limit),
         )
 
     def _test(self, node: Call, wanted: bool) -> Mismatch | None:
@@ -319,12 +319,12 @@ class _Walk:
             return None
         if node.function == "@in" and not isinstance(expected, list):
             return None
-        needed = _TESTS[node.function] + source.of_value(expected)
+        needed = _TESTS[node.function] + source.format_value(expected)
         return Mismatch(
-            part=source.of_node(node),
+            part=source.format_node(node),
             subject=self._subject(subject),
             path=self._path(subject),
-            actual=source.of_value(actual),
+            actual=source.format_value(actual),
             needed=needed if wanted else f"not {needed}",
         )
 
@@ -359,13 +359,13 @@ class _Walk:
         """Short for what is the device's own: people know where memory and vendor come from."""
         path = self._path(node)
         if len(path) != 3:
-            return source.of_node(node)
+            return source.format_node(node)
         _, domain, name = path
         return name if domain == self._frame[0].driver else f"{domain}/{name}"
 
 
-def _compared(node: Call) -> tuple[Node, Node, str] | None:
-    """What is compared, and how: a.compareTo(b) >= 0 is a comparison of a and b."""
+def _parse_comparison(node: Call) -> tuple[Node, Node, str] | None:
+    """What is comparison, and how: a.compareTo(b) >= 0 is a comparison of a and b."""
     if node.function in _METHODS and node.target is not None:
         return node.target, node.arguments[0], _METHODS[node.function]
     if node.function not in _SIGNS:

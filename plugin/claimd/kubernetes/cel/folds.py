@@ -47,8 +47,8 @@ def build(builder: Builder, node: Fold) -> Closure:
         predicate = builder.build(node.step.arguments[1])
         builder.leave()
         builder.leave()
-        quantified = _metered_quantified if builder.metered else _quantified
-        return quantified(node.macro, over, predicate, (first, second))
+        quantifier = _metered_quantifier if builder.metered else _quantifier
+        return quantifier(node.macro, over, predicate, (first, second))
 
     condition, step = builder.build(node.condition), _step(builder, node, node.step)
     builder.leave()
@@ -72,7 +72,7 @@ def build(builder: Builder, node: Fold) -> Closure:
                 raise
             except EvalError as error:
                 frame[place] = error
-        return _finished(result(frame))
+        return _detach(result(frame))
 
     return run
 
@@ -99,7 +99,7 @@ def _accumulator(place: int, start: Closure) -> Closure:
     return read
 
 
-def _finished(value: Value) -> Value:
+def _detach(value: Value) -> Value:
     """A value that is no longer the accumulator's own."""
     return list(value) if type(value) is Growing else value
 
@@ -116,7 +116,7 @@ def _goes_on(condition: Closure, frame: Frame) -> bool:
 def _let(place: int, body: Closure) -> Closure:
     def run(frame: Frame) -> Value:
         frame[place] = _PENDING
-        return _finished(body(frame))
+        return _detach(body(frame))
 
     return run
 
@@ -130,7 +130,7 @@ def entries(values: Value, pairs: bool) -> Iterable[Value]:
     raise no_overload("a macro over elements", values)
 
 
-def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int, int]) -> Closure:
+def _quantifier(macro: str, over: Closure, predicate: Closure, places: tuple[int, int]) -> Closure:
     """all() and exists(): one false or true decides, whatever errors there are beside it."""
     decisive: bool = macro == "exists"
     first, second = places
@@ -160,7 +160,7 @@ def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int
     return run
 
 
-def _metered_quantified(
+def _metered_quantifier(
     macro: str, over: Closure, predicate: Closure, places: tuple[int, int]
 ) -> Closure:
     """The same with what the macro costs in Kubernetes, where it is written out as a loop.
@@ -245,4 +245,4 @@ def _append(builder: Builder, left: Ident, right: ListNode) -> Closure:
         values.extend(more(frame))
         return values
 
-    return builder.charged(append, 1)
+    return builder.with_charge(append, 1)

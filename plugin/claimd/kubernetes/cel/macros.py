@@ -39,7 +39,7 @@ def _variables(nodes: list[Node]) -> tuple[str, str]:
     return names[0], names[1] if len(names) == 2 else ""
 
 
-def _accumulated(at: int) -> Ident:
+def _accumulator(at: int) -> Ident:
     return Ident(at, ACCUMULATOR)
 
 
@@ -67,35 +67,35 @@ def _fold(
 
 def _all(at: int, target: Node | None, arguments: list[Node]) -> Node:
     *variables, predicate = arguments
-    condition = Call(at, "@not_strictly_false", [_accumulated(at)])
-    step = Call(at, "_&&_", [_accumulated(at), predicate])
+    condition = Call(at, "@not_strictly_false", [_accumulator(at)])
+    step = Call(at, "_&&_", [_accumulator(at), predicate])
     return _fold(
         at,
         "all",
         target,
         _variables(variables),
-        (Literal(at, True), condition, step, _accumulated(at)),
+        (Literal(at, True), condition, step, _accumulator(at)),
     )
 
 
 def _exists(at: int, target: Node | None, arguments: list[Node]) -> Node:
     *variables, predicate = arguments
-    condition = Call(at, "@not_strictly_false", [Call(at, "!_", [_accumulated(at)])])
-    step = Call(at, "_||_", [_accumulated(at), predicate])
+    condition = Call(at, "@not_strictly_false", [Call(at, "!_", [_accumulator(at)])])
+    step = Call(at, "_||_", [_accumulator(at), predicate])
     return _fold(
         at,
         "exists",
         target,
         _variables(variables),
-        (Literal(at, False), condition, step, _accumulated(at)),
+        (Literal(at, False), condition, step, _accumulator(at)),
     )
 
 
 def _exists_one(at: int, target: Node | None, arguments: list[Node]) -> Node:
     *variables, predicate = arguments
-    plus_one = Call(at, "_+_", [_accumulated(at), Literal(at, 1)])
-    step = Call(at, "_?_:_", [predicate, plus_one, _accumulated(at)])
-    result = Call(at, "_==_", [_accumulated(at), Literal(at, 1)])
+    plus_one = Call(at, "_+_", [_accumulator(at), Literal(at, 1)])
+    step = Call(at, "_?_:_", [predicate, plus_one, _accumulator(at)])
+    result = Call(at, "_==_", [_accumulator(at), Literal(at, 1)])
     return _fold(
         at,
         "exists_one",
@@ -115,41 +115,41 @@ def _growing(
     """A list or map that grows by a step, for those elements that pass the filter if there is one."""
     start, step, filter_ = parts
     if filter_ is not None:
-        step = Call(at, "_?_:_", [filter_, step, _accumulated(at)])
-    return _fold(at, macro, target, names, (start, Literal(at, True), step, _accumulated(at)))
+        step = Call(at, "_?_:_", [filter_, step, _accumulator(at)])
+    return _fold(at, macro, target, names, (start, Literal(at, True), step, _accumulator(at)))
 
 
 def _map(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:1])
     filter_ = arguments[1] if len(arguments) == 3 else None
-    step = Call(at, "_+_", [_accumulated(at), ListNode(at, [arguments[-1]])])
+    step = Call(at, "_+_", [_accumulator(at), ListNode(at, [arguments[-1]])])
     return _growing(at, "map", target, names, (ListNode(at, []), step, filter_))
 
 
 def _filter(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:1])
-    step = Call(at, "_+_", [_accumulated(at), ListNode(at, [arguments[0]])])
+    step = Call(at, "_+_", [_accumulator(at), ListNode(at, [arguments[0]])])
     return _growing(at, "filter", target, names, (ListNode(at, []), step, arguments[1]))
 
 
 def _transform_list(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
     filter_ = arguments[2] if len(arguments) == 4 else None
-    step = Call(at, "_+_", [_accumulated(at), ListNode(at, [arguments[-1]])])
+    step = Call(at, "_+_", [_accumulator(at), ListNode(at, [arguments[-1]])])
     return _growing(at, "transformList", target, names, (ListNode(at, []), step, filter_))
 
 
 def _transform_map(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
     filter_ = arguments[2] if len(arguments) == 4 else None
-    step = Call(at, "cel.@mapInsert", [_accumulated(at), Ident(at, names[0]), arguments[-1]])
+    step = Call(at, "cel.@mapInsert", [_accumulator(at), Ident(at, names[0]), arguments[-1]])
     return _growing(at, "transformMap", target, names, (MapNode(at, []), step, filter_))
 
 
 def _transform_entry(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
     filter_ = arguments[2] if len(arguments) == 4 else None
-    step = Call(at, "cel.@mapInsert", [_accumulated(at), arguments[-1]])
+    step = Call(at, "cel.@mapInsert", [_accumulator(at), arguments[-1]])
     return _growing(at, "transformMapEntry", target, names, (MapNode(at, []), step, filter_))
 
 

@@ -51,14 +51,14 @@ class Meter:
         """Count steps that cost nothing by themselves, before they are taken."""
         self._steps_left -= steps
         if self._steps_left < 0:
-            raise self._exceeded()
+            raise self._steps_error()
 
     def _count_step(self) -> None:
         if self.cost > self.limit:
             raise CostExceededError(f"the expression costs more than {self.limit} for this device")
         self.spend(1)
 
-    def _exceeded(self) -> StepsExceededError:
+    def _steps_error(self) -> StepsExceededError:
         # Who catches it on the way cannot go on either: the next step raises it again.
         self._cheap = _COUNT_FROM_THE_FIRST
         return StepsExceededError(

@@ -43,15 +43,15 @@ class NodeSizes:
 
         match node:
             case Literal(value=str() | bytes() as value):
-                return sizes.exactly(float(len(value)))
+                return sizes.exact(float(len(value)))
             case Literal():
                 return sizes.ONE
             case ListNode():
-                return sizes.exactly(float(len(node.elements)))
+                return sizes.exact(float(len(node.elements)))
             case MapNode():
-                return sizes.exactly(float(len(node.entries)))
+                return sizes.exact(float(len(node.entries)))
 
-        of_device = sizes.by_path(self.path(node))
+        of_device = sizes.size_of_path(self.path(node))
         if of_device is not None:
             self._sizes[id(node)] = of_device
             return of_device

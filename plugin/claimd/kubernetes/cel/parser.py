@@ -8,7 +8,7 @@ from . import digits as _digits
 from . import macros
 from .errors import CompileError
 from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select
-from .tokens import Token, tokens
+from .tokens import Token, tokenize
 from .values import UInt
 
 _RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
@@ -47,7 +47,7 @@ class _Parser:
     """One pass over the tokens: a method for each level of precedence, the loosest first."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = tokens(text)
+        self._tokens = tokenize(text)
         self._at = 0
 
     @property
@@ -66,7 +66,7 @@ class _Parser:
         token = self._next
         if token.kind != kind:
             wanted = {"end": "the end", "name": "a name"}.get(kind, repr(kind))
-            raise CompileError(f"expected {wanted}, found {_shown(token)}", "", token.position)
+            raise CompileError(f"expected {wanted}, found {_describe(token)}", "", token.position)
         return self._take()
 
     # Operators
@@ -91,7 +91,7 @@ class _Parser:
         while self._next.kind == operator:
             positions.append(self._take().position)
             terms.append(term())
-        return _balanced(_FUNCTIONS[operator], terms, positions)
+        return _balance(_FUNCTIONS[operator], terms, positions)
 
     def _relation(self) -> Node:
         return self._chain(_RELATIONS, self._sum)
@@ -202,14 +202,14 @@ class _Parser:
             case "int" | "uint" | "float" | "-":
                 return self._number(token)
             case "name" | ".":
-                return self._named(token)
-        raise CompileError(f"expected a value, found {_shown(token)}", "", token.position)
+                return self._identifier(token)
+        raise CompileError(f"expected a value, found {_describe(token)}", "", token.position)
 
     def _number(self, token: Token) -> Node:
         negative = token.kind == "-"
         digits = self._take() if negative else token
         if negative and digits.kind not in ("int", "float"):
-            raise CompileError(f"expected a number, found {_shown(digits)}", "", digits.position)
+            raise CompileError(f"expected a number, found {_describe(digits)}", "", digits.position)
 
         text = digits.text
         if digits.kind == "float":
@@ -219,7 +219,7 @@ class _Parser:
             return Literal(token.position, -value if negative else value)
 
         written = text.rstrip("uU")
-        amount = int(written, 16) if written.startswith("0x") else _digits.whole(written)
+        amount = int(written, 16) if written.startswith("0x") else _digits.parse_int(written)
         if digits.kind == "uint":
             if amount > _LARGEST_UINT:
                 raise CompileError(f"{text} is too large for a uint", "", token.position)
@@ -228,7 +228,7 @@ class _Parser:
             raise CompileError(f"{text} is too large for an int", "", token.position)
         return Literal(token.position, -amount if negative else amount)
 
-    def _named(self, token: Token) -> Node:
+    def _identifier(self, token: Token) -> Node:
         from_root = token.kind == "."
         name = self.expect("name") if from_root else token
         if not from_root and name.text in _CONSTANTS:
@@ -291,7 +291,7 @@ class _Parser:
         return some
 
 
-def _shown(token: Token) -> str:
+def _describe(token: Token) -> str:
     return "the end" if token.kind == "end" else repr(token.text)
 
 
@@ -300,11 +300,11 @@ def _call(opened: Token, name: str, target: Node | None, arguments: list[Node]) 
     return expansion or Call(opened.position, name, arguments, target)
 
 
-def _balanced(function: str, terms: list[Node], positions: list[int]) -> Node:
+def _balance(function: str, terms: list[Node], positions: list[int]) -> Node:
     """A tree of little depth out of a long row of terms."""
     if len(terms) == 1:
         return terms[0]
     middle = (len(terms) - 1) // 2
-    left = _balanced(function, terms[: middle + 1], positions[:middle])
-    right = _balanced(function, terms[middle + 1 :], positions[middle + 1 :])
+    left = _balance(function, terms[: middle + 1], positions[:middle])
+    right = _balance(function, terms[middle + 1 :], positions[middle + 1 :])
     return Call(positions[middle], function, [left, right])

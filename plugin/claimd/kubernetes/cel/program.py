@@ -25,21 +25,21 @@ def compile(expression: str, *, new: bool = False) -> Program:
     It does so for syntax, types and constants. `new`: as it refuses what is being created, with
     default features and for what the expression could cost; not as it takes what is stored.
     """
-    return Program(expression, _checked(expression, selector=True, new=new))
+    return Program(expression, _parse_and_check(expression, selector=True, new=new))
 
 
 def compile_derived(expression: str) -> Derivation:
     """As compile(), for an expression whose value is to be an attribute."""
-    return Derivation(_checked(expression, selector=False, new=False))
+    return Derivation(_parse_and_check(expression, selector=False, new=False))
 
 
-def _checked(expression: str, *, selector: bool, new: bool) -> Node:
+def _parse_and_check(expression: str, *, selector: bool, new: bool) -> Node:
     if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise CompileError(f"longer than {_LONGEST} bytes", expression)
     root = parser.parse(expression)
     checker.check(root, expression, selector=selector, new=new)
     constants.validate(root, expression)
-    if new and estimate.of(root) > LIMIT:
+    if new and estimate.estimate_cost(root) > LIMIT:
         raise CompileError(f"too complex: it could cost more than {LIMIT} for a device", expression)
     return root
 
@@ -48,7 +48,7 @@ class Derivation:
     """What compile_derived() gives: an attribute of its own for each device."""
 
     def __init__(self, root: Node) -> None:
-        self._closure, self._places = _built(root, metered=True)
+        self._closure, self._places = _build(root, metered=True)
 
     def evaluate(
         self, device: Device
@@ -80,10 +80,10 @@ class Program:
     def __init__(self, expression: str, root: Node) -> None:
         self.expression = expression
         self.root = root
-        self._metered, self._metered_places = _built(root, metered=True)
-        self._plain, self._plain_places = _built(root, metered=False)
+        self._metered, self._metered_places = _build(root, metered=True)
+        self._plain, self._plain_places = _build(root, metered=False)
         # Then no device within the API's sizes can make it reach the limit.
-        self._cheap = bound.of(root) <= LIMIT
+        self._cheap = bound.upper_bound(root) <= LIMIT
 
     def matches(self, device: Device) -> bool:
         """Whether the expression is true; EvalError where Kubernetes has an error."""
@@ -129,7 +129,7 @@ class Program:
         terms = syntax.terms(self.root, "_&&_")
         texts = []
         for term in terms:
-            text = source.of_node(term)
+            text = source.format_node(term)
             lower = isinstance(term, syntax.Call) and term.function in ("_||_", "_?_:_")
             texts.append(f"({text})" if lower else text)
         if len(texts) == 1:
@@ -139,7 +139,7 @@ class Program:
             again = syntax.terms(compile(" && ".join(texts)).root, "_&&_")
         except CompileError:
             return (self.expression,)
-        if list(map(source.of_node, again)) != list(map(source.of_node, terms)):
+        if list(map(source.format_node, again)) != list(map(source.format_node, terms)):
             return (self.expression,)
         return tuple(texts)
 
@@ -148,7 +148,7 @@ class Program:
         return explanation.explain(self.root, self.expression, device)
 
 
-def _built(root: Node, metered: bool) -> tuple[Closure, int]:
+def _build(root: Node, metered: bool) -> tuple[Closure, int]:
     builder = Closures(metered)
     # Calls with constant arguments are evaluated now: as far as the steps go.
     with Meter():

@@ -75,7 +75,7 @@ class Quantity:
         if whole:
             if not term:
                 return Quantity(self.digits, self.scale, computed=True)
-            wrapped = self._wrapped(term, other.scale)
+            wrapped = self._subtract_least(term, other.scale)
             if wrapped is not None:
                 return wrapped
             if not self.digits:
@@ -88,7 +88,7 @@ class Quantity:
         fits = whole and -_LARGEST - 1 <= total <= _LARGEST
         return Quantity(total, low, decimal=not fits, computed=True)
 
-    def _wrapped(self, term: int, scale: int) -> Quantity | None:
+    def _subtract_least(self, term: int, scale: int) -> Quantity | None:
         """Taking the least integer away, which overflows in Kubernetes: it stays negative there."""
         apart = self.scale - scale
         if term != _LARGEST + 1 or (self.digits and not 0 <= apart <= _MANY):
@@ -149,7 +149,7 @@ def _decimal(text: str, sign: int, whole: str, part: str, exponent: int) -> Quan
     digits, scale = int(whole + part), exponent - len(part)
     if len(whole) + len(part) <= 18 and scale >= -9:
         return Quantity(sign * digits, scale, text=text)
-    return _rounded(text, sign, digits, scale)
+    return _round_up(text, sign, digits, scale)
 
 
 def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quantity:
@@ -163,10 +163,10 @@ def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quant
     largest = _LARGEST * 10 ** len(part)
     if digits > largest:
         digits, scale = _LARGEST, 0
-    return _rounded(text, sign, digits, scale)
+    return _round_up(text, sign, digits, scale)
 
 
-def _rounded(text: str, sign: int, digits: int, scale: int) -> Quantity:
+def _round_up(text: str, sign: int, digits: int, scale: int) -> Quantity:
     """What is finer than a billionth goes up, away from zero."""
     if scale < -9:
         digits = -(-digits // 10 ** min(-9 - scale, len(str(digits)) + 1))

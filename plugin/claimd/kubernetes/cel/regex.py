@@ -138,7 +138,7 @@ def _compile(text: str, memory: int) -> Any:
     options.never_capture = True
 
     try:
-        return re2.compile(_encode(_with_category_names(text)), options)
+        return re2.compile(_encode(_rewrite_category_names(text)), options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         if reason.startswith(_TOO_LARGE):
@@ -146,7 +146,7 @@ def _compile(text: str, memory: int) -> Any:
         raise InvalidPatternError(f"the pattern {text!r} is invalid: {reason}") from None
 
 
-def _with_category_names(pattern: str) -> str:
+def _rewrite_category_names(pattern: str) -> str:
     r"""Writes names of Unicode categories as RE2 does: \p{lu} becomes \p{Lu}."""
 
     def rewrite(escape: re.Match[str]) -> str:

@@ -40,7 +40,7 @@ def parse(text: str) -> Semver:
     match = _FORM.fullmatch(text)
     if not match:
         raise EvalError(f"expected a version such as 1.2.3, got {text!r}")
-    major, minor, patch = (digits.whole(match[part]) for part in (1, 2, 3))
+    major, minor, patch = (digits.parse_int(match[part]) for part in (1, 2, 3))
     if max(major, minor, patch) > _LARGEST:
         raise EvalError(f"a number in the version {text!r} is too large")
     return Semver(major, minor, patch, (major, minor, patch, *_precedence(text, match[4])), text)
@@ -57,12 +57,12 @@ def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
     for part in pre_release.split("."):
         if not (part.isascii() and part.isdigit()):
             parts.append((1, 0, part))
-        elif (len(part) > 1 and part[0] == "0") or digits.whole(part) > _LARGEST:
+        elif (len(part) > 1 and part[0] == "0") or digits.parse_int(part) > _LARGEST:
             raise EvalError(
                 f"a number in the pre-release of {text!r} starts with 0 or is too large"
             )
         else:
-            parts.append((0, digits.whole(part), ""))
+            parts.append((0, digits.parse_int(part), ""))
     return (0, tuple(parts))
 
 

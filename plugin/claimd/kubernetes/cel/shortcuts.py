@@ -14,7 +14,7 @@ from .values import MISSING, NONE, Optional, Value
 _EMPTY: dict[str, Value] = {}
 
 
-def of(node: Node) -> Closure | None:
+def find_shortcut(node: Node) -> Closure | None:
     """The closure for such a chain; None if it is another."""
     test = isinstance(node, Select) and node.test
     optional = isinstance(node, Call) and node.function != "_[_]"
@@ -33,7 +33,7 @@ def of(node: Node) -> Closure | None:
         return lambda frame: frame[0].driver
     if len(path) != 3 or path[0] not in ("attributes", "capacity"):
         return None
-    return _in_domain(*path, test=test, optional=optional)
+    return _read_attribute(*path, test=test, optional=optional)
 
 
 def _name_of(step: Node, last: bool) -> str | None:
@@ -48,7 +48,9 @@ def _name_of(step: Node, last: bool) -> str | None:
     return None
 
 
-def _in_domain(kind: str, domain: str, identifier: str, *, test: bool, optional: bool) -> Closure:
+def _read_attribute(
+    kind: str, domain: str, identifier: str, *, test: bool, optional: bool
+) -> Closure:
     def find(frame: Frame) -> Value:
         return getattr(frame[0], kind).get(domain, _EMPTY).get(identifier, MISSING)
 

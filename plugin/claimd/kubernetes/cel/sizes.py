@@ -32,11 +32,11 @@ class Entry(NamedTuple):
     value: Size
 
 
-def exactly(size: float) -> Size:
+def exact(size: float) -> Size:
     return Size(size, size)
 
 
-ONE, UNKNOWN, NOTHING = exactly(1), Size(0, INF), Size(INF, 0)
+ONE, UNKNOWN, NOTHING = exact(1), Size(0, INF), Size(INF, 0)
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def share(size: float, factor: float) -> float:
     return math.ceil(size * factor) if math.isfinite(size) else size
 
 
-def by_path(path: Path) -> Size | None:
+def size_of_path(path: Path) -> Size | None:
     """What the API says of a part of the device."""
     if path[:1] != (".device",):
         return None
     if len(path) == 1:
-        return exactly(0)
+        return exact(0)
     part = _FIELDS.get(path[1])
     for name in path[2:]:
         if part is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import values
-from .library.formatting import quoted
+from .library.formatting import format_literal
 from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 from .values import Map, Optional, UInt, Value
 
@@ -17,19 +17,21 @@ _BINARY = frozenset(
 _LONGEST = 120
 
 
-def of_node(node: Node) -> str:
+def format_node(node: Node) -> str:
     match node:
         case Literal():
-            return of_value(node.value)
+            return format_value(node.value)
         case Ident():
             return node.name.removeprefix(".") if node.name == ".device" else node.name
         case Select():
-            text = f"{of_node(node.operand)}.{node.field}"
+            text = f"{format_node(node.operand)}.{node.field}"
             return f"has({text})" if node.test else text
         case ListNode():
-            return f"[{', '.join(map(of_node, node.elements))}]"
+            return f"[{', '.join(map(format_node, node.elements))}]"
         case MapNode():
-            entries = [f"{of_node(key)}: {of_node(value)}" for key, value, _ in node.entries]
+            entries = [
+                f"{format_node(key)}: {format_node(value)}" for key, value, _ in node.entries
+            ]
             return "{" + ", ".join(entries) + "}"
         case Fold():
             return _fold(node)
@@ -39,7 +41,7 @@ def of_node(node: Node) -> str:
 
 
 def _call(node: Call) -> str:
-    arguments = [of_node(argument) for argument in node.arguments]
+    arguments = [format_node(argument) for argument in node.arguments]
     if node.function in _BINARY:
         operator = "in" if node.function == "@in" else node.function.strip("_")
         return f"{_operand(node.arguments[0])} {operator} {_operand(node.arguments[1])}"
@@ -63,7 +65,7 @@ def _call(node: Call) -> str:
 
 
 def _operand(node: Node) -> str:
-    text = of_node(node)
+    text = format_node(node)
     if isinstance(node, Call) and (node.function in _BINARY or node.function == "_?_:_"):
         return f"({text})"
     return text
@@ -71,33 +73,35 @@ def _operand(node: Node) -> str:
 
 def _fold(node: Fold) -> str:
     if node.macro in ("bind", "optMap"):
-        return of_node(node.result)
+        return format_node(node.result)
 
     names = ", ".join(name for name in (node.variable, node.second) if name)
     # Of all() and exists() the author wrote the second operand; other steps are the macro's own.
     body = "…"
     if node.macro in ("all", "exists") and isinstance(node.step, Call):
-        body = of_node(node.step.arguments[1])
-    return f"{of_node(node.range)}.{node.macro}({names}, {body})"
+        body = format_node(node.step.arguments[1])
+    return f"{format_node(node.range)}.{node.macro}({names}, {body})"
 
 
-def of_value(value: Value) -> str:
+def format_value(value: Value) -> str:
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value)
+            return format_literal(value)
         case UInt():
             return f"{value.value}u"
         case list():
-            return _short("[", [of_value(element) for element in value], "]")
+            return _short("[", [format_value(element) for element in value], "]")
         case Map():
-            entries = [f"{of_value(key)}: {of_value(member)}" for key, member in value.items()]
+            entries = [
+                f"{format_value(key)}: {format_value(member)}" for key, member in value.items()
+            ]
             return _short("{", entries, "}")
         case Optional():
-            return of_value(value.value) if value.present else "missing"
+            return format_value(value.value) if value.present else "missing"
         case int() | float():
             return str(value)
 

@@ -50,7 +50,7 @@ class Token:
     value: str | bytes = ""
 
 
-def tokens(expression: str) -> list[Token]:
+def tokenize(expression: str) -> list[Token]:
     """All tokens, with one of the kind "end" last; CompileError at what is none."""
     read: list[Token] = []
     position = 0

@@ -52,7 +52,7 @@ def optional_of(of: Type) -> Type:
     return Type("opaque", "optional_type", (of,))
 
 
-def unwrapped(of: Type) -> tuple[Type, bool]:
+def unwrap_optional(of: Type) -> tuple[Type, bool]:
     """The type inside an optional, and whether it was one."""
     if of.kind == "opaque" and of.name == "optional_type":
         return of.params[0], True

@@ -84,7 +84,7 @@ class Map:
         self.default = default
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[Value, Value]]) -> Map:
+    def from_pairs(cls, pairs: Iterable[tuple[Value, Value]]) -> Map:
         return cls({key_of(key): value for key, value in pairs})
 
     def find(self, key: Value) -> Value:
@@ -217,11 +217,11 @@ def _numeric(left: Value, right: Value) -> int:
         if type(a) is not type(b):
             beside_int = int in (type(left), type(right))
             limits = (-(2**63), LARGEST_INT) if beside_int else (0, LARGEST_UINT)
-            a, b = _mixed(a, b, limits)
+            a, b = _to_common_type(a, b, limits)
     return (a > b) - (a < b)
 
 
-def _mixed(a: float, b: float, limits: tuple[int, int]) -> tuple[float, float]:
+def _to_common_type(a: float, b: float, limits: tuple[int, int]) -> tuple[float, float]:
     """An integer beside a double becomes one, unless the double is out of the integer's range."""
     low, high = limits
     double = a if type(a) is float else b

@@ -43,14 +43,14 @@ USUAL = [
 @pytest.mark.parametrize("expression", USUAL)
 def test_what_is_usual_needs_no_counting(expression):
     program = cel.compile(expression)
-    assert program.cost(LARGEST) <= bound.of(program.root) <= meters.LIMIT
+    assert program.cost(LARGEST) <= bound.upper_bound(program.root) <= meters.LIMIT
 
 
 @pytest.mark.parametrize("answer", ["true", "false", "error"])
 def test_nothing_costs_more_than_its_bound(answer):
     for expression in (FOLDER / f"{answer}.txt").read_text().splitlines():
         program = cel.compile(expression)
-        assert program.cost(LARGEST) <= bound.of(program.root), expression
+        assert program.cost(LARGEST) <= bound.upper_bound(program.root), expression
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_nothing_costs_more_than_its_bound(answer):
     ],
 )
 def test_what_is_not_seen_at_once_is_counted(expression):
-    assert bound.of(cel.compile(expression).root) > meters.LIMIT
+    assert bound.upper_bound(cel.compile(expression).root) > meters.LIMIT
 
 
 DEVICE_SIZE = 64.0
@@ -110,7 +110,7 @@ DEVICE_SIZE = 64.0
     ],
 )
 def test_the_bound(expression, most):
-    assert bound.of(cel.compile(expression).root) == most, expression
+    assert bound.upper_bound(cel.compile(expression).root) == most, expression
 
 
 def lets(number):
@@ -121,8 +121,8 @@ def lets(number):
 
 
 def test_many_names_are_counted():
-    assert bound.of(cel.compile(lets(4)).root) < meters.LIMIT
-    assert bound.of(cel.compile(lets(5)).root) == math.inf
+    assert bound.upper_bound(cel.compile(lets(4)).root) < meters.LIMIT
+    assert bound.upper_bound(cel.compile(lets(5)).root) == math.inf
 
 
 def test_where_too_many_nodes_are_looked_at_nothing_is_known():
@@ -131,8 +131,8 @@ def test_where_too_many_nodes_are_looked_at_nothing_is_known():
     def added(number):
         return " + ".join(["device.driver"] * number) + ' == "a"'
 
-    assert bound.of(cel.compile(added(10)).root) < math.inf
-    assert bound.of(cel.compile(added(80)).root) == math.inf
+    assert bound.upper_bound(cel.compile(added(10)).root) < math.inf
+    assert bound.upper_bound(cel.compile(added(80)).root) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_where_too_many_nodes_are_looked_at_nothing_is_known():
     ],
 )
 def test_a_constant_is_as_large_as_the_largest_in_it(value, size):
-    assert bound.of(cel.compile(f"dyn({value}) == 1").root) == 8 + size
+    assert bound.upper_bound(cel.compile(f"dyn({value}) == 1").root) == 8 + size

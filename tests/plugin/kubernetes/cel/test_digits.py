@@ -13,12 +13,12 @@ MANY = "9" * 5000
     [("7", 7), ("+7", 7), ("-07", -7), ("0" * 5000 + "3", 3), ("-" + "0" * 5000, 0)],
 )
 def test_numbers(text, number):
-    assert digits.whole(text) == number
+    assert digits.parse_int(text) == number
 
 
 def test_too_large_stays_too_large():
-    assert digits.whole(MANY) > 10**300
-    assert digits.whole(f"-{MANY}") < -(10**300)
+    assert digits.parse_int(MANY) > 10**300
+    assert digits.parse_int(f"-{MANY}") < -(10**300)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ def compiled(expression, estimated):
     """As one that is created, where an API server would take it; else as one that is stored."""
     if estimated not in ("refused", "dear"):
         program = cel.compile(expression, new=True)
-        assert f"{estimate.of(program.root):.0f}" == estimated, expression
+        assert f"{estimate.estimate_cost(program.root):.0f}" == estimated, expression
         return program
 
     with pytest.raises(cel.CompileError):
         cel.compile(expression, new=True)
     program = cel.compile(expression)
-    assert estimated == "refused" or estimate.of(program.root) > meter.LIMIT, expression
+    assert estimated == "refused" or estimate.estimate_cost(program.root) > meter.LIMIT, expression
     return program
 
 
@@ -35,7 +35,7 @@ def answered(program, device):
         value = "error"
     if counted.cost > meter.LIMIT:
         return "dear"
-    assert counted.cost <= bound.of(program.root)
+    assert counted.cost <= bound.upper_bound(program.root)
 
     try:
         assert str(program.matches(device)).lower() == value

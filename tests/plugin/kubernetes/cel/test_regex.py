@@ -6,7 +6,7 @@ import pytest
 
 from claimd.kubernetes import cel
 from claimd.kubernetes.cel import regex
-from claimd.kubernetes.cel.library.formatting import quoted
+from claimd.kubernetes.cel.library.formatting import format_literal
 from claimd.kubernetes.cel.library.regex import find_all
 from tests.support import cel_asking, oracle, patterns
 
@@ -187,14 +187,16 @@ def test_kubernetes_finds_the_same():
             pattern = patterns.pattern(source)
             if number % 3 == 0:
                 pattern = patterns.damaged(source, pattern)
-            expression = f"''.matches({quoted(pattern)})"
+            expression = f"''.matches({format_literal(pattern)})"
             try:
                 found = [find_all(text, pattern) for text in patterns.TEXTS]
             except cel.EvalError:
                 found = []
             for text, texts in zip(patterns.TEXTS, found, strict=False):
-                listed = ", ".join(map(quoted, texts))
-                expression += f" || {quoted(text)}.findAll({quoted(pattern)}) != [{listed}]"
+                listed = ", ".join(map(format_literal, texts))
+                expression += (
+                    f" || {format_literal(text)}.findAll({format_literal(pattern)}) != [{listed}]"
+                )
             expression = (
                 f"(false && {expression}) || !({expression.partition(' || ')[2] or 'false'})"
             )

@@ -49,4 +49,4 @@ def test_a_share_is_in_whole_units():
     ],
 )
 def test_parts_of_a_device(path, size):
-    assert sizes.by_path(path) == size
+    assert sizes.size_of_path(path) == size

@@ -31,7 +31,7 @@ from claimd.kubernetes.cel.values import NONE, Duration, Map, Optional, UInt
     ],
 )
 def test_what_is_written_reads_the_same(text):
-    assert source.of_node(parser.parse(text)) == text
+    assert source.format_node(parser.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_written_reads_the_same(text):
     ],
 )
 def test_what_is_written_shorter(text, shorter):
-    assert source.of_node(parser.parse(text)) == shorter
+    assert source.format_node(parser.parse(text)) == shorter
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_written_shorter(text, shorter):
     ],
 )
 def test_values(value, text):
-    assert source.of_value(value) == text
+    assert source.format_value(value) == text
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_values(value, text):
     ],
 )
 def test_of_a_long_list_the_rest_is_counted(lengths, shown):
-    text = source.of_value(["x" * length for length in lengths])
+    text = source.format_value(["x" * length for length in lengths])
     assert text.count('"') == 2 * shown
     rest = len(lengths) - shown
     assert text.endswith(f'", and {rest} more]' if rest else '"]')

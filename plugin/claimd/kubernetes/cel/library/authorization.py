@@ -56,7 +56,7 @@ class ResourceCheck:
     decide: Decide
     attributes: Attributes
 
-    def narrowed(self, **more: str) -> ResourceCheck:
+    def narrow(self, **more: str) -> ResourceCheck:
         return ResourceCheck(self.decide, dataclasses.replace(self.attributes, **more))
 
 
@@ -108,13 +108,13 @@ TABLE: dict[str, Implementation] = {
     "group: Authorizer.(string) -> GroupCheck": _group,
     "serviceAccount: Authorizer.(string, string) -> Authorizer": _account,
     "resource: GroupCheck.(string) -> ResourceCheck": _resource,
-    "subresource: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(
+    "subresource: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrow(
         subresource=name
     ),
-    "namespace: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(
+    "namespace: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrow(
         namespace=name
     ),
-    "name: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(name=name),
+    "name: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrow(name=name),
     # Roles know nothing of selectors: whoever may list some may list all.
     "fieldSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,
     "labelSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,

@@ -49,15 +49,15 @@ def bool_of(text: str) -> bool:
 def int_of_string(text: str) -> int:
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise _cannot(text, "an int")
-    if not -LARGEST_INT - 1 <= digits.whole(text) <= LARGEST_INT:
+    if not -LARGEST_INT - 1 <= digits.parse_int(text) <= LARGEST_INT:
         raise _cannot(text, "an int")
-    return digits.whole(text)
+    return digits.parse_int(text)
 
 
 def uint_of_string(text: str) -> UInt:
-    if not re.fullmatch("[0-9]+", text) or digits.whole(text) > LARGEST_UINT:
+    if not re.fullmatch("[0-9]+", text) or digits.parse_int(text) > LARGEST_UINT:
         raise _cannot(text, "a uint")
-    return UInt(digits.whole(text))
+    return UInt(digits.parse_int(text))
 
 
 def int_of_double(value: float) -> int:

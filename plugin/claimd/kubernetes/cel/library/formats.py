@@ -40,7 +40,7 @@ NAMES[Format] = "kubernetes.NamedFormat"
 STRICT.add(Format)
 
 
-def _named(
+def _name_check(
     form: re.Pattern[str], limit: int, expected: str, prefix: bool = False
 ) -> Callable[[str], list[str]]:
     """Names of this form. A prefix may end with a dash, as more is to follow."""
@@ -59,20 +59,20 @@ def _named(
     return problems
 
 
-def _qualified(text: str) -> list[str]:
+def _qualified_name_problems(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         return ["must be a name with an optional domain before a slash"]
-    problems = _named(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
+    problems = _name_check(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
     if not parts[-1]:
         problems.insert(0, "must not be empty")
     if len(parts) == 2:
-        domain = _named(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")
+        domain = _name_check(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")
         problems += domain(parts[0])
     return problems
 
 
-def _reads(read: Callable[[str], object], expected: str) -> Callable[[str], list[str]]:
+def _parse_check(read: Callable[[str], object], expected: str) -> Callable[[str], list[str]]:
     """Whatever can be read."""
 
     def problems(text: str) -> list[str]:
@@ -114,25 +114,33 @@ def _base64(text: str) -> None:
 _LABEL_WORDS = "a label of lower-case letters, digits and '-'"
 _SUBDOMAIN_WORDS = "labels of lower-case letters, digits and '-' with dots between"
 FORMATS = {
-    "dns1123Label": Format("DNS1123Label", 30, _named(_LABEL, 63, _LABEL_WORDS)),
-    "dns1123Subdomain": Format("DNS1123Subdomain", 60, _named(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS)),
-    "dns1035Label": Format("DNS1035Label", 30, _named(_LABEL_1035, 63, _LABEL_WORDS)),
-    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", 30, _named(_LABEL, 63, _LABEL_WORDS, True)),
+    "dns1123Label": Format("DNS1123Label", 30, _name_check(_LABEL, 63, _LABEL_WORDS)),
+    "dns1123Subdomain": Format(
+        "DNS1123Subdomain", 60, _name_check(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS)
+    ),
+    "dns1035Label": Format("DNS1035Label", 30, _name_check(_LABEL_1035, 63, _LABEL_WORDS)),
+    "dns1123LabelPrefix": Format(
+        "DNS1123LabelPrefix", 30, _name_check(_LABEL, 63, _LABEL_WORDS, True)
+    ),
     "dns1123SubdomainPrefix": Format(
-        "DNS1123SubdomainPrefix", 60, _named(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS, True)
+        "DNS1123SubdomainPrefix", 60, _name_check(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS, True)
     ),
     "dns1035LabelPrefix": Format(
-        "DNS1035LabelPrefix", 30, _named(_LABEL_1035, 63, _LABEL_WORDS, True)
+        "DNS1035LabelPrefix", 30, _name_check(_LABEL_1035, 63, _LABEL_WORDS, True)
     ),
-    "qualifiedName": Format("QualifiedName", 60, _qualified),
+    "qualifiedName": Format("QualifiedName", 60, _qualified_name_problems),
     "labelValue": Format(
-        "LabelValue", 40, _named(_VALUE, 63, "empty or a name of letters, digits, '-', '_' and '.'")
+        "LabelValue",
+        40,
+        _name_check(_VALUE, 63, "empty or a name of letters, digits, '-', '_' and '.'"),
     ),
-    "uri": Format("URI", 1103, _reads(parse_url, "an absolute URI")),
+    "uri": Format("URI", 1103, _parse_check(parse_url, "an absolute URI")),
     "uuid": Format("uuid", 70, lambda text: [] if _UUID.fullmatch(text) else ["must be a UUID"]),
-    "byte": Format("byte", 84, _reads(_base64, "base64")),
-    "date": Format("date", 71, _reads(_date, "a date such as 2006-01-02")),
-    "datetime": Format("datetime", 71, _reads(_datetime, "a time such as 2006-01-02T15:04:05Z")),
+    "byte": Format("byte", 84, _parse_check(_base64, "base64")),
+    "date": Format("date", 71, _parse_check(_date, "a date such as 2006-01-02")),
+    "datetime": Format(
+        "datetime", 71, _parse_check(_datetime, "a time such as 2006-01-02T15:04:05Z")
+    ),
 }
 
 

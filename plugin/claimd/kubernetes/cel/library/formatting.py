@@ -89,7 +89,7 @@ def _clause(letter: str, precision: str | None, value: Value) -> str:
 
 def _precision_of(precision: str | None) -> int:
     """EvalError for more than anybody reads: Kubernetes' own library refuses them, too."""
-    wanted = 6 if precision is None else digits.whole(precision)
+    wanted = 6 if precision is None else digits.parse_int(precision)
     if wanted > _MOST_DIGITS:
         raise EvalError(f"a format with more than {_MOST_DIGITS:,} digits")
     return wanted
@@ -158,7 +158,7 @@ def _string(value: Value) -> str:
 
 def _key(key: Value) -> str:
     if isinstance(key, str):
-        return quoted(key)
+        return format_literal(key)
     if isinstance(key, bool | int | UInt):
         return _string(key)
     raise EvalError(f"a map with keys of type {type_name(key)} has no text")
@@ -168,21 +168,21 @@ def _member(value: Value) -> str:
     """As inside a list or map: strings are quoted, times say what they are."""
     match value:
         case str():
-            return quoted(value)
+            return format_literal(value)
         case bytes():
-            return "b" + quoted(string_of_bytes(value))
+            return "b" + format_literal(string_of_bytes(value))
         case Timestamp():
-            return f"timestamp({quoted(timestamp_text(value))})"
+            return f"timestamp({format_literal(timestamp_text(value))})"
         case Duration():
-            return f"duration({quoted(duration_text(value))})"
+            return f"duration({format_literal(duration_text(value))})"
         case float():
             if math.isfinite(value):
                 return f"{value:.6f}"
-            return quoted(double_text(value))
+            return format_literal(double_text(value))
     return _string(value)
 
 
-def quoted(text: str) -> str:
+def format_literal(text: str) -> str:
     """The text as a literal; what cannot be printed is escaped."""
     parts = []
     for character in text:

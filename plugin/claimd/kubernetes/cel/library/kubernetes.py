@@ -56,12 +56,12 @@ TABLE: dict[str, Implementation] = {
     "isGreaterThan: semver.(semver) -> bool": lambda left, right: left.compare(right) > 0,
     "isLessThan: semver.(semver) -> bool": lambda left, right: left.compare(right) < 0,
     "compareTo: semver.(semver) -> int": Semver.compare,
-    "major: semver.() -> int": lambda value: _signed(value.major),
-    "minor: semver.() -> int": lambda value: _signed(value.minor),
-    "patch: semver.() -> int": lambda value: _signed(value.patch),
+    "major: semver.() -> int": lambda value: _to_int(value.major),
+    "minor: semver.() -> int": lambda value: _to_int(value.minor),
+    "patch: semver.() -> int": lambda value: _to_int(value.patch),
 }
 
 
-def _signed(number: int) -> int:
+def _to_int(number: int) -> int:
     """A number of a version has 64 bits without a sign; as an int it wraps."""
     return number - 2**64 if number >= 2**63 else number

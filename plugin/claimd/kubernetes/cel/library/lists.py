@@ -76,26 +76,26 @@ def _sum(zero: Value) -> Implementation:
 
 def index_of(values: list[Value], wanted: Value) -> int:
     for index, value in enumerate(values):
-        if _is(value, wanted):
+        if _equals(value, wanted):
             return index
     return -1
 
 
 def last_index_of(values: list[Value], wanted: Value) -> int:
     for index in range(len(values) - 1, -1, -1):
-        if _is(values[index], wanted):
+        if _equals(values[index], wanted):
             return index
     return -1
 
 
-def _is(value: Value, wanted: Value) -> bool:
+def _equals(value: Value, wanted: Value) -> bool:
     return same(value, wanted) is True
 
 
 def includes(target: Value, wanted: Value) -> bool:
     if isinstance(target, list):
-        return any(_is(value, wanted) for value in target)
-    return _is(target, wanted)
+        return any(_equals(value, wanted) for value in target)
+    return _equals(target, wanted)
 
 
 def slice_(values: list[Value], start: int, end: int) -> list[Value]:
@@ -135,10 +135,10 @@ def sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
     if len({type_name(key) for key in keys}) > 1:
         raise EvalError("the keys to sort by must have one type")
 
-    def before(left: int, right: int) -> int:
+    def compare(left: int, right: int) -> int:
         return _order(keys[left], keys[right]) or 0
 
-    indexes = sorted(range(len(keys)), key=cmp_to_key(before))
+    indexes = sorted(range(len(keys)), key=cmp_to_key(compare))
     return [values[index] for index in indexes]
 
 
@@ -153,7 +153,7 @@ def range_(count: int) -> list[int]:
 def distinct(values: list[Value]) -> list[Value]:
     kept: list[Value] = []
     for value in values:
-        if not any(_is(value, other) for other in kept):
+        if not any(_equals(value, other) for other in kept):
             kept.append(value)
     return kept
 
@@ -188,7 +188,7 @@ def insert_all(target: Map, more: Map) -> Map:
     return target
 
 
-def of_non_zero(value: Value) -> Optional:
+def optional_of_non_zero(value: Value) -> Optional:
     """None for null, false, 0, and for empty texts, lists and maps."""
     return NONE if _is_zero(value) else Optional(value)
 
@@ -247,7 +247,7 @@ TABLE: dict[str, Implementation] = {
     "cel.@mapInsert: (map<K, V>, K, V) -> map<K, V>": insert,
     "cel.@mapInsert: (map<K, V>, map<K, V>) -> map<K, V>": insert_all,
     "optional.of: (V) -> optional<V>": Optional,
-    "optional.ofNonZeroValue: (V) -> optional<V>": of_non_zero,
+    "optional.ofNonZeroValue: (V) -> optional<V>": optional_of_non_zero,
     "optional.none: () -> optional<V>": lambda: NONE,
     "optional.unwrap: (list<optional<V>>) -> list<V>": unwrap,
     "unwrapOpt: list<optional<V>>.() -> list<V>": unwrap,

@@ -77,7 +77,7 @@ def parse_cidr(text: str) -> Cidr:
     return Cidr(ip.address, int(bits))
 
 
-def _within(cidr: Cidr, other: Cidr) -> bool:
+def _contains(cidr: Cidr, other: Cidr) -> bool:
     if cidr.address.version != other.address.version or cidr.bits > other.bits:
         return False
     return other.address in cidr.network
@@ -132,7 +132,7 @@ def parse_url(text: str) -> Url:
     # there must be one from the root.
     target, _, _ = rest.partition("?")
     relative = not scheme and not target.startswith("/") and text != "*"
-    if relative or _ESCAPES.search(_after_host(target, scheme)):
+    if relative or _ESCAPES.search(_path_after_host(target, scheme)):
         raise EvalError(f"{text!r} is not an absolute URL")
 
     # Then as a URL.
@@ -146,7 +146,7 @@ def parse_url(text: str) -> Url:
     return Url(scheme, host, path, query, text)
 
 
-def _after_host(path: str, scheme: str) -> str:
+def _path_after_host(path: str, scheme: str) -> str:
     """The part of a request's target where % must escape something."""
     if not scheme:
         return path
@@ -196,7 +196,7 @@ def _port(url: Url) -> str:
     return rest.rsplit(":", 1)[1] if ":" in rest else ""
 
 
-def _escaped(url: Url) -> str:
+def _escaped_path(url: Url) -> str:
     return _NOT_IN_PATH.sub(_percent, url.path)
 
 
@@ -211,11 +211,11 @@ def _query(url: Url) -> Map:
         if not pair or ";" in pair or _ESCAPES.search(pair):
             continue
         name, _, value = pair.partition("=")
-        by_name.setdefault(_unescaped(name), []).append(_unescaped(value))
+        by_name.setdefault(_unescape(name), []).append(_unescape(value))
     return Map(dict(by_name))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
 
 
@@ -233,8 +233,8 @@ TABLE: dict[str, Implementation] = {
     "isCIDR: (string) -> bool": lambda text: parses(parse_cidr, text),
     "containsIP: cidr.(string) -> bool": lambda cidr, text: parse_ip(text).address in cidr.network,
     "containsIP: cidr.(ip) -> bool": lambda cidr, ip: ip.address in cidr.network,
-    "containsCIDR: cidr.(string) -> bool": lambda cidr, text: _within(cidr, parse_cidr(text)),
-    "containsCIDR: cidr.(cidr) -> bool": _within,
+    "containsCIDR: cidr.(string) -> bool": lambda cidr, text: _contains(cidr, parse_cidr(text)),
+    "containsCIDR: cidr.(cidr) -> bool": _contains,
     "ip: cidr.() -> ip": lambda cidr: Ip(cidr.address),
     "prefixLength: cidr.() -> int": lambda cidr: cidr.bits,
     "masked: cidr.() -> cidr": lambda cidr: Cidr(cidr.network.network_address, cidr.bits),
@@ -244,6 +244,6 @@ TABLE: dict[str, Implementation] = {
     "getHost: url.() -> string": lambda url: url.host,
     "getHostname: url.() -> string": _hostname,
     "getPort: url.() -> string": _port,
-    "getEscapedPath: url.() -> string": _escaped,
+    "getEscapedPath: url.() -> string": _escaped_path,
     "getQuery: url.() -> map<string, list<string>>": _query,
 }

@@ -29,13 +29,13 @@ from . import times
 _SMALLEST = -LARGEST_INT - 1
 
 
-def integer(amount: int) -> int:
+def check_int(amount: int) -> int:
     if _SMALLEST <= amount <= LARGEST_INT:
         return amount
     raise EvalError("integer overflow")
 
 
-def unsigned(amount: int) -> UInt:
+def check_uint(amount: int) -> UInt:
     if 0 <= amount <= LARGEST_UINT:
         return UInt(amount)
     raise EvalError("unsigned integer overflow")
@@ -45,11 +45,11 @@ def add(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return integer(left + right)
+            return check_int(left + right)
         if kind in (str, float, bytes, list):
             return left + right
         if kind is UInt:
-            return unsigned(left.value + right.value)
+            return check_uint(left.value + right.value)
     if kind in (Duration, Timestamp) and type(right) in (Duration, Timestamp):
         return times.add(left, right)
     if isinstance(left, list) and isinstance(right, list):
@@ -65,11 +65,11 @@ def subtract(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return integer(left - right)
+            return check_int(left - right)
         if kind is float:
             return left - right
         if kind is UInt:
-            return unsigned(left.value - right.value)
+            return check_uint(left.value - right.value)
     if kind in (Duration, Timestamp) and type(right) in (Duration, Timestamp):
         return times.subtract(left, right)
     raise no_overload("-", left, right)
@@ -79,11 +79,11 @@ def multiply(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return integer(left * right)
+            return check_int(left * right)
         if kind is float:
             return left * right
         if kind is UInt:
-            return unsigned(left.value * right.value)
+            return check_uint(left.value * right.value)
     raise no_overload("*", left, right)
 
 
@@ -91,15 +91,15 @@ def divide(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return integer(_truncated(left, right))
+            return check_int(_divide_integers(left, right))
         if kind is float:
-            return _divided(left, right)
+            return _divide_doubles(left, right)
         if kind is UInt:
-            return UInt(_truncated(left.value, right.value))
+            return UInt(_divide_integers(left.value, right.value))
     raise no_overload("/", left, right)
 
 
-def _truncated(left: int, right: int) -> int:
+def _divide_integers(left: int, right: int) -> int:
     """Division towards zero."""
     if right == 0:
         raise EvalError("division by zero")
@@ -107,7 +107,7 @@ def _truncated(left: int, right: int) -> int:
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def _divided(left: float, right: float) -> float:
+def _divide_doubles(left: float, right: float) -> float:
     if right:
         return left / right
     if not left or math.isnan(left):
@@ -130,12 +130,12 @@ def _remainder(left: int, right: int) -> int:
         raise EvalError("modulus by zero")
     if left == _SMALLEST and right == -1:
         raise EvalError("integer overflow")
-    return left - right * _truncated(left, right)
+    return left - right * _divide_integers(left, right)
 
 
 def negate(value: Value) -> Value:
     if type(value) is int:
-        return integer(-value)
+        return check_int(-value)
     if type(value) is float:
         return -value
     if type(value) is Duration:
@@ -149,11 +149,11 @@ def invert(value: Value) -> Value:
     raise no_overload("!", value)
 
 
-def _ordered(test: Callable[[int], bool]) -> Implementation:
+def _comparison(test: Callable[[int], bool]) -> Implementation:
     return lambda left, right: test(order(left, right))
 
 
-def inside(value: Value, container: Value) -> bool:
+def is_member(value: Value, container: Value) -> bool:
     if isinstance(container, list):
         return contains(container, value)
     if isinstance(container, Map):
@@ -190,8 +190,8 @@ TABLE: dict[str, Implementation] = {
     "@not_strictly_false: (bool) -> bool": _unreachable,
     "_==_: (A, A) -> bool": equal,
     "_!=_: (A, A) -> bool": lambda left, right: not equal(left, right),
-    "@in: (A, list<A>) -> bool": inside,
-    "@in: (A, map<A, B>) -> bool": inside,
+    "@in: (A, list<A>) -> bool": is_member,
+    "@in: (A, map<A, B>) -> bool": is_member,
     "_[_]: (list<A>, int) -> A": _unreachable,
     "_[_]: (map<A, B>, A) -> B": _unreachable,
     "_[_]: (optional<list<V>>, int) -> optional<V>": _unreachable,
@@ -221,7 +221,7 @@ TABLE: dict[str, Implementation] = {
     "-_: (double) -> double": negate,
     "-_: (int) -> int": negate,
     **{
-        f"{name}: ({left}, {right}) -> bool": _ordered(test)
+        f"{name}: ({left}, {right}) -> bool": _comparison(test)
         for name, test in _ORDERS.items()
         for left in _COMPARABLE
         for right in (_NUMERIC if left in _NUMERIC else (left,))

@@ -80,7 +80,7 @@ def parse_duration(text: str) -> Duration:
 
     total = 0
     for whole, part, unit in _PART.findall(match[2]):
-        total += _digits.whole(whole or "0") * _UNITS[unit]
+        total += _digits.parse_int(whole or "0") * _UNITS[unit]
         if part:
             # Through a double and cut off, as Go does it.
             digits = part[:18]
@@ -162,8 +162,8 @@ def _zone(text: str) -> tuple[tzinfo, int]:
     if colon:
         if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
             raise EvalError(f"unknown time zone {text!r}")
-        ahead = _digits.whole(minutes)
-        total = _digits.whole(hours) * 60 + (-ahead if text[0] == "-" else ahead)
+        ahead = _digits.parse_int(minutes)
+        total = _digits.parse_int(hours) * 60 + (-ahead if text[0] == "-" else ahead)
         if abs(total) >= 24 * 60:
             return UTC, total * 60 * _SECOND
         return timezone(timedelta(minutes=total)), 0
