@@ -264,6 +264,9 @@ class _Attempt:
     def outcome(self) -> Outcome:
         return Outcome(prepared=self.prepared, error=self._error)
 
+    def _title(self) -> str:
+        return f"{self._ref.namespace}/{self._ref.name}"
+
     def __enter__(self) -> Self:
         return self
 
@@ -274,16 +277,17 @@ class _Attempt:
         traceback: TracebackType | None,
     ) -> bool:
         result = "failed"
-        title = f"{self._ref.namespace}/{self._ref.name}"
         if error is None:
             result = "ok"
         elif isinstance(error, errors.ClaimError):
             result = "refused"
             self._error = str(error)
         elif isinstance(error, OSError):
-            self._error = f"cannot keep the checkpoint or the CDI file of claim {title}: {error}"
+            self._error = (
+                f"cannot keep the checkpoint or the CDI file of claim {self._title()}: {error}"
+            )
         elif isinstance(error, Exception):
-            log.error("claim %s: unexpected trouble", title, exc_info=error)
+            log.error("claim %s: unexpected trouble", self._title(), exc_info=error)
             self._error = f"unexpected trouble in the plugin, see its log: {error!r}"
 
         self._histogram.add(time.monotonic() - self._began, result)
