@@ -26,11 +26,12 @@ demo: $(if $(wildcard $(STAMP)),,.venv-run/.made-from-requirements)  ## a story 
 	.venv-run/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	touch $@
 
-lint: dev  ## style, types, layers
+lint: dev  ## style, types, layers, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose
 
 test: lint unit  ## style, types, layers and the unit tests
 
@@ -120,8 +121,8 @@ TIMESTAMP := $(if $(COMMITTED),$(if $(filter podman buildah,$(BUILDER)),--timest
 image:  ## the container image (podman, or BUILDER=docker; BUILDFLAGS= for more words to it)
 	$(BUILDER) build $(TIMESTAMP) $(BUILDFLAGS) -t claimd -f deploy/Containerfile .
 
-release: dev  ## what a release has, into dist/ (needs podman, helm, kubectl); PLATFORMS="linux/amd64 linux/arm64": images for both, by qemu-user
-	@$(BIN)/python deploy/release.py --builder "$(BUILDER)" --build-flags "$(BUILDFLAGS)" --platforms "$(PLATFORMS)" $(ARGS)
+release: dev  ## all files of a release, from TAG=v0.1.0, into dist/ (needs podman, helm, kubectl); PLATFORMS="linux/amd64 linux/arm64": images for both, by qemu-user
+	@$(BIN)/python deploy/release.py --builder "$(BUILDER)" --build-flags "$(BUILDFLAGS)" --platforms "$(PLATFORMS)" $(if $(TAG),--tag $(TAG)) $(ARGS)
 
 oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000

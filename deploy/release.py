@@ -1,11 +1,13 @@
-"""Everything that a release has, made from the commit that is checked out, into dist/; nothing is uploaded.
+"""Makes all files of a release from a tag into dist/. It uploads nothing.
 
-    python deploy/release.py [--builder podman] [--build-flags="--runtime=runc"] [--platforms="linux/amd64 linux/arm64"]
+    python deploy/release.py [--tag v0.1.0] [--builder podman] [--build-flags="--runtime=runc"]
+                             [--platforms="linux/amd64 linux/arm64"]
 
-The version is the first heading of CHANGELOG.md, which has to be the program's and the chart's as
-well. While that heading is `Unreleased` the version gets this word behind it: a trial, from which
-nobody should take a file for the release. One commit gives the same files again, as long as the
-image's bases are the same.
+Without --tag it takes the commit that is checked out, and says so if that commit has no tag.
+
+The version is the first heading of CHANGELOG.md. The program and the chart must have the same one.
+While that heading is `[Unreleased]`, the version ends with `-unreleased`: such files are a trial, not
+a release. The same commit gives the same files again, as long as the bases of the image are the same.
 
 The image is for this machine's processor. With several platforms there is an archive for each, and
 one that holds them all; a machine makes those that are not its own by qemu's user mode, many times
@@ -46,8 +48,8 @@ class Wrong(Exception):
 
 
 def version(source: Path) -> str:
-    """By the changelog; Wrong if the program or the chart says another."""
-    heading = re.search(r"^## (\S+)", (source / "CHANGELOG.md").read_text(), re.M)
+    """Returns the version that the changelog names; Wrong if the program or the chart has another one."""
+    heading = re.search(r"^## \[(.+?)\]", (source / "CHANGELOG.md").read_text(), re.M)
     written = re.search(r'__version__ = "(.+)"', (source / "plugin/claimd/__init__.py").read_text())
     chart = re.search(r"^version: (\S+)", (source / "deploy/chart/Chart.yaml").read_text(), re.M)
     if heading is None or written is None or chart is None:
@@ -63,19 +65,44 @@ def version(source: Path) -> str:
     return written[1]
 
 
+def commit(tag: str) -> str:
+    """Returns the commit of a tag, or the one that is checked out if `tag` is empty."""
+    name = f"refs/tags/{tag}" if tag else "HEAD"
+    try:
+        return run(
+            "git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", cwd=ROOT
+        ).strip()
+    except Wrong as reason:
+        tags = run("git", "tag", "--list", "v*", cwd=ROOT).split()
+        raise Wrong(f"there is no tag {tag}; there are: {', '.join(tags) or 'none'}") from reason
+
+
+def check_tag(tag: str, version: str, revision: str) -> None:
+    """Wrong if the tag is for another version. Says so if the commit has no tag."""
+    if tag and tag != f"v{version}":
+        raise Wrong(f"the tag is {tag}, and CHANGELOG.md begins with {version}: make them the same")
+    if f"v{version}" not in run("git", "tag", "--points-at", revision, cwd=ROOT).split():
+        say(f"this commit does not have the tag v{version}: the files are a trial, not a release")
+
+
 class Release:
-    """One, of one commit. Each step writes into `out` what it is named after."""
+    """The release of one commit. Each step writes into `out` what it is named after."""
 
     def __init__(
-        self, source: Path, out: Path, builder: list[str], platforms: Sequence[str] = ()
+        self,
+        source: Path,
+        out: Path,
+        builder: list[str],
+        platforms: Sequence[str] = (),
+        revision: str = "HEAD",
     ) -> None:
         self.source = source
         self.out = out
         self.builder = builder
         self.platforms = platforms  # none: the one that the builder takes by itself
         self.version = version(source)
-        self.revision = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
-        self.time = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
+        self.revision = run("git", "rev-parse", revision, cwd=ROOT).strip()
+        self.time = run("git", "log", "-1", "--format=%ct", revision, cwd=ROOT).strip()
 
     def wheel(self) -> None:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.out)]
@@ -275,6 +302,7 @@ def check_tools(tools: dict[str, str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--tag", default="", help="the tag to release, such as v0.1.0")
     parser.add_argument("--builder", default="podman", help="builds the image")
     parser.add_argument("--build-flags", default="", help="more words for `podman build`")
     parser.add_argument(
@@ -292,20 +320,22 @@ def main() -> int:
     builder = [arguments.builder, *shlex.split(arguments.build_flags)]
     try:
         check_tools(TOOLS if arguments.without_image else TOOLS | {builder[0]: ""})
-        if run("git", "status", "--porcelain", cwd=ROOT):
+        revision = commit(arguments.tag)
+        if not arguments.tag and run("git", "status", "--porcelain", cwd=ROOT):
             say("changes that are not committed are NOT in it")
 
         shutil.rmtree(arguments.out, ignore_errors=True)
         arguments.out.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="claimd-release-") as folder:
             archive = Path(folder, "source.tar")
-            run("git", "archive", f"--output={archive}", "HEAD", cwd=ROOT)
+            run("git", "archive", f"--output={archive}", revision, cwd=ROOT)
             source = Path(folder, "source")
             source.mkdir()
             run("tar", "-xf", str(archive), cwd=source)
 
             platforms = arguments.platforms.replace(",", " ").split()
-            release = Release(source, arguments.out, builder, platforms)
+            release = Release(source, arguments.out, builder, platforms, revision)
+            check_tag(arguments.tag, release.version, revision)
             say(f"claimd {release.version} of commit {release.revision[:12]}")
             steps = [release.wheel, release.chart, release.manifests]
             if not arguments.without_image:

@@ -36,7 +36,9 @@ def source(tmp_path):
     def write(changelog="0.2.0", program="0.2.0", chart="0.2.0"):
         (tmp_path / "plugin/claimd").mkdir(parents=True)
         (tmp_path / "deploy/chart").mkdir(parents=True)
-        (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {changelog}\n\n## 0.1.0\n")
+        (tmp_path / "CHANGELOG.md").write_text(
+            f"# Changelog\n\n## [{changelog}] - 2026-12-01\n\n## [0.1.0] - 2026-11-26\n"
+        )
         (tmp_path / "plugin/claimd/__init__.py").write_text(f'__version__ = "{program}"\n')
         (tmp_path / "deploy/chart/Chart.yaml").write_text(f"version: {chart}\n")
         return tmp_path
@@ -45,7 +47,7 @@ def source(tmp_path):
 
 
 def test_the_version_is_the_changelogs(release, source):
-    assert release.version(source("0.2.0 (2026-12-01)")) == "0.2.0"
+    assert release.version(source("0.2.0")) == "0.2.0"
 
 
 def test_what_is_not_released_yet_says_so(release, source):
@@ -62,6 +64,40 @@ def test_what_is_not_released_yet_says_so(release, source):
 def test_versions_that_differ_are_no_release(release, source, said, reason):
     with pytest.raises(release.Wrong, match=reason):
         release.version(source(**said))
+
+
+def tagged(folder, *tags):
+    """Makes a repository with one commit and these tags, and returns the commit."""
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.com"]
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    empty = ["commit", "-q", "--allow-empty", "-m", "first"]
+    subprocess.run(["git", "-C", folder, *identity, *empty], check=True)
+    for tag in tags:
+        subprocess.run(["git", "-C", folder, "tag", tag], check=True)
+    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_release_is_made_from_its_tag(release, tmp_path, monkeypatch, capsys):
+    revision = tagged(tmp_path, "v0.2.0")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    assert release.commit("v0.2.0") == release.commit("") == revision
+    release.check_tag("v0.2.0", "0.2.0", revision)
+    assert capsys.readouterr().out == ""
+
+
+def test_tags_that_do_not_fit_are_refused(release, tmp_path, monkeypatch, capsys):
+    revision = tagged(tmp_path, "v0.1.0")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    with pytest.raises(release.Wrong, match="there is no tag v9; there are: v0.1.0"):
+        release.commit("v9")
+    with pytest.raises(
+        release.Wrong, match="the tag is v0.1.0, and CHANGELOG.md begins with 0.2.0"
+    ):
+        release.check_tag("v0.1.0", "0.2.0", revision)
+
+    release.check_tag("", "0.2.0", revision)
+    assert "does not have the tag v0.2.0: the files are a trial" in capsys.readouterr().out
 
 
 def test_a_tool_that_is_not_there_is_named_before_anything_is_made(tmp_path):
