@@ -1,4 +1,4 @@
-"""What is common to all objects: what goes over the wire, and what is left out."""
+"""The parts of all objects: their wire form, and the fields that are left out."""
 
 import msgspec
 

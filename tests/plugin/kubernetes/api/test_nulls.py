@@ -1,4 +1,4 @@
-"""Lists that the API server writes as null when nothing is in them."""
+"""Empty lists that the API server writes as null."""
 
 import msgspec
 import pytest
@@ -22,11 +22,12 @@ def test_a_claim_for_nothing():
 
 @pytest.mark.parametrize("version", versions.PREFERRED)
 def test_a_slice_without_devices(version):
-    """As servers before 1.36 have it: the same as one that we wrote, or it would be written for
-    ever.
+    """Servers before 1.36 write null.
+
+    It must not differ from the slice that we wrote, or we would write it again and again.
     """
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "d", "nodeName": "n", "pool": pool, "devices": None}
-    found = versions.spec_from_wire(spec, version)
-    assert found == {"driver": "d", "nodeName": "n", "pool": pool}
-    assert msgspec.convert(found, resource.ResourceSliceSpec).devices == []
+    in_v1 = versions.spec_from_wire(spec, version)
+    assert in_v1 == {"driver": "d", "nodeName": "n", "pool": pool}
+    assert msgspec.convert(in_v1, resource.ResourceSliceSpec).devices == []

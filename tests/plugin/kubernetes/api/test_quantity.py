@@ -1,4 +1,4 @@
-"""Quantities against what an API server 1.37.1 gave back for each text."""
+"""Quantities, compared with the answers of an API server 1.37.1."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""The one value of an attribute, in the driver's types and in the scheduler's."""
+"""The value of an attribute, in the types of the driver and of the scheduler."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What a claim means where it says nothing, and the one value of an attribute."""
+"""The defaults of a claim, and the value of an attribute."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""JSON and YAML in, YAML out."""
+"""Parsing of JSON and YAML, and writing of YAML."""
 
 import json
 import re
@@ -97,7 +97,7 @@ def test_json_does_not_load_the_yaml_library() -> None:
     assert json.loads(subprocess.check_output([sys.executable, "-c", code])) is False
 
 
-def nested(levels: int, form: str) -> str:
+def nested_text(levels: int, form: str) -> str:
     if form == "json":
         return "[" * levels + "]" * levels
     if form == "flow":
@@ -109,10 +109,10 @@ def nested(levels: int, form: str) -> str:
 def test_depth_has_an_end(form: str) -> None:
     # A scalar, also the empty one, is a level of YAML.
     most = text.DEEPEST if form != "block" else text.DEEPEST - 1
-    assert text.load(nested(most, form)) is not None
+    assert text.load(nested_text(most, form)) is not None
     for levels in (most + 1, 1000, 50_000 if form != "block" else 2000):
         with pytest.raises(ValueError, match="nested deeper than 100 levels"):
-            text.load(nested(levels, form))
+            text.load(nested_text(levels, form))
 
 
 def bomb(levels: int, width: int) -> str:
@@ -162,7 +162,7 @@ def test_aliases_within_reason_are_honoured() -> None:
 
 def test_the_fast_loader_has_the_same_bounds() -> None:
     loader = text.yaml_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    for bad in (bomb(9, 10), "&a [*a]", nested(150, "flow")):
+    for bad in (bomb(9, 10), "&a [*a]", nested_text(150, "flow")):
         with pytest.raises(yaml.YAMLError, match="aliases stand for|nested deeper"):
             yaml.load(bad, Loader=loader)
 

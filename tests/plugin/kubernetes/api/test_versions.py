@@ -1,4 +1,4 @@
-"""Slices in and out of the wire forms of each version."""
+"""Slices in the wire form of each version, and back."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_v1beta1_keeps_devices_under_basic() -> None:
 @pytest.mark.parametrize("version", versions.PREFERRED)
 @pytest.mark.parametrize("devices", [DEVICES, []], ids=["devices", "none"])
 def test_there_and_back(version: str, devices: list[Device]) -> None:
-    """What a server of any version has stored reads as what we sent."""
+    """A slice that a server of any version has stored reads the same as the one we sent."""
     wire = json.loads(msgspec.json.encode(versions.slice_to_wire(slice_of(devices), version)))
     assert (
         msgspec.convert(versions.spec_from_wire(wire["spec"], version), ResourceSliceSpec)

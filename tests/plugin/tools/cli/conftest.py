@@ -1,4 +1,4 @@
-"""A tree of fake GPUs, and the command line in this process."""
+"""Fixtures: a tree of fake GPUs, and the command line in this process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ def tree(tmp_path: Path) -> str:
 
 @pytest.fixture
 def claimd(capsys: pytest.CaptureFixture[str]) -> Claimd:
-    """Runs a command: its exit code, and what it wrote to stdout and stderr."""
+    """Runs a command, and returns its exit code, stdout and stderr."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(arguments)

@@ -1,4 +1,4 @@
-"""The command line as a whole: exit codes, help, what is said on stderr."""
+"""The command line as a whole: exit codes, help, messages on stderr."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ for module in pkgutil.walk_packages(claimd.__path__, "claimd."):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ("a: [1\nb: }\n", "line 2, column 2: expected ',' or ']', but got ':'"),
         ("a: \x01", "character 4: special characters are not allowed"),
@@ -38,13 +38,13 @@ for module in pkgutil.walk_packages(claimd.__path__, "claimd."):
 @pytest.mark.parametrize(
     "command", [("devices", "--config"), ("convert", "-f"), ("explain", "x", "-f")]
 )
-def test_a_file_that_is_no_yaml_is_named_with_the_place(claimd, tmp_path, command, content, said):
+def test_a_file_that_is_no_yaml_is_named_with_the_place(claimd, tmp_path, command, content, words):
     (tmp_path / "bad.yaml").write_text(content)
     code, _, err = claimd(*command, str(tmp_path / "bad.yaml"))
     assert code in (1, 2)
     (line,) = err.splitlines()
     assert f"{tmp_path}/bad.yaml" in line
-    assert line.endswith(said)
+    assert line.endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_version(capsys):
 
 
 def test_help_names_every_command():
-    told = subprocess.run(
+    help_text = subprocess.run(
         [sys.executable, "-m", "claimd", "--help"], capture_output=True, text=True, check=True
     ).stdout
     for command in ("run", "devices", "slices", "fake", "capture", "convert", "explain", "probe"):
-        assert f"\n    {command} " in told
+        assert f"\n    {command} " in help_text
 
 
 def test_ctrl_c_before_anything_is_up(tmp_path):

@@ -1,4 +1,4 @@
-"""`claimd convert` as people call it."""
+"""`claimd convert`, called in the way of people."""
 
 import json
 import subprocess
@@ -47,10 +47,10 @@ def test_json_and_stdin(file):
     done = subprocess.run(command, input=FILE, capture_output=True, text=True, check=True)
     listed = json.loads(done.stdout)
     assert (listed["kind"], len(listed["items"])) == ("List", 2)
-    one = subprocess.run(
+    done = subprocess.run(
         command, input=json.dumps(listed["items"][0]), capture_output=True, text=True, check=True
     )
-    assert json.loads(one.stdout) == listed["items"][0]
+    assert json.loads(done.stdout) == listed["items"][0]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_folder_without_files_to_read(capsys, tmp_path):
 
 def test_a_file_that_is_not_there(capsys):
     assert cli.main(["convert", "-f", "/does/not/exist.yaml"]) == 1
-    said = capsys.readouterr().err
-    assert said == "claimd: cannot read /does/not/exist.yaml: No such file or directory\n"
+    message = capsys.readouterr().err
+    assert message == "claimd: cannot read /does/not/exist.yaml: No such file or directory\n"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -118,7 +118,7 @@ def test_a_key_that_is_no_text_is_told(claimd, tmp_path, form):
 
 
 def test_what_the_target_refuses_is_told_and_is_a_failure(capsys, tmp_path):
-    """Also without --strict; what can be written is written."""
+    """It is a failure without --strict, too, and the document is written all the same."""
     place = tmp_path / "f.yaml"
     place.write_text(FILE.replace(", mood: 1", "").replace("name: r", "name: R"))
     assert cli.main(["convert", "--to", "v1beta2", "-f", str(place)]) == 1

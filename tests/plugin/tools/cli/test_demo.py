@@ -1,17 +1,17 @@
-"""What the demo is told by the command line; its stories have tests of their own."""
+"""The options that the command line gives to the demo. Its stories have tests of their own."""
 
 from claimd.sim.demo import command
 from claimd.tools.view import server as view
 
 
 def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
-    told = []
-    monkeypatch.setattr(command, "run", told.append)
+    calls = []
+    monkeypatch.setattr(command, "run", calls.append)
     assert claimd("demo") == (0, "", "")
     arguments = ["partitions", "--state", str(tmp_path), "--serve", "--plain", "--speed", "2"]
     arguments += ["--profile", "1.34"]
     assert claimd("demo", *arguments) == (0, "", "")
-    assert told == [
+    assert calls == [
         command.DemoOptions(),
         command.DemoOptions(
             story="partitions",
@@ -26,5 +26,5 @@ def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
 
 
 def test_a_release_that_claimd_does_not_run_on(claimd):
-    said = "claimd: profile '1.30': a cluster can be like 1.34 or 1.37\n"
-    assert claimd("demo", "--profile", "1.30") == (2, "", said)
+    message = "claimd: profile '1.30': a cluster can be like 1.34 or 1.37\n"
+    assert claimd("demo", "--profile", "1.30") == (2, "", message)

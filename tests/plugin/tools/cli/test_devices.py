@@ -52,11 +52,13 @@ def test_wide_shows_a_fault_until_it_is_healed(claimd, tree, tmp_path, fault):
     claimd("fake", "fault", tree, fault, "gpu-0000-11-00-0")
     arguments = ("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
     _, out, _ = claimd(*arguments)
-    said = [
+    lines = [
         line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[fault]}")
     ]
-    assert len(said) == 1
-    assert ("(since 20" in said[0]) == (fault in ("wedge", "xid")), "what the kernel's log has told"
+    assert len(lines) == 1
+    assert ("(since 20" in lines[0]) == (fault in ("wedge", "xid")), (
+        "what the kernel's log has told"
+    )
     claimd("fake", "fault", tree, "heal", "gpu-0000-11-00-0")
     _, out, _ = claimd(*arguments)
     assert FAULTS[fault] not in out
@@ -78,7 +80,7 @@ def test_wide_says_why_it_does_not_know_what_was_seen(claimd, tree, tmp_path):
 
 
 def test_wide_shows_who_has_which_share(claimd, tree, tmp_path):
-    """By the setting, and by the checkpoints of a running claimd."""
+    """The setting and the checkpoints of a running claimd tell it."""
     shares = [
         PreparedDevice(
             requests=("gpu",),

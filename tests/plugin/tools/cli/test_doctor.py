@@ -1,4 +1,4 @@
-"""`claimd doctor` by its words, its document and its exit code. What it finds has tests of its own."""
+"""The text, the document and the exit code of `claimd doctor`. Its checks have their own tests."""
 
 import json
 

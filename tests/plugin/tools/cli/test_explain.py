@@ -1,4 +1,4 @@
-"""How `claimd explain` finds the cluster. What it says is tested with claimd.tools.explain."""
+"""How `claimd explain` finds the cluster. claimd.tools.explain has tests of the answers."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ from tests.support import apiserver, cluster_objects, kubeconfigs
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """A home without a kubeconfig, outside of a pod."""
+    """The environment of a user without a kubeconfig, outside a pod."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "CLAIMD_KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -22,7 +22,7 @@ def alone(tmp_path, monkeypatch):
 
 
 async def explain(api, *arguments):
-    """The paths that the API server was asked for."""
+    """Runs the command, and returns its exit code and the paths of its requests."""
     before = len(api.requests)
     code = await asyncio.to_thread(cli.main, ["explain", "x", *arguments])
     return code, {request.path.rpartition("/")[2] for request in api.requests[before:]}
@@ -43,26 +43,26 @@ async def test_found_as_kubectl_does(alone, monkeypatch):
             if how == "flag":
                 monkeypatch.setenv("KUBECONFIG", "/nowhere")
                 arguments = ["--kubeconfig", str(named)]
-            code, asked = await explain(api, *arguments)
+            code, paths = await explain(api, *arguments)
             assert code == 1, "there is no x"
-            assert "resourceslices" in asked
+            assert "resourceslices" in paths
 
 
 async def test_a_context_by_name(alone, capsys):
     async with apiserver.serve() as api:
         kubeconfigs.write(alone / "home/.kube/config", {"server": api.url}, {})
-        code, asked = await explain(api, "--context", "here")
-        assert "resourceslices" in asked
-        code, asked = await explain(api, "--context", "there")
-        assert (code, asked) == (2, set())
+        code, paths = await explain(api, "--context", "here")
+        assert "resourceslices" in paths
+        code, paths = await explain(api, "--context", "there")
+        assert (code, paths) == (2, set())
         assert "has no context 'there'; it has: here" in capsys.readouterr().err
 
 
 def test_no_cluster_at_all(alone, capsys):
     assert cli.main(["explain", "x"]) == 2
-    said = capsys.readouterr().err
-    assert f"no cluster is known: there is no {alone}/home/.kube/config" in said
-    assert "--kubeconfig FILE" in said
+    message = capsys.readouterr().err
+    assert f"no cluster is known: there is no {alone}/home/.kube/config" in message
+    assert "--kubeconfig FILE" in message
 
 
 def test_a_file_that_is_not_there(capsys):
@@ -156,16 +156,16 @@ def test_what_does_not_go_together(words, message, capsys):
 
 
 async def test_a_watch_ends_when_there_is_nothing_to_wait_for(alone, capsys):
-    """Here at once, since the claim has its devices; and before that it tells what it sees."""
+    """It ends at once, because the claim has its devices, but prints the answer first."""
     async with apiserver.serve() as api:
         kubeconfigs.write(alone / "home/.kube/config", {"server": api.url}, {})
         document = cluster_objects.claim("x", held=["gpu-0"])
         api.put("resourceclaims", {k: document[k] for k in ("metadata", "spec", "status")})
         code = await asyncio.to_thread(cli.main, ["explain", "x", "--watch"])
         assert code == 0
-        told = capsys.readouterr().out
-        assert told.startswith("--- ")
-        assert "claim default/x: it is allocated already" in told
+        output = capsys.readouterr().out
+        assert output.startswith("--- ")
+        assert "claim default/x: it is allocated already" in output
 
         code = await asyncio.to_thread(cli.main, ["explain", "x", "--watch", "-o", "json"])
         assert code == 0

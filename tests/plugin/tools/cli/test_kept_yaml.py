@@ -1,4 +1,4 @@
-"""What is as it was keeps its lines, in every version and back."""
+"""Values that do not change keep their lines, to each version and back."""
 
 import copy
 
@@ -81,7 +81,7 @@ spec:   # of one node
 """
 
 
-def converted(content, to):
+def convert_yaml(content, to):
     documents = text.load_all(content)
     after = [convert.convert(document, to, documents).document for document in documents]
     return kept_yaml.rewrite(content, documents, after)
@@ -90,15 +90,15 @@ def converted(content, to):
 @pytest.mark.parametrize("content", [FILE, SLICE])
 @pytest.mark.parametrize("to", ["v1", "v1beta2", "v1alpha3"])
 def test_there_and_back_is_the_same_byte_for_byte(content, to):
-    there = converted(content, to)
+    there = convert_yaml(content, to)
     assert there != content
-    back = converted(there, "v1beta1")
+    back = convert_yaml(there, "v1beta1")
     # A quantity that is text in one version and an object in another is written anew.
     assert back.replace("value: 80Gi", 'value: "80Gi"') == content
 
 
 def test_lines_move_with_their_comments():
-    lines = converted(FILE, "v1").splitlines()
+    lines = convert_yaml(FILE, "v1").splitlines()
     place = lines.index("      exactly:")
     assert lines[place - 2 : place + 4] == [
         "    # the first",
@@ -146,7 +146,7 @@ MAPS = st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1)
 @settings(max_examples=60, deadline=None)
 @given(MAPS, MAPS, st.booleans())
 def test_whatever_is_written_says_the_same(before, after, indented):
-    """Of any two documents: the second is what the result says, or there is none."""
+    """For any two documents the result parses as the second one, or there is no result."""
     content = "# head\n" + yaml.safe_dump(before, sort_keys=False, indent=2 + 2 * indented)
     written = kept_yaml.rewrite(content, [copy.deepcopy(before)], [after])
     assert written is None or text.load_all(written) == [after]

@@ -1,4 +1,4 @@
-"""Where the GPUs are that a command looks at."""
+"""The machine whose GPUs a command reads."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which settings a command takes, and that it uses them all and no others."""
+"""The settings of each command: it uses all that it lists, and no others."""
 
 import argparse
 import contextlib
@@ -55,7 +55,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_uses_the_settings_that_it_lists(command, tree, tmp_path, monkeypatch):
-    """Every setting that is read is noted; what a machine without GPUs does not read is known."""
+    """Notes every setting that is read. A machine without GPUs needs fewer."""
     used = set()
 
     class Noting(config.Config):
@@ -66,11 +66,11 @@ def test_a_command_uses_the_settings_that_it_lists(command, tree, tmp_path, monk
 
     load = config.load
 
-    def noted(flags):
+    def load_noting(flags):
         loaded = load(flags)
         return Noting(**{name: getattr(loaded, name) for name in config.NAMES})
 
-    monkeypatch.setattr(config, "load", noted)
+    monkeypatch.setattr(config, "load", load_noting)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -119,14 +119,14 @@ def test_a_time_limit_that_is_none_is_told(text):
 
 
 def test_one_command_is_told_as_all_of_them_are(capsys):
-    """Only its own grammar is built; what is wrong with the first word is told of all."""
+    """Only its own grammar is built. An error in the first word names all commands."""
 
-    def said(*words):
+    def error_of(*words):
         with contextlib.suppress(SystemExit):
             cli.main(list(words))
         return capsys.readouterr().err
 
-    names = re.findall(r"'(\w+)'", said("nonsense").partition("choose from")[2])
+    names = re.findall(r"'(\w+)'", error_of("nonsense").partition("choose from")[2])
     assert names[0] == "run"
     assert {"devices", "fake", "probe", "demo"} <= set(names)
     for name in names:

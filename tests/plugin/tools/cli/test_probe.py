@@ -1,4 +1,4 @@
-"""Exit codes and streams of the probe, as a kubelet reads them."""
+"""The exit codes and streams of the probe, which a kubelet reads."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ def test_without_an_endpoint_nobody_can_be_asked(claimd, monkeypatch):
     [("live", "200 OK", (0, "it is fine\n", "")), ("ready", "503 No", (1, "", "it is fine\n"))],
 )
 def test_the_answer_is_the_exit_code_and_the_words(claimd, tmp_path, question, status, answer):
-    path, asked = str(tmp_path / "e"), []
+    path, requests = str(tmp_path / "e"), []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(1)
@@ -37,11 +37,11 @@ def test_the_answer_is_the_exit_code_and_the_words(claimd, tmp_path, question, s
         def serve():
             connection, _ = listener.accept()
             with connection:
-                asked.append(connection.recv(4096).split(b" ")[1])
+                requests.append(connection.recv(4096).split(b" ")[1])
                 connection.sendall(f"HTTP/1.0 {status}\r\n\r\nit is fine\n".encode())
 
         thread = threading.Thread(target=serve)
         thread.start()
         assert claimd("probe", question, "--endpoint", f"unix:{path}") == answer
         thread.join(30)
-    assert asked == [f"/{question}z".encode()]
+    assert requests == [f"/{question}z".encode()]

@@ -1,4 +1,4 @@
-"""How the plugin is started: with which settings, which log and which loop."""
+"""The start of the plugin: its settings, its log and its loop."""
 
 import asyncio
 import logging
@@ -10,9 +10,9 @@ from claimd.node import app, event_loop
 
 
 @pytest.fixture
-def started(monkeypatch):
+def runs(monkeypatch):
     """What was built and has run; an error in it ends the run."""
-    made = []
+    calls = []
 
     class Recorded:
         def __init__(self, settings):
@@ -20,34 +20,34 @@ def started(monkeypatch):
 
         async def run(self):
             root = logging.getLogger()
-            made.append((self.settings, type(asyncio.get_running_loop()), root.level))
+            calls.append((self.settings, type(asyncio.get_running_loop()), root.level))
             if self.settings.node_name == "broken":
                 raise errors.Fatal("the kubelet is gone")
 
     monkeypatch.setattr(app, "build", Recorded)
     root = logging.getLogger()
     before = root.handlers[:], root.level
-    yield made
+    yield calls
     root.handlers[:], root.level = before
 
 
-def test_the_plugin_runs_until_its_end(claimd, started, tree):
+def test_the_plugin_runs_until_its_end(claimd, runs, tree):
     code, out, _ = claimd("run", "--node-name", "n", "--root", tree, "--log-level", "error")
     assert (code, out) == (0, "")
-    ((settings, loop, level),) = started
+    ((settings, loop, level),) = runs
     assert (settings.node_name, settings.root) == ("n", tree)
     assert (loop, level) == (event_loop.Loop, logging.ERROR)
 
 
-def test_what_ends_it_is_told(claimd, started):
+def test_what_ends_it_is_told(claimd, runs):
     code, _, err = claimd("run", "--node-name", "broken")
     assert code == 1
     assert err.endswith("claimd: the kubelet is gone\n")
-    assert len(started) == 1
+    assert len(runs) == 1
 
 
-def test_a_capture_is_a_machine_as_well(claimd, started, tree, tmp_path):
+def test_a_capture_is_a_machine_as_well(claimd, runs, tree, tmp_path):
     assert claimd("capture", "--root", tree, str(tmp_path / "node.tar"))[0] == 0
     assert claimd("run", "--node-name", "n", "--root", str(tmp_path / "node.tar"))[0] == 0
-    ((settings, _, _),) = started
+    ((settings, _, _),) = runs
     assert settings.root != str(tmp_path / "node.tar"), "it lies unpacked elsewhere"

@@ -1,4 +1,4 @@
-"""Wrong use of `claimd sim` is told before anything is up; the server itself has tests of its own."""
+"""`claimd sim` reports wrong use before it starts. The server has tests of its own."""
 
 import pytest
 

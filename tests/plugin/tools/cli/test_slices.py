@@ -1,4 +1,4 @@
-"""What would be published, as tables and as objects."""
+"""The slices that would be published, as tables and as objects."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What autoscalers are told of a node that does not exist yet: an allocator decides by it."""
+"""Templates of nodes that do not exist yet, for autoscalers. An allocator decides by them."""
 
 import json
 
@@ -13,35 +13,37 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 
 
 @pytest.fixture
-def made(claimd):
-    def made(*words):
+def make_template(claimd):
+    def make_template(*words):
         code, out, err = claimd("slices", "--template", *words)
         assert (code, err) == (0, "")
         return yaml.safe_load(out)
 
-    return made
+    return make_template
 
 
-def devices(told):
+def devices(content):
     return [
-        device for slice_ in told["resourceSliceTemplates"] for device in slice_.get("devices", ())
+        device
+        for slice_ in content["resourceSliceTemplates"]
+        for device in slice_.get("devices", ())
     ]
 
 
-def slices(told, node="new"):
-    """The slices of a node that came of it; devices with a binding get a value of their own."""
+def slices(content, node="new"):
+    """Yields the slices of a node made from the template. Each binding gets a value of its own."""
     values = {}
-    for number, binding in enumerate(told["attributeBindings"]):
+    for number, binding in enumerate(content["attributeBindings"]):
         for device in binding["devices"]:
             of_device = values.setdefault(device["device"], {})
             kind = "int" if binding["attribute"].endswith("numaNode") else "string"
             value = number if kind == "int" else f"pci0000:{number:02x}"
             of_device[binding["attribute"]] = {kind: value}
-    for number, slice_ in enumerate(told["resourceSliceTemplates"]):
+    for number, slice_ in enumerate(content["resourceSliceTemplates"]):
         pool = {
             "name": node,
             "generation": 1,
-            "resourceSliceCount": len(told["resourceSliceTemplates"]),
+            "resourceSliceCount": len(content["resourceSliceTemplates"]),
         }
         spec = {"driver": slice_["driver"], "nodeName": node, "pool": pool}
         spec["devices"] = [
@@ -53,22 +55,22 @@ def slices(told, node="new"):
         yield cluster_objects.made("ResourceSlice", f"s{number}", spec, namespace="")
 
 
-def answer(told, claim, tmp_path):
-    documents = [cluster_objects.node("new"), cluster_objects.class_(), claim, *slices(told)]
+def answer(content, claim, tmp_path):
+    documents = [cluster_objects.node("new"), cluster_objects.class_(), claim, *slices(content)]
     file = tmp_path / "world.json"
     file.write_text(json.dumps({"kind": "List", "items": documents}))
     objects = sources.from_files([file])
     return pending.report(objects, pending.find(objects, "claim/train", "default")).verdict
 
 
-def test_what_only_a_live_node_can_tell_is_left_out(made):
-    told = made("machine:dgx-h100")
-    assert len(devices(told)) == 8
-    for device in devices(told):
+def test_what_only_a_live_node_can_tell_is_left_out(make_template):
+    content = make_template("machine:dgx-h100")
+    assert len(devices(content)) == 8
+    for device in devices(content):
         assert not template.OF_ONE_NODE & device["attributes"].keys()
         assert not set(template.IN_COMMON) & device["attributes"].keys()
         assert device["capacity"]["memory"]["value"] == "80Gi"
-    assert told["clusterAPI"]["annotations"] == {
+    assert content["clusterAPI"]["annotations"] == {
         "capacity.cluster-autoscaler.kubernetes.io/dra-driver": "gpu.claimd.dev",
         "capacity.cluster-autoscaler.kubernetes.io/gpu-count": "8",
     }
@@ -78,22 +80,22 @@ def test_what_only_a_live_node_can_tell_is_left_out(made):
     ("count", "constraint", "verdict"),
     [(8, "", "could run"), (9, "", "pending"), (2, ROOT, "could run"), (3, ROOT, "pending")],
 )
-def test_an_allocator_decides_by_it(made, tmp_path, count, constraint, verdict):
-    told = made("nvidia:h100=8 roots=2")
+def test_an_allocator_decides_by_it(make_template, tmp_path, count, constraint, verdict):
+    content = make_template("nvidia:h100=8 roots=2")
     constraints = [{"requests": ["gpus"], "matchAttribute": constraint}] if constraint else []
     selector = cluster_objects.selector(
         'device.attributes["gpu.claimd.dev"].productName.contains("H100")'
     )
     claim = cluster_objects.claim(count=count, selectors=[selector], constraints=constraints)
-    assert answer(told, claim, tmp_path) == verdict
+    assert answer(content, claim, tmp_path) == verdict
 
 
-def test_parts_keep_their_counters(made, tmp_path):
-    told = made("machine:a100-mig")
-    assert any("sharedCounters" in slice_ for slice_ in told["resourceSliceTemplates"])
+def test_parts_keep_their_counters(make_template, tmp_path):
+    content = make_template("machine:a100-mig")
+    assert any("sharedCounters" in slice_ for slice_ in content["resourceSliceTemplates"])
     # Two GPUs; what is divided is one of them.
     assert (
-        told["clusterAPI"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/gpu-count"]
+        content["clusterAPI"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/gpu-count"]
         == "2"
     )
     part = cluster_objects.selector(
@@ -101,7 +103,7 @@ def test_parts_keep_their_counters(made, tmp_path):
         'device.attributes["gpu.claimd.dev"].type == "partition"'
     )
     claim = cluster_objects.claim(count=7, selectors=[part])
-    assert answer(told, claim, tmp_path) == "could run"
+    assert answer(content, claim, tmp_path) == "could run"
 
 
 def test_what_is_no_machine(claimd):

@@ -76,8 +76,8 @@ def test_kubectl_finds_it(manifests):
     listed = kubectl("list", "-f", str(manifests))
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.startswith("NODE ")
-    told = kubectl("explain", "big-model-0", "-f", str(manifests))
-    assert told.stdout.startswith("pod default/big-model-0: 0 of 3 nodes could run it")
+    explained = kubectl("explain", "big-model-0", "-f", str(manifests))
+    assert explained.stdout.startswith("pod default/big-model-0: 0 of 3 nodes could run it")
     wrong = kubectl("lst")
     assert wrong.returncode != 0
     assert "unknown command 'lst'" in wrong.stderr

@@ -1,4 +1,4 @@
-"""What is said of rights and of other drivers, by facts alone. test_api asks a server for them."""
+"""Findings about rights and other drivers, given facts. test_api gets the facts from a server."""
 
 from claimd.node.report import conflicts
 from claimd.tools.doctor import access, api, ask, rights
@@ -17,7 +17,7 @@ def test_what_the_role_has_to_say_for_another_driver_name():
 
 
 def test_what_all_nodes_would_leave_alone():
-    """By a variable of the DaemonSet; a file on the node is for the node."""
+    """A variable of the DaemonSet affects all nodes, and a file on the node only that node."""
     rival = conflicts.Rival(address="0000:01:00.0", driver="d", slice_name="s", device="d0")
     facts = api.Facts(slices=ask.Answer(value=()), conflicts=(rival,))
     file = Place(file="/etc/c.yaml")

@@ -1,4 +1,4 @@
-"""A node and its cluster that agree say nothing; then one thing after the other is broken and mended.
+"""A node and a cluster that agree have no findings. Then each thing is broken and repaired.
 
 The API server is the simulated one with the shipped manifests, asked with the token of the node's pod.
 """
@@ -68,10 +68,10 @@ class World:
             await self.cluster.admin("POST", SLICES, versions.slice_to_wire(slice_, "v1"))
         self.gpu = inventory.gpus[0]
         stored = await self.claim()
-        self.given(stored["metadata"]["uid"])
+        self.use_claim(stored["metadata"]["uid"])
 
-    def given(self, uid):
-        """The claim is prepared, and a container has it."""
+    def use_claim(self, uid):
+        """Prepares the claim, and gives it to a container."""
         self.uid = uid
         self.prepare(uid)
         self.node.kubelet.runs("train", gpu=[f"claimd.dev/claim={uid}-{self.gpu.name}"])
@@ -130,16 +130,16 @@ async def world():
         async with doctor_node.serving(Path(folder)) as node, serve(Options()) as server:
             cluster = Cluster(server, "claimd-system", "claimd")
             await cluster.set_up()
-            made = World(node, cluster)
-            await made.set_up()
-            yield made
+            world = World(node, cluster)
+            await world.set_up()
+            yield world
 
 
-def not_well(found):
-    """But what may not be seen anyway."""
+def not_well(findings):
+    """Returns check and level of all findings that are not good, save the checks in UNSEEN."""
     return {
         (finding.check, finding.level.value)
-        for finding in found
+        for finding in findings
         if finding.level != Level.WELL
         and not (finding.level is Level.UNSEEN and finding.check in UNSEEN)
     }
@@ -149,8 +149,8 @@ def not_well(found):
 
 
 @contextlib.asynccontextmanager
-async def without(world, path):
-    """An object is away."""
+async def delete_object(world, path):
+    """Deletes an object for a while."""
     stored = await world.cluster.admin("GET", path)
     await world.cluster.admin("DELETE", path)
     yield
@@ -159,8 +159,8 @@ async def without(world, path):
 
 
 @contextlib.asynccontextmanager
-async def changed(world, path, change):
-    """An object is another for a while."""
+async def change_object(world, path, change):
+    """Changes an object for a while."""
     before = await world.cluster.admin("GET", path)
     after = json.loads(json.dumps(before))
     change(after)
@@ -178,7 +178,7 @@ def without_verb(resource, verb):
                 rule["verbs"].remove(verb)
         role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
 
-    return lambda world: changed(world, ROLE, change)
+    return lambda world: change_object(world, ROLE, change)
 
 
 @contextlib.asynccontextmanager
@@ -211,8 +211,8 @@ async def foreign_slice(world):
 
 
 @contextlib.asynccontextmanager
-async def moved(world, path, to=None):
-    """A file is away, or has another name."""
+async def rename_file(world, path, to=None):
+    """Renames a file for a while."""
     aside = path.with_name(to or "aside")
     path.rename(aside)
     yield
@@ -220,7 +220,7 @@ async def moved(world, path, to=None):
 
 
 @contextlib.asynccontextmanager
-async def damaged(world):
+async def damage_checkpoint(world):
     path = world.node.plugin / "claims" / f"{world.uid}.json"
     content = path.read_bytes()
     path.write_bytes(content[:-9])
@@ -229,17 +229,20 @@ async def damaged(world):
 
 
 @contextlib.asynccontextmanager
-async def written(world, path):
+async def write_file(world, path):
     path.write_text("{}")
     yield
     path.unlink()
 
 
 @contextlib.asynccontextmanager
-async def forgotten(world):
-    """The checkpoint and the file are gone, and a container still has the GPU."""
+async def forget_claim(world):
+    """Removes checkpoint and CDI file for a while, although a container still has the GPU."""
     record = world.node.plugin / "claims" / f"{world.uid}.json"
-    async with moved(world, record), moved(world, world.cdi_file(world.uid), "other.json"):
+    async with (
+        rename_file(world, record),
+        rename_file(world, world.cdi_file(world.uid), "other.json"),
+    ):
         yield
 
 
@@ -251,7 +254,7 @@ async def claim_anew(world):
     # As the kubelet has it prepared anew.
     stored = await world.cluster.admin("GET", f"{CLAIMS}/c")
     world.forget(world.uid)
-    world.given(stored["metadata"]["uid"])
+    world.use_claim(stored["metadata"]["uid"])
 
 
 def slice_path(world):
@@ -284,7 +287,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 
 @contextlib.asynccontextmanager
 async def authorizing_scrapers(world):
-    """By a setting of claimd's, without the role of the component."""
+    """Turns the setting on, without the role of the component."""
     before = world.node.settings
     more = {"metrics_tls": "/etc/claimd/metrics-tls", "metrics_authorization": True}
     world.node.settings = dataclasses.replace(before, **more)
@@ -355,12 +358,12 @@ SITUATIONS = [
         "own nodes.claimd.dev",
     ),
     (
-        lambda world: without(world, f"{BINDINGS}/resourceslices.{DRIVER}"),
+        lambda world: delete_object(world, f"{BINDINGS}/resourceslices.{DRIVER}"),
         {("admission-policy", WARNING)},
         "would let this node's token publish devices of another node",
     ),
     (
-        lambda world: changed(world, ROLE, grants_any),
+        lambda world: change_object(world, ROLE, grants_any),
         {("admission-policy", WARNING)},
         "claimd's role grants `any` on nodes of claimd.dev",
     ),
@@ -380,34 +383,34 @@ SITUATIONS = [
         "the capacity has nvidia.com/gpu: 2",
     ),
     (
-        lambda world: moved(world, world.cdi_file(world.uid), "other.json"),
+        lambda world: rename_file(world, world.cdi_file(world.uid), "other.json"),
         {("cdi-files", ERROR)},
         "there is no CDI file of default/c",
     ),
     (
-        lambda world: written(world, world.cdi_file("another")),
+        lambda world: write_file(world, world.cdi_file("another")),
         {("cdi-files", WARNING)},
         f"claimd.dev-claim_{DRIVER}_another.json",
     ),
-    (damaged, {("checkpoints", ERROR)}, "its checksum does not fit its content"),
+    (damage_checkpoint, {("checkpoints", ERROR)}, "its checksum does not fit its content"),
     (
-        lambda world: written(world, world.node.plugin / "claims/u.json.damaged-1"),
+        lambda world: write_file(world, world.node.plugin / "claims/u.json.damaged-1"),
         {("checkpoints", WARNING)},
         "u.json.damaged-1 was damaged and set aside",
     ),
-    (forgotten, {("kubelet-claims", ERROR)}, "pod default/train (claim uid"),
+    (forget_claim, {("kubelet-claims", ERROR)}, "pod default/train (claim uid"),
     (
-        lambda world: changed(world, slice_path(world), lacks_a_device),
+        lambda world: change_object(world, slice_path(world), lacks_a_device),
         {("slices", ERROR)},
         "not published: gpu-0000-",
     ),
     (
-        lambda world: changed(world, slice_path(world), has_more),
+        lambda world: change_object(world, slice_path(world), has_more),
         {("slices", ERROR)},
         "published, and not here: gpu-0000-99-00-0",
     ),
     (
-        lambda world: changed(world, slice_path(world), half_a_pool),
+        lambda world: change_object(world, slice_path(world), half_a_pool),
         {("slices", ERROR)},
         "the pool has 1 of 2 slices",
     ),
@@ -423,12 +426,12 @@ async def test_each_thing_that_is_broken_is_named_and_nothing_else(world):
     assert not_well(await world.findings()) == set(), "well before"
     for broken, expected, words in SITUATIONS:
         async with broken(world):
-            found = await world.findings()
-        assert not_well(found) == expected, words
-        told = [finding for finding in found if words in finding.seen]
-        assert told, words
-        assert told[0].expected, words
-        assert told[0].remedy, words
+            findings = await world.findings()
+        assert not_well(findings) == expected, words
+        reported = [finding for finding in findings if words in finding.seen]
+        assert reported, words
+        assert reported[0].expected, words
+        assert reported[0].remedy, words
 
 
 async def test_a_claim_that_is_gone_or_elsewhere(world):
@@ -437,9 +440,9 @@ async def test_a_claim_that_is_gone_or_elsewhere(world):
     await world.cluster.admin("PUT", f"{CLAIMS}/c/status", stored)
     assert not_well(await world.findings()) == {("claims", WARNING)}
     await world.cluster.admin("DELETE", f"{CLAIMS}/c")
-    found = await world.findings()
-    assert not_well(found) == {("claims", WARNING)}
-    assert any("there is no such claim any more" in finding.seen for finding in found)
+    findings = await world.findings()
+    assert not_well(findings) == {("claims", WARNING)}
+    assert any("there is no such claim any more" in finding.seen for finding in findings)
 
 
 async def test_what_is_to_be_done_about_another_driver(world):
@@ -456,17 +459,17 @@ async def test_what_is_to_be_done_about_another_driver(world):
 
 
 async def test_what_is_left_to_another_beside_what_is_left_alone_already(world):
-    """The whole line, for the file that the settings were read from."""
+    """The remedy has the whole line for the file that the settings were read from."""
     world.forget(world.uid)
     world.node.set(exclude=("0000:ff:00.0",))
     async with foreign_slice(world):
-        found = await world.findings(settings_file="/etc/claimd/claimd.yaml")
-    (told,) = [each for each in found if each.check == "other-drivers"]
-    assert told.seen == (
+        findings = await world.findings(settings_file="/etc/claimd/claimd.yaml")
+    (reported,) = [each for each in findings if each.check == "other-drivers"]
+    assert reported.seen == (
         f"{world.gpu.address} is published by the driver gpu.example.com as well, in the slice "
         "foreign as d0: it could be given to two pods"
     )
-    lines = told.remedy.splitlines()
+    lines = reported.remedy.splitlines()
     assert lines[0] == f"decide whose it is: no claim of claimd has {world.gpu.address} now"
     assert "in /etc/claimd/claimd.yaml on this node, for this node alone, set" in lines[-4]
     assert lines[-3] == f"    exclude: '0000:ff:00.0,{world.gpu.address}'"
@@ -477,37 +480,37 @@ async def test_what_is_left_to_another_beside_what_is_left_alone_already(world):
 async def test_what_is_to_be_done_about_a_device_plugin(world):
     stands = {"nvidia.com/gpu": "2"}
     async with node_status(world, capacity=stands, allocatable=stands):
-        (told,) = [e for e in await world.findings() if e.check == "device-plugins"]
-    assert told.seen.endswith("one could be given to two pods")
-    assert "daemonset/claimd CLAIMD_EXCLUDE=nvidia\n" in told.remedy
+        (reported,) = [e for e in await world.findings() if e.check == "device-plugins"]
+    assert reported.seen.endswith("one could be given to two pods")
+    assert "daemonset/claimd CLAIMD_EXCLUDE=nvidia\n" in reported.remedy
 
 
 async def test_when_a_checkpoint_was_set_aside(world):
-    """As its name has it, in nanoseconds since 1970."""
+    """The name of the file has the time, in nanoseconds since 1970."""
     path = world.node.plugin / "claims/u.json.damaged-1763900000123456789"
-    async with written(world, path):
+    async with write_file(world, path):
         (remedy,) = [e.remedy for e in await world.findings() if e.check == "checkpoints"]
     assert "before it was set aside at 2025-11-23T12:13:20Z:\n    dmesg -T |" in remedy
     assert remedy.endswith(f"    rm {path}")
 
 
 async def test_what_is_to_be_done_about_slices(world):
-    """With the node's name, so that it can be typed; and first what publishing needs."""
-    async with changed(world, slice_path(world), has_more):
+    """The remedy has the node's name, so that people can copy it. Registration comes first."""
+    async with change_object(world, slice_path(world), has_more):
         (remedy,) = [each.remedy for each in await world.findings() if each.check == "slices"]
     assert "-l app.kubernetes.io/name=claimd --field-selector spec.nodeName=n1\n" in remedy
 
     world.node.unready = "the kubelet has not registered us yet"
-    async with without(world, slice_path(world)):
+    async with delete_object(world, slice_path(world)):
         (remedy,) = [each.remedy for each in await world.findings() if each.check == "slices"]
     assert remedy == "it follows from registered: nothing to do here"
 
 
 async def test_an_administrator_is_told_of_claimds_account(world):
-    """Whose own rights say nothing; gates and policies are read instead of tried."""
+    """An administrator has other rights. Gates and policies are read instead of tried."""
     admin = world.cluster.api.token
-    found = await world.findings(admin)
-    assert not_well(found) == {("rights", "not looked at")}, "no pod is claimd's by its labels"
+    findings = await world.findings(admin)
+    assert not_well(findings) == {("rights", "not looked at")}, "no pod is claimd's by its labels"
 
     labels = {"app.kubernetes.io/name": "claimd"}
     spec = {
@@ -517,25 +520,27 @@ async def test_an_administrator_is_told_of_claimds_account(world):
     }
     pod = {"metadata": {"name": "q", "labels": labels}, "spec": spec}
     await world.cluster.admin("POST", "/api/v1/namespaces/claimd-system/pods", pod)
-    found = await world.findings(admin)
-    assert not_well(found) == set()
+    findings = await world.findings(admin)
+    assert not_well(findings) == set()
     account = "system:serviceaccount:claimd-system:claimd has them all"
-    assert account in [finding.seen for finding in found]
+    assert account in [finding.seen for finding in findings]
 
     for break_, check, words in (
         (without_verb("nodes", "own"), "rights", "claimd may not own nodes.claimd.dev"),
         (
-            lambda world: without(world, f"{BINDINGS}/resourceclaims.{DRIVER}"),
+            lambda world: delete_object(world, f"{BINDINGS}/resourceclaims.{DRIVER}"),
             "admission-policy",
             f"the admission policy resourceclaims.{DRIVER} has no binding that denies",
         ),
         (
-            lambda world: changed(world, f"{BINDINGS}/resourceslices.{DRIVER}", does_not_deny),
+            lambda world: change_object(
+                world, f"{BINDINGS}/resourceslices.{DRIVER}", does_not_deny
+            ),
             "admission-policy",
             f"the admission policy resourceslices.{DRIVER} has no binding that denies",
         ),
         (
-            lambda world: without(
+            lambda world: delete_object(
                 world, f"{ADMISSION}/validatingadmissionpolicies/resourceclaims.{DRIVER}"
             ),
             "admission-policy",
@@ -543,19 +548,19 @@ async def test_an_administrator_is_told_of_claimds_account(world):
         ),
     ):
         async with break_(world):
-            found = await world.findings(admin)
-        assert {name for name, _ in not_well(found)} == {check}
-        assert any(words in finding.seen for finding in found), words
+            findings = await world.findings(admin)
+        assert {name for name, _ in not_well(findings)} == {check}
+        assert any(words in finding.seen for finding in findings), words
 
 
 async def test_who_is_nobody_of_ours_says_nothing_of_rights(world):
-    """As in a pod of another service account, or with a user's kubeconfig."""
+    """The caller may be a pod with another service account, or a user with a kubeconfig."""
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
     token = (await world.cluster.admin("POST", path, {"spec": {}}))["status"]["token"]
-    found = await world.findings(token)
-    broken = [finding for finding in found if finding.level in (Level.ERROR, Level.WARNING)]
+    findings = await world.findings(token)
+    broken = [finding for finding in findings if finding.level in (Level.ERROR, Level.WARNING)]
     assert broken == []
-    (finding,) = [finding for finding in found if finding.check == "rights"]
+    (finding,) = [finding for finding in findings if finding.check == "rights"]
     assert "we are system:serviceaccount:default:default here" in finding.seen
 
 
@@ -564,7 +569,7 @@ async def test_who_is_nobody_of_ours_says_nothing_of_rights(world):
 
 @contextlib.asynccontextmanager
 async def answering(world, head, body="{}"):
-    """Something at the address of the API server that gives one answer to everything."""
+    """Serves the same answer to every request at the address of the API server."""
 
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -586,7 +591,7 @@ async def answering(world, head, body="{}"):
 
 @pytest.fixture
 def plain(tmp_path):
-    """A node of which nothing is looked at."""
+    """A node without any facts."""
     node = doctor_node.Node(tmp_path)
     return types.SimpleNamespace(node=node)
 
@@ -663,15 +668,15 @@ async def test_gates_as_the_components_tell_of_them(plain):
 
 
 async def test_gates_that_are_off_by_what_is_lost(world):
-    """Where the metrics may not be read, as claimd may not: by a dry run."""
+    """claimd may not read the metrics, so a dry run tells which gates are off."""
     world.node.set(share=("nvidia=shares:2",))
     assert not_well(await world.findings()) == set()
     async with serve(Options(profile="1.34")) as old:
         cluster = Cluster(old, "claimd-system", "claimd")
         await cluster.set_up()
         world.cluster = cluster
-        found = await world.findings()
-    (finding,) = [finding for finding in found if finding.check == "api-server-gates"]
+        findings = await world.findings()
+    (finding,) = [finding for finding in findings if finding.check == "api-server-gates"]
     assert finding.level is Level.WARNING
     assert "DRAConsumableCapacity is off" in finding.seen
 
@@ -685,8 +690,8 @@ async def test_gates_that_are_off_by_what_is_lost(world):
 )
 def test_every_right_is_in_the_role_and_every_rule_in_the_table(path, role_name, table):
     text = (Path(__file__).parents[4] / "deploy" / path).read_text()
-    roles = [one for one in yaml.safe_load_all(text) if one["kind"] == "ClusterRole"]
-    (role,) = [one for one in roles if one["metadata"]["name"] == role_name]
+    roles = [document for document in yaml.safe_load_all(text) if document["kind"] == "ClusterRole"]
+    (role,) = [document for document in roles if document["metadata"]["name"] == role_name]
     granted = set()
     for rule in role["rules"]:
         for name in rule.get("resourceNames", [""]):

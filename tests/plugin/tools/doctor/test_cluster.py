@@ -1,4 +1,4 @@
-"""A cluster that is well says nothing; then one thing after the other is broken and mended.
+"""A good cluster has no findings. Then each thing is broken and repaired.
 
 The API server is the simulated one with the shipped manifests; claimd's endpoint is a real one.
 """
@@ -18,7 +18,13 @@ from claimd.node.endpoint import server as endpoint
 from claimd.sim.apiserver.server import Options, serve
 from claimd.tools.doctor import cluster, examine
 from claimd.tools.doctor.check import Level
-from tests.plugin.tools.doctor.test_api import changed, kubeconfig, not_well, without, without_verb
+from tests.plugin.tools.doctor.test_api import (
+    change_object,
+    delete_object,
+    kubeconfig,
+    not_well,
+    without_verb,
+)
 from tests.test_rights import ADMISSION, DRA, SLICES, Cluster
 
 DRIVER = "gpu.claimd.dev"
@@ -46,8 +52,8 @@ def slice_of(node, driver=DRIVER, name=""):
 class World:
     """Nodes n1 and n2 with a claimd pod each; both pods have one endpoint, which is here."""
 
-    def __init__(self, made, port, unready):
-        self.cluster, self.port, self.unready = made, port, unready
+    def __init__(self, cluster, port, unready):
+        self.cluster, self.port, self.unready = cluster, port, unready
 
     async def set_up(self):
         await self.cluster.admin("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}})
@@ -101,9 +107,9 @@ async def world(unused_tcp_port):
     address = f"127.0.0.1:{unused_tcp_port}"
     running = asyncio.create_task(endpoint.Endpoint(address, lambda: "; ".join(unready)).run())
     async with serve(Options()) as server:
-        made = Cluster(server, "claimd-system", "claimd")
-        await made.set_up()
-        world = World(made, unused_tcp_port, unready)
+        cluster = Cluster(server, "claimd-system", "claimd")
+        await cluster.set_up()
+        world = World(cluster, unused_tcp_port, unready)
         await world.set_up()
         async with asyncio.timeout(30):
             while not (await asyncio.to_thread(probe.ask, address, "/livez"))[0]:
@@ -174,12 +180,12 @@ SITUATIONS = [
     ),
     (unready, {("claimd-answers", "n1"), ("claimd-answers", "n2")}, "has not registered us yet"),
     (
-        lambda world: without(world, f"{SLICES}/n2"),
+        lambda world: delete_object(world, f"{SLICES}/n2"),
         {("node-slices", "n2")},
         f"there is no slice of {DRIVER}",
     ),
     (
-        lambda world: changed(world, f"{SLICES}/n2", half_a_pool),
+        lambda world: change_object(world, f"{SLICES}/n2", half_a_pool),
         {("node-slices", "n2")},
         "the pool has 1 of 2 slices",
     ),
@@ -200,7 +206,7 @@ SITUATIONS = [
     ),
     (without_verb("resourceslices", "update"), {("rights", "")}, "may not update resourceslices"),
     (
-        lambda world: without(
+        lambda world: delete_object(
             world, f"{ADMISSION}/validatingadmissionpolicybindings/resourceslices.{DRIVER}"
         ),
         {("admission-policy", "")},
@@ -209,10 +215,10 @@ SITUATIONS = [
 ]
 
 
-def broken(found):
+def broken(findings):
     return {
         (finding.check, finding.node)
-        for finding in found
+        for finding in findings
         if finding.level not in (Level.WELL, Level.UNSEEN)
     }
 
@@ -221,31 +227,31 @@ async def test_each_thing_that_is_broken_is_named_with_its_node_and_nothing_else
     assert not_well(await world.findings()) == set(), "well before"
     for break_, expected, words in SITUATIONS:
         async with break_(world):
-            found = await world.findings()
-        assert broken(found) == expected, words
-        assert any(words in finding.seen for finding in found), words
+            findings = await world.findings()
+        assert broken(findings) == expected, words
+        assert any(words in finding.seen for finding in findings), words
 
 
 async def test_a_cluster_without_claimd(world):
     for node in ("n1", "n2"):
         await world.cluster.admin("DELETE", f"{PODS}/claimd-{node}?gracePeriodSeconds=0")
-    found = await world.findings()
-    (finding,) = [finding for finding in found if finding.check == "claimd-pods"]
+    findings = await world.findings()
+    (finding,) = [finding for finding in findings if finding.check == "claimd-pods"]
     assert "no pod with the label" in finding.seen
     assert "docs/install.md" in finding.remedy
 
 
 async def test_who_may_see_little_is_told_so(world):
-    """Nothing is called broken, and nothing well, that was not seen."""
-    found = await world.findings(world.cluster.token)
-    assert broken(found) == set()
-    unseen = {finding.check for finding in found if finding.level is Level.UNSEEN}
+    """A thing that cannot be seen is neither good nor broken."""
+    findings = await world.findings(world.cluster.token)
+    assert broken(findings) == set()
+    unseen = {finding.check for finding in findings if finding.level is Level.UNSEEN}
     assert {"claimd-pods", "node-slices", "device-classes"} <= unseen
 
 
 async def test_every_check_of_the_cluster_says_something(world):
-    said = {finding.check for finding in await world.findings()}
-    assert said == {check.name for check in examine.CLUSTER_CHECKS}
+    checks = {finding.check for finding in await world.findings()}
+    assert checks == {check.name for check in examine.CLUSTER_CHECKS}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A node on which everything is well says nothing; each thing that is broken is named, and no other."""
+"""A good node has no findings. Each thing that is broken has one, and nothing else has."""
 
 import os
 import shutil
@@ -38,9 +38,9 @@ async def findings(node, environment=None):
     )
 
 
-def not_well(found):
+def not_well(results):
     return {
-        (finding.check, finding.level.value) for finding in found if finding.level != Level.WELL
+        (finding.check, finding.level.value) for finding in results if finding.level != Level.WELL
     }
 
 
@@ -48,13 +48,13 @@ UNSEEN = {(name, "not looked at") for name in WITHOUT_API}
 
 
 async def test_nothing_is_said_of_a_node_that_is_well(node):
-    found = await findings(node)
-    assert not_well(found) == UNSEEN, [f for f in found if f.level != Level.WELL]
+    results = await findings(node)
+    assert not_well(results) == UNSEEN, [f for f in results if f.level != Level.WELL]
 
 
 async def test_every_check_says_something(node):
-    said = {finding.check for finding in await findings(node)}
-    assert said == {check.name for check in examine.CHECKS}
+    checks = {finding.check for finding in await findings(node)}
+    assert checks == {check.name for check in examine.CHECKS}
 
 
 def gone(path):
@@ -113,7 +113,7 @@ def fault(kind, device, value=""):
     return lambda node: faults.inject(node.root, kind, device, value)
 
 
-def denied(node):
+def deny_by_selinux(node):
     node.enforce_selinux("system_u:system_r:spc_t:s0")
     node.write(
         "var/log/audit/audit.log",
@@ -211,7 +211,7 @@ BROKEN = {
         ERROR,
         "container_t",
     ),
-    "denials": (denied, "selinux-denials", WARNING, "1 in the last hour"),
+    "denials": (deny_by_selinux, "selinux-denials", WARNING, "1 in the last hour"),
     "iommu off": (setting(vfio_bind=("amd",)), "iommu", ERROR, "no IOMMU group"),
     "driver root": (
         setting(nvidia_driver_root="/run/nvidia/driver"),
@@ -253,7 +253,7 @@ ALSO = {
 
 
 async def test_a_pod_that_does_not_see_the_host_says_so(node):
-    """Its own files are not the host's: neither well nor broken."""
+    """The pod's own files are not the host's, so the host is neither good nor broken."""
     node.set(
         root="",
         sys_root=node.root / "sys",
@@ -261,23 +261,23 @@ async def test_a_pod_that_does_not_see_the_host_says_so(node):
         dev_root=node.root / "dev",
         require_libraries="false",
     )
-    found = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    unseen = {finding.check: finding for finding in found if finding.level is Level.UNSEEN}
+    results = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    unseen = {finding.check: finding for finding in results if finding.level is Level.UNSEEN}
     assert unseen.keys() == WITHOUT_API | {"cdi-enabled", "cdi-folders", "dev-char-links"}
     assert "deploy/doctor/pod.yaml on node-1" in unseen["cdi-enabled"].remedy
-    broken = [finding for finding in found if finding.level in (Level.ERROR, Level.WARNING)]
+    broken = [finding for finding in results if finding.level in (Level.ERROR, Level.WARNING)]
     assert broken == []
 
 
 async def test_a_pod_with_fake_gpus_runs_on_a_real_machine(node):
-    """What lies beside the fake GPUs is not the host's, and so says nothing of it."""
-    found = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    unseen = {finding.check for finding in found if finding.level is Level.UNSEEN}
+    """The other files of the fake tree are not the host's, and are not taken for them."""
+    results = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    unseen = {finding.check for finding in results if finding.level is Level.UNSEEN}
     assert {"cdi-enabled", "cdi-folders", "dev-char-links"} <= unseen
 
 
 async def test_a_pod_with_the_hosts_root_sees_all(node):
-    """As with deploy/components/nvidia, where no folder of the kubelet is mounted by itself."""
+    """With deploy/components/nvidia the kubelet's folders are seen through the host's root only."""
     host = node.root
     node.set(
         root="",
@@ -301,17 +301,19 @@ async def test_what_is_broken_is_named_and_nothing_else(node, name):
     break_, check, level, words = BROKEN[name]
     os.makedirs(node.root / "opt", exist_ok=True)
     break_(node)
-    found = await findings(node)
+    results = await findings(node)
     unseen = {(other, "not looked at") for other in THEN_UNSEEN.get(name, ())}
-    assert not_well(found) == UNSEEN | unseen | {(check, level)} | ALSO.get(name, set())
-    (finding,) = [finding for finding in found if finding.check == check and finding.level == level]
+    assert not_well(results) == UNSEEN | unseen | {(check, level)} | ALSO.get(name, set())
+    (finding,) = [
+        finding for finding in results if finding.check == check and finding.level == level
+    ]
     assert words in finding.seen
     assert finding.expected, "what would be well"
     assert finding.remedy, "what to do"
 
 
 def test_each_check_of_a_node_has_a_test_in_which_it_fails():
-    """Here, or with an API server, or by facts that no test can make."""
+    """The test is here, or with an API server, or on facts that a test cannot produce."""
     here = {check for _, check, _, _ in BROKEN.values()}
     besides = {name for pairs in ALSO.values() for name, _ in pairs}
     in_test_host = {"disk"}
@@ -330,8 +332,8 @@ def test_each_check_of_a_node_has_a_test_in_which_it_fails():
     assert tested >= {check.name for check in examine.CHECKS}
 
 
-def remedy(found, check):
-    (text,) = [finding.remedy for finding in found if finding.check == check]
+def remedy(results, check):
+    (text,) = [finding.remedy for finding in results if finding.check == check]
     return text
 
 
@@ -342,15 +344,17 @@ RESTART = (
 
 
 async def test_a_kubelet_in_another_folder_is_named(node):
-    """Whether claimd has made itself folders in the wrong one or not; one cause is mended once."""
+    """It is named even if claimd has made folders in the wrong one, with one remedy."""
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
     node.unready = "the kubelet has not registered us yet"
-    found = await findings(node)
+    results = await findings(node)
     folder = f"{node.root}/var/lib/kubelet"
     right = f"    kubectl -n claimd-system set env daemonset/claimd CLAIMD_KUBELET_DIR={folder}"
-    assert right in remedy(found, "kubelet-folder").splitlines()
-    assert remedy(found, "kubelet-answers") == "it follows from kubelet-folder: nothing to do here"
-    assert remedy(found, "registered") == "it follows from kubelet-answers: nothing to do here"
+    assert right in remedy(results, "kubelet-folder").splitlines()
+    assert (
+        remedy(results, "kubelet-answers") == "it follows from kubelet-folder: nothing to do here"
+    )
+    assert remedy(results, "registered") == "it follows from kubelet-answers: nothing to do here"
 
     (node.settings.kubelet_dir / "plugins_registry").mkdir(parents=True)
     (node.settings.kubelet_dir / f"plugins/{DRIVER}").mkdir(parents=True)
@@ -358,19 +362,19 @@ async def test_a_kubelet_in_another_folder_is_named(node):
 
 
 async def test_a_setting_is_changed_in_the_file_that_it_was_read_from(node):
-    """Or where a variable wins over it, there; an absolute path, as it is for other shells."""
+    """A variable that overrides the file is changed instead. The path is absolute."""
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
-    told = remedy(await findings(node, {"CLAIMD_CONFIG": "/etc/c.yaml"}), "kubelet-folder")
-    assert told.splitlines()[-4:] == [
+    steps = remedy(await findings(node, {"CLAIMD_CONFIG": "/etc/c.yaml"}), "kubelet-folder")
+    assert steps.splitlines()[-4:] == [
         "in /etc/c.yaml on this node, for this node alone, set",
         f"    kubelet-dir: {node.root}/var/lib/kubelet",
         "then let claimd read it; pods that have a GPU keep running:",
         f"    {RESTART}",
     ]
     both = {"CLAIMD_CONFIG": "/etc/c.yaml", "CLAIMD_KUBELET_DIR": "/x"}
-    told = remedy(await findings(node, both), "kubelet-folder")
-    assert "set env daemonset/claimd CLAIMD_KUBELET_DIR=" in told
-    assert "/etc/c.yaml" not in told
+    steps = remedy(await findings(node, both), "kubelet-folder")
+    assert "set env daemonset/claimd CLAIMD_KUBELET_DIR=" in steps
+    assert "/etc/c.yaml" not in steps
 
 
 def test_a_pod_knows_its_namespace_and_its_daemonset(tmp_path):
@@ -392,11 +396,11 @@ def test_a_pod_knows_its_namespace_and_its_daemonset(tmp_path):
 
 async def test_the_file_of_the_settings_is_named(node):
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
-    found = await examine.examine_node(
+    results = await examine.examine_node(
         node.settings, "nobody", environment={}, second_look=0, settings_file="/etc/claimd/c.yaml"
     )
     assert "in /etc/claimd/c.yaml on this node, for this node alone, set\n" in remedy(
-        found, "kubelet-folder"
+        results, "kubelet-folder"
     )
 
 
@@ -407,12 +411,12 @@ async def test_a_kubelet_says_its_folder_itself(node, words):
     (node.root / "opt/kubelet").symlink_to(node.root / "var/lib/kubelet")
     command = "/usr/bin/kubelet " + words
     node.write("proc/77/cmdline", command.replace(" ", "\0") + "\0")
-    told = remedy(await findings(node), "kubelet-folder")
-    assert f"a kubelet answers in {node.root}/opt/kubelet" in told.splitlines()
+    steps = remedy(await findings(node), "kubelet-folder")
+    assert f"a kubelet answers in {node.root}/opt/kubelet" in steps.splitlines()
 
 
 async def test_links_for_each_boot(node):
-    """In words of tmpfiles.d."""
+    """The remedy has lines for tmpfiles.d."""
     (node.root / "dev/char/195:0").unlink()
     assert remedy(await findings(node), "dev-char-links").splitlines()[:4] == [
         "on the node write these lines into /etc/tmpfiles.d/claimd-gpus.conf: they hold at each boot",
@@ -424,5 +428,5 @@ async def test_links_for_each_boot(node):
 
 async def test_no_kubelet_anywhere(node):
     (node.kubelet_dir / "pod-resources/kubelet.sock").unlink()
-    told = remedy(await findings(node), "kubelet-answers")
-    assert told.startswith("on the node see `systemctl status kubelet`")
+    steps = remedy(await findings(node), "kubelet-answers")
+    assert steps.startswith("on the node see `systemctl status kubelet`")

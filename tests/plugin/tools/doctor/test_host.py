@@ -1,4 +1,4 @@
-"""The machine around the plugin, by facts that a test cannot make: disks that are full."""
+"""Findings about the machine, given facts that a test cannot produce, such as a full disk."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ WELL = host.Facts(folder="/plugins", open_files=20, limit=1024)
 
 
 def levels(**changes):
-    found = host.judge(dataclasses.replace(WELL, **changes), "look there")
-    return {finding.check: finding.level for finding in found if finding.level is not Level.WELL}
+    findings = host.judge(dataclasses.replace(WELL, **changes), "look there")
+    return {finding.check: finding.level for finding in findings if finding.level is not Level.WELL}
 
 
 def test_a_machine_that_is_well():

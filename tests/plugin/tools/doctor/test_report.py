@@ -1,4 +1,4 @@
-"""The table that people read, and the document for tools."""
+"""The table for people and the document for tools."""
 
 from claimd.tools.doctor import check, report
 from claimd.tools.doctor.check import Check, Level

@@ -20,11 +20,11 @@ def levels(facts):
 
 
 def finding(facts, check):
-    (found,) = [finding for finding in runtime.judge(facts, "how") if finding.check == check]
-    return found
+    (result,) = [finding for finding in runtime.judge(facts, "how") if finding.check == check]
+    return result
 
 
-def seen(facts, check):
+def text_of(facts, check):
     return finding(facts, check).seen
 
 
@@ -45,7 +45,7 @@ def write(root, path, text):
 
 
 def running(root, words):
-    """A process of the host's, in the host's root."""
+    """Adds a process of the host to the host's root."""
     folder = root / "proc/7"
     folder.mkdir(exist_ok=True)
     (folder / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
@@ -82,7 +82,7 @@ def test_what_is_to_be_written_names_the_file(root):
     ],
 )
 def test_the_configuration_that_containerd_was_started_with(root, words):
-    """It counts, not the one in the usual place; what it imports counts more."""
+    """It overrides the one in the usual place, and its imports override it."""
     write(root, "etc/containerd/config.toml", f"{V2}enable_cdi = false\n")
     write(root, "opt/c.toml", f'imports = ["conf.d/*.toml"]\n{V2}cdi_spec_dirs = ["/x"]\n')
     write(root, "opt/conf.d/a.toml", f'{V2}enable_cdi = true\ncdi_spec_dirs = ["/run/cdi/"]\n')
@@ -108,7 +108,7 @@ def test_what_an_import_imports(root):
 
 
 def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
-    """Seen with containerd 1.7.35; from 2.0 on setting by setting."""
+    """containerd 1.7.35 does so. From 2.0 on an import replaces single settings."""
     write(root, "etc/containerd/config.toml", f'imports = ["d/*.toml"]\n{V2}enable_cdi = true\n')
     write(root, "etc/containerd/d/10-site.toml", f'{V2}cdi_spec_dirs = ["/var/run/cdi"]\n')
     assert set(levels(look(root, "containerd://2.2.9")).values()) == {Level.WELL}
@@ -116,7 +116,7 @@ def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
     assert [name for name, level in levels(facts).items() if level is not Level.WELL] == [
         "cdi-enabled"
     ]
-    assert seen(facts, "cdi-enabled") == (
+    assert text_of(facts, "cdi-enabled") == (
         "containerd 1.7.35 has CDI off by default, and /etc/containerd/d/10-site.toml, which "
         "replaces the table of the CRI plugin in /etc/containerd/config.toml, does not set enable_cdi"
     )
@@ -124,7 +124,7 @@ def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
 
 
 def test_a_line_is_changed_and_a_table_is_there_once(root):
-    """Whose folders are right as they are, and stay."""
+    """The folders in the configuration are right, and stay."""
     path = "etc/containerd/config.toml"
     write(root, path, f"{V2}enable_cdi = false\n")
     assert remedy(look(root, "containerd://2.2.9"), "cdi-enabled").splitlines() == [
@@ -148,9 +148,9 @@ def test_the_containerd_of_docker_is_not_the_kubelet_s(root):
 def test_an_import_that_containerd_would_not_start_with(root):
     write(root, "etc/containerd/config.toml", 'imports = ["/opt/gone.toml", "/opt/none*.toml"]\n')
     facts = look(root, "containerd://2.2.9")
-    assert seen(facts, "cdi-enabled") == "/opt/gone.toml: it is not there"
+    assert text_of(facts, "cdi-enabled") == "/opt/gone.toml: it is not there"
     assert levels(facts)["cdi-folders"] is Level.UNSEEN
-    assert "cdi-enabled" in seen(facts, "cdi-folders"), "that is why"
+    assert "cdi-enabled" in text_of(facts, "cdi-folders"), "that is why"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_crio_has_cdi_and_perhaps_other_folders(root):
         facts = look(root, version)
         assert facts.systemd_cgroup is False
         assert levels(facts)["cdi-folders"] is Level.ERROR
-        assert "the runtime looks in /etc/cdi (/etc/crio/crio.conf.d/10.conf)" in seen(
+        assert "the runtime looks in /etc/cdi (/etc/crio/crio.conf.d/10.conf)" in text_of(
             facts, "cdi-folders"
         )
         assert remedy(facts, "cdi-folders").splitlines()[:2] == [
@@ -245,25 +245,25 @@ def test_what_crio_was_told_by_flags_counts_most(root):
     running(root, "crio --cdi-spec-dirs /a --cdi-spec-dirs=/b,/c --cgroup-manager systemd")
     facts = look(root, "cri-o://1.34.0")
     assert (facts.folders, facts.systemd_cgroup) == (("/a", "/b", "/c"), True)
-    assert "in /a, /b, /c (its flag --cdi-spec-dirs)" in seen(facts, "cdi-folders")
+    assert "in /a, /b, /c (its flag --cdi-spec-dirs)" in text_of(facts, "cdi-folders")
 
 
 def test_crio_without_a_main_file(root):
-    """An empty --config means none."""
+    """An empty --config means that there is no main file."""
     write(root, "etc/crio/crio.conf", '[crio.runtime]\ncdi_spec_dirs = ["/main"]\n')
     running(root, "crio --config= --config-dir /nowhere")
     assert look(root, "cri-o://1.34.0").folders is None
 
 
 def test_a_file_that_crio_would_not_start_with(root):
-    """It reads whatever lies in the folder."""
+    """CRI-O reads every file in the folder."""
     write(root, "etc/crio/crio.conf.d/README", "Put files here\n")
     facts = look(root, "cri-o://1.34.0")
     assert levels(facts)["cdi-folders"] is Level.ERROR
-    assert "/etc/crio/crio.conf.d/README: " in seen(facts, "cdi-folders")
+    assert "/etc/crio/crio.conf.d/README: " in text_of(facts, "cdi-folders")
     running(root, "crio --config-dir=/nowhere --config=/opt/gone.conf")
     facts = look(root, "cri-o://1.34.0")
-    assert "/opt/gone.conf: it is not there" in seen(facts, "cdi-folders")
+    assert "/opt/gone.conf: it is not there" in text_of(facts, "cdi-folders")
 
 
 @pytest.mark.parametrize(

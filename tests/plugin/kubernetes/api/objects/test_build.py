@@ -1,4 +1,4 @@
-"""Builders with seed 001's functions, one test a row of its index, as `but` has them."""
+"""Builders with the functions of seed 001, one test for each row of its index."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def method(status, way, form):
     return getattr(place, form.format(name))
 
 
-def found(status, path):
+def value_at(status, path):
     value = status.to_dict()
     for step in path:
         value = value[step]
@@ -50,17 +50,17 @@ def found(status, path):
 )
 def test_lists_are_replaced_or_appended_to(way, items, path):
     start = ResourceClaimStatus(deallocation_requested=True)
-    one = method(start, way, "with_{}")(items[:1])
-    assert found(one, path) == items[:1]
-    assert found(method(one, way, "with_{}")(items[1:2]), path) == items[1:2]
-    assert found(method(one, way, "with_{}_mixin")(items[1:2]), path) == items[:2]
+    first = method(start, way, "with_{}")(items[:1])
+    assert value_at(first, path) == items[:1]
+    assert value_at(method(first, way, "with_{}")(items[1:2]), path) == items[1:2]
+    assert value_at(method(first, way, "with_{}_mixin")(items[1:2]), path) == items[:2]
     assert (
-        found(method(one, way, "with_{}_mixin")(items[1]), path) == items[:2]
+        value_at(method(first, way, "with_{}_mixin")(items[1]), path) == items[:2]
     )  # one item, as there
-    assert found(method(start, way, "with_{}_mixin")(items), path) == items
-    assert found(one, path) == items[:1]
+    assert value_at(method(start, way, "with_{}_mixin")(items), path) == items
+    assert value_at(first, path) == items[:1]
     assert start == ResourceClaimStatus(deallocation_requested=True)
-    assert one.deallocation_requested
+    assert first.deallocation_requested
 
 
 def test_deallocation_requested():

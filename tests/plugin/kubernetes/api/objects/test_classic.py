@@ -58,9 +58,9 @@ def claim(status=None, **spec):
 
 
 def to_v1(document, *among):
-    made = convert.convert(document, "v1", among)
-    assert not [note for note in made.notes if "does not take this" in note.text]
-    return made.document, {note.path: note for note in made.notes}
+    result = convert.convert(document, "v1", among)
+    assert not [note for note in result.notes if "does not take this" in note.text]
+    return result.document, {note.path: note for note in result.notes}
 
 
 def requests(document):
@@ -68,8 +68,8 @@ def requests(document):
 
 
 def test_a_claim_asks_for_one_device_of_the_class():
-    made, notes = to_v1(claim())
-    assert made == {
+    result, notes = to_v1(claim())
+    assert result == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "ns"},
@@ -93,9 +93,9 @@ def test_a_template_too():
             "spec": {"resourceClassName": "gpu", "allocationMode": "Immediate"},
         },
     }
-    made, notes = to_v1(template)
-    assert made["spec"]["metadata"] == {"labels": {"a": "b"}}
-    assert requests(made["spec"]) == [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]
+    result, notes = to_v1(template)
+    assert result["spec"]["metadata"] == {"labels": {"a": "b"}}
+    assert requests(result["spec"]) == [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]
     assert notes.keys() == {"spec.spec.allocationMode"}
 
 
@@ -107,8 +107,8 @@ def test_allocation_modes():
 
 
 def test_parameters_become_opaque_configuration():
-    made, notes = to_v1(claim(parametersRef=REFERENCE), CLASS, PARAMETERS)
-    (config,) = made["spec"]["devices"]["config"]
+    result, notes = to_v1(claim(parametersRef=REFERENCE), CLASS, PARAMETERS)
+    (config,) = result["spec"]["devices"]["config"]
     assert config["opaque"] == {
         "driver": "gpu.example.com",
         "parameters": {
@@ -122,8 +122,8 @@ def test_parameters_become_opaque_configuration():
 
 def test_parameters_that_are_not_there_are_lost():
     elsewhere = PARAMETERS | {"metadata": {"name": "big", "namespace": "other"}}
-    made, notes = to_v1(claim(parametersRef=REFERENCE), CLASS, elsewhere)
-    assert "config" not in made["spec"]["devices"]
+    result, notes = to_v1(claim(parametersRef=REFERENCE), CLASS, elsewhere)
+    assert "config" not in result["spec"]["devices"]
     assert notes["spec.parametersRef"].lost
     assert notes["spec.parametersRef"].text.startswith(
         "GpuParameters big is not in this file; put its content into"
@@ -136,19 +136,19 @@ def test_parameters_that_are_not_there_are_lost():
 
 def test_structured_parameters_become_requests():
     reference = {"apiGroup": "resource.k8s.io", "kind": "ResourceClaimParameters", "name": "two"}
-    made = convert.convert(claim(parametersRef=reference), "v1", [CLASS, STRUCTURED])
-    assert requests(made.document) == [
+    result = convert.convert(claim(parametersRef=reference), "v1", [CLASS, STRUCTURED])
+    assert requests(result.document) == [
         {"name": "request-0", "exactly": {"deviceClassName": "gpu"}},
         {"name": "request-1", "exactly": {"deviceClassName": "gpu"}},
     ]
-    assert made.document["spec"]["devices"]["config"] == [
+    assert result.document["spec"]["devices"]["config"] == [
         {"opaque": {"driver": "gpu.example.com", "parameters": {"mode": "fast"}}},
         {
             "requests": ["request-0"],
             "opaque": {"driver": "gpu.example.com", "parameters": {"n": 1}},
         },
     ]
-    (lost,) = [note for note in made.notes if note.lost]
+    (lost,) = [note for note in result.notes if note.lost]
     assert lost.path == "spec.parametersRef"
     assert 'attributes.string["model"] == "x"' in lost.text
 
@@ -164,8 +164,8 @@ def test_an_allocation_is_gone_field_by_field():
             "resourceHandles": [{"driverName": "gpu.example.com", "data": "x"}],
         },
     }
-    made, notes = to_v1(claim(status))
-    assert "status" not in made
+    result, notes = to_v1(claim(status))
+    assert "status" not in result
     assert {path for path, note in notes.items() if note.lost} == {
         "status.driverName",
         "status.deallocationRequested",
@@ -188,9 +188,9 @@ def test_a_class_selects_the_devices_of_its_driver():
         "suitableNodes": {"nodeSelectorTerms": []},
         "parametersRef": reference,
     }
-    made, notes = to_v1(given, CLASS_STRUCTURED)
-    assert made["kind"] == "DeviceClass"
-    assert made["spec"] == {
+    result, notes = to_v1(given, CLASS_STRUCTURED)
+    assert result["kind"] == "DeviceClass"
+    assert result["spec"] == {
         "selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}],
         "config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}],
     }
@@ -199,8 +199,8 @@ def test_a_class_selects_the_devices_of_its_driver():
         "structuredParameters": False,
         "parametersRef": True,
     }
-    made, notes = to_v1(CLASS | {"parametersRef": REFERENCE | {"namespace": "ns"}}, PARAMETERS)
-    assert made["spec"]["config"][0]["opaque"]["parameters"]["spec"] == {"memory": "80Gi"}
+    result, notes = to_v1(CLASS | {"parametersRef": REFERENCE | {"namespace": "ns"}}, PARAMETERS)
+    assert result["spec"]["config"][0]["opaque"]["parameters"]["spec"] == {"memory": "80Gi"}
     _, notes = to_v1(CLASS | {"parametersRef": REFERENCE})
     assert notes["parametersRef"].lost
 
@@ -223,8 +223,8 @@ def test_named_resources_become_devices():
             "instances": [{"name": "gpu-0", "attributes": attributes}, {"name": "gpu-1"}]
         },
     }
-    made, notes = to_v1(document)
-    assert made["spec"] == {
+    result, notes = to_v1(document)
+    assert result["spec"] == {
         "driver": "gpu.example.com",
         "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
         "nodeName": "n",
@@ -255,11 +255,11 @@ def test_what_has_no_successor_is_dropped_with_a_note():
         ("ResourceClassParameters", {}),
         ("PodSchedulingContext", {"spec": {}}),
     ):
-        made = convert.convert(
+        result = convert.convert(
             {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "x"}} | fields, "v1"
         )
-        assert made.document is None
-        assert [note.path for note in made.notes] == ["kind"]
+        assert result.document is None
+        assert [note.path for note in result.notes] == ["kind"]
 
 
 def test_pods_name_their_claims_without_a_source():

@@ -1,4 +1,4 @@
-"""Conversion between versions: what comes back is what went in, less what was said to be lost."""
+"""Conversion between versions. The way back restores all that was not reported as lost."""
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +10,12 @@ from tests.support.documents import documents, without
 LOSSLESS = ("v1", "v1beta2", "v1beta1")
 
 
-def of(version, kind, **fields):
+def make_document(version, kind, **fields):
     return {"apiVersion": f"resource.k8s.io/{version.partition('-')[0]}", "kind": kind, **fields}
 
 
 def there_and_back(document, version, to):
-    """What was lost on the way there; what is left must be the same after the way back."""
+    """Returns what was lost on the way there. The rest must be the same after the way back."""
     converted = convert.convert(document, to)
     lost = [note.path for note in converted.notes if note.lost]
     assert convert.reshape(document, to) == converted.document
@@ -35,8 +35,10 @@ def test_nothing_is_lost_unsaid(version, to):
     @settings(max_examples=40, deadline=None)
     @given(st.data(), st.sampled_from(kinds))
     def check(data, kind):
-        document = of(version, kind) | data.draw(documents(models.kinds(version)[kind]), label=kind)
-        document |= of(version, kind)
+        document = make_document(version, kind) | data.draw(
+            documents(models.kinds(version)[kind]), label=kind
+        )
+        document |= make_document(version, kind)
         lost = there_and_back(document, version, to)
         if version in LOSSLESS and to in LOSSLESS:
             assert not lost
@@ -48,7 +50,7 @@ def test_nothing_is_lost_unsaid(version, to):
     check()
 
 
-CLAIM = of(
+CLAIM = make_document(
     "v1",
     "ResourceClaim",
     metadata={"name": "c"},
@@ -67,9 +69,9 @@ CLAIM = of(
 
 
 def test_requests_are_flat_in_v1beta1():
-    made = convert.convert(CLAIM, "v1beta1").document
-    assert made["apiVersion"] == "resource.k8s.io/v1beta1"
-    assert made["spec"]["devices"]["requests"] == [
+    result = convert.convert(CLAIM, "v1beta1").document
+    assert result["apiVersion"] == "resource.k8s.io/v1beta1"
+    assert result["spec"]["devices"]["requests"] == [
         {"name": "a", "deviceClassName": "gpu", "count": 2, "derivedAttributes": []},
         CLAIM["spec"]["devices"]["requests"][1],
     ]
@@ -95,7 +97,7 @@ def test_devices_have_basic_and_bare_capacities_in_the_older_versions():
         "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
         "nodeName": "n",
     }
-    document = of("v1", "ResourceSlice", metadata={}, spec=spec | {"devices": [device]})
+    document = make_document("v1", "ResourceSlice", metadata={}, spec=spec | {"devices": [device]})
     beta = convert.convert(document, "v1beta1")
     assert beta.document["spec"]["devices"] == [
         {
@@ -115,7 +117,7 @@ def test_devices_have_basic_and_bare_capacities_in_the_older_versions():
 
 
 def test_what_1_31_left_behind_is_said():
-    document = of(
+    document = make_document(
         "v1alpha3-1.31",
         "ResourceClaim",
         spec={
@@ -127,16 +129,16 @@ def test_what_1_31_left_behind_is_said():
             "allocation": {"controller": "c", "nodeSelector": {"nodeSelectorTerms": []}},
         },
     )
-    made = convert.convert(document, "v1")
-    assert {note.path for note in made.notes} == {
+    result = convert.convert(document, "v1")
+    assert {note.path for note in result.notes} == {
         "spec.controller",
         "status.deallocationRequested",
         "status.allocation.controller",
     }
-    assert made.document["spec"]["devices"]["requests"] == [
+    assert result.document["spec"]["devices"]["requests"] == [
         {"name": "a", "exactly": {"deviceClassName": "g", "adminAccess": False}}
     ]
-    assert made.document["status"] == {"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}}
+    assert result.document["status"] == {"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}}
 
 
 def test_fields_that_nobody_knows_are_lost_with_a_note():
@@ -162,19 +164,24 @@ def test_a_limit_that_the_target_has_is_a_note():
 def test_lists_keep_their_items():
     items = [{"metadata": {"name": "a"}, **CLAIM["spec"]}, CLAIM]
     items[0] = {"metadata": {"name": "a"}, "spec": CLAIM["spec"]}
-    document = of("v1", "ResourceClaimList", metadata={"resourceVersion": "7"}, items=items)
-    made = convert.convert(document, "v1beta1").document
-    assert (made["kind"], made["apiVersion"]) == ("ResourceClaimList", "resource.k8s.io/v1beta1")
-    assert made["metadata"] == {"resourceVersion": "7"}
-    assert [item["metadata"]["name"] for item in made["items"]] == ["a", "c"]
-    assert made["items"][0]["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu"
+    document = make_document(
+        "v1", "ResourceClaimList", metadata={"resourceVersion": "7"}, items=items
+    )
+    result = convert.convert(document, "v1beta1").document
+    assert (result["kind"], result["apiVersion"]) == (
+        "ResourceClaimList",
+        "resource.k8s.io/v1beta1",
+    )
+    assert result["metadata"] == {"resourceVersion": "7"}
+    assert [item["metadata"]["name"] for item in result["items"]] == ["a", "c"]
+    assert result["items"][0]["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu"
     mixed = {
         "apiVersion": "v1",
         "kind": "List",
         "items": [CLAIM, {"apiVersion": "v1", "kind": "Pod"}],
     }
-    made = convert.convert(mixed, "v1beta1").document
-    assert [item["apiVersion"] for item in made["items"]] == ["resource.k8s.io/v1beta1", "v1"]
+    result = convert.convert(mixed, "v1beta1").document
+    assert [item["apiVersion"] for item in result["items"]] == ["resource.k8s.io/v1beta1", "v1"]
     notes = convert.convert(
         {"apiVersion": "v1", "kind": "List", "items": [CLAIM]}, "v1alpha3-1.31"
     ).notes
@@ -191,9 +198,9 @@ def test_typed_objects_are_converted_too():
     claim = v1.ResourceClaim.from_dict(
         {"metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
     )
-    made, notes = convert.convert_object(claim, "v1", "v1alpha3-1.31")
-    assert isinstance(made, v1alpha3_31.ResourceClaim)
-    assert made.metadata and made.metadata.name == "c"
+    result, notes = convert.convert_object(claim, "v1", "v1alpha3-1.31")
+    assert isinstance(result, v1alpha3_31.ResourceClaim)
+    assert result.metadata and result.metadata.name == "c"
     assert not notes
 
 
@@ -205,15 +212,19 @@ def test_typed_objects_are_converted_too():
             "v1alpha2",
             "expected one of v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31 to convert to, got 'v1alpha2'",
         ),
-        (of("v1", "Nothing"), "v1beta1", "resource.k8s.io/v1 has no Nothing"),
-        (of("v9", "ResourceClaim"), "v1", "resource.k8s.io/v9 is not a version that this knows"),
+        (make_document("v1", "Nothing"), "v1beta1", "resource.k8s.io/v1 has no Nothing"),
         (
-            of("v1", "DeviceTaintRule", spec={"taint": {"key": "k", "effect": "None"}}),
+            make_document("v9", "ResourceClaim"),
+            "v1",
+            "resource.k8s.io/v9 is not a version that this knows",
+        ),
+        (
+            make_document("v1", "DeviceTaintRule", spec={"taint": {"key": "k", "effect": "None"}}),
             "v1beta1",
             "v1beta1 has no DeviceTaintRule; it is in v1, v1beta2, v1alpha3",
         ),
         (
-            of("v1alpha3", "PodSchedulingContext", spec={}),
+            make_document("v1alpha3", "PodSchedulingContext", spec={}),
             "v1",
             "v1 has no PodSchedulingContext; it is in v1alpha3-1.31",
         ),
@@ -241,8 +252,8 @@ def test_a_capacity_without_an_amount_is_none():
     device = {"name": "g", "basic": {"capacity": {"memory": {}}}}
     document = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice"}
     document["spec"] = {"devices": [device]}
-    made = convert.convert(document, "v1alpha3").document
-    assert made["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "0"}
+    result = convert.convert(document, "v1alpha3").document
+    assert result["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "0"}
 
 
 @pytest.mark.parametrize("version", ["v1alpha3-1.31", "v2", ""])
@@ -253,7 +264,7 @@ def test_a_version_that_there_is_not(version):
 
 
 def test_a_field_that_another_version_has_there_is_none_of_this_one():
-    """In v1beta1 a capacity stands below `basic`; one beside it says nothing."""
+    """v1beta1 has the capacity within `basic`. Next to `basic` it is an unknown field."""
     device = {"name": "g", "basic": {}, "capacity": {"m": {"value": "1Gi"}}}
     document = {
         "apiVersion": "resource.k8s.io/v1beta1",

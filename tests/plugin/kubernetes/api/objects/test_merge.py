@@ -1,4 +1,4 @@
-"""Deep merge as seed 000 has it: absent leaves alone, scalars replace, maps merge, lists by their
+"""Deep merge in the way of seed 000: absent fields stay, scalars replace, maps merge, lists by their
 keys or whole.
 """
 
@@ -12,7 +12,7 @@ from tests.support.documents import documents
 Status = v1.ResourceClaimStatus
 
 
-def merged(cls, ours, theirs):
+def merge_dicts(cls, ours, theirs):
     one, other = cls.from_dict(ours), cls.from_dict(theirs)
     one.merge_from(other)
     assert other.to_dict() == theirs
@@ -40,7 +40,7 @@ def condition(kind, status):
 def test_reserved_for_is_merged_by_uid():
     ours = {"reservedFor": [reference("u1"), reference("u2")]}
     theirs = {"reservedFor": [reference("u3"), reference("u2", "renamed")]}
-    assert merged(Status, ours, theirs) == {
+    assert merge_dicts(Status, ours, theirs) == {
         "reservedFor": [reference("u1"), reference("u2", "renamed"), reference("u3")]
     }
 
@@ -65,7 +65,7 @@ def test_devices_are_merged_by_driver_pool_device_and_share_and_their_conditions
         ]
     }
     ready = [condition("Ready", "True"), condition("Other", "True")]
-    assert merged(Status, ours, theirs) == {
+    assert merge_dicts(Status, ours, theirs) == {
         "devices": [
             device("a", conditions=ready, data={"x": 1}, networkData={"ips": ["10.0.0.1/24"]}),
             device("a", shareID="s1"),
@@ -79,12 +79,12 @@ def test_absent_leaves_alone_and_scalars_and_free_documents_replace():
         "allocation": {"allocationTimestamp": "old"},
         "devices": [device("a", data={"x": 1, "y": 2})],
     }
-    assert merged(Status, ours, {}) == ours
+    assert merge_dicts(Status, ours, {}) == ours
     theirs = {
         "allocation": {"allocationTimestamp": "new", "devices": {"results": []}},
         "devices": [device("a", data=[])],
     }
-    assert merged(Status, ours, theirs) == theirs
+    assert merge_dicts(Status, ours, theirs) == theirs
 
 
 def test_lists_without_keys_are_replaced_whole():
@@ -92,13 +92,13 @@ def test_lists_without_keys_are_replaced_whole():
         results = [{"request": "r", "driver": "d", "pool": "p", "device": name} for name in names]
         return {"allocation": {"devices": {"results": results}}}
 
-    assert merged(Status, allocation("a", "b"), allocation("c")) == allocation("c")
+    assert merge_dicts(Status, allocation("a", "b"), allocation("c")) == allocation("c")
 
 
 def test_maps_merge_to_the_bottom_and_sets_grow():
     ours = {"labels": {"a": "1", "b": "2"}, "finalizers": ["x", "y"]}
     theirs = {"labels": {"b": "3", "c": "4"}, "finalizers": ["y", "z"]}
-    assert merged(meta.ObjectMeta, ours, theirs) == {
+    assert merge_dicts(meta.ObjectMeta, ours, theirs) == {
         "labels": {"a": "1", "b": "3", "c": "4"},
         "finalizers": ["x", "y", "z"],
     }
@@ -107,14 +107,14 @@ def test_maps_merge_to_the_bottom_and_sets_grow():
         "capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Gi"}}},
     }
     theirs = {"name": "gpu", "capacity": {"memory": {"value": "2Gi"}, "engines": {"value": "4"}}}
-    assert merged(v1.Device, ours, theirs)["capacity"] == {
+    assert merge_dicts(v1.Device, ours, theirs)["capacity"] == {
         "memory": {"value": "2Gi", "requestPolicy": {"default": "1Gi"}},
         "engines": {"value": "4"},
     }
 
 
 def test_unknown_fields_are_laid_over_too():
-    assert merged(Status, {"mood": {"a": 1}, "x": 1}, {"mood": {"b": 2}}) == {
+    assert merge_dicts(Status, {"mood": {"a": 1}, "x": 1}, {"mood": {"b": 2}}) == {
         "mood": {"b": 2},
         "x": 1,
     }
@@ -157,7 +157,7 @@ def test_a_node_selector_is_one_value():
     def allocation(**selector):
         return {"allocation": {"nodeSelector": {"nodeSelectorTerms": [], **selector}}}
 
-    assert merged(Status, allocation(x=1), allocation(y=2)) == allocation(y=2)
+    assert merge_dicts(Status, allocation(x=1), allocation(y=2)) == allocation(y=2)
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ def test_a_document_comes_out_as_it_went_in(version, kind):
     @settings(max_examples=25, deadline=None)
     @given(documents(cls))
     def check(document):
-        made = cls.from_dict(document, unknown="refuse")
-        assert made.to_dict() == document
-        assert cls.from_dict(made.to_dict()) == made
+        model = cls.from_dict(document, unknown="refuse")
+        assert model.to_dict() == document
+        assert cls.from_dict(model.to_dict()) == model
         assert (
-            eval(repr(made), vars(models) | models.classes(version)) == made
+            eval(repr(model), vars(models) | models.classes(version)) == model
         )  # the repr is how one would write it
 
     check()
@@ -186,7 +186,7 @@ def test_unknown_fields_are_kept_or_refused():
 
 
 def test_a_newer_servers_request_is_understood_as_one():
-    """A kind of request that this version does not know is no broken rule."""
+    """A kind of request that this version does not know breaks no rule."""
     request = {"name": "r", "sideways": {"x": 1}}
     assert v1.DeviceRequest.from_dict(request).to_dict() == request
 
@@ -207,11 +207,11 @@ def test_a_newer_servers_request_is_understood_as_one():
 )
 def test_any_document_is_an_object_or_an_error_with_paths(document):
     try:
-        made = v1.ResourceClaim.from_dict(document)
+        model = v1.ResourceClaim.from_dict(document)
     except plain.Invalid as invalid:
         assert invalid.problems
     else:
-        assert isinstance(made, v1.ResourceClaim)
+        assert isinstance(model, v1.ResourceClaim)
 
 
 def test_copies_share_nothing():

@@ -93,7 +93,7 @@ def test_seeds_kinds_are_there():
 
 
 def test_which_structs_are_applied_as_a_whole():
-    """Who applies one of these owns all of it: nobody can add a field of his own."""
+    """A manager that applies one of these owns all of it. Another one cannot add a field."""
     atomic = {
         name
         for version in models.VERSIONS
