@@ -73,7 +73,7 @@ def _run_for_model(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             raise errors.UsageError(f"--template {arguments.template}: {error}") from error
 
-        # The command now has a tree as its root, and prints the template of what it sees there.
+        # The command now has a tree as its root, and prints its template.
         words = vars(arguments) | {"root": f"{folder}/tree", "template": "here"}
         return run(argparse.Namespace(**words))
 

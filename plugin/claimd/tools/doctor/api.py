@@ -130,7 +130,7 @@ class NodeFacts:
 class Facts:
     """The answers of the API server.
 
-    `unknown` is the reason why no API server is known here. `trouble` is the reason why the API
+    `unknown` is the reason why we know no API server. `trouble` is the reason why the API
     server gives no answer. In either case the other fields are empty.
     """
 

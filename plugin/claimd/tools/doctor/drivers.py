@@ -1,4 +1,4 @@
-"""Checks of the GPUs and of what they need: kernel drivers, libraries, links, IOMMU, health."""
+"""Checks of the GPUs and their needs: kernel drivers, libraries, links, IOMMU, health."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ _FOLDERS = (
     "/var/snap/microk8s/common/var/lib/kubelet",
     "/var/lib/rancher/k3s/agent/kubelet",
 )
-_NOT_REGISTERED = "has not registered us"  # a part of what /readyz answers
+_NOT_REGISTERED = "has not registered us"  # a part of the answer of /readyz
 _SECONDS = 3.0
 
 

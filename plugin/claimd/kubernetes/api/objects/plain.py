@@ -151,8 +151,8 @@ def write(value: Any) -> Any:
 def check(shape: Shape, value: Any, path: str, report: Report) -> None:
     """Reports every rule that the value breaks.
 
-    There are rules for types, required fields, limits, choices, keys, and groups of which exactly
-    one field may be set.
+    There are rules for types, required fields, limits, choices, keys, and groups of fields that
+    exclude each other.
     """
     if shape.kind == "struct":
         if not (shape.struct and isinstance(value, shape.struct)):
