@@ -1,7 +1,12 @@
-"""CEL as Kubernetes has it: compile an expression once, match it against devices, explain a no.
+"""CEL with the functions, limits and errors of Kubernetes' API server and scheduler.
 
-What this module names is for selectors of devices; `documents` has expressions over any documents,
-as admission policies use them. Nothing here knows claims, classes or pools.
+An expression is compiled once, matched against any number of devices, and explained where it is not
+true. The names of this module are for selectors of devices. The module `documents` evaluates
+expressions over other documents, as admission policies use them. This package knows no claims,
+classes or pools.
+
+Start reading in `program`, which leads an expression through the parser, the checker and the
+closures that evaluate it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fields, indexes and has(): chains of qualifiers on a value, with the rules for what is missing.
+"""Fields, indexes and has(): chains of qualifiers on a value, and what happens if a key is missing.
 
-A missing domain of a device is an empty map, a missing key is an error, and behind `?` both are
-optional.none().
+A missing domain of a device is an empty map. Any other missing key is an error. Behind a `?` both
+are optional.none().
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from .errors import EvalError, FatalError, MissingKeyError
 from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
 
-# The device's view (or the documents), the meter, then one place for each variable.
+# The memory of one evaluation: the device's view (or the documents), the meter, and then one place
+# for each variable.
 Frame = list[Value]
 Closure = Callable[[Frame], Value]
 
@@ -22,7 +23,7 @@ _KEY_TYPES = frozenset((str, int, bool, float, UInt))
 
 @dataclass(frozen=True, slots=True)
 class Qualifier:
-    """One step of a chain; `key` gives the field or index."""
+    """One step of a chain. `key` evaluates to the field or index."""
 
     key: Closure
     optional: bool = False
@@ -32,14 +33,14 @@ class Qualifier:
 def apply_qualifiers(
     frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bool
 ) -> Value:
-    """The value at the end of the chain; an Optional if a step was optional."""
+    """Returns the value at the end of the chain. It is an Optional if a step is optional."""
     optional = False
     if type(value) is Optional:
         if not value.present:
             return NONE
         optional, value = True, value.value
 
-    # Once a step is optional all later ones are.
+    # All steps that follow an optional one are optional, too.
     for qualifier in qualifiers:
         optional = optional or qualifier.optional
         try:
@@ -55,6 +56,7 @@ def apply_qualifiers(
         if metered:
             frame[1].charge(1)
 
+        # The result of has() is whether the member is there.
         value = member
         if qualifier.test:
             value = None if optional else member is not MISSING
@@ -62,7 +64,7 @@ def apply_qualifiers(
 
 
 def lookup(value: Value, key: Value, may_miss: bool) -> Value:
-    """value[key]; MISSING if there is none and that is allowed."""
+    """Returns value[key]. If there is none, returns MISSING with `may_miss`, or raises EvalError."""
     if isinstance(value, Map):
         if type(key) not in _KEY_TYPES:
             raise EvalError(f"{type_name(key)} is no key of a map")
@@ -85,7 +87,7 @@ def lookup(value: Value, key: Value, may_miss: bool) -> Value:
 
 
 def _index(key: Value) -> int:
-    """Numbers of all types are indexes, if they are whole."""
+    """Returns an index of a list. Whole numbers of all types are indexes."""
     if type(key) is int:
         return key
     if type(key) is UInt:

@@ -1,7 +1,7 @@
-"""A quick upper bound of what an expression can cost for any device within the API's sizes.
+"""A quick upper bound for the cost of an expression for any device within the API's sizes.
 
-Where it is below the limit nothing needs to be counted at run time. It is generous: never below the
-true cost.
+The bound is generous: it is never below the true cost. If it is below the limit, an evaluation needs
+no meter.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from .cost import CREATE_LIST, CREATE_MAP
 from .syntax import Call, Fold, Ident, ListNode, MapNode, Node, Select
 from .values import MISSING, Map, Value, size
 
-# Characters or elements of an attribute, elements of a map of attributes.
+# The most characters or elements of an attribute, and the most elements of a map of attributes.
 _ATTRIBUTE = 64
 _UNKNOWN = math.inf
-# Looks at nodes. Who writes more than that can wait for the counting.
+# Looks at nodes. A larger expression is metered, which takes longer than a walk of this size.
 _MOST_LOOKS = 2000
 _MOST_LETS = 4
 
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
-# Their result is no larger than their largest argument.
+# Functions whose result is no larger than their largest argument.
 _KEEP_SIZE = frozenset(
     (
         *("lowerAscii", "upperAscii", "trim", "substring", "charAt", "find"),
@@ -29,7 +29,7 @@ _KEEP_SIZE = frozenset(
         *("_?_:_", "or", "orValue", "optional.of"),
     )
 )
-# They look at their arguments once at most.
+# Functions that look at their arguments at most once.
 _LOOK_ONCE = frozenset(
     (
         *("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "!_"),
@@ -47,7 +47,7 @@ _SMALL_TYPES = frozenset(
 
 
 def upper_bound(root: Node) -> float:
-    """The most that the expression can cost; infinite where that is not seen at once."""
+    """Returns an upper bound for the cost. It is infinite where no simple rule gives a bound."""
     return _Bound().cost(root)
 
 
@@ -82,15 +82,15 @@ class _Bound:
         largest = max((self.size(child) for child in node.children()), default=0)
         if node.function in _LOOK_ONCE:
             return 8 + largest
-        # Nothing looks at each pair of elements more than three times.
+        # No function looks at each pair of elements more than three times.
         return 32 + 3 * (1 + largest) ** 2
 
     def _fold(self, node: Fold) -> float:
         before = dict(self._sizes)
         try:
             if node.macro in _LETS:
-                # A list that holds another one twice, which holds another one twice, is small but
-                # dear to compare.
+                # Each name may stand for a list that holds the list before it twice. Such lists are
+                # small, but their comparison costs twice as much with each name.
                 self._lets += 1
                 if self._lets > _MOST_LETS:
                     return _UNKNOWN
@@ -101,19 +101,19 @@ class _Bound:
             over = self.size(node.range)
             self._sizes |= {node.accumulator: _UNKNOWN, node.variable: over, node.second: over}
             turn = 20 + self._step(node)
-            # A list that is known to be empty has no turn, however much one would cost.
+            # Even a list without elements counts as one turn: infinity times 0 has no value.
             return self.cost(node.range) + max(over, 1) * turn + 50
         finally:
             self._sizes = before
 
     def _step(self, node: Fold) -> float:
-        """What one turn costs: the macro's own call is cheap, what the author wrote is counted."""
+        """Returns a bound for one turn without the macro's own calls, which _fold() adds."""
         if node.macro not in ("all", "exists") or not isinstance(node.step, Call):
             return _UNKNOWN
         return self.cost(node.step.arguments[1])
 
     def size(self, node: Node) -> float:
-        """The most characters or elements that the value, or anything inside of it, has."""
+        """Returns the greatest number of characters or elements of the value or anything in it."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             return _UNKNOWN

@@ -1,6 +1,6 @@
-"""What the closures of one expression share: the places of variables, their scopes, and charges.
+"""The base of `Closures`: the places of variables in a frame, their scopes, and charges.
 
-How each kind of node becomes a closure is in `closures` and `folds`.
+The modules `closures` and `folds` make a closure of each kind of node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_PLACE = 2
 class Builder(abc.ABC):
     """Builds the closures of one expression, plain or metered ones.
 
-    `places` is how long the frames of that expression have to be.
+    `places` is the length that the frames of the expression need.
     """
 
     def __init__(self, metered: bool) -> None:
@@ -30,28 +30,28 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def build(self, node: Node) -> Closure:
-        """The closure that gives the node's value, and charges for it if metered."""
+        """Returns a closure that evaluates the node and, if metered, charges for it."""
 
     @abc.abstractmethod
     def resolve(self, node: Node) -> Closure:
-        """The value of a chain without the charge for looking it up as a whole."""
+        """Returns a closure that evaluates a chain without the charge for the chain as a whole."""
 
     # Variables
 
     def place(self) -> int:
-        """A new place in the frames of this expression."""
+        """Returns a new place in the frames of this expression."""
         self.places += 1
         return self.places - 1
 
     def variables(self, node: Fold) -> tuple[int, int]:
-        """Places for a fold's one or two variables; the second is 0 if there is none."""
+        """Returns places for the variables of a fold. The second is 0 if there is only one."""
         first = self.place()
         second = self.place() if node.second else 0
         self._variables[id(node)] = first, second
         return first, second
 
     def set_variables(self, node: Fold, frame: Frame, entry: Value) -> None:
-        """Put a frame where it was when the fold was at this entry."""
+        """Sets the variables of the fold as they were at this entry."""
         first, second = self._variables[id(node)]
         if second:
             frame[first], frame[second] = entry
@@ -59,26 +59,30 @@ class Builder(abc.ABC):
             frame[first] = entry
 
     def enter(self, names: dict[str, Closure | int]) -> None:
-        """Begin a scope in which these names stand for closures, or for places of the frame."""
+        """Begins a scope in which these names stand for closures, or for places of the frame."""
         self._scopes.append(names)
 
     def leave(self) -> None:
+        """Ends the innermost scope."""
         self._scopes.pop()
 
     def variable(self, name: str) -> Closure:
-        """Reads the variable, without a charge."""
+        """Returns a closure that reads the variable without a charge."""
         for scope in reversed(self._scopes):
             if name in scope:
                 meaning = scope[name]
                 return _read(meaning) if isinstance(meaning, int) else meaning
         if name == ".device":
             return lambda frame: frame[0].value
-        # A document of this name, as policies have them.
+        # In a policy this is the name of a document.
         document = name[1:]
         return lambda frame: frame[0].entries[document]
 
     def variable_with_charge(self, name: str) -> Closure | None:
-        """Reads a variable of a fold, with the charge; None for any other name."""
+        """Returns a closure that reads a variable of a fold and charges for it.
+
+        Returns None for any other name.
+        """
         for scope in reversed(self._scopes):
             if name in scope:
                 meaning = scope[name]
@@ -88,7 +92,7 @@ class Builder(abc.ABC):
     # Charges
 
     def with_charge(self, run: Closure, amount: int) -> Closure:
-        """The closure with what it costs, which is charged even if it fails."""
+        """Returns a closure that also charges this amount, even if the evaluation fails."""
         if not self.metered or not amount:
             return run
 
@@ -111,7 +115,8 @@ def _read(place: int) -> Closure:
 
 
 def _read_with_charge(place: int) -> Closure:
-    # Without the care for errors that with_charge() takes: most steps of long loops are of this kind.
+    # Most steps of long loops are of this kind. Reading a place cannot fail, so this needs no care
+    # for errors as with_charge() takes it.
     def read(frame: Frame) -> Value:
         frame[1].charge(1)
         return frame[place]

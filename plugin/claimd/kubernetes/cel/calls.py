@@ -1,4 +1,4 @@
-"""How calls run: the overload that the values choose, and what an error among arguments does."""
+"""Calls: the overload that the values select, and the effect of errors among the arguments."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from .values import MISSING, NAMES, Map, Value, equal, no_overload, same, size, 
 
 _CLASSES = {name: cls for cls, name in NAMES.items()}
 
-# They take any list, whatever type was found for its elements.
+# Functions that take any list, whatever type the checker has found for its elements.
 SORTS = frozenset(("sort", "@sortByAssociatedKeys"))
 NEEDS_LIST = SORTS | {"distinct"}
-
 
 # Functions that look at each element of their lists, and those that compare each with each.
 _LINEAR = frozenset(
@@ -32,7 +31,10 @@ _SETS = frozenset(("sets.contains", "sets.intersects", "sets.equivalent"))
 
 
 def steps(function: str) -> Callable[[Sequence[Value]], int] | None:
-    """How many steps a call of the function takes, from its arguments; None for a few at most."""
+    """Returns a function from arguments to the number of steps that a call with them takes.
+
+    Returns None if a call takes a few steps at most.
+    """
     if function in _LINEAR:
         return lambda values: sum(len(value) for value in values if isinstance(value, list | Map))
     if function == "distinct":
@@ -51,7 +53,7 @@ def _count(value: Value) -> int:
 
 
 def implementation(node: Call) -> Callable[..., Value]:
-    """The function on values, with the choice between overloads that the types leave."""
+    """Returns the function for values, which selects among the overloads that fit the types."""
     name = node.function
     if name == "_!=_":
         return lambda left, right: same(left, right) is not True
@@ -61,7 +63,7 @@ def implementation(node: Call) -> Callable[..., Value]:
     if len(candidates) == 1 and name not in SORTS:
         return _guard(candidates[0])
 
-    # Where the types leave several, the values choose among all that take as many arguments.
+    # If several overloads fit the types, the values select one of all that take as many arguments.
     count = len(node.arguments) + (node.target is not None)
     candidates = [overload for overload in overloads if len(overload.parameters) == count]
     first = candidates[0]
@@ -80,9 +82,9 @@ def implementation(node: Call) -> Callable[..., Value]:
 
 
 def or_fatal(argument: Closure) -> Closure:
-    """The argument of a sort, of which everything but a list ends the whole evaluation.
+    """Returns a closure for the argument of a sort, which raises FatalError if it is no list.
 
-    Kubernetes counts the cost of sorting even if the argument is an error, and breaks on it.
+    Kubernetes counts the cost of sorting even if the argument is an error, and fails at that.
     """
 
     def run(frame: Frame) -> Value:
@@ -98,7 +100,7 @@ def or_fatal(argument: Closure) -> Closure:
 
 
 def stops_early(node: Call) -> bool:
-    """Whether a first argument that fails keeps the second from being evaluated.
+    """Returns True if an error of the first argument keeps the second from being evaluated.
 
     The call itself is not charged then.
     """
@@ -114,9 +116,9 @@ def stops_early(node: Call) -> bool:
 def evaluate_arguments(
     frame: Frame, arguments: Sequence[Closure], sequential: bool
 ) -> tuple[list[Value], EvalError | None]:
-    """The arguments' values, with FAILED for those that are errors, and the first error.
+    """Returns the values of the arguments, with FAILED for errors, and the first error.
 
-    `sequential` stops at it, so that there are fewer values than arguments.
+    With `sequential` it stops at the first error, so that there may be fewer values than arguments.
     """
     values: list[Value] = []
     error: EvalError | None = None
@@ -134,7 +136,7 @@ def evaluate_arguments(
 
 
 def _guard(overload: Overload) -> Callable[..., Value]:
-    """The implementation behind a check that the values have the declared types."""
+    """Returns the implementation behind a check that the values have the declared types."""
     run = overload.implementation
     if not overload.guarded:
         return run
@@ -171,7 +173,7 @@ def _guard(overload: Overload) -> Callable[..., Value]:
 
 
 def _class_of(parameter: Type) -> type | None:
-    """The class that all values of the type have; None where they may have several."""
+    """Returns the class of all values of the type, or None if they may have several classes."""
     if parameter.kind in ("simple", "object"):
         return _CLASSES.get(parameter.name)
     return None
@@ -183,7 +185,10 @@ def plain(
     arguments: list[Closure],
     constant_values: list[Value],
 ) -> Closure:
-    """The call without a meter; `constant_values` are those of the arguments, or MISSING."""
+    """Returns a closure for a call without a meter.
+
+    `constant_values` has the value of each argument that is a constant, and MISSING for the others.
+    """
     if len(arguments) == 1:
         (only,) = arguments
         return lambda frame: run(only(frame))

@@ -1,7 +1,7 @@
-"""Types and overloads for each node of an expression, or a CompileError where Kubernetes refuses it.
+"""The checker: it writes types and overloads into each node, and refuses what Kubernetes refuses.
 
-The rules are CEL's: `dyn` goes with everything until it is evaluated, and a literal list or map has
-one element type.
+The rules are CEL's. `dyn` goes with every type until it is evaluated. The elements of a literal
+list or map have one type.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _TYPE_NAMES = {
     "net.IP": Type("opaque", "net.IP"),
     "net.CIDR": Type("opaque", "net.CIDR"),
 }
-# As messages name them, where that is not the function's name.
+# The names of operators in messages, where these differ from the functions' names.
 _OPERATORS = {
     "!_": "!",
     "-_": "-",
@@ -75,10 +75,11 @@ _OPERATORS = {
 
 
 def check(root: Node, expression: str, *, selector: bool = True, new: bool = False) -> None:
-    """Write types into all nodes; CompileError where they do not go together.
+    """Writes types into all nodes. Raises CompileError if they do not go together.
 
-    An expression that is no selector derives an attribute: its value must be one. `new`: attributes
-    may not be lists, and there is no includes(), as their feature is off in a cluster of today.
+    An expression that is no selector derives an attribute, so its value must be a valid attribute.
+    With `new` there are no lists among the attributes and no includes(), since a cluster with
+    default features has that feature off.
     """
 
     def result() -> None:
@@ -96,10 +97,10 @@ def check_over(
     names: Mapping[str, Type],
     objects: Mapping[str, Mapping[str, Type]],
 ) -> frozenset[str]:
-    """As check(), for an expression over documents of these names, whose value may be anything.
+    """Checks an expression over documents of these names, whose value may have any type.
 
-    `objects` has the fields of the types that have some, by their names. Gives the names that the
-    expression asks for.
+    `objects` has the fields of object types, by the names of the types. Returns the names that the
+    expression uses.
     """
     walk = _Checker(new=False, names=names, objects=objects)
     _run(walk, root, expression, lambda: None)
@@ -133,7 +134,7 @@ def _check_derived(root: Node) -> None:
 
 
 class _Checker:
-    """One walk over an expression, from the inside out."""
+    """One walk over an expression, from the leaves to the root."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class _Checker:
 
     def run(self, root: Node) -> None:
         self._check(root)
-        # What is open is decided by the whole expression.
+        # Only the whole expression determines the meanings of type parameters.
         for node in self._checked:
             assert node.type is not None
             node.type = self._types.apply(node.type, to_dyn=True)
@@ -182,7 +183,7 @@ class _Checker:
         return of
 
     def _current_type(self, node: Node) -> Type:
-        """The node's type as far as it is decided by now."""
+        """Checks the node and returns its type, as far as that is known by now."""
         return self._types.apply(self._check(node))
 
     # Names and fields
@@ -200,7 +201,7 @@ class _Checker:
             if local is not None:
                 return local
 
-        # No local variable: from here on a leading dot marks the outermost scope.
+        # The name is no local variable. A leading dot marks the outermost scope in the tree.
         plain = name.removeprefix(".")
         if plain in self._names:
             node.name = f".{plain}"
@@ -266,7 +267,8 @@ class _Checker:
         for argument in node.arguments:
             self._check(argument)
         if node.target is not None:
-            # sets.contains(a, b) is no method of a variable `sets`, but a function's name.
+            # In sets.contains(a, b), `sets.contains` is the name of a function. It is not a method
+            # of a variable `sets`.
             qualified = _qualified_name(node.target)
             name = f"{qualified}.{node.function}".removeprefix(".") if qualified else ""
             if name in FUNCTIONS:
@@ -280,7 +282,7 @@ class _Checker:
         return self._resolve(node)
 
     def _resolve(self, node: Call) -> Type:
-        """Find the overloads that the types of the arguments allow, and the type of the result."""
+        """Writes the overloads that fit the types of the arguments, and returns the result's type."""
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
         arguments = tuple(argument.type for argument in nodes if argument.type is not None)
         if node.function in ("_&&_", "_||_"):
@@ -300,7 +302,7 @@ class _Checker:
             if not self._types.all_assignable(arguments, wanted):
                 continue
 
-            # Overloads with several results leave the choice to the values.
+            # If the results of several overloads differ, the values determine the result's type.
             signatures.append(overload.signature)
             gives = self._types.apply(gives)
             if result is None:
@@ -337,12 +339,12 @@ class _Checker:
     # Lists, maps and folds
 
     def _join(self, before: Type | None, of: Type) -> Type:
-        """The type of elements of which those before had this type."""
+        """Returns the type of elements, given that of the elements before and that of the next."""
         if before is None:
             return of
         if self._types.assignable(before, of):
             return types.most_general(before, of)
-        # Refused later, except where format() takes it.
+        # Mixed elements are refused later, except in arguments of format().
         return DYN
 
     def _unwrap_optional(self, node: Node, of: Type) -> Type:
@@ -391,7 +393,7 @@ class _Checker:
         return self._types.apply(node.result.type)
 
     def _variables(self, node: Fold, over: Type) -> tuple[Type, ...]:
-        """The types of the variables that go over such a value."""
+        """Returns the types of the variables of a fold over a value of this type."""
         if over.kind == "list":
             return (INT, over.params[0]) if node.second else over.params
         if over.kind == "map":
@@ -419,7 +421,7 @@ def _rename_params(of: Type, names: dict[Type, Type]) -> Type:
 
 
 def _qualified_name(node: Node) -> str | None:
-    """a.b.c as text, if that is all it is."""
+    """Returns the text of a node such as a.b.c, or None for any other node."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test:

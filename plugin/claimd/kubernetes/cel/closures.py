@@ -1,15 +1,15 @@
-"""Checked nodes to Python closures: plain ones, and metered ones that count what each step costs.
+"""Python closures for checked nodes: plain ones, and metered ones that count the cost of each step.
 
-The metered ones charge the same amounts at the same steps as Kubernetes, so that its limit hits
-where it does there. The plain ones are faster: they are for expressions that can never come near
-the limit.
+The metered closures charge the same amounts at the same steps as Kubernetes, so that its limit
+takes effect at the same step. The plain ones are faster. They are for expressions that can never
+reach the limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import calls, constants, cost, folds, shortcuts, syntax
+from . import calls, constants, cost, folds, logic, shortcuts, syntax
 from .attributes import Closure, Frame, Qualifier, apply_qualifiers
 from .builder import Builder
 from .cost import FAILED
@@ -29,6 +29,7 @@ from .values import (
     type_name,
 )
 
+# Calls of constants that take more steps are evaluated at run time, where a meter limits them.
 _MOST_STEPS_OF_FOLDING = 1000
 _PRIMITIVES = frozenset(
     cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint")
@@ -87,7 +88,7 @@ class Closures(Builder):
                     if type(value) is not Optional:
                         raise EvalError("what follows ? in a map must be optional")
                     if not value.present:
-                        # An absent entry takes away an earlier one under the same key.
+                        # An absent entry removes an earlier one with the same key.
                         pairs.pop(key_of(key), None)
                         continue
                     value = value.value
@@ -108,8 +109,8 @@ class Closures(Builder):
             if variable:
                 return variable
 
-        # A whole chain costs 1, besides what its steps cost. has() and what follows a conditional
-        # cost nothing more.
+        # A whole chain costs 1 in addition to its steps. There is no such charge for has() and for
+        # a chain that starts with a conditional.
         test = isinstance(node, Select) and node.test
         free = test or _root(node, "_?_:_")
         run = self.with_charge(self.resolve(node), 0 if free else 1)
@@ -130,7 +131,7 @@ class Closures(Builder):
         return lambda frame: apply_qualifiers(frame, base(frame), qualifiers, metered)
 
     def _chain(self, node: Node) -> tuple[Closure, list[Qualifier]]:
-        """What the chain starts with, and its steps."""
+        """Returns a closure for the start of the chain, and the steps of the chain."""
         if constants.value_of(node) is not MISSING:
             return self.build(node), []
         if isinstance(node, Ident):
@@ -185,7 +186,7 @@ class Closures(Builder):
         return calls.plain(node, run, arguments, constant_values)
 
     def _fold_call(self, node: Call, run: Callable[..., Value], values: list[Value]) -> Value:
-        """The value of a call that has constant arguments alone; MISSING for any other one."""
+        """Returns the value of a call if all its arguments are constants. Otherwise MISSING."""
         if not values or any(value is MISSING for value in values):
             return MISSING
         steps = calls.steps(node.function)
@@ -212,7 +213,8 @@ class Closures(Builder):
                     result = run(*values)
                 except EvalError as failure:
                     error = failure
-            # A call that failed is paid for; one whose arguments were not all evaluated is not.
+            # A call that failed costs as much. A call costs nothing if an error kept some of its
+            # arguments from being evaluated.
             if len(values) == len(arguments):
                 frame[1].charge(price(values, result))
             if error is not None:
@@ -236,29 +238,10 @@ class Closures(Builder):
         return run
 
     def _logic(self, node: Call) -> Closure:
-        """&& and ||: one false or true decides, whatever errors there are beside it."""
-        decisive: bool = node.function == "_||_"
+        decisive = node.function == "_||_"
+        operator = "||" if decisive else "&&"
         operands = [self.build(term) for term in syntax.terms(node, node.function)]
-
-        def run(frame: Frame) -> bool:
-            error: EvalError | None = None
-            for operand in operands:
-                try:
-                    value = operand(frame)
-                except FatalError:
-                    raise
-                except EvalError as failure:
-                    error = error or failure
-                    continue
-                if value is decisive:
-                    return bool(decisive)
-                if type(value) is not bool and error is None:
-                    error = no_overload("||" if decisive else "&&", value)
-            if error is not None:
-                raise error
-            return not decisive
-
-        return run
+        return lambda frame: logic.join(frame, operands, decisive, operator)
 
     def _not_strictly_false(self, node: Call) -> Closure:
         argument = self.build(node.arguments[0])
@@ -274,7 +257,7 @@ class Closures(Builder):
         return self.with_charge(run, 1)
 
     def _or(self, node: Call) -> Closure:
-        """optional.or(optional) and optional.orValue(value)."""
+        """Returns a closure for optional.or(optional) or optional.orValue(value)."""
         assert node.target is not None
         optional, alternative = self.build(node.target), self.build(node.arguments[0])
         stays_optional = node.function == "or"
@@ -290,7 +273,7 @@ class Closures(Builder):
         return run
 
     def _membership(self, node: Call) -> Closure:
-        """`in`, where Kubernetes has a rule of its own for literal lists of plain values."""
+        """Returns a closure for `in`. Kubernetes has a special rule for literal lists of primitives."""
         members = constants.value_of(node.arguments[1])
         of_list = node.overloads == ("@in: (A, list<A>) -> bool",)
         arguments = [self.build(argument) for argument in node.arguments]
@@ -326,7 +309,7 @@ class Closures(Builder):
 def _meter_pair(
     price: cost.Cost, run: Callable[..., Value], left: Closure, right: Closure
 ) -> Closure:
-    """A call of two arguments, both of which are evaluated whatever the other comes to."""
+    """Returns a closure for a call of two arguments. An error of one does not stop the other."""
 
     def run_metered(frame: Frame) -> Value:
         result: Value = FAILED
@@ -358,7 +341,7 @@ def _meter_pair(
 
 
 def _root(node: Node, function: str) -> bool:
-    """Whether a chain of fields and indexes starts at this function."""
+    """Returns True if a chain of fields and indexes starts with a call of this function."""
     while isinstance(node, Select) or syntax.is_index(node):
         node = next(node.children())
     return isinstance(node, Call) and node.function == function

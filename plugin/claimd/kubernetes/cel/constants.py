@@ -1,4 +1,4 @@
-"""Parts of an expression that have one value whatever the device, and what they make invalid."""
+"""Constants: parts of an expression with the same value for every device, and invalid constants."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
 
 
 def value_of(node: Node) -> Value:
-    """The value of what Kubernetes treats as a constant, which costs nothing; else MISSING.
+    """Returns the value of a node that Kubernetes treats as a constant, which costs nothing.
 
-    CompileError where a conversion of a constant fails: that refuses the expression. The node is
-    checked already, and keeps the answer.
+    Returns MISSING for any other node. Raises CompileError if the conversion of a constant fails,
+    since Kubernetes refuses the expression then. The node must be checked, and keeps the answer.
     """
     if node.constant is None:
         node.constant = (_value_of(node),)
@@ -49,12 +49,12 @@ def _value_of(node: Node) -> Value:
 
 
 def _any_missing(values: Iterable[Value]) -> bool:
-    # By identity: values need not be comparable.
+    # Compares by identity, since some values cannot be compared with MISSING.
     return any(value is MISSING for value in values)
 
 
 def _convert(node: Call) -> Value:
-    """The value of a conversion such as bool("true"), which is known before any device."""
+    """Returns the value of a conversion of a constant, such as bool("true"), or MISSING."""
     if node.function == "@in" and node.overloads == ("@in: (A, list<A>) -> bool",):
         return False if value_of(node.arguments[1]) == [] else MISSING
     if node.function not in _CONVERSIONS or node.target is not None or len(node.arguments) != 1:
@@ -73,19 +73,23 @@ def _convert(node: Call) -> Value:
 
 
 def validate(root: Node, expression: str) -> None:
-    """Refuse what is wrong for every device: patterns, times, formats, literals of mixed types."""
+    """Checks the constants: patterns, times, formats, and the types of elements of literals.
+
+    Raises CompileError for the first one that is invalid.
+    """
     try:
         _validate(root, exempt=False)
         for node in descendants(root):
             if isinstance(node, Call):
                 _validate_patterns(node)
-                value_of(node)  # its conversions, which may fail
+                # A conversion of a constant may fail.
+                value_of(node)
     except CompileError as error:
         raise CompileError(error.reason, expression, error.position) from None
 
 
 def _validate(node: Node, exempt: bool) -> None:
-    """`exempt` are the arguments of format(), which may be of any types."""
+    """Checks literals. The arguments of format() are exempt: they may be of several types."""
     if isinstance(node, Call) and node.function == "format":
         _validate_format(node)
         exempt = True
@@ -131,7 +135,7 @@ def _validate_patterns(node: Call) -> None:
 
 
 def _validate_format(node: Call) -> None:
-    """A literal format beside a literal list: as many clauses as arguments, each of a fitting type."""
+    """Checks a literal format and a literal list: the number of arguments and their types."""
     arguments = node.arguments[0] if node.arguments else None
     if (
         not isinstance(node.target, Literal)
@@ -168,7 +172,10 @@ def _validate_clause(letter: str, argument: Node) -> None:
 
 
 def fold(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
-    """The result of a call with these arguments. An error is MISSING: each device has to meet it."""
+    """Returns the result of a call of constants, or MISSING if it is an error.
+
+    The error is then raised in each evaluation.
+    """
     try:
         return implementation(*arguments)
     except EvalError:

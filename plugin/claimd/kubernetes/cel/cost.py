@@ -1,4 +1,4 @@
-"""What calls cost when they run, in Kubernetes' units: 1,000,000 are the limit for each device."""
+"""The cost of calls when they run, in Kubernetes' units. The limit for one device is 1,000,000."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .semver import Semver
 from .values import Map, Value, size
 
 CREATE_LIST, CREATE_MAP = 10, 30
-# Of a call, from its arguments and its result.
+# A function from the arguments and the result of a call to its cost.
 Cost = Callable[[Sequence[Value], Value], int]
 
 
 class Failed:
-    """In the place of an argument or result that is an error: its size counts as 1."""
+    """The mark in place of an argument or result that is an error. Its size counts as 1."""
 
 
 FAILED = Failed()
@@ -41,7 +41,7 @@ def _traversal(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _traverse(value: Value) -> int:
-    """A tenth of a text, 1 for any other value, and the sum of what a list or map holds."""
+    """Returns a tenth of the size of a text, and 1 for any other value, summed over containers."""
     if isinstance(value, str):
         return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
     if isinstance(value, bytes):
@@ -90,7 +90,7 @@ def _contains_ip(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _parsing(cost: Cost) -> Cost:
-    """Of a call that reads its second argument, too."""
+    """Returns the cost of a call that also parses its second argument."""
     return lambda arguments, result: cost(arguments, result) + tenth(size(arguments[1]))
 
 
@@ -105,7 +105,7 @@ def _output(_arguments: Sequence[Value], result: Value) -> int:
 def _flatten(arguments: Sequence[Value], _result: Value) -> int:
     depth = 1
     if len(arguments) == 2:
-        # Kubernetes breaks off where the depth is no whole number, before anything is counted.
+        # Kubernetes fails if the depth is no int, before it counts a cost.
         if type(arguments[1]) is not int:
             return 0
         if arguments[1] >= 0:
@@ -114,7 +114,7 @@ def _flatten(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _self_compare(position: int) -> Cost:
-    """Compares each element of this argument with each."""
+    """Returns the cost of a call that compares each element of this argument with each."""
 
     def cost(arguments: Sequence[Value], _result: Value) -> int:
         values = arguments[position]
@@ -127,7 +127,7 @@ def _self_compare(position: int) -> Cost:
     return cost
 
 
-# By function, whatever the overload. What is in neither table costs 1.
+# Costs by function, for all overloads. A function that is in neither table costs 1.
 _FUNCTIONS: dict[str, Cost] = {
     **dict.fromkeys(
         ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversal
@@ -152,7 +152,7 @@ _FUNCTIONS: dict[str, Cost] = {
     "sets.equivalent": _sets(2),
     "check": lambda _, __: 350_000,
 }
-# By overload, where the types leave one; where they leave several, these cost 1.
+# Costs by overload, if only one fits the types. If several fit, a call costs 1.
 _OVERLOADS: dict[str, Cost] = {
     "startsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
     "endsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
@@ -189,7 +189,7 @@ _OVERLOADS: dict[str, Cost] = {
 
 
 def cost_of_call(function: str, overloads: tuple[str, ...]) -> Cost:
-    """The cost of calls of the function, of which the types leave these overloads."""
+    """Returns the cost of calls of the function for which these overloads fit the types."""
     if len(overloads) == 1:
         if function == "sort":
             return _self_compare(0)

@@ -1,6 +1,7 @@
-"""Functions as declared: signatures read from texts such as "charAt: string.(int) -> string".
+"""Declarations of functions, which are read from texts such as "charAt: string.(int) -> string".
 
-Each signature stands beside its implementation in `library`. What a call costs is in `cost`.
+The modules of `library` have a table each that maps these signatures to implementations. The module
+`cost` has the cost of a call.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _GENERIC = {
 class Overload:
     """One signature of a function. The receiver of a member function is its first parameter.
 
-    `guarded`: its arguments must have the declared types when they are evaluated, too.
-    `open_types`: the type parameters in it, which each call decides anew.
+    A `guarded` overload checks the types of its arguments again when it is evaluated. `open_types`
+    are its type parameters, which have a meaning of their own in each call.
     """
 
     name: str
@@ -63,13 +64,14 @@ class Overload:
     open_types: frozenset[Type]
 
     def accepts(self, arguments: tuple[Value, ...] | list[Value]) -> bool:
+        """Returns True if the overload can be called with these values."""
         if len(arguments) != len(self.parameters):
             return False
         return not self.guarded or all(map(accepts, self.parameters, arguments))
 
 
 def accepts(of: Type, value: Value) -> bool:
-    """Whether a value may be of this type.
+    """Returns True if the value may be of this type.
 
     Lists and maps are judged by their first element, as in Kubernetes.
     """
@@ -87,6 +89,7 @@ def accepts(of: Type, value: Value) -> bool:
 
 
 def declare(table: Mapping[str, Implementation], guarded: bool = True) -> list[Overload]:
+    """Returns the overloads that a table of signatures and implementations declares."""
     return [
         _overload(signature, implementation, guarded) for signature, implementation in table.items()
     ]
@@ -123,7 +126,7 @@ def _open_types(of: Type) -> set[Type]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of angle brackets."""
+    """Splits the text at the commas outside of angle brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "<") - (character == ">")

@@ -1,4 +1,4 @@
-"""A device as expressions see it, made into values once and kept with the device."""
+"""A device as expressions see it. Its values are made once and kept with the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import quantity, semver
 from .errors import EvalError
 from .values import Map, Value, size
 
-# By domain, and by the plain name within it.
+# Values by domain, and by the plain name within the domain.
 Domains = dict[str, dict[str, Value]]
 
 
@@ -22,10 +22,10 @@ class Version(str):
 
 @dataclass(frozen=True)
 class Device:
-    """What an expression may ask of a device.
+    """The properties of a device that an expression may use.
 
-    Names are "domain/id", or "id" for those of the driver's domain. The value of an attribute is a
-    bool, int, str or Version, or a list of one of these.
+    Names are "domain/id", or "id" in the domain of the driver. The value of an attribute is a bool,
+    int, str or Version, or a list of one of these.
     """
 
     driver: str
@@ -43,8 +43,9 @@ class Device:
 class View:
     """The device as maps of values.
 
-    `error` is what Kubernetes says about a bad attribute, whatever an expression asks. `small`: it
-    is within the sizes that the API server promises, by which costs are bounded.
+    `error` is set if a property is invalid. It is the result of every expression then, as in
+    Kubernetes. `small` is set if the device is within the sizes that the API server allows, on
+    which `bound` relies.
     """
 
     def __init__(self, device: Device) -> None:
@@ -78,7 +79,7 @@ class View:
 
 
 def _to_map(domains: Domains) -> Map:
-    """A domain that is not there is an empty map."""
+    """Returns the domains as a map, in which a missing domain is an empty map."""
     entries = {domain: Map(dict(members)) for domain, members in domains.items()}
     return Map(entries, default=Map({}))
 
@@ -118,7 +119,7 @@ def _is_small(domains: Domains) -> bool:
 
 
 def _largest(value: Value) -> int:
-    """The most characters or elements that the value, or anything inside of it, has."""
+    """Returns the greatest number of characters or elements of the value or of its elements."""
     if isinstance(value, list):
         return max([len(value), *map(size, value)])
     return size(value)

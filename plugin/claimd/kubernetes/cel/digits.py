@@ -1,15 +1,21 @@
-"""Integers written by strangers, who may write thousands of digits: Python's own `int` raises then."""
+"""Integers that users write, which may have thousands of digits: Python's own `int` refuses those."""
 
 from __future__ import annotations
 
-_MOST = 400  # digits; every number with more is too large for all that is asked of it
+# Digits. A number with more than these is beyond every limit in this package.
+_MOST = 400
 _TOO_LARGE: int = 10**_MOST
 
 
 def parse_int(text: str) -> int:
-    """The number that ASCII digits say, perhaps after a sign; of very many, one that is as much too large."""
+    """Returns the number that ASCII digits, perhaps after a sign, stand for.
+
+    A number with very many digits becomes another one that is beyond every limit, too.
+    """
     if len(text) <= _MOST:
         return int(text)
+
+    # Leading zeros do not make a number large.
     digits = text.lstrip("+-").lstrip("0") or "0"
     amount = int(digits) if len(digits) <= _MOST else _TOO_LARGE
     return -amount if text.startswith("-") else amount

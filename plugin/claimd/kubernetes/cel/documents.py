@@ -1,6 +1,6 @@
-"""Expressions over documents by name, as admission policies have them: `object.spec.driver == "d"`.
+"""Expressions over named documents, as in admission policies: `object.spec.driver == "d"`.
 
-Everything in a document is `dyn`: fields are looked up when it is evaluated.
+Everything in a document has the type `dyn`. Fields are looked up when the expression is evaluated.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from .meter import Meter
 from .types import DYN, Type
 from .values import MISSING, NAMES, Map, Value
 
-# As the API server has it: of one expression, and of all that is asked about one write.
+# The API server's limits for the cost of one expression, and of all expressions about one write.
 LIMIT = 1_000_000
 BUDGET = 10_000_000
 
 
 class Budget:
-    """What all expressions about one write may still cost; each evaluation of a variable counts once."""
+    """The cost that the expressions about one write may still have.
+
+    The evaluation of a variable counts once.
+    """
 
     __slots__ = ("left",)
 
@@ -31,6 +34,7 @@ class Budget:
         self.left = left
 
     def take(self, cost: int) -> None:
+        """Subtracts a cost. Raises CostExceededError if that is more than what is left."""
         self.left -= cost
         if self.left < 0:
             raise CostExceededError(
@@ -39,11 +43,13 @@ class Budget:
 
 
 class Expression:
-    """An expression over documents of these names; CompileError where it is none.
+    """A compiled expression over documents of these names.
 
-    With the types of the names, and with the fields of those that are objects, what does not go
-    with them is refused, too. It keeps nothing of a document, and threads may share it. `type` is
-    that of its value, `uses` are the names that it asks for.
+    `names` may map each name to its type, and `objects` the names of types to their fields. The
+    expression is checked against these then. `type` is the type of its value, and `uses` are the
+    names that it uses. It keeps nothing of a document, and threads may share it.
+
+    Raises CompileError if the expression is invalid.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class Expression:
         self._places = builder.places
 
     def evaluate(self, documents: Mapping[str, Value], budget: Budget) -> Value:
-        """The value; EvalError where Kubernetes has an error.
+        """Returns the value. Raises EvalError if Kubernetes has an error.
 
         `documents` are values, as value_of() makes them.
         """
@@ -75,9 +81,10 @@ class Expression:
 
 
 class Derived(Map):
-    """Values that expressions give, each evaluated when it is first looked up.
+    """A map whose values are results of expressions, as the variables of a policy are.
 
-    Each may use those before it.
+    Each expression is evaluated when its value is first looked up. It may use the values of the
+    expressions before it.
     """
 
     __slots__ = ("_budget", "_documents", "_expressions")
@@ -103,7 +110,7 @@ NAMES[Derived] = "map"
 
 
 def value_of(document: Any) -> Value:
-    """A document's values as those of expressions."""
+    """Returns a document as a value of expressions. Raises EvalError if it is not one of JSON."""
     if isinstance(document, dict):
         return Map({str(name): value_of(value) for name, value in document.items()})
     if isinstance(document, list):

@@ -1,22 +1,25 @@
-"""Which drivers and domains an expression names, for telling a misspelt one from a missing device."""
+"""The drivers and domains that an expression names.
+
+With these, explanations tell a misspelt name from a missing device.
+"""
 
 from __future__ import annotations
 
 from . import syntax
 from .syntax import Call, Ident, Literal, Node, Select
 
-# What domains are looked up in.
+# The fields of a device that are maps of domains.
 _MAPS = ("attributes", "capacity")
 
 
 def drivers(root: Node) -> frozenset[str]:
-    """The drivers of which a device must be one for the expression to be true, where it says so."""
+    """Returns the drivers that the expression requires, by operands of && that compare the driver."""
     names = [_driver(term) for term in syntax.terms(root, "_&&_")]
     return frozenset(name for name in names if name)
 
 
 def domains(root: Node) -> frozenset[str]:
-    """All drivers that are compared with, and domains that attributes or capacities are taken of."""
+    """Returns all drivers in comparisons, and all domains of attributes and capacities."""
     names: set[str] = set()
     for node in syntax.descendants(root):
         driver = _driver(node)
@@ -30,7 +33,7 @@ def domains(root: Node) -> frozenset[str]:
 
 
 def _driver(node: Node) -> str:
-    """The driver of a comparison with device.driver; nothing for any other node."""
+    """Returns the driver in a comparison with device.driver, or "" for any other node."""
     if not isinstance(node, Call) or node.function != "_==_":
         return ""
     left, right = node.arguments

@@ -1,19 +1,20 @@
-"""What can go wrong with an expression: it does not compile, or it has no value for a device."""
+"""The errors of expressions: one does not compile, or it has no value for a device."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# From here on a name is likely to be a slip: vendr for vendor, but not vendor for vendorID.
+# The similarity from which a name is taken for a misspelling: vendr is one of vendor, but vendor is
+# none of vendorID.
 _SLIP = 0.88
 
 
 class CompileError(Exception):
-    """The expression is refused before it meets a device.
+    """The API server refuses the expression when it is created.
 
-    `message` is for its author, with line and column counted from 1; `reason` is without them.
-    `position` counts characters from 0.
+    `message` is for the author of the expression and begins with line and column, counted from 1.
+    `reason` is the same without them. `position` counts characters from 0.
     """
 
     def __init__(self, message: str, expression: str = "", position: int = 0) -> None:
@@ -27,7 +28,10 @@ class CompileError(Exception):
 
 
 class EvalError(Exception):
-    """No value for this device, where Kubernetes has an error too. `&&` and `||` may absorb it."""
+    """The expression has no value for this device. Kubernetes has an error, too.
+
+    The operators `&&` and `||` may absorb it.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -38,9 +42,10 @@ class EvalError(Exception):
 
 
 class MissingKeyError(EvalError):
-    """A map has no such key; where one of its `keys` has nearly this name, it asks about that.
+    """A map has no such key. The message asks about one of its `keys` that has nearly this name.
 
-    Expressions may meet and absorb many of these: the sentence is made when somebody reads it.
+    An expression may raise and absorb many of these errors. The message is therefore made only when
+    it is read.
     """
 
     def __init__(self, key: object, keys: Iterable[object] = ()) -> None:
@@ -59,15 +64,15 @@ class MissingKeyError(EvalError):
 
 
 class FatalError(EvalError):
-    """An error that nothing absorbs: Kubernetes gives up the whole evaluation."""
+    """An error that no operator absorbs: Kubernetes gives up the whole evaluation."""
 
 
 class CostExceededError(FatalError):
-    """The run-time limit is spent, in Kubernetes too."""
+    """The expression costs more than the limit of Kubernetes, which has an error, too."""
 
 
 class StepsExceededError(FatalError):
-    """It takes more steps than an evaluation may take here.
+    """The expression takes more steps than an evaluation may take here.
 
-    Kubernetes has the same answer only where its own limit is exceeded as well.
+    Kubernetes does not count these steps. It may have a value where its own limit is not exceeded.
     """

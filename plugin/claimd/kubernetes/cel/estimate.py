@@ -1,7 +1,7 @@
-"""The most that an expression could cost for any device, as the API server estimates it.
+"""The greatest cost that an expression could have for any device, as the API server estimates it.
 
-It refuses a selector whose estimate is beyond the limit. This is not what the expression does cost
-(the metered closures count that), nor a safe bound (`bound`): it is the API server's own guess.
+The API server refuses a selector whose estimate is beyond the limit. The estimate is neither the
+cost of the expression, which the metered closures count, nor a safe bound as in `bound`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 
 
 def estimate_cost(root: Node) -> float:
-    """The estimate for a checked expression; infinite where nothing bounds it."""
+    """Returns the estimate for a checked expression. It is infinite if nothing limits a size."""
     return _Estimate().cost(root)
 
 
 class _Estimate:
-    """One walk through an expression, from the inside out."""
+    """One walk through an expression, from the leaves to the root."""
 
     def __init__(self) -> None:
         self._nodes = NodeSizes()
@@ -103,7 +103,7 @@ class _Estimate:
         cost += self.cost(node.result)
         self._nodes.leave(node.accumulator)
 
-        # A fold that starts with a number or a bool stays one; others grow with what they go over.
+        # A fold that starts with a number or a bool keeps that size. Others grow with their range.
         count = self._nodes.size(node.range)
         if isinstance(node.start, Literal):
             self._nodes.keep(node, self._nodes.known(node.start))
@@ -112,13 +112,17 @@ class _Estimate:
         return cost + sizes.times(count.most, step)
 
     def _enter_variables(self, node: Fold) -> None:
-        """One variable is a list's element or a map's key; two are index and element, or entry."""
+        """Begins a scope with the variables of a fold.
+
+        One variable is an element of a list or a key of a map. Two variables are index and element,
+        or key and value.
+        """
         over = node.range
         assert over.type is not None
         entry, path = self._nodes.entry(over), self._nodes.path(over)
         key = entry.key if entry else None
         value = entry.value if entry else None
-        is_list = (entry.of if entry else over.type.kind) == "list"
+        is_list = (entry.kind if entry else over.type.kind) == "list"
 
         keys = Local((*path, "@indices" if is_list else "@keys"), key, None)
         values = Local((*path, "@items" if is_list else "@values"), value, None)
@@ -146,7 +150,7 @@ class _Estimate:
             return 0
         target = self.cost(node.target) if node.target is not None else 0
 
-        # The dearest overload counts, and the largest of their results.
+        # The overload with the greatest cost counts, and the largest of the results.
         most: float = 0
         result: Size | None = None
         for overload in _overloads(node):
@@ -162,13 +166,13 @@ class _Estimate:
         return target + most
 
     def _own_cost(self, node: Call, overload: Overload | None) -> tuple[float, Size | None]:
-        """What the call itself costs, and how large its result is, if that is known."""
+        """Returns the cost of the call itself, and the size of its result if that is known."""
         rule = estimate_rules.RULES.get(node.function)
         estimated = rule(self._nodes, node, overload) if rule else None
         return estimated or (1, None)
 
     def _index(self, node: Call, overload: Overload, size: Size | None) -> Size | None:
-        """What is known of an element of a list or map."""
+        """Returns the size of an element of a list or map, if that is known."""
         kind = overload.parameters[0].kind
         if kind not in ("list", "map"):
             return size

@@ -1,7 +1,7 @@
-"""What calls could cost by the API server's estimate, and how large their results may be.
+"""The greatest cost of calls by the API server's estimate, and the sizes of their results.
 
-One rule a function; one without a rule costs 1 and says nothing of its result. The walk through an
-expression is in `estimate`.
+There is one rule for each function. A function without a rule costs 1, and the size of its result
+is unknown. The module `estimate` walks through an expression with these rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .syntax import Call, Literal, Node
 
 _UNIT_EQUALITY = frozenset(("kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR"))
 LAZY = frozenset(("_&&_", "_||_", "_?_:_"))
-# Cost and size of the result; None where the call costs 1 and nothing is known of the result.
+# The cost and the size of the result. None stands for a cost of 1 and an unknown size.
 Estimated = tuple[float, Size | None] | None
 Rule = Callable[[NodeSizes, Call, Overload | None], Estimated]
 
@@ -26,7 +26,7 @@ Rule = Callable[[NodeSizes, Call, Overload | None], Estimated]
 
 
 def _text(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
-    """Reads its text once."""
+    """Estimates a function that reads its text once."""
     if not node.arguments:
         return None
     return share(nodes.size(node.arguments[0]).most, 0.1), None
@@ -51,7 +51,8 @@ def _replace(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estima
     assert node.target is not None
     size, old, new = (nodes.size(part) for part in (node.target, *node.arguments[:2]))
 
-    # The longest result: as many replacements as possible, or none where they make it shorter.
+    # The longest result has as many replacements as possible. It has none if each replacement makes
+    # the text shorter.
     count, kept = 0.0, 0.0
     if old.least == 0:
         count, kept = size.most + 1, size.most
@@ -60,7 +61,7 @@ def _replace(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estima
     else:
         count = math.ceil(size.most / old.least) if math.isfinite(size.most) else INF
 
-    # The shortest result, likewise.
+    # The shortest result has as few replacements as possible.
     fewest, rest = 0.0, 0.0
     if old.most == 0:
         fewest, rest = size.least + 1, size.least
@@ -117,7 +118,7 @@ def _contains(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estim
 
 
 def _convert(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
-    """Between strings and bytes."""
+    """Estimates a conversion between strings and bytes."""
     (argument,) = node.arguments
     source = overload.parameters[0].name if overload else ""
     size = nodes.size(argument)
@@ -144,7 +145,7 @@ def _validate(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estim
 
 
 def _within(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
-    """containsIP() and containsCIDR(), which read their argument where it is a string."""
+    """Estimates containsIP() and containsCIDR(), which parse an argument that is a string."""
     cost = share(32, 0.1)
     if node.function == "containsCIDR":
         cost += share(16, 0.1) + 1
@@ -201,7 +202,7 @@ def _add(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
 def _union(left: Entry | None, right: Entry | None) -> Entry | None:
     if left is None or right is None:
         return None
-    return Entry(left.of, left.key.or_(right.key), left.value.or_(right.value))
+    return Entry(left.kind, left.key.or_(right.key), left.value.or_(right.value))
 
 
 def _choose(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
@@ -214,7 +215,7 @@ def _choose(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimat
 
 
 def _elements(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
-    """Looks at each element; at a string's characters where it is a string."""
+    """Estimates a function that looks at each element of a list, or at each character of a string."""
     if node.target is None or node.target.type is None:
         return None
     size = nodes.size(node.target).most
@@ -234,12 +235,12 @@ def _sets(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated
 
 
 def _new_list(factor: float, size: Size) -> Estimated:
-    """A list that is written anew."""
+    """Estimates a function that makes a list of this size."""
     return share(times(size.most, factor), 1) + 1 + CREATE_LIST, size
 
 
 def _number(node: Node, default: float) -> float:
-    """The value of a literal int, at least 0; `default` for what is only known later."""
+    """Returns the value of a literal int, at least 0, or `default` for any other node."""
     if isinstance(node, Literal) and type(node.value) is int:
         return max(node.value, 0)
     return default
@@ -268,7 +269,7 @@ def _flatten(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estima
 
 
 def _compare_pairs(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
-    """distinct() and sort() compare each with each."""
+    """Estimates distinct() and sort(), which count as comparisons of each element with each."""
     by_keys = node.function == "@sortByAssociatedKeys"
     compared = node.arguments[0] if by_keys else node.target
     assert compared is not None

@@ -1,7 +1,7 @@
-"""Why an expression is not true for a device: the parts that decided it, as data and as text.
+"""Explanations: the parts of an expression that make it untrue for a device, as data and as text.
 
-It walks the same tree that was compiled: the operands of && that are false, all operands of ||, and
-of comparisons both values.
+The walk follows the compiled tree to the operands of && that are false and to all operands of ||.
+For a comparison it shows both values.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ _TESTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """One part of an expression that is not as it needs to be.
+    """One part of an expression that does not have the value it needs to have.
 
-    `part` is its text. `subject` is what was looked at, such as memory, `path` the same as kind,
-    domain and name if it is the device's own. `actual` is its value for this device, `needed` what
-    it has to be, with the sign: ≥80Gi. A part that could not be evaluated has an `error` instead.
+    `part` is its text. `subject` is the property that it tests, such as memory. `path` is that
+    property as kind, domain and name if it belongs to the device. `actual` is the value for this
+    device, and `needed` the value that is needed, with a sign: ≥80Gi. A part that could not be
+    evaluated has an `error` instead.
     """
 
     part: str
@@ -76,9 +77,9 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The mismatches that must all change, or with `alternatives` those of which one is enough.
+    """The mismatches of an expression. It is empty if the expression is true.
 
-    It is empty if the expression is true.
+    All mismatches must change to make the expression true. With `alternatives`, one is enough.
     """
 
     mismatches: tuple[Mismatch | Explanation, ...] = ()
@@ -99,7 +100,7 @@ class Explanation:
 
 
 def explain(root: Node, expression: str, device: Device) -> Explanation:
-    """Why the checked expression is not true for the device. Never an EvalError."""
+    """Explains why the checked expression is not true for the device. Never raises an EvalError."""
     if device.view.error is not None:
         return _because(Mismatch(part=expression, error=device.view.error.message))
 
@@ -112,7 +113,7 @@ def explain(root: Node, expression: str, device: Device) -> Explanation:
                 return Explanation()
         except EvalError:
             pass
-        # The walk finds the error again, in the part that it is in.
+        # The walk meets the error again and finds the part that raises it.
         return _Walk(recorder, frame).why(root, True)
 
 
@@ -121,7 +122,7 @@ def _because(mismatch: Mismatch) -> Explanation:
 
 
 class _Recorder(Closures):
-    """Builds closures and remembers which belongs to which node."""
+    """A builder that remembers the closure of each node."""
 
     def __init__(self) -> None:
         super().__init__(metered=True)
@@ -134,21 +135,21 @@ class _Recorder(Closures):
 
 
 class _Walk:
-    """One walk from the root towards the parts that decided.
+    """One walk from the root to the parts that decided the value.
 
-    `wanted` is what a node would have to be: true at the root, the other way round behind a !.
+    `wanted` is the value that a node needs: true at the root, and the opposite behind a `!`.
     """
 
     def __init__(self, recorder: _Recorder, frame: Frame) -> None:
         self._recorder = recorder
         self._frame = frame
-        # What cel.bind() and the like have named.
+        # The nodes that cel.bind() and similar macros have given names to.
         self._bound: dict[str, Node] = {}
 
     def _value(self, node: Node) -> Value | EvalError:
-        """The node's value for the device, or its error.
+        """Returns the node's value for the device, or its error.
 
-        MISSING where the node was compiled as a part of another one only.
+        Returns MISSING if the node has no closure of its own because it is part of a chain.
         """
         value = constants.value_of(node)
         if value is not MISSING:
@@ -162,7 +163,7 @@ class _Walk:
             return error
 
     def why(self, node: Node, wanted: bool) -> Explanation:
-        """Why the node is not as wanted."""
+        """Explains why the node does not have the wanted value."""
         match node:
             case Fold():
                 return self._fold(node, wanted)
@@ -186,12 +187,12 @@ class _Walk:
             in_order.append(operand)
             (failed if isinstance(value, EvalError) else wrong).append(operand)
 
-        # Where all are needed, what is false has decided: errors beside it are absorbed.
+        # In `a && b` a false operand decides, and errors of the other operands are absorbed.
         operands = wrong if all_needed and wrong else in_order
         mismatches: list[Mismatch | Explanation] = []
         for operand in operands:
             inner = self.why(operand, wanted)
-            # What is joined by the same word needs no brackets.
+            # Mismatches that are joined by the same word need no brackets.
             if len(inner.mismatches) == 1 or inner.alternatives is not all_needed:
                 mismatches += inner.mismatches
             else:
@@ -214,7 +215,8 @@ class _Walk:
             self._bound[node.accumulator] = node.start
             return self.why(node.result, wanted)
 
-        # One element decides all() if it is false, and exists() if it is true.
+        # A single false element makes all() false, and a single true one makes exists() true. The
+        # explanation names that element.
         over = self._value(node.range)
         one_decides = node.macro in ("all", "exists") and (node.macro == "all") is wanted
         if one_decides and isinstance(over, list | Map):
@@ -227,7 +229,7 @@ class _Walk:
         return _because(self._elements(node, over, wanted))
 
     def _elements(self, node: Fold, over: Value, wanted: bool) -> Mismatch:
-        """A macro for which no single element can be named."""
+        """Returns the mismatch of a macro that no single element decided."""
         part = source.format_node(node)
         if isinstance(over, EvalError):
             return Mismatch(part=part, error=over.message)
@@ -272,7 +274,7 @@ class _Walk:
         )
 
     def _presence(self, node: Select, wanted: bool) -> Mismatch:
-        """has(a.b), which is about the field itself."""
+        """Returns the mismatch of has(a.b), whose subject is the field itself."""
         field = Select(node.position, node.operand, node.field)
         return Mismatch(
             part=source.format_node(node),
@@ -287,7 +289,7 @@ class _Walk:
         if comparison is None:
             return None
         left, right, operator = comparison
-        # 40Gi < memory is about the memory, too.
+        # The subject is the side that varies: 40Gi < memory is about the memory, too.
         if not _varies(left) and _varies(right):
             left, right, operator = right, left, _SWAPPED[operator]
 
@@ -306,7 +308,7 @@ class _Walk:
         )
 
     def _test(self, node: Call, wanted: bool) -> Mismatch | None:
-        """startsWith(), matches(), `in` and the like."""
+        """Returns the mismatch of startsWith(), matches(), `in` and similar tests."""
         if node.function not in _TESTS:
             return None
         if node.target is not None:
@@ -328,12 +330,12 @@ class _Walk:
             needed=needed if wanted else f"not {needed}",
         )
 
-    # What a node is about
+    # Subjects
 
     def _path(self, node: Node) -> tuple[str, ...]:
-        """("capacity", "claimd.dev", "memory") for what is the device's own, else nothing.
+        """Returns the path of a property of the device, such as ("capacity", "claimd.dev", "memory").
 
-        It is looked for behind orValue() and behind names that cel.bind() gave, too.
+        Looks behind orValue() and behind names that cel.bind() gave. Returns () for other nodes.
         """
         if isinstance(node, Call) and node.function == "orValue" and node.target is not None:
             return self._path(node.target)
@@ -356,7 +358,7 @@ class _Walk:
         return tuple(reversed(names)) if node.name == ".device" else ()
 
     def _subject(self, node: Node) -> str:
-        """Short for what is the device's own: people know where memory and vendor come from."""
+        """Returns the name of the device's property, which is shorter than its path, or the text."""
         path = self._path(node)
         if len(path) != 3:
             return source.format_node(node)
@@ -365,7 +367,10 @@ class _Walk:
 
 
 def _parse_comparison(node: Call) -> tuple[Node, Node, str] | None:
-    """What is comparison, and how: a.compareTo(b) >= 0 is a comparison of a and b."""
+    """Returns left side, right side and operator of a comparison, or None for any other call.
+
+    a.compareTo(b) >= 0 is a comparison of a and b.
+    """
     if node.function in _METHODS and node.target is not None:
         return node.target, node.arguments[0], _METHODS[node.function]
     if node.function not in _SIGNS:
@@ -384,7 +389,7 @@ def _parse_comparison(node: Call) -> tuple[Node, Node, str] | None:
 
 
 def _varies(node: Node) -> bool:
-    """Whether a variable is in it."""
+    """Returns True if the node contains a variable."""
     if isinstance(node, Ident):
         return node.reference is None
     return any(_varies(child) for child in node.children())

@@ -1,13 +1,14 @@
-"""Closures for folds, which all macros with variables become.
+"""Closures for folds, the loops that all macros with variables become.
 
-An accumulator starts when it is first read, as in Kubernetes: a start that fails is no error where
-nobody reads it, and it is charged where it is read.
+An accumulator starts when it is first read, as in Kubernetes. The start is charged at that step. A
+start that fails is no error if the accumulator is never read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from . import logic
 from .attributes import Closure, Frame
 from .builder import Builder
 from .errors import EvalError, FatalError
@@ -15,19 +16,24 @@ from .macros import ACCUMULATOR
 from .syntax import Call, Fold, Ident, ListNode, Node
 from .values import Growing, Map, Value, no_overload
 
-LETS = frozenset(("bind", "optMap", "sortBy"))  # name one value; they go over nothing
+# Macros that name a value and iterate over nothing.
+LETS = frozenset(("bind", "optMap", "sortBy"))
 _GROWING = frozenset(("map", "filter", "transformList"))
 
 
 class _Pending:
-    """An accumulator nobody has read yet."""
+    """The mark for an accumulator that has not been read yet."""
 
 
 _PENDING = _Pending()
+_NO_ENTRY = object()
 
 
 def build(builder: Builder, node: Fold) -> Closure:
-    """The fold's closure. Its accumulator is pending, a value, or the EvalError that stands for it."""
+    """Returns the closure of a fold.
+
+    The accumulator in the frame is pending, a value, or the EvalError that is raised for it.
+    """
     start, over = builder.build(node.start), builder.build(node.range)
     place = builder.place()
     first, second = builder.variables(node)
@@ -78,7 +84,7 @@ def build(builder: Builder, node: Fold) -> Closure:
 
 
 def _accumulator(place: int, start: Closure) -> Closure:
-    """Reads the accumulator, and starts it where nobody has read it before."""
+    """Returns a closure that reads the accumulator. The first time it evaluates the start."""
 
     def read(frame: Frame) -> Value:
         value = frame[place]
@@ -100,7 +106,7 @@ def _accumulator(place: int, start: Closure) -> Closure:
 
 
 def _detach(value: Value) -> Value:
-    """A value that is no longer the accumulator's own."""
+    """Returns the value of a finished fold, which later additions must not change."""
     return list(value) if type(value) is Growing else value
 
 
@@ -122,7 +128,11 @@ def _let(place: int, body: Closure) -> Closure:
 
 
 def entries(values: Value, pairs: bool) -> Iterable[Value]:
-    """What a macro goes over: elements or keys, or with `pairs` each with its index or its value."""
+    """Returns the entries that a macro iterates over.
+
+    These are the elements of a list or the keys of a map. With `pairs` they are pairs of index and
+    element, or of key and value.
+    """
     if isinstance(values, list):
         return list(enumerate(values)) if pairs else values
     if isinstance(values, Map):
@@ -131,84 +141,65 @@ def entries(values: Value, pairs: bool) -> Iterable[Value]:
 
 
 def _quantifier(macro: str, over: Closure, predicate: Closure, places: tuple[int, int]) -> Closure:
-    """all() and exists(): one false or true decides, whatever errors there are beside it."""
-    decisive: bool = macro == "exists"
+    """Returns a closure for all() or exists()."""
+    decisive = macro == "exists"
     first, second = places
 
-    def run(frame: Frame) -> bool:
-        error: EvalError | None = None
+    def turns(frame: Frame) -> Iterator[Closure]:
         for entry in entries(over(frame), bool(second)):
             if second:
                 frame[first], frame[second] = entry
             else:
                 frame[first] = entry
-            try:
-                value = predicate(frame)
-            except FatalError:
-                raise
-            except EvalError as failure:
-                error = error or failure
-                continue
-            if value is decisive:
-                return bool(decisive)
-            if type(value) is not bool:
-                error = error or no_overload(macro, value)
-        if error is not None:
-            raise error
-        return not decisive
+            yield predicate
 
-    return run
+    return lambda frame: logic.join(frame, turns(frame), decisive, macro)
 
 
 def _metered_quantifier(
     macro: str, over: Closure, predicate: Closure, places: tuple[int, int]
 ) -> Closure:
-    """The same with what the macro costs in Kubernetes, where it is written out as a loop.
+    """Returns a closure for all() or exists() that charges as Kubernetes does.
 
-    Each turn asks whether it goes on, @not_strictly_false(result) or of its opposite, and reads the
-    result once more for its step, result && predicate.
+    There the macro is a loop. Each turn evaluates the condition, @not_strictly_false(result) or the
+    same with !result, and then the step, which reads the result once more: result && predicate.
     """
-    decisive: bool = macro == "exists"
+    decisive = macro == "exists"
+    operator = "||" if decisive else "&&"
     first, second = places
-    goes_on = 3 if decisive else 2
+    cost_of_condition = 3 if decisive else 2
 
-    def run(frame: Frame) -> bool:
-        meter = frame[1]
-        error: EvalError | None = None
-        decided = False
-        for entry in entries(over(frame), bool(second)):
+    def charge_condition(frame: Frame) -> None:
+        for _ in range(cost_of_condition):
+            frame[1].charge(1)
+
+    def turns(frame: Frame, remaining: Iterator[Value]) -> Iterator[Closure]:
+        for entry in remaining:
             if second:
                 frame[first], frame[second] = entry
             else:
                 frame[first] = entry
-            for _ in range(goes_on):
-                meter.charge(1)
-            if decided:
-                break
-            meter.charge(1)
-            try:
-                value = predicate(frame)
-            except FatalError:
-                raise
-            except EvalError as failure:
-                error = error or failure
-                continue
-            if value is decisive:
-                decided = True
-            elif type(value) is not bool:
-                error = error or no_overload("||" if decisive else "&&", value)
-        meter.charge(1)
-        if decided:
-            return decisive
-        if error is not None:
-            raise error
-        return not decisive
+            charge_condition(frame)
+            frame[1].charge(1)
+            yield predicate
+        # The result is read once at the end, before an error is raised.
+        frame[1].charge(1)
+
+    def run(frame: Frame) -> bool:
+        remaining = iter(entries(over(frame), bool(second)))
+        value = logic.join(frame, turns(frame, remaining), decisive, operator)
+        if value is decisive:
+            # The loop ends when the condition fails, which is evaluated for the next entry.
+            if next(remaining, _NO_ENTRY) is not _NO_ENTRY:
+                charge_condition(frame)
+            frame[1].charge(1)
+        return value
 
     return run
 
 
 def _step(builder: Builder, node: Fold, step: Node) -> Closure:
-    """The step; where it adds to the macro's own list or map, without a copy each time."""
+    """Returns a closure for the step. One that adds to the macro's own list does not copy the list."""
     if not isinstance(step, Call):
         return builder.build(step)
 
@@ -240,7 +231,8 @@ def _append(builder: Builder, left: Ident, right: ListNode) -> Closure:
         except FatalError:
             raise
         except EvalError:
-            more(frame)  # evaluated for what it costs
+            # Kubernetes evaluates and charges the other side, too.
+            more(frame)
             raise
         values.extend(more(frame))
         return values

@@ -1,4 +1,4 @@
-"""The macros: calls that take a variable's name, written out as folds. Nothing here evaluates."""
+"""The macros: calls that take the name of a variable, which the parser writes out as folds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 ACCUMULATOR = "@result"
 _OLD_ACCUMULATOR = "__result__"
 _UNUSED = "#unused"
-_MOST_COPIED = 2000  # nodes
+# Nodes of an expression that optMap() may copy.
+_MOST_COPIED = 2000
 
 Expand = Callable[[int, "Node | None", list[Node]], "Node | None"]
 
 
 def expand(position: int, function: str, target: Node | None, arguments: list[Node]) -> Node | None:
-    """The macro's expansion; None if this is an ordinary call."""
+    """Returns the expansion of a macro, or None for an ordinary call."""
     macro = _MACROS.get((function, len(arguments), target is not None))
     return macro(position, target, arguments) if macro else None
 
@@ -29,7 +30,7 @@ def _name(node: Node, message: str = "expected a simple name for the variable") 
 
 
 def _variables(nodes: list[Node]) -> tuple[str, str]:
-    """One or two iteration variables; the second is empty if there is none."""
+    """Returns the names of one or two iteration variables. A missing second name is empty."""
     names = [_name(node) for node in nodes]
     if len(names) == 2 and names[0] == names[1]:
         raise CompileError(f"the variable {names[0]} is named twice", "", nodes[1].position)
@@ -112,7 +113,7 @@ def _growing(
     names: tuple[str, str],
     parts: tuple[Node, Node, Node | None],
 ) -> Node:
-    """A list or map that grows by a step, for those elements that pass the filter if there is one."""
+    """Returns a fold whose list or map grows for each element that passes the filter, if any."""
     start, step, filter_ = parts
     if filter_ is not None:
         step = Call(at, "_?_:_", [filter_, step, _accumulator(at)])
@@ -154,7 +155,7 @@ def _transform_entry(at: int, target: Node | None, arguments: list[Node]) -> Nod
 
 
 def _let(at: int, name: str, value: Node, body: Node, macro: str) -> Fold:
-    """`name` stands for `value` in `body`: a fold over nothing."""
+    """Returns a fold over nothing, in the body of which `name` stands for `value`."""
     return Fold(
         at, range_=ListNode(at, []), variable=_UNUSED, second="", accumulator=name, start=value,
         condition=Literal(at, False), step=Ident(at, name), result=body, macro=macro,
@@ -179,7 +180,7 @@ def _opt_flat_map(at: int, target: Node | None, arguments: list[Node]) -> Node:
 
 def _opt_body(at: int, target: Node | None, arguments: list[Node]) -> Node:
     assert target is not None
-    # What stands before is there twice from now on, in a chain of them ever so often.
+    # The target stands twice in the expansion. In a chain of these macros it doubles each time.
     if syntax.is_larger(target, _MOST_COPIED):
         raise CompileError("too large: optMap() doubles what it is applied to", "", at)
     value = Call(at, "value", [], syntax.copy(target))

@@ -1,7 +1,7 @@
-"""What one evaluation has cost by Kubernetes' measure, and how many steps it took by ours.
+"""The cost of one evaluation by Kubernetes' measure, and the number of its steps in Python.
 
-Kubernetes limits the cost. Its units are those of a compiled language, and some of them are worth
-a great many of Python's steps; so the steps are limited as well, to about a tenth of a second.
+Kubernetes limits the cost. Its units suit a compiled language, and some of them take a great many
+steps in Python. The steps are therefore limited as well, to about a tenth of a second.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from contextvars import ContextVar, Token
 
 from .errors import CostExceededError, StepsExceededError
 
-LIMIT = 1_000_000  # of the cost of a selector for one device
+# The limit of Kubernetes for the cost of a selector for one device.
+LIMIT = 1_000_000
 MOST_STEPS = 300_000
-# An evaluation that has cost no more than this has had no more steps than this, and they are not
-# counted: selectors of devices cost less than a hundred.
+# Steps are counted only from this cost on, since an evaluation has at most as many steps as its
+# cost. Nearly all selectors of devices cost less than a hundred.
 CHEAP = 10_000
 _COUNT_FROM_THE_FIRST = -1
-
 
 _running: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 class Meter:
-    """One evaluation's cost and steps. The evaluation runs inside of `with meter`, once."""
+    """The cost and the steps of one evaluation, which runs once, inside of `with meter`."""
 
     __slots__ = ("_cheap", "_steps_left", "_token", "cost", "limit")
 
@@ -42,13 +42,13 @@ class Meter:
         _running.reset(self._token)
 
     def charge(self, amount: int) -> None:
-        """Count what a step costs; CostExceededError where Kubernetes gives up, too."""
+        """Counts the cost of a step. Raises CostExceededError where Kubernetes gives up, too."""
         self.cost += amount
         if self.cost > self._cheap:
             self._count_step()
 
     def spend(self, steps: int) -> None:
-        """Count steps that cost nothing by themselves, before they are taken."""
+        """Counts steps that have no cost in Kubernetes, before they are taken."""
         self._steps_left -= steps
         if self._steps_left < 0:
             raise self._steps_error()
@@ -59,7 +59,7 @@ class Meter:
         self.spend(1)
 
     def _steps_error(self) -> StepsExceededError:
-        # Who catches it on the way cannot go on either: the next step raises it again.
+        # If the evaluation catches this error, its next step raises it again.
         self._cheap = _COUNT_FROM_THE_FIRST
         return StepsExceededError(
             f"the expression takes too long: more than {MOST_STEPS:,} steps for this device"
@@ -67,7 +67,10 @@ class Meter:
 
 
 def spend(steps: int) -> None:
-    """Count steps of the evaluation that runs; one that has no meter is known to take few."""
+    """Counts steps of the evaluation that runs.
+
+    An evaluation without a meter is known to take few steps, so nothing is counted then.
+    """
     meter = _running.get()
     if meter is not None:
         meter.spend(steps)

@@ -1,4 +1,4 @@
-"""What the API server's estimate knows of the nodes of one expression: how large their values are."""
+"""The sizes of the values of an expression's nodes, as the API server's estimate knows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS = frozenset(
 
 
 class Local(NamedTuple):
-    """A variable: what it stands for, and how large that is."""
+    """A variable: the path of its value in the device, and the sizes of the value."""
 
     path: Path
     size: Size | None
@@ -23,7 +23,7 @@ class Local(NamedTuple):
 
 
 class NodeSizes:
-    """Sizes, paths and entries by node, found while an expression is walked from the inside out."""
+    """Sizes, paths and entries by node. A walk from the leaves to the root fills them in."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, Size] = {}
@@ -32,15 +32,16 @@ class NodeSizes:
         self._locals: dict[str, list[Local]] = {}
 
     def path(self, node: Node) -> Path:
-        """Where in the device the node's value lies; empty where it is not the device's."""
+        """Returns the path of the node's value in the device, or () if it is not a part of it."""
         local = self.local(node)
         return local.path if local else self._paths.get(id(node), ())
 
     def known(self, node: Node) -> Size | None:
-        """The size, if anything is known of it."""
+        """Returns the size, or None if it is unknown."""
         if id(node) in self._sizes:
             return self._sizes[id(node)]
 
+        # A literal says its own size.
         match node:
             case Literal(value=str() | bytes() as value):
                 return sizes.exact(float(len(value)))
@@ -65,7 +66,7 @@ class NodeSizes:
         return self.known(node) or sizes.UNKNOWN
 
     def entry(self, node: Node) -> Entry | None:
-        """What a list or map holds, if that is known."""
+        """Returns the sizes of what a list or map holds, or None if they are unknown."""
         if id(node) in self._entries:
             return self._entries[id(node)]
         local = self.local(node)

@@ -1,4 +1,7 @@
-"""Tokens to nodes, by recursive descent; macros are expanded on the way. Knows no types."""
+"""The parser: tokens to nodes by recursive descent. It expands macros on the way.
+
+The tree has no types yet. The checker writes them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _LARGEST_INT, _LARGEST_UINT = 2**63 - 1, 2**64 - 1
 
 
 def parse(expression: str) -> Node:
-    """The expression's nodes, with macros expanded; CompileError where it is none."""
+    """Returns the root of the expression's tree. Raises CompileError if the syntax is wrong."""
     parser = _Parser(expression)
     try:
         node = parser.expression()
@@ -44,7 +47,7 @@ def parse(expression: str) -> Node:
 
 
 class _Parser:
-    """One pass over the tokens: a method for each level of precedence, the loosest first."""
+    """One pass over the tokens, with a method for each level of precedence, the lowest first."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokenize(text)
@@ -63,6 +66,7 @@ class _Parser:
         return self._take() if self._next.kind == kind else None
 
     def expect(self, kind: str) -> Token:
+        """Takes the next token. Raises CompileError if it is of another kind."""
         token = self._next
         if token.kind != kind:
             wanted = {"end": "the end", "name": "a name"}.get(kind, repr(kind))
@@ -117,13 +121,13 @@ class _Parser:
 
     def _unary(self) -> Node:
         first = self._next
-        # A minus before a number belongs to the number: the least int has no positive form.
+        # A minus before a number belongs to the number, since the least int has no positive form.
         if first.kind == "-" and self._tokens[self._at + 1].kind in ("int", "float"):
             return self._member()
         if first.kind not in ("!", "-"):
             return self._member()
 
-        # Two of them are none.
+        # Two in a row cancel each other.
         count = 0
         while self._accept(first.kind):
             count += 1
@@ -245,7 +249,7 @@ class _Parser:
         return _call(opened, text, None, self._arguments())
 
     def _is_message(self) -> bool:
-        """Whether names with dots between them lead to a brace: pkg.Type{…}."""
+        """Returns True if a message follows: names with dots between them and a brace, pkg.Type{…}."""
         at = self._at
         while self._tokens[at].kind == "." and self._tokens[at + 1].kind == "name":
             at += 2
@@ -284,7 +288,10 @@ class _Parser:
         return MapNode(opened.position, entries)
 
     def _trailing(self, some: bool, closing: str) -> bool:
-        """Take a comma: between entries, after the last one or alone, as the grammar has it."""
+        """Takes a comma, and returns False if it may not stand here.
+
+        The grammar allows one between entries, one after the last entry, and one alone.
+        """
         self._take()
         if self._next.kind == closing:
             return True
@@ -301,7 +308,7 @@ def _call(opened: Token, name: str, target: Node | None, arguments: list[Node]) 
 
 
 def _balance(function: str, terms: list[Node], positions: list[int]) -> Node:
-    """A tree of little depth out of a long row of terms."""
+    """Builds a flat tree out of a long row of terms."""
     if len(terms) == 1:
         return terms[0]
     middle = (len(terms) - 1) // 2

@@ -1,4 +1,4 @@
-"""A compiled expression: match it against a device, ask what it costs, ask why it is false."""
+"""Compiled expressions, which can be matched against devices and explained."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _LONGEST = 10 * 1024
 
 
 def compile(expression: str, *, new: bool = False) -> Program:
-    """The program; CompileError where the API server refuses the expression.
+    """Compiles a selector. Raises CompileError if the API server refuses the expression.
 
-    It does so for syntax, types and constants. `new`: as it refuses what is being created, with
-    default features and for what the expression could cost; not as it takes what is stored.
+    The API server checks the syntax, the types and the constants. With `new` it also checks the
+    estimated cost and has default features, as for an object that is being created. Objects that
+    are stored already may have more.
     """
     return Program(expression, _parse_and_check(expression, selector=True, new=new))
 
 
 def compile_derived(expression: str) -> Derivation:
-    """As compile(), for an expression whose value is to be an attribute."""
+    """Compiles an expression whose value becomes an attribute, with the errors of compile()."""
     return Derivation(_parse_and_check(expression, selector=False, new=False))
 
 
@@ -45,7 +46,7 @@ def _parse_and_check(expression: str, *, selector: bool, new: bool) -> Node:
 
 
 class Derivation:
-    """What compile_derived() gives: an attribute of its own for each device."""
+    """A compiled expression that derives an attribute from each device."""
 
     def __init__(self, root: Node) -> None:
         self._closure, self._places = _build(root, metered=True)
@@ -53,7 +54,7 @@ class Derivation:
     def evaluate(
         self, device: Device
     ) -> bool | int | str | Version | list[bool | int | str | Version]:
-        """The attribute's value; EvalError where the expression has none that an attribute may be."""
+        """Returns the attribute. Raises EvalError if the expression has no value that is valid as one."""
         if device.view.error is not None:
             raise device.view.error
         with Meter() as meter:
@@ -75,18 +76,18 @@ def _attribute(value: Value) -> bool | int | str | Version:
 
 
 class Program:
-    """What compile() gives. It keeps nothing of a device, and threads may share it."""
+    """A compiled selector. It keeps nothing of a device, and threads may share it."""
 
     def __init__(self, expression: str, root: Node) -> None:
         self.expression = expression
         self.root = root
         self._metered, self._metered_places = _build(root, metered=True)
         self._plain, self._plain_places = _build(root, metered=False)
-        # Then no device within the API's sizes can make it reach the limit.
+        # A cheap selector cannot reach the limit for any device within the API's sizes.
         self._cheap = bound.upper_bound(root) <= LIMIT
 
     def matches(self, device: Device) -> bool:
-        """Whether the expression is true; EvalError where Kubernetes has an error."""
+        """Returns whether the expression is true. Raises EvalError if Kubernetes has an error."""
         view = device.view
         if view.error is not None:
             raise view.error
@@ -95,14 +96,14 @@ class Program:
         return self.evaluate(device, Meter())
 
     def cost(self, device: Device, limit: int = LIMIT) -> int:
-        """What the expression costs for this device; up to the error if there is one."""
+        """Returns the cost of the expression for this device, up to the error if there is one."""
         meter = Meter(limit)
         with contextlib.suppress(EvalError):
             self.evaluate(device, meter)
         return meter.cost
 
     def evaluate(self, device: Device, meter: Meter) -> bool:
-        """As matches(), counting into the meter."""
+        """Returns the same as matches(), and counts into the meter."""
         if device.view.error is not None:
             raise device.view.error
         frame: Frame = [device.view, meter, *[None] * (self._metered_places - FIRST_PLACE)]
@@ -111,7 +112,7 @@ class Program:
 
     @cached_property
     def drivers(self) -> frozenset[str]:
-        """The drivers of which a device must be one for the expression to be true, if it says so."""
+        """The drivers that the expression requires by comparisons. Empty if it requires none."""
         return domains.drivers(self.root)
 
     @cached_property
@@ -121,10 +122,10 @@ class Program:
 
     @cached_property
     def clauses(self) -> tuple[str, ...]:
-        """The expressions that && joins, all of which must be true; one where there is no &&.
+        """The texts of the operands of &&, which must all be true. One text if there is no &&.
 
-        They read back as the same expression, joined again; where they do not, the whole stands
-        for itself.
+        Joined again they are the same expression. If they were not, the whole expression would be
+        the only clause.
         """
         terms = syntax.terms(self.root, "_&&_")
         texts = []
@@ -144,13 +145,13 @@ class Program:
         return tuple(texts)
 
     def explain(self, device: Device) -> explanation.Explanation:
-        """Why the expression is not true for this device; an error is a reason, too."""
+        """Explains why the expression is not true for this device. An error is a reason, too."""
         return explanation.explain(self.root, self.expression, device)
 
 
 def _build(root: Node, metered: bool) -> tuple[Closure, int]:
     builder = Closures(metered)
-    # Calls with constant arguments are evaluated now: as far as the steps go.
+    # Calls with constant arguments are evaluated now, within the limit of one evaluation's steps.
     with Meter():
         closure = builder.build(root)
     return closure, builder.places

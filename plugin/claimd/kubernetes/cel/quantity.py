@@ -1,7 +1,7 @@
 """Kubernetes quantities as CEL sees them: exact amounts that remember how they were written.
 
-An amount is digits times 10^scale. Whether it counts as an integer depends on how it was written
-(1k is one, 1000m is not), because that is what the API server's own type answers.
+An amount is digits times 10^scale. Whether it counts as an integer depends on how it was written,
+as it does for the type of the API server: 1k is an integer, 1000m is not.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ _FORM = re.compile(r"([+-]?)0*([0-9]*)(\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)"
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LARGEST = 2**63 - 1
-_LONGEST = 1000  # characters; Python makes no number of some thousand digits
-# Beyond this many decimal places only the magnitude is compared.
+# Characters. Python refuses to read numbers of some thousand digits.
+_LONGEST = 1000
+# Amounts that are more decimal places apart than this are compared by their magnitude alone.
 _MANY = 400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """`decimal`: Kubernetes keeps it in arbitrary precision, so it is never an integer.
+    """An amount: digits times 10^scale.
 
-    `computed`: a result of add() or sub(), which is an error in Kubernetes on the right of ==.
+    `decimal` is set if Kubernetes keeps the amount in arbitrary precision. Such an amount is never
+    an integer. `computed` is set for results of add() and sub(), which are an error in Kubernetes
+    on the right of ==.
     """
 
     digits: int
@@ -39,6 +42,7 @@ class Quantity:
         return (self.digits > 0) - (self.digits < 0)
 
     def compare(self, other: Quantity) -> int:
+        """Returns -1, 0 or 1, as compareTo() does."""
         if self.scale == other.scale:
             return (self.digits > other.digits) - (self.digits < other.digits)
         if self.sign != other.sign or not self.sign:
@@ -57,7 +61,7 @@ class Quantity:
         return len(str(abs(self.digits))) + self.scale
 
     def integer(self) -> int | None:
-        """The amount as an integer of 64 bits, if it is one to Kubernetes."""
+        """Returns the amount, if Kubernetes takes it for an integer of 64 bits. Otherwise None."""
         if self.decimal or self.scale < 0 or self.scale > 18:
             return None
         amount = self.digits * _power(self.scale)
@@ -70,7 +74,12 @@ class Quantity:
             return self.sign * float("inf")
 
     def plus(self, other: Quantity, sign: int = 1) -> Quantity:
+        """Returns the sum or, with the sign -1, the difference.
+
+        Raises EvalError if the exact result would have too many digits.
+        """
         term = other.digits * sign
+        # Kubernetes adds integers of 64 bits as such, with rules of its own for 0 and overflow.
         whole = not self.decimal and not other.decimal
         if whole:
             if not term:
@@ -89,7 +98,10 @@ class Quantity:
         return Quantity(total, low, decimal=not fits, computed=True)
 
     def _subtract_least(self, term: int, scale: int) -> Quantity | None:
-        """Taking the least integer away, which overflows in Kubernetes: it stays negative there."""
+        """Returns the result of subtracting the least integer of 64 bits, if Kubernetes wraps it.
+
+        The negation of that integer overflows in Kubernetes, so the term stays negative.
+        """
         apart = self.scale - scale
         if term != _LARGEST + 1 or (self.digits and not 0 <= apart <= _MANY):
             return None
@@ -109,7 +121,7 @@ def _power(exponent: int) -> int:
 
 
 def canonical(digits: int, scale: int) -> str:
-    """A short text of a computed amount: 3Gi where that is exact, else decimal."""
+    """Returns a short text for a computed amount: such as 3Gi if that is exact, or a decimal one."""
     if not digits:
         return "0"
     if scale >= 0:
@@ -127,10 +139,11 @@ def canonical(digits: int, scale: int) -> str:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
-    """The amount; EvalError if Kubernetes does not take the text."""
+    """Returns the amount. Raises EvalError if Kubernetes does not take the text."""
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if not match or not text:
         raise EvalError(f"expected a quantity such as 80Gi or 500m, got {text[:_LONGEST]!r}")
+
     sign = -1 if match[1] == "-" else 1
     whole, part, suffix = match[2] or "0", match[4] or "", match[5]
 
@@ -154,7 +167,7 @@ def _decimal(text: str, sign: int, whole: str, part: str, exponent: int) -> Quan
 
 def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quantity:
     amount = int(whole) << exponent
-    # Kubernetes estimates whether the digits will do in 64 bits.
+    # Kubernetes estimates whether the digits fit into 64 bits.
     room = 15 - len(whole) - int(exponent * 3 / 10) - 1
     if not part and room >= 0 and amount <= _LARGEST:
         return Quantity(sign * amount, 0, text=text)
@@ -167,7 +180,7 @@ def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quant
 
 
 def _round_up(text: str, sign: int, digits: int, scale: int) -> Quantity:
-    """What is finer than a billionth goes up, away from zero."""
+    """Rounds an amount to billionths, away from zero."""
     if scale < -9:
         digits = -(-digits // 10 ** min(-9 - scale, len(str(digits)) + 1))
         scale = -9

@@ -1,4 +1,4 @@
-"""Semantic versions: strict texts to values that compare by precedence, and short texts made strict."""
+"""Semantic versions: values that compare by precedence, read from strict or from short texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST = 2**64 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """`key` orders as precedence does; what follows a + does not count."""
+    """A semantic version. `key` orders by precedence: build metadata behind a + does not count."""
 
     major: int
     minor: int
@@ -37,6 +37,7 @@ class Semver:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
+    """Reads a strict version. Raises EvalError if Kubernetes does not take the text."""
     match = _FORM.fullmatch(text)
     if not match:
         raise EvalError(f"expected a version such as 1.2.3, got {text!r}")
@@ -47,9 +48,10 @@ def parse(text: str) -> Semver:
 
 
 def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
-    """What orders versions of the same numbers.
+    """Returns a key that orders versions with the same three numbers.
 
-    No pre-release is above any, a number is below a word, and a longer list is above its beginning.
+    A version without a pre-release is above one that has a pre-release. A number is below a word.
+    A longer list is above a shorter list that it begins with.
     """
     if pre_release is None:
         return (1,)
@@ -67,12 +69,14 @@ def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
 
 
 def parse_normalized(text: str) -> Semver:
-    """v1.2 is 1.2.0 and 01.02.03 is 1.2.3."""
+    """Reads a version that need not be strict: v1.2 is 1.2.0, and 01.02.03 is 1.2.3."""
     parts = text.removeprefix("v").split(".", 2)
+    # Leading zeros go, but one digit stays.
     for index, part in enumerate(parts):
         if len(part) > 1:
             rest = part.lstrip("0")
             parts[index] = rest if rest and rest[0] in "0123456789" else "0" + rest
+
     if len(parts) < 3:
         if "+" in parts[-1] or "-" in parts[-1]:
             raise EvalError(f"the short version {text!r} cannot have a pre-release or build")

@@ -1,6 +1,6 @@
-"""device.driver and device.attributes["domain"].id, which most expressions consist of.
+"""Closures that read device.driver or device.attributes["domain"].id in a single step.
 
-Here they are read in one step, without the chain of qualifiers that they are.
+Most expressions consist of these two. The general way is a chain of qualifiers, which is slower.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EMPTY: dict[str, Value] = {}
 
 
 def find_shortcut(node: Node) -> Closure | None:
-    """The closure for such a chain; None if it is another."""
+    """Returns a closure that reads the chain in one step, or None for any other chain."""
     test = isinstance(node, Select) and node.test
     optional = isinstance(node, Call) and node.function != "_[_]"
     path: list[str] = []
@@ -37,7 +37,10 @@ def find_shortcut(node: Node) -> Closure | None:
 
 
 def _name_of(step: Node, last: bool) -> str | None:
-    """The field or constant index of one step. Only the last of a chain may be a test or optional."""
+    """Returns the field or the constant index of a step, or None for any other step.
+
+    Only the last step of a chain may be a test or optional.
+    """
     match step:
         case Select() if last or not step.test:
             return step.field

@@ -1,4 +1,4 @@
-"""How large values may be, as the API server estimates it, also of the parts of a device."""
+"""The sizes that values may have, as the API server estimates them, and those of a device's parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ Path = tuple[str, ...]
 
 
 class Size(NamedTuple):
+    """The least and the most characters or elements that a value may have."""
+
     least: float
     most: float
 
@@ -25,9 +27,9 @@ class Size(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a list or a map holds."""
+    """The sizes of what a list or a map holds. `kind` is list or map."""
 
-    of: str  # list, map
+    kind: str
     key: Size
     value: Size
 
@@ -41,7 +43,7 @@ ONE, UNKNOWN, NOTHING = exact(1), Size(0, INF), Size(INF, 0)
 
 @dataclass(frozen=True)
 class Part:
-    """Of a device: how large it may be, and what it holds if it is a map."""
+    """A part of a device: its greatest size, and for a map what its keys and values are."""
 
     most: float
     key: Part | None = None
@@ -58,21 +60,22 @@ _FIELDS = {
 
 
 def times(left: float, right: float) -> float:
-    """Nothing times infinity is nothing."""
+    """Multiplies sizes. 0 times infinity is 0."""
     return left * right if left and right else 0
 
 
 def share(size: float, factor: float) -> float:
-    """That much of the size, in whole units."""
+    """Returns this fraction of the size, rounded up to whole units."""
     return math.ceil(size * factor) if math.isfinite(size) else size
 
 
 def size_of_path(path: Path) -> Size | None:
-    """What the API says of a part of the device."""
+    """Returns the size that the API allows for a part of the device. None if it names no limit."""
     if path[:1] != (".device",):
         return None
     if len(path) == 1:
         return exact(0)
+
     part = _FIELDS.get(path[1])
     for name in path[2:]:
         if part is None:
@@ -82,6 +85,6 @@ def size_of_path(path: Path) -> Size | None:
         elif name == "@keys":
             part = part.key
         else:
-            # A field: only attributes are found by their names.
+            # The API server knows the sizes of fields only within attributes.
             part = _ATTRIBUTE if part.value is _ATTRIBUTE else None
     return Size(0, part.most) if part else None

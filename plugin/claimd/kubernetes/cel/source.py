@@ -1,4 +1,4 @@
-"""Nodes and values back to text, as short as people write them. Macros are shown as macros."""
+"""The text of nodes and values, as short as people write them. Macros are shown as macros."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _BINARY = frozenset(
         *("_+_", "_-_", "_*_", "_/_", "_%_", "_&&_", "_||_"),
     )
 )
-# Characters of a list or map that people read; of what is longer the rest is counted.
+# Characters of a list or map that are shown. Only the number of the other elements is shown.
 _LONGEST = 120
 
 
 def format_node(node: Node) -> str:
+    """Returns the text of an expression, which reads back as the same expression if it is whole."""
     match node:
         case Literal():
             return format_value(node.value)
@@ -76,7 +77,8 @@ def _fold(node: Fold) -> str:
         return format_node(node.result)
 
     names = ", ".join(name for name in (node.variable, node.second) if name)
-    # Of all() and exists() the author wrote the second operand; other steps are the macro's own.
+    # In all() and exists() the author wrote the second operand of the step. The steps of the other
+    # macros are the macro's own.
     body = "…"
     if node.macro in ("all", "exists") and isinstance(node.step, Call):
         body = format_node(node.step.arguments[1])
@@ -84,6 +86,7 @@ def _fold(node: Fold) -> str:
 
 
 def format_value(value: Value) -> str:
+    """Returns the text of a value, as a literal if the type has literals."""
     match value:
         case None:
             return "null"
@@ -105,13 +108,13 @@ def format_value(value: Value) -> str:
         case int() | float():
             return str(value)
 
-    # A class without a text of its own is named by its type.
+    # A class without a text of its own is shown by the name of its type.
     text = str(value)
     return values.type_name(value) if text.startswith(type(value).__name__) else text
 
 
 def _short(opening: str, parts: list[str], closing: str) -> str:
-    """All of the parts, or as many as people read."""
+    """Joins the parts, or as many as fit and the number of the others."""
     text = opening
     for shown, part in enumerate(parts):
         if shown and len(text) + len(part) > _LONGEST:

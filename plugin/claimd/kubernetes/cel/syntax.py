@@ -1,6 +1,6 @@
 """The nodes of a parsed expression.
 
-The checker alone writes `type`, `overloads` and `reference` into them.
+Only the checker writes their fields `type`, `overloads` and `reference`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """Anything with a place in the text and, once checked, a type.
+    """A part of an expression, with its position in the text and, once it is checked, its type.
 
-    `constant` holds the value that it has whatever the device, once that was looked for.
+    `constant` is a tuple that holds the value which the node has for every device, or MISSING. It is
+    None until `constants.value_of()` has looked for that value.
     """
 
     __slots__ = ("constant", "position", "type")
@@ -39,9 +40,9 @@ class Literal(Node):
 
 
 class Ident(Node):
-    """A variable or, if `reference` is set, a type by its name.
+    """A variable or, if `reference` is set, the name of a type.
 
-    A leading dot means the outermost scope.
+    A leading dot in the name stands for the outermost scope.
     """
 
     __slots__ = ("name", "reference")
@@ -53,7 +54,10 @@ class Ident(Node):
 
 
 class Select(Node):
-    """`operand.field`, or has(operand.field) if `test`. A qualified type name gets `reference`."""
+    """The expression `operand.field`, or has(operand.field) if `test` is set.
+
+    `reference` is set if the whole is the qualified name of a type.
+    """
 
     __slots__ = ("field", "operand", "reference", "test")
 
@@ -67,9 +71,9 @@ class Select(Node):
 
 
 class Call(Node):
-    """A function by its name; operators are functions named like _+_.
+    """A call of a function. Operators are functions with names such as _+_.
 
-    `overloads` are the signatures of those that the types allow.
+    `overloads` are the signatures of the overloads that fit the types of the arguments.
     """
 
     __slots__ = ("arguments", "function", "overloads", "target")
@@ -101,7 +105,7 @@ class ListNode(Node):
 
 
 class MapNode(Node):
-    """Entries are key, value, and whether the value is an optional one."""
+    """A map literal. An entry is a key, a value, and whether the value is optional."""
 
     __slots__ = ("entries",)
 
@@ -116,10 +120,11 @@ class MapNode(Node):
 
 
 class Fold(Node):
-    """What all macros with a variable become.
+    """A loop, which every macro with a variable becomes.
 
-    `step` runs over `range` while `condition` holds, each time giving the accumulator that begins
-    as `start`; then `result` is the value. Of two variables `second` is the other one.
+    The accumulator begins as `start`. For each element of `range`, as long as `condition` holds,
+    `step` gives the next accumulator. Then `result` is the value. `second` is the name of the
+    second variable, or empty.
     """
 
     __slots__ = (
@@ -148,9 +153,9 @@ class Fold(Node):
 
 
 def copy(node: Node) -> Node:
-    """The same tree anew, not yet checked.
+    """Returns a copy of the tree, which is not yet checked.
 
-    A macro that uses its target twice must not share nodes, which carry types of their own.
+    A macro that uses its target twice needs a copy, since each node carries its own type.
     """
     match node:
         case Literal():
@@ -177,23 +182,27 @@ def copy(node: Node) -> Node:
 
 
 def is_larger(node: Node, limit: int) -> bool:
-    """Whether the tree has more nodes than that."""
+    """Returns True if the tree has more nodes than the limit."""
     return next(itertools.islice(descendants(node), limit, None), None) is not None
 
 
 def is_index(node: Node) -> bool:
-    """Whether the node is a[b], a[?b] or a.?b."""
+    """Returns True if the node is a[b], a[?b] or a.?b."""
     return isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._")
 
 
 def descendants(node: Node) -> Iterator[Node]:
+    """Yields the node and all nodes below it."""
     yield node
     for child in node.children():
         yield from descendants(child)
 
 
 def terms(node: Node, function: str) -> list[Node]:
-    """a && (b && c) as a, b, c: they are evaluated in this order either way."""
+    """Returns the operands of nested calls of one operator: a, b, c for a && (b && c).
+
+    Brackets do not change the order in which these are evaluated.
+    """
     if isinstance(node, Call) and node.function == function:
         return [term for argument in node.arguments for term in terms(argument, function)]
     return [node]

@@ -1,4 +1,4 @@
-"""Text to tokens, with the escapes of string and bytes literals resolved. No grammar."""
+"""The lexer: it splits an expression into tokens and resolves the escapes of literals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _TOKEN = re.compile(
     r"|(?P<operator>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
     re.DOTALL,
 )
-# What the letter behind a backslash stands for; quotes and the backslash stand for themselves.
+# The characters that a letter behind a backslash stands for. Quotes and the backslash stand for
+# themselves.
 _SIMPLE = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 _SIMPLE |= {character: character for character in "\"'\\?`"}
 _ESCAPED = re.compile(
@@ -39,9 +40,10 @@ _ESCAPED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is name, quoted, int, uint, float, string, bytes, end, or the operator itself.
+    """A token. `kind` is name, quoted, int, uint, float, string, bytes, end, or the operator itself.
 
-    Quoted is a field's name in backticks. `value` is that of a string or bytes literal.
+    A quoted token is the name of a field in backticks. `value` is the value of a string or bytes
+    literal.
     """
 
     kind: str
@@ -51,13 +53,17 @@ class Token:
 
 
 def tokenize(expression: str) -> list[Token]:
-    """All tokens, with one of the kind "end" last; CompileError at what is none."""
+    """Returns all tokens, with one of the kind "end" last.
+
+    Raises CompileError where the text is no token.
+    """
     read: list[Token] = []
     position = 0
     while position < len(expression):
         match = _TOKEN.match(expression, position)
         if not match:
             raise CompileError(f"unexpected {expression[position]!r}", expression, position)
+
         kind, text = match.lastgroup or "", match.group()
         if kind == "operator":
             read.append(Token(text, text, position))
@@ -73,7 +79,7 @@ def tokenize(expression: str) -> list[Token]:
 
 
 def _value(kind: str, text: str, expression: str, position: int) -> str | bytes:
-    """What a literal says, without its prefix and quotes and with its escapes resolved."""
+    """Returns the value of a literal, without prefix and quotes and with its escapes resolved."""
     if kind == "bytes":
         text = text[1:]
     raw = text[0] in "rR"

@@ -1,4 +1,4 @@
-"""Static types, and the rules by which one may stand for another. Nothing here walks expressions."""
+"""Static types, and the rules by which a value of one type may stand where another is expected."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """`kind` is dyn, param, null, simple, list, map, type, opaque or object.
+    """A static type. `kind` is dyn, param, null, simple, list, map, type, opaque or object.
 
-    Opaque types have parameters, objects have fields; a param is a type that is still open.
+    Opaque types have parameters, and objects have fields. A param is a type that the checker has
+    not determined yet.
     """
 
     kind: str
@@ -28,7 +29,8 @@ def _simple(name: str) -> Type:
 
 
 DYN: Final = Type("dyn", "dyn")
-# What an attribute is where none may be a list: anything, but nothing to go over.
+# The type of attributes in clusters where no attribute may be a list. It is dyn, but macros refuse
+# to iterate over it.
 ANY: Final = Type("dyn", "any")
 BOOL, INT, UINT, DOUBLE = _simple("bool"), _simple("int"), _simple("uint"), _simple("double")
 STRING, BYTES, NULL = _simple("string"), _simple("bytes"), Type("null", "null_type")
@@ -53,14 +55,14 @@ def optional_of(of: Type) -> Type:
 
 
 def unwrap_optional(of: Type) -> tuple[Type, bool]:
-    """The type inside an optional, and whether it was one."""
+    """Returns the type inside an optional type and True. Returns any other type as it is and False."""
     if of.kind == "opaque" and of.name == "optional_type":
         return of.params[0], True
     return of, False
 
 
 def equivalent(left: Type, right: Type) -> bool:
-    """The same but for the names of type parameters."""
+    """Returns True if the types differ at most in the names of their type parameters."""
     if left.kind != right.kind or len(left.params) != len(right.params):
         return False
     if left.kind != "param" and left.name != right.name:
@@ -69,23 +71,25 @@ def equivalent(left: Type, right: Type) -> bool:
 
 
 class Substitution:
-    """What the type parameters of one expression stand for so far."""
+    """The meanings of the type parameters of one expression, as far as they are known."""
 
     def __init__(self) -> None:
         self._meanings: dict[Type, Type] = {}
         self._fresh = 0
 
     def fresh(self) -> Type:
+        """Returns a new type parameter."""
         self._fresh += 1
         return Type("param", f"_{self._fresh}")
 
     def assignable(self, left: Type, right: Type) -> bool:
+        """As all_assignable(), for one pair of types."""
         return self.all_assignable((left,), (right,))
 
     def all_assignable(self, left: tuple[Type, ...], right: tuple[Type, ...]) -> bool:
-        """Whether each may stand for its opposite.
+        """Returns True if each type on the left goes with the one at its place on the right.
 
-        What that says about parameters is kept only if all may.
+        The meanings that this gives to type parameters are kept only if all types go together.
         """
         before = dict(self._meanings)
         if len(left) == len(right) and all(map(self._assignable, left, right)):
@@ -94,7 +98,7 @@ class Substitution:
         return False
 
     def apply(self, of: Type, to_dyn: bool = False) -> Type:
-        """The type with what its parameters stand for; with `to_dyn` what is open becomes dyn."""
+        """Replaces type parameters by their meanings, and with `to_dyn` unknown ones by dyn."""
         if of.kind == "param":
             if of in self._meanings:
                 return self.apply(self._meanings[of], to_dyn)
@@ -104,12 +108,14 @@ class Substitution:
         return Type(of.kind, of.name, tuple(self.apply(p, to_dyn) for p in of.params))
 
     def _assignable(self, left: Type, right: Type) -> bool:
+        # A type parameter takes the other type as its meaning, or compares it with the one it has.
         if right.kind == "param":
             valid, decided = self._substitute(left, right)
             if valid or decided:
                 return valid
         if left.kind == "param":
             return self._substitute(right, left)[0]
+
         if left.kind == "dyn" or right.kind == "dyn":
             return True
         if left.kind == "null":
@@ -128,9 +134,9 @@ class Substitution:
         )
 
     def _substitute(self, value: Type, param: Type) -> tuple[bool, bool]:
-        """Let the parameter stand for the value.
+        """Makes the value the meaning of the parameter, if that is possible.
 
-        Gives whether it may, and whether it stood for something already.
+        Returns whether it is, and whether the parameter had a meaning already.
         """
         if value == param:
             return True, True
@@ -141,6 +147,7 @@ class Substitution:
                 return True, True
             if not self._assignable(value, meaning):
                 return False, True
+            # The parameter must go with both, so the more general type becomes its meaning.
             general = most_general(value, meaning)
             if self._free(param, general):
                 self._meanings[param] = general
@@ -152,7 +159,7 @@ class Substitution:
         return False, False
 
     def _free(self, param: Type, within: Type) -> bool:
-        """Whether the parameter does not occur in the type it is to stand for."""
+        """Returns True if the parameter does not occur in the type that is to be its meaning."""
         if param == within:
             return False
         if within.kind == "param":
@@ -166,6 +173,7 @@ def _nullable(of: Type) -> bool:
 
 
 def most_general(left: Type, right: Type) -> Type:
+    """Returns the more general one of two types that go together."""
     return left if _less_specific(left, right) else right
 
 

@@ -1,7 +1,7 @@
 """The values of expressions, with CEL's equality, order and size.
 
-bool, int, str, float, bytes, None and list stand for themselves; the other classes are here. CEL's
-rules differ from Python's: True is not 1, and 1, 1u and 1.0 are equal.
+Values of the types bool, int, str, float, bytes, None and list are Python's own. The classes of the
+other types are here. CEL's rules differ from Python's: True is not 1, and 1, 1u and 1.0 are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Nanoseconds since 1970. `offset` is seconds east, as it was written, and does not count."""
+    """Nanoseconds since 1970.
+
+    `offset` is the offset from UTC in seconds, as it was written. Comparisons ignore it.
+    """
 
     nanoseconds: int
     offset: int = field(default=0, compare=False)
@@ -41,14 +44,14 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What type(x) gives and what `int` means as a value."""
+    """A type as a value: the result of type(x), or the meaning of the name `int`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optional:
-    """A value that may be missing; NONE is the missing one."""
+    """A value that may be missing. NONE stands for a missing one."""
 
     value: Value = None
 
@@ -61,20 +64,23 @@ NONE: Final = Optional()
 
 
 class Missing:
-    """No such key. Never a value of an expression."""
+    """The mark for a key that is not there. It is never the value of an expression."""
 
 
 MISSING: Final = Missing()
 
 
 class Growing(list[Any]):
-    """An empty list under a name of cel.bind(): Kubernetes lets `+` change it in its place."""
+    """A list that began empty, as an accumulator or by cel.bind(). `+` changes it in place.
+
+    Kubernetes does the same, so that everything that holds the list sees the change.
+    """
 
 
 class Map:
-    """Keys are bool, int, uint, double and string, and their type is part of them.
+    """A map. Its keys are of the types bool, int, uint, double and string.
 
-    `default` is the value of keys that are not there.
+    Keys of different types are different keys. `default` is the value of keys that are not there.
     """
 
     __slots__ = ("default", "entries")
@@ -88,7 +94,7 @@ class Map:
         return cls({key_of(key): value for key, value in pairs})
 
     def find(self, key: Value) -> Value:
-        """The value or MISSING (or the default). Numbers of any type find each other."""
+        """Returns the value, or the default. A number finds a key of any numeric type."""
         entries = self.entries
         if type(key) is str:
             return entries.get(key, self.default)
@@ -111,6 +117,7 @@ class Map:
 
 
 def key_of(key: Value) -> object:
+    """Returns the key under which Map.entries has a value. It includes the type."""
     kind = type(key)
     if kind is str:
         return key
@@ -118,7 +125,7 @@ def key_of(key: Value) -> object:
 
 
 class _ById:
-    """A key that cannot be hashed: only it finds its value again."""
+    """A key that cannot be hashed. It finds its value only by identity."""
 
     __slots__ = ("key",)
 
@@ -133,7 +140,7 @@ class _ById:
 
 
 def _key_itself(form: Any) -> Value:
-    """The key of which this is what key_of() gave."""
+    """Returns the key that key_of() was called with."""
     if type(form) is str:
         return form
     key = form[1]
@@ -144,7 +151,7 @@ _HASHABLE = (bool, int, float, UInt, Duration, Timestamp, type(None), TypeValue,
 
 
 def _forms(key: Value) -> Iterator[object]:
-    """The key as each type that it may be found under."""
+    """Yields the key in the form of each type under which it may be found."""
     yield key_of(key)
     kind = type(key)
     if kind is float and math.isfinite(key) and key == int(key):
@@ -193,13 +200,13 @@ _NUMBERS = (int, float, UInt)
 
 
 def order(left: Value, right: Value) -> int:
-    """-1, 0 or 1; EvalError where CEL has no order between these types."""
+    """Returns -1, 0 or 1. Raises EvalError if CEL has no order between these types."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
         return _numeric(left, right)
     if kind is other:
         if kind is str:
-            # Code points order as UTF-8 does.
+            # Go compares the bytes of UTF-8, which has the same order as code points.
             return -1 if left < right else int(left > right)
         if kind in (bytes, bool):
             return int(left > right) - int(left < right)
@@ -215,24 +222,25 @@ def _numeric(left: Value, right: Value) -> int:
         if math.isnan(a) or math.isnan(b):
             raise EvalError("NaN has no order")
         if type(a) is not type(b):
-            beside_int = int in (type(left), type(right))
-            limits = (-(2**63), LARGEST_INT) if beside_int else (0, LARGEST_UINT)
+            with_int = int in (type(left), type(right))
+            limits = (-(2**63), LARGEST_INT) if with_int else (0, LARGEST_UINT)
             a, b = _to_common_type(a, b, limits)
     return (a > b) - (a < b)
 
 
 def _to_common_type(a: float, b: float, limits: tuple[int, int]) -> tuple[float, float]:
-    """An integer beside a double becomes one, unless the double is out of the integer's range."""
+    """Makes doubles of an integer and a double, unless the double is out of the integer's range."""
     low, high = limits
     double = a if type(a) is float else b
-    # Then an integer on the right stays one: Python compares it exactly, as Kubernetes does.
+    # Kubernetes compares an integer on the right exactly if the double is out of range. So does
+    # Python if the integer stays an integer.
     if type(a) is float and (double < low or double > float(high)):
         return a, b
     return float(a), float(b)
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's ==. EvalError where Kubernetes has an error: a quantity beside something else."""
+    """Compares by CEL's ==. Raises EvalError as Kubernetes does, as for a quantity and a number."""
     kind, other = type(left), type(right)
     if left is None or right is None:
         return left is right
@@ -270,7 +278,10 @@ def _same_kind(left: Value, right: Value) -> bool:
 
 
 def same(left: Value, right: Value) -> bool | None:
-    """As equal, with None for an error: inside lists and maps an error is not a difference."""
+    """Compares as equal() does, but returns None for an error.
+
+    In lists and maps, elements whose comparison is an error do not count as different.
+    """
     try:
         return equal(left, right)
     except EvalError:
@@ -280,7 +291,7 @@ def same(left: Value, right: Value) -> bool | None:
 def _same_list(left: list[Value], right: list[Value]) -> bool:
     if len(left) != len(right):
         return False
-    # A list may hold another one many times over.
+    # A list may hold another one many times, so that few elements take many comparisons.
     meter.spend(4 + len(left))
     return all(same(a, b) is not False for a, b in zip(left, right, strict=True))
 
@@ -297,19 +308,20 @@ def _same_map(left: Map, right: Map) -> bool:
 
 
 def contains(values: list[Value], wanted: Value) -> bool:
-    """The `in` of lists. An element that cannot be compared is not the wanted one.
+    """Returns True if the value is in the list. An element that cannot be compared does not match.
 
-    The wanted value is on the left, where Kubernetes has it: that decides what is an error.
+    The wanted value stands on the left of the comparison, as in Kubernetes, since the left side
+    determines which comparisons are errors.
     """
     return any(same(wanted, value) for value in values)
 
 
-# Types whose values beside another type are an error of ==. The library adds its own.
+# The types for which == with a value of another type is an error. The library adds its own.
 STRICT: set[type] = {Quantity, Semver}
 
 
 def size(value: Value) -> int:
-    """The size that costs are counted with: 1 for what has none."""
+    """Returns the size by which costs are computed. It is 1 for a value without a size."""
     if isinstance(value, str | bytes | list | Map):
         return len(value)
     if isinstance(value, Optional) and value.present:

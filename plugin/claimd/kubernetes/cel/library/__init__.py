@@ -1,8 +1,8 @@
-"""Every function of the environment, by name. What is not here, no expression can call.
+"""Every function that expressions can call, by name.
 
-A new function also has a cost when it runs (`cel.cost`), one by the API server's estimate
-(`cel.estimate_rules`), and perhaps a line in the quick upper bound (`cel.bound`). These go by name:
-a new overload of an old name has what that name has, unless it gets a rule of its own.
+A new function also needs a cost at run time (`cel.cost`), a cost for the API server's estimate
+(`cel.estimate_rules`), and perhaps a line in the quick upper bound (`cel.bound`). These rules go by
+name. A new overload of a function has the rules of that function unless it gets its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""authorizer in admission policies: may who asks do something else as well?
+"""The variable `authorizer` of admission policies: may the user of a request do something else, too?
 
-A check is built step by step, as Kubernetes has it: a group, a resource, perhaps a subresource, a
-namespace and a name; then a verb. Who decides is given by whoever evaluates: nothing here knows roles.
+A check is built step by step, as in Kubernetes: a group, a resource, perhaps a subresource, a
+namespace and a name, and at last a verb. The caller of an evaluation provides the function that
+decides. This module knows no roles.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..values import NAMES
 
 @dataclass(frozen=True)
 class Attributes:
-    """What is asked for; `path` alone for what is no object."""
+    """The attributes of a request. A request for something that is no object has only a `path`."""
 
     verb: str = ""
     group: str = ""
@@ -28,12 +29,13 @@ class Attributes:
     path: str = ""
 
 
-Decide = Callable[[Attributes], tuple[bool, str]]  # whether it is allowed, and the reason
+# A function that returns whether the request is allowed, and the reason.
+Decide = Callable[[Attributes], tuple[bool, str]]
 
 
 @dataclass(frozen=True)
 class Authorizer:
-    """The value of `authorizer`. `as_account` gives the answers for a service account instead."""
+    """The value of `authorizer`. `as_account` returns the function for a service account."""
 
     decide: Decide
     as_account: Callable[[str, str], Decide]
@@ -115,7 +117,7 @@ TABLE: dict[str, Implementation] = {
         namespace=name
     ),
     "name: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrow(name=name),
-    # Roles know nothing of selectors: whoever may list some may list all.
+    # Roles know no selectors, so they change no decision.
     "fieldSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,
     "labelSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,
     "check: PathCheck.(string) -> Decision": _decision,

@@ -1,4 +1,4 @@
-"""Conversions between the basic types, type() and dyn()."""
+"""Conversions between the basic types, with type() and dyn()."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def uint_of_int(value: int) -> UInt:
 
 
 def double_of_string(text: str) -> float:
-    """As Go reads it: with underscores between digits, hexadecimal, infinite or not a number."""
+    """Reads a double as Go does: also underscores, hexadecimal digits, infinities and NaN."""
     plain = text
     if re.search("[0-9]_", text):
         plain = re.sub("(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])", "", text)
@@ -103,7 +103,7 @@ def double_of_string(text: str) -> float:
 
 
 def double_text(value: float) -> str:
-    """The shortest text, with an exponent below 1e-4 and from 1e6 on."""
+    """Returns the shortest text. It has an exponent below 1e-4 and from 1e6 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -111,7 +111,7 @@ def double_text(value: float) -> str:
     if not value:
         return "-0" if math.copysign(1, value) < 0 else "0"
 
-    # The shortest digits that are read as the same value are those of Python's repr.
+    # Python's repr has the shortest digits that are read as the same value.
     sign, numbers, places = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(places, int)
     digits = "".join(map(str, numbers))

@@ -1,4 +1,4 @@
-"""format.dns1123Label() and the like: Kubernetes' named formats, which say what is wrong."""
+"""Kubernetes' named formats, such as format.dns1123Label(), which say what is wrong with a text."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _UUID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A named format. `regex_size` is what costs count for its pattern.
+    """A named format.
 
-    `problems` says what is wrong with a text, or nothing.
+    `regex_size` is the length of a pattern by which Kubernetes computes the cost of a check.
+    `problems` returns messages about a text, or an empty list for a valid text.
     """
 
     name: str
@@ -43,7 +44,7 @@ STRICT.add(Format)
 def _name_check(
     form: re.Pattern[str], limit: int, expected: str, prefix: bool = False
 ) -> Callable[[str], list[str]]:
-    """Names of this form. A prefix may end with a dash, as more is to follow."""
+    """Returns a check for names of this form. A prefix may end with a dash."""
 
     def problems(text: str) -> list[str]:
         problems = []
@@ -73,7 +74,7 @@ def _qualified_name_problems(text: str) -> list[str]:
 
 
 def _parse_check(read: Callable[[str], object], expected: str) -> Callable[[str], list[str]]:
-    """Whatever can be read."""
+    """Returns a check for texts that a function can read."""
 
     def problems(text: str) -> list[str]:
         try:
@@ -88,7 +89,7 @@ def _parse_check(read: Callable[[str], object], expected: str) -> Callable[[str]
 def _date(text: str) -> None:
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         raise ValueError(text)
-    # The year 0 is a leap year like 400, which Python knows.
+    # Python has no year 0. It is a leap year, as 400 is.
     date(int(text[:4]) or 400, int(text[5:7]), int(text[8:]))
 
 

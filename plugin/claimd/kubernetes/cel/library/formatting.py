@@ -1,4 +1,4 @@
-"""string.format(): the clauses %s %d %f %e %b %x %X %o, and which types each of them takes."""
+"""The function format() of strings: the clauses %s %d %f %e %b %x %X %o, and the types they take."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from .conversions import double_text, string_of_bytes
 from .times import duration_text, timestamp_text
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]+))?([sdfebxXo]))")
-_MOST_DIGITS = 100_000  # of a number in a format
+# The greatest precision of a clause.
+_MOST_DIGITS = 100_000
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_ESCAPES = {
+# The characters that have an escape with a letter in a literal.
+ESCAPES = {
     "\a": r"\a",
     "\b": r"\b",
     "\f": r"\f",
@@ -45,7 +47,10 @@ TAKES = {
 
 
 def clauses(text: str) -> Iterator[tuple[str, str | None, str | None]]:
-    """Literal text before each clause, its letter and its precision; the last has text alone."""
+    """Yields the text before each clause, the clause's letter, and its precision.
+
+    The last item is the text behind all clauses, with None for letter and precision.
+    """
     position = 0
     while (start := text.find("%", position)) >= 0:
         clause = _CLAUSE.match(text, start)
@@ -60,7 +65,7 @@ def clauses(text: str) -> Iterator[tuple[str, str | None, str | None]]:
 
 
 def apply(text: str, arguments: list[Value]) -> str:
-    """The text with each clause replaced by its argument; EvalError where they do not go together."""
+    """Replaces each clause by its argument. Raises EvalError if they do not go together."""
     parts, used = [], 0
     for literal, letter, precision in clauses(text):
         parts.append(literal)
@@ -88,7 +93,10 @@ def _clause(letter: str, precision: str | None, value: Value) -> str:
 
 
 def _precision_of(precision: str | None) -> int:
-    """EvalError for more than anybody reads: Kubernetes' own library refuses them, too."""
+    """Returns the number of digits of a clause. Raises EvalError if there are very many.
+
+    Kubernetes' own library refuses these, too.
+    """
     wanted = 6 if precision is None else digits.parse_int(precision)
     if wanted > _MOST_DIGITS:
         raise EvalError(f"a format with more than {_MOST_DIGITS:,} digits")
@@ -106,12 +114,12 @@ def _double(letter: str, precision: int, value: Value) -> str:
         value = float(value)
     if letter == "f":
         return _special(value) or f"{value:,.{precision}f}"
-    # Kubernetes takes what should be the precision of %e for the width.
+    # Kubernetes takes the precision of %e for a width.
     return (_special(value) or _scientific(value)).rjust(precision)
 
 
 def _special(value: float) -> str:
-    """The text of what has no digits, else nothing."""
+    """Returns the text of NaN or an infinity, or "" for other numbers."""
     if math.isnan(value):
         return "NaN"
     if math.isfinite(value):
@@ -165,7 +173,7 @@ def _key(key: Value) -> str:
 
 
 def _member(value: Value) -> str:
-    """As inside a list or map: strings are quoted, times say what they are."""
+    """Formats a value inside a list or map, where strings are quoted and times show their type."""
     match value:
         case str():
             return format_literal(value)
@@ -183,12 +191,12 @@ def _member(value: Value) -> str:
 
 
 def format_literal(text: str) -> str:
-    """The text as a literal; what cannot be printed is escaped."""
+    """Returns the text as a literal. Characters that cannot be printed are escaped."""
     parts = []
     for character in text:
         code = ord(character)
-        if character in _ESCAPES:
-            parts.append(_ESCAPES[character])
+        if character in ESCAPES:
+            parts.append(ESCAPES[character])
         elif character == " " or character.isprintable():
             parts.append(character)
         elif code < 0x80:

@@ -1,4 +1,4 @@
-"""quantity() and semver(): Kubernetes' own kinds of numbers."""
+"""Functions of quantities and versions, which are types of Kubernetes."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ TABLE: dict[str, Implementation] = {
 
 
 def _to_int(number: int) -> int:
-    """A number of a version has 64 bits without a sign; as an int it wraps."""
+    """Returns an unsigned number of 64 bits as a signed one, which may wrap as in Kubernetes."""
     return number - 2**64 if number >= 2**63 else number

@@ -33,11 +33,12 @@ _SORTABLE = frozenset(
     )
 )
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-_YEAR_ONE = -62135596800 * 10**9  # the zero of timestamps, in nanoseconds since 1970
+# Go's zero of timestamps, in nanoseconds since 1970.
+_YEAR_ONE = -62135596800 * 10**9
 _ZERO: dict[str, Value] = {"int": 0, "uint": UInt(0), "double": 0.0, "duration": Duration(0)}
 
 
-# Lists. Elements without an order to each other count as equal.
+# Lists. Elements of which neither is greater or less than the other count as equal.
 
 
 def is_sorted(values: list[Value]) -> bool:
@@ -52,7 +53,7 @@ def _order(left: Value, right: Value) -> int | None:
 
 
 def _extreme(name: str, prefer: int) -> Implementation:
-    def of(values: list[Value]) -> Value:
+    def find_extreme(values: list[Value]) -> Value:
         if not values:
             raise EvalError(f"{name}() of an empty list")
         best = values[0]
@@ -61,17 +62,17 @@ def _extreme(name: str, prefer: int) -> Implementation:
                 best = value
         return best
 
-    return of
+    return find_extreme
 
 
 def _sum(zero: Value) -> Implementation:
-    def of(values: list[Value]) -> Value:
+    def add_up(values: list[Value]) -> Value:
         total = zero
         for value in values:
             total = add(total, value)
         return total
 
-    return of
+    return add_up
 
 
 def index_of(values: list[Value], wanted: Value) -> int:
@@ -189,7 +190,7 @@ def insert_all(target: Map, more: Map) -> Map:
 
 
 def optional_of_non_zero(value: Value) -> Optional:
-    """None for null, false, 0, and for empty texts, lists and maps."""
+    """Returns NONE for null, false and 0, and for empty texts, lists and maps."""
     return NONE if _is_zero(value) else Optional(value)
 
 

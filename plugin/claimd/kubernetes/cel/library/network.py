@@ -1,4 +1,4 @@
-"""ip(), cidr() and url(): addresses as values. Nothing here speaks to a network."""
+"""Functions of IP addresses, networks and URLs as values."""
 
 from __future__ import annotations
 
@@ -116,26 +116,26 @@ _ZONE_ALLOWED = re.compile(
 )
 _USER_ALLOWED = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _NOT_IN_PATH = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:@/%\[\]]")
-# A % that escapes nothing.
+# A % that begins no escape.
 _ESCAPES = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 def parse_url(text: str) -> Url:
-    """An absolute URL or an absolute path."""
+    """Reads an absolute URL or an absolute path. Raises EvalError if Go does not take the text."""
     if not text or re.search(r"[\x00-\x1f\x7f]", text):
         raise EvalError(f"{text!r} is no URL")
     match = _URL.fullmatch(text)
     assert match
     scheme, rest = (match[1] or "").lower(), match[2]
 
-    # First it is read as the target of a request: there what follows # belongs to the path, and
-    # there must be one from the root.
+    # Go first reads the text as the target of a request. In a target a # belongs to the path, and a
+    # path must begin at the root.
     target, _, _ = rest.partition("?")
     relative = not scheme and not target.startswith("/") and text != "*"
     if relative or _ESCAPES.search(_path_after_host(target, scheme)):
         raise EvalError(f"{text!r} is not an absolute URL")
 
-    # Then as a URL.
+    # Then Go reads it as a URL.
     path, _, query = rest.partition("#")[0].partition("?")
     if scheme and not path.startswith("/"):
         return Url(scheme, "", "", query, text)
@@ -147,7 +147,7 @@ def parse_url(text: str) -> Url:
 
 
 def _path_after_host(path: str, scheme: str) -> str:
-    """The part of a request's target where % must escape something."""
+    """Returns the part of a request's target in which each % must begin an escape."""
     if not scheme:
         return path
     if path.startswith("//"):
@@ -164,7 +164,7 @@ def _host(authority: str, scheme: str, text: str) -> str:
     elif bracket >= 0:
         valid = False
     else:
-        # Outside of HTTP a host may have colons of its own.
+        # A host may contain colons if the scheme is not HTTP.
         with_port = _PORT if scheme in ("http", "https") else _LAST_PORT
         valid = bool(with_port.fullmatch(host) and _HOST_ALLOWED.fullmatch(host))
     if not valid or (at and not _USER_ALLOWED.fullmatch(user)):
@@ -173,7 +173,7 @@ def _host(authority: str, scheme: str, text: str) -> str:
 
 
 def _is_ipv6(name: str) -> bool:
-    """What stands in brackets, with an escaped zone or without."""
+    """Returns True if the text is an IPv6 address, perhaps with an escaped zone."""
     address, escaped, zone = name.partition("%25")
     if not _HOST_ALLOWED.fullmatch(address) or (escaped and not _ZONE_ALLOWED.fullmatch(zone)):
         return False
@@ -205,7 +205,7 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def _query(url: Url) -> Map:
-    """The values of each name in their order; a pair that is not well escaped is left out."""
+    """Returns the values of each name, in order. Pairs with invalid escapes are left out."""
     by_name: dict[str, list[str]] = {}
     for pair in url.query.split("&"):
         if not pair or ";" in pair or _ESCAPES.search(pair):

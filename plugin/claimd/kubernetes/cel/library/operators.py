@@ -1,6 +1,6 @@
-"""Operators and size(): arithmetic that overflows into errors, order, membership.
+"""Operators and size(): arithmetic in which an overflow is an error, order, and membership.
 
-Logic and indexes are not here: which operands are evaluated is for `closures`.
+The module `closures` implements logic and indexes, since these do not evaluate all their operands.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def add(left: Value, right: Value) -> Value:
         return times.add(left, right)
     if isinstance(left, list) and isinstance(right, list):
         if kind is Growing:
-            # Kubernetes changes it in its place, and others see it.
+            # Kubernetes changes the list in place, which is visible through its other names.
             left.extend(right)
             return left
         return [*left, *right]
@@ -100,7 +100,7 @@ def divide(left: Value, right: Value) -> Value:
 
 
 def _divide_integers(left: int, right: int) -> int:
-    """Division towards zero."""
+    """Divides and rounds towards zero."""
     if right == 0:
         raise EvalError("division by zero")
     quotient = abs(left) // abs(right)
@@ -125,7 +125,7 @@ def modulo(left: Value, right: Value) -> Value:
 
 
 def _remainder(left: int, right: int) -> int:
-    """What is left of division towards zero."""
+    """Returns the remainder of a division that rounds towards zero."""
     if right == 0:
         raise EvalError("modulus by zero")
     if left == _SMALLEST and right == -1:

@@ -1,4 +1,4 @@
-"""Functions of strings, in characters rather than bytes."""
+"""Functions of strings, which count characters rather than bytes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,9 @@ _SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-# Letters beyond ASCII stay as they are.
+# Letters that are not ASCII do not change.
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
-_ESCAPES = {
-    "\a": r"\a",
-    "\b": r"\b",
-    "\f": r"\f",
-    "\n": r"\n",
-    "\r": r"\r",
-    "\t": r"\t",
-    "\v": r"\v",
-    "\\": r"\\",
-    '"': r"\"",
-}
 
 
 def _range(index: int) -> EvalError:
@@ -74,7 +63,10 @@ def replace(text: str, old: str, new: str, limit: int = -1) -> str:
 
 
 def split(text: str, separator: str, limit: int = -1) -> list[str]:
-    """At most `limit` parts; the last is the rest. Without a separator, characters."""
+    """Returns at most `limit` parts, the last of which is the rest of the text.
+
+    A negative limit stands for no limit. Without a separator each character is a part.
+    """
     if limit == 0:
         return []
     if separator:
@@ -103,7 +95,7 @@ def join(texts: list[str], separator: str = "") -> str:
 
 
 def quote(text: str) -> str:
-    escaped = re.sub(r'[\a\b\f\n\r\t\v\\"]', lambda match: _ESCAPES[match.group()], text)
+    escaped = re.sub(r'[\a\b\f\n\r\t\v\\"]', lambda match: formatting.ESCAPES[match.group()], text)
     return f'"{escaped}"'
 
 

@@ -1,6 +1,6 @@
-"""Timestamps and durations: read, written, added, and taken apart.
+"""Timestamps and durations: reading, writing, arithmetic, and their parts.
 
-They are exact to the nanosecond, timestamps within the years 1 to 9999.
+Both are exact to the nanosecond. Timestamps are within the years 1 to 9999.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def parse_duration(text: str) -> Duration:
     for whole, part, unit in _PART.findall(match[2]):
         total += _digits.parse_int(whole or "0") * _UNITS[unit]
         if part:
-            # Through a double and cut off, as Go does it.
+            # Go multiplies as doubles and truncates.
             digits = part[:18]
             total += int(int(digits) * (_UNITS[unit] / 10 ** len(digits)))
     return duration(-total if match[1] == "-" else total)
@@ -95,7 +95,7 @@ def parse_timestamp(text: str) -> Timestamp:
     year, month, day, hour, minute, second = (int(match[part]) for part in range(1, 7))
     offset = _offset(match[8], text)
     try:
-        # The year 0 is a leap year like 400: the calendar repeats every 400 years.
+        # Python has no year 0. The calendar repeats every 400 years, so the year 400 is the same.
         moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise EvalError(f"{text!r} is no timestamp: {error}") from None
@@ -118,7 +118,7 @@ def _offset(text: str, whole: str) -> int:
 
 
 def duration_text(value: Duration) -> str:
-    """In seconds, with as many digits as there are."""
+    """Returns the duration in seconds, with as many digits as it needs."""
     seconds = value.nanoseconds / _SECOND
     text = repr(seconds)
     if "e" in text:
@@ -138,9 +138,10 @@ def timestamp_text(value: Timestamp) -> str:
 
 
 def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
-    """The moment in a zone, and its year.
+    """Returns the moment in a zone, and its year there.
 
-    In a zone it may be outside of Python's years. The calendar of 400 years away is the same.
+    In a zone the moment may lie outside of Python's years. Then the returned moment lies 400 years
+    away, where the calendar is the same.
     """
     seconds = value.nanoseconds // _SECOND
     for centuries in (0, 4, -4):
@@ -154,9 +155,10 @@ def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
 
 
 def _zone(text: str) -> tuple[tzinfo, int]:
-    """A zone by its name or as an offset such as -08:00; and what is added to the time before.
+    """Returns a zone for a name or an offset such as -08:00, and nanoseconds to add to the time.
 
-    Python's offsets are less than a day, those of Kubernetes may be of any size.
+    Python's offsets are less than a day. An offset of a day or more, which Kubernetes allows, is
+    returned as UTC and nanoseconds.
     """
     hours, colon, minutes = text.partition(":")
     if colon:
@@ -167,7 +169,7 @@ def _zone(text: str) -> tuple[tzinfo, int]:
         if abs(total) >= 24 * 60:
             return UTC, total * 60 * _SECOND
         return timezone(timedelta(minutes=total)), 0
-    # Its own time is the server's, and a container's is UTC.
+    # "Local" is the zone of the API server, which is UTC in a container.
     if text in ("", "UTC", "Local"):
         return UTC, 0
     try:
@@ -179,25 +181,25 @@ def _zone(text: str) -> tuple[tzinfo, int]:
 def _part(name: str) -> Implementation:
     read = _PARTS[name]
 
-    def of(value: Timestamp, zone: str | None = None) -> int:
+    def get_part(value: Timestamp, zone: str | None = None) -> int:
         tz, ahead = (UTC, 0) if zone is None else _zone(zone)
         moment, year = _moment(Timestamp(value.nanoseconds + ahead), tz)
         return read(moment, year, value)
 
-    return of
+    return get_part
 
 
 def _duration_part(unit: int) -> Implementation:
-    """Whole units, counted towards zero."""
+    """Returns a function that gives a duration in whole units, rounded towards zero."""
 
-    def of(value: Duration) -> int:
+    def get_units(value: Duration) -> int:
         units = abs(value.nanoseconds) // unit
         return -units if value.nanoseconds < 0 else units
 
-    return of
+    return get_units
 
 
-# From the moment in its zone, the year that it has there, and the timestamp.
+# Functions of the moment in its zone, the year that it has there, and the timestamp.
 _PARTS: dict[str, Callable[[datetime, int, Timestamp], int]] = {
     "getFullYear": lambda _moment, year, _value: year,
     "getMonth": lambda moment, _year, _value: moment.month - 1,
