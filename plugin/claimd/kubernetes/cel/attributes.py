@@ -38,6 +38,7 @@ def apply_qualifiers(
     if type(value) is Optional:
         if not value.present:
             return NONE
+        # The chain goes on inside the optional, and its result is optional again.
         optional, value = True, value.value
 
     # All steps that follow an optional one are optional, too.
@@ -45,6 +46,7 @@ def apply_qualifiers(
         optional = optional or qualifier.optional
         try:
             member = lookup(value, qualifier.key(frame), optional or qualifier.test)
+        # A fatal error ends the evaluation, so there is no further charge.
         except FatalError:
             raise
         except EvalError:
@@ -60,6 +62,7 @@ def apply_qualifiers(
         value = member
         if qualifier.test:
             value = None if optional else member is not MISSING
+
     return Optional(value) if optional else value
 
 

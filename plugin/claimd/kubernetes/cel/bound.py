@@ -79,6 +79,7 @@ class _Bound:
             return 2
         if node.function in constants.PATTERN_FUNCTIONS and not _is_fast(node):
             return _UNKNOWN
+
         largest = max((self.size(child) for child in node.children()), default=0)
         if node.function in _LOOK_ONCE:
             return 8 + largest
@@ -86,6 +87,7 @@ class _Bound:
         return 32 + 3 * (1 + largest) ** 2
 
     def _fold(self, node: Fold) -> float:
+        # The variables of a fold hide those of the same name outside, and end with it.
         before = dict(self._sizes)
         try:
             if node.macro in _LETS:
@@ -114,6 +116,7 @@ class _Bound:
 
     def size(self, node: Node) -> float:
         """Returns the greatest number of characters or elements of the value or anything in it."""
+        # A deep expression may look at its inner nodes once for each level.
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             return _UNKNOWN
@@ -121,6 +124,7 @@ class _Bound:
         value = constants.value_of(node)
         if value is not MISSING:
             return _size_of_value(value)
+
         match node:
             case Ident():
                 return self._sizes.get(node.name, _UNKNOWN)
@@ -131,6 +135,7 @@ class _Bound:
                 return max(sizes, default=0) + len(sizes)
             case Call():
                 return self._result(node)
+
         return _UNKNOWN
 
     def _result(self, node: Call) -> float:
@@ -138,6 +143,7 @@ class _Bound:
             return 16
         if node.function in _INDEXES:
             return self.size(node.arguments[0])
+
         sizes = [self.size(child) for child in node.children()]
         if node.function in _KEEP_SIZE:
             return max(sizes)
@@ -162,4 +168,5 @@ def _size_of_value(value: Value) -> float:
         for key, member in value.items():
             sizes += (_size_of_value(key), _size_of_value(member))
         return max(sizes)
+
     return size(value)

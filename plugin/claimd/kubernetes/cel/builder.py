@@ -72,8 +72,10 @@ class Builder(abc.ABC):
             if name in scope:
                 meaning = scope[name]
                 return _read(meaning) if isinstance(meaning, int) else meaning
+
         if name == ".device":
             return lambda frame: frame[0].value
+
         # In a policy this is the name of a document.
         document = name[1:]
         return lambda frame: frame[0].entries[document]
@@ -104,6 +106,7 @@ class Builder(abc.ABC):
             except EvalError:
                 frame[1].charge(amount)
                 raise
+
             frame[1].charge(amount)
             return value
 

@@ -55,6 +55,7 @@ def _count(value: Value) -> int:
 def implementation(node: Call) -> Callable[..., Value]:
     """Returns the function for values, which selects among the overloads that fit the types."""
     name = node.function
+    # Kubernetes negates ==. An error of == makes this true, which is why no error appears here.
     if name == "_!=_":
         return lambda left, right: same(left, right) is not True
 
@@ -109,6 +110,8 @@ def stops_early(node: Call) -> bool:
     if node.function in ("matches", "find", "findAll"):
         pattern = node.arguments[-1 if node.function == "matches" else 0]
         return isinstance(constants.value_of(pattern), str)
+    # With several overloads Kubernetes dispatches by value, and it evaluates arguments in turn for
+    # that.
     singular = not FUNCTIONS[node.function][0].guarded or node.function == "@sortByAssociatedKeys"
     return len(node.overloads) > 1 and not singular
 
@@ -132,6 +135,7 @@ def evaluate_arguments(
             values.append(FAILED)
             if sequential:
                 break
+
     return values, error
 
 
@@ -141,6 +145,8 @@ def _guard(overload: Overload) -> Callable[..., Value]:
     if not overload.guarded:
         return run
 
+    # Most overloads take one or two values of plain classes, for which a comparison of classes is
+    # enough.
     classes = [_class_of(parameter) for parameter in overload.parameters]
     if len(classes) == 1 and classes[0]:
         (only,) = classes
@@ -198,7 +204,7 @@ def plain(
     left, right = arguments
     constant = constant_values[1]
     if node.function == "_==_" and type(constant) is str:
-
+        # Selectors compare attributes with constant texts most often.
         def equals(frame: Frame) -> bool:
             value = left(frame)
             return value == constant if type(value) is str else equal(value, constant)

@@ -147,8 +147,10 @@ class _Checker:
         self._fields = dict(_FIELDS)
         self._absent: frozenset[str] = frozenset()
         if new:
+            # The feature gate of lists among attributes is off by default.
             self._fields["attributes"] = map_of(STRING, map_of(STRING, ANY))
             self._absent = frozenset(("includes",))
+
         self._types = Substitution()
         self._scopes: list[dict[str, Type]] = []
         self._checked: list[Node] = []
@@ -158,32 +160,34 @@ class _Checker:
         # Only the whole expression determines the meanings of type parameters.
         for node in self._checked:
             assert node.type is not None
+            # A type that is still unknown behaves as dyn.
             node.type = self._types.apply(node.type, to_dyn=True)
 
     def _check(self, node: Node) -> Type:
         match node:
             case Literal():
-                of = _LITERALS[type(node.value)]
+                type_ = _LITERALS[type(node.value)]
             case Ident():
-                of = self._ident(node)
+                type_ = self._ident(node)
             case Select():
-                of = self._select(node)
+                type_ = self._select(node)
             case Call():
-                of = self._call(node)
+                type_ = self._call(node)
             case ListNode():
-                of = self._list(node)
+                type_ = self._list(node)
             case MapNode():
-                of = self._map(node)
+                type_ = self._map(node)
             case Fold():
-                of = self._fold(node)
+                type_ = self._fold(node)
             case _:
                 raise TypeError(type(node).__name__)
-        node.type = of
+
+        node.type = type_
         self._checked.append(node)
-        return of
+        return type_
 
     def _current_type(self, node: Node) -> Type:
-        """Checks the node and returns its type, as far as that is known by now."""
+        """Checks the node and returns its type, as far as it is known yet."""
         return self._types.apply(self._check(node))
 
     # Names and fields
@@ -197,6 +201,7 @@ class _Checker:
     def _ident(self, node: Ident) -> Type:
         name = node.name
         if not name.startswith("."):
+            # A local variable hides every name outside of its scope.
             local = self._local(name)
             if local is not None:
                 return local
@@ -228,31 +233,33 @@ class _Checker:
                 node.reference = TypeValue(plain)
                 return types.type_of(_TYPE_NAMES[plain])
 
-        of = self._field(node, node.operand, node.field, optional=False)
-        return BOOL if node.test else of
+        type_ = self._field(node, node.operand, node.field, optional=False)
+        return BOOL if node.test else type_
 
     def _field(self, node: Node, operand: Node, field: str, optional: bool) -> Type:
         target, was_optional = types.unwrap_optional(self._current_type(operand))
         if target.kind == "map":
-            of = target.params[1]
+            type_ = target.params[1]
         elif target == DEVICE:
             if field not in self._fields:
                 raise CompileError(
                     f"device has no field {field}: it has {', '.join(_FIELDS)}", "", node.position
                 )
-            of = self._fields[field]
+            type_ = self._fields[field]
         elif target.name in self._objects:
             if field not in self._objects[target.name]:
                 raise CompileError(f"undefined field '{field}'", "", node.position)
-            of = self._objects[target.name][field]
+            type_ = self._objects[target.name][field]
         elif target.kind in ("dyn", "param"):
+            # A field of an unknown type makes that type dyn from here on.
             self._types.assignable(DYN, target)
-            of = DYN
+            type_ = DYN
         else:
             raise CompileError(f"{target} has no fields, so no {field}", "", node.position)
+        # A field of an optional is optional, too.
         if was_optional or optional:
-            of = types.optional_of(of)
-        return self._types.apply(of)
+            type_ = types.optional_of(type_)
+        return self._types.apply(type_)
 
     # Calls
 
@@ -261,11 +268,13 @@ class _Checker:
             field = node.arguments[1]
             assert isinstance(field, Literal) and isinstance(field.value, str)
             self._check(field)
+            # This operator has no overloads in the library, since its result depends on the field.
             node.overloads = ("select_optional_field",)
             return self._field(node, node.arguments[0], field.value, optional=True)
 
         for argument in node.arguments:
             self._check(argument)
+
         if node.target is not None:
             # In sets.contains(a, b), `sets.contains` is the name of a function. It is not a method
             # of a variable `sets`.
@@ -296,8 +305,10 @@ class _Checker:
                 continue
             wanted, gives = overload.parameters, overload.result
             if overload.open_types:
+                # Each call has type parameters of its own: max() of ints and of doubles in one
+                # expression.
                 fresh = {param: self._types.fresh() for param in overload.open_types}
-                wanted = tuple(_rename_params(of, fresh) for of in wanted)
+                wanted = tuple(_rename_params(type_, fresh) for type_ in wanted)
                 gives = _rename_params(gives, fresh)
             if not self._types.all_assignable(arguments, wanted):
                 continue
@@ -309,24 +320,27 @@ class _Checker:
                 result = gives
             elif result not in (DYN, gives):
                 result = DYN
+
         if result is None:
             raise self._no_overload(node, arguments)
+
         node.overloads = tuple(signatures)
         return result
 
     def _logic(self, node: Call, arguments: tuple[Type, ...]) -> Type:
-        for argument, of in zip(node.arguments, arguments, strict=True):
-            if not self._types.assignable(of, BOOL):
+        for argument, type_ in zip(node.arguments, arguments, strict=True):
+            if not self._types.assignable(type_, BOOL):
                 raise CompileError(
-                    f"expected true or false, this is {self._types.apply(of)}",
+                    f"expected true or false, this is {self._types.apply(type_)}",
                     "",
                     argument.position,
                 )
+
         node.overloads = (f"{node.function}: (bool, bool) -> bool",)
         return BOOL
 
     def _no_overload(self, node: Call, arguments: tuple[Type, ...]) -> CompileError:
-        names = [str(self._types.apply(of, to_dyn=True)) for of in arguments]
+        names = [str(self._types.apply(type_, to_dyn=True)) for type_ in arguments]
         function = _OPERATORS.get(node.function, node.function.strip("_"))
         if node.target is not None:
             message = f"{names[0]} has no {function}({', '.join(names[1:])})"
@@ -334,36 +348,38 @@ class _Checker:
             message = f"{function} does not go with {' and '.join(names)}"
         else:
             message = f"{function}() does not take ({', '.join(names)})"
+
         return CompileError(message, "", node.position)
 
     # Lists, maps and folds
 
-    def _join(self, before: Type | None, of: Type) -> Type:
+    def _join(self, before: Type | None, type_: Type) -> Type:
         """Returns the type of elements, given that of the elements before and that of the next."""
         if before is None:
-            return of
-        if self._types.assignable(before, of):
-            return types.most_general(before, of)
+            return type_
+        if self._types.assignable(before, type_):
+            return types.most_general(before, type_)
         # Mixed elements are refused later, except in arguments of format().
         return DYN
 
-    def _unwrap_optional(self, node: Node, of: Type) -> Type:
-        inner, was_optional = types.unwrap_optional(of)
-        if not was_optional and of.kind != "dyn":
+    def _unwrap_optional(self, node: Node, type_: Type) -> Type:
+        inner, was_optional = types.unwrap_optional(type_)
+        if not was_optional and type_.kind != "dyn":
             raise CompileError(
-                f"what follows ? must be optional, this is {self._types.apply(of)}",
+                f"what follows ? must be optional, this is {self._types.apply(type_)}",
                 "",
                 node.position,
             )
+
         return inner
 
     def _list(self, node: ListNode) -> Type:
         joined: Type | None = None
         for index, element in enumerate(node.elements):
-            of = self._check(element)
+            type_ = self._check(element)
             if index in node.optional:
-                of = self._unwrap_optional(element, of)
-            joined = self._join(joined, of)
+                type_ = self._unwrap_optional(element, type_)
+            joined = self._join(joined, type_)
         return list_of(joined or self._types.fresh())
 
     def _map(self, node: MapNode) -> Type:
@@ -371,10 +387,11 @@ class _Checker:
         values: Type | None = None
         for key, value, optional in node.entries:
             keys = self._join(keys, self._check(key))
-            of = self._check(value)
+            type_ = self._check(value)
             if optional:
-                of = self._unwrap_optional(value, of)
-            values = self._join(values, of)
+                type_ = self._unwrap_optional(value, type_)
+            values = self._join(values, type_)
+
         return map_of(keys or self._types.fresh(), values or self._types.fresh())
 
     def _fold(self, node: Fold) -> Type:
@@ -382,6 +399,7 @@ class _Checker:
         start = self._check(node.start)
         variables = self._variables(node, self._types.apply(over))
 
+        # The result sees the accumulator, but not the variables of the loop.
         self._scopes.append({node.accumulator: start})
         self._scopes.append(dict(zip((node.variable, node.second), variables, strict=False)))
         self._expect(node.condition, BOOL)
@@ -401,23 +419,26 @@ class _Checker:
         if over.kind in ("dyn", "param") and over != ANY:
             self._types.assignable(DYN, over)
             return (DYN, DYN)
+
         raise CompileError(
             f"{node.macro}() goes over lists and maps, this is {over}", "", node.range.position
         )
 
     def _expect(self, node: Node, wanted: Type) -> None:
-        of = self._check(node)
-        if not self._types.assignable(wanted, of):
-            expected, actual = self._types.apply(wanted), self._types.apply(of)
+        type_ = self._check(node)
+        if not self._types.assignable(wanted, type_):
+            expected, actual = self._types.apply(wanted), self._types.apply(type_)
             raise CompileError(f"expected {expected}, this is {actual}", "", node.position)
 
 
-def _rename_params(of: Type, names: dict[Type, Type]) -> Type:
-    if of.kind == "param":
-        return names[of]
-    if not of.params:
-        return of
-    return Type(of.kind, of.name, tuple(_rename_params(param, names) for param in of.params))
+def _rename_params(type_: Type, names: dict[Type, Type]) -> Type:
+    if type_.kind == "param":
+        return names[type_]
+    if not type_.params:
+        return type_
+    return Type(
+        type_.kind, type_.name, tuple(_rename_params(param, names) for param in type_.params)
+    )
 
 
 def _qualified_name(node: Node) -> str | None:

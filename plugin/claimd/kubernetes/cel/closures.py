@@ -51,6 +51,7 @@ class Closures(Builder):
             return self._map(node)
         if isinstance(node, Ident | Select) or syntax.is_index(node):
             return self._attribute(node)
+
         assert isinstance(node, Call)
         return self._call(node)
 
@@ -71,6 +72,7 @@ class Closures(Builder):
                         continue
                     value = value.value
                 values.append(value)
+
             return values
 
         return self.with_charge(run, cost.CREATE_LIST)
@@ -81,6 +83,7 @@ class Closures(Builder):
         ]
 
         def run(frame: Frame) -> Map:
+            # A later entry replaces an earlier one with the same key.
             pairs: dict[object, tuple[Value, Value]] = {}
             for key_closure, value_closure, optional in entries:
                 key, value = key_closure(frame), value_closure(frame)
@@ -93,6 +96,7 @@ class Closures(Builder):
                         continue
                     value = value.value
                 pairs[key_of(key)] = (key, value)
+
             return Map.from_pairs(pairs.values())
 
         return self.with_charge(run, cost.CREATE_MAP)
@@ -175,10 +179,12 @@ class Closures(Builder):
         arguments = [self.build(argument) for argument in nodes]
         if node.function in calls.NEEDS_LIST and len(node.overloads) == 1:
             arguments[-1] = calls.or_fatal(arguments[-1])
+
         run = calls.implementation(node)
         if self.metered:
             return self._meter_call(node, run, arguments)
 
+        # A call of constants alone is evaluated once, when the expression is compiled.
         constant_values = [constants.value_of(argument) for argument in nodes]
         value = self._fold_call(node, run, constant_values)
         if value is not MISSING:
@@ -199,6 +205,8 @@ class Closures(Builder):
     ) -> Closure:
         price = cost.cost_of_call(node.function, node.overloads)
         steps = calls.steps(node.function)
+        # Kubernetes evaluates both of two arguments even if the first fails. Of more than two it
+        # stops at the first error.
         sequential = len(arguments) > 2 or calls.stops_early(node)
         if len(arguments) == 2 and not sequential and not steps:
             return _meter_pair(price, run, arguments[0], arguments[1])
@@ -288,6 +296,7 @@ class Closures(Builder):
             return calls.plain(node, run, arguments, [MISSING] * 2)
 
         wanted = arguments[0]
+        # A set finds texts in one step, however long the list is.
         texts: frozenset[str] | None = None
         if all(type(member) is str for member in members):
             texts = frozenset(members)
@@ -296,11 +305,13 @@ class Closures(Builder):
             value = wanted(frame)
             if type(value) is str and texts is not None:
                 return value in texts
+            # Kubernetes hashes the wanted value here, and these types cannot be hashed.
             if isinstance(value, Semver | bytes):
                 raise FatalError(
                     f"Kubernetes cannot look for {type_name(value)} in a literal list: "
                     "compare with =="
                 )
+
             return contains(members, value)
 
         return run_literal
@@ -327,11 +338,13 @@ def _meter_pair(
             raise
         except EvalError as failure:
             error = error or failure
+
         if error is None:
             try:
                 result = run(values[0], values[1])
             except EvalError as failure:
                 error = failure
+
         frame[1].charge(price(values, result))
         if error is not None:
             raise error

@@ -45,6 +45,7 @@ def _value_of(node: Node) -> Value:
             return Map.from_pairs(pairs)
         case Call():
             return _convert(node)
+
     return MISSING
 
 
@@ -55,10 +56,12 @@ def _any_missing(values: Iterable[Value]) -> bool:
 
 def _convert(node: Call) -> Value:
     """Returns the value of a conversion of a constant, such as bool("true"), or MISSING."""
+    # No device changes the answer for an empty list.
     if node.function == "@in" and node.overloads == ("@in: (A, list<A>) -> bool",):
         return False if value_of(node.arguments[1]) == [] else MISSING
     if node.function not in _CONVERSIONS or node.target is not None or len(node.arguments) != 1:
         return MISSING
+
     argument = value_of(node.arguments[0])
     if argument is MISSING:
         return MISSING
@@ -69,6 +72,7 @@ def _convert(node: Call) -> Value:
                 return overload.implementation(argument)
             except EvalError as error:
                 raise CompileError(error.message, "", node.position) from None
+
     raise CompileError(f"{node.function}() does not take this", "", node.position)
 
 
@@ -92,6 +96,7 @@ def _validate(node: Node, exempt: bool) -> None:
     """Checks literals. The arguments of format() are exempt: they may be of several types."""
     if isinstance(node, Call) and node.function == "format":
         _validate_format(node)
+        # format() takes a list of values of any types.
         exempt = True
     if not exempt and isinstance(node, ListNode):
         _homogeneous(
@@ -100,6 +105,7 @@ def _validate(node: Node, exempt: bool) -> None:
     if not exempt and isinstance(node, MapNode):
         _homogeneous([(key, False) for key, _, _ in node.entries])
         _homogeneous([(value, optional) for _, value, optional in node.entries])
+
     for child in node.children():
         _validate(child, exempt)
 
@@ -108,14 +114,14 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
     first: Type | None = None
     for element, optional in elements:
         assert element.type is not None
-        of = element.type
+        type_ = element.type
         if optional:
-            of, _ = types.unwrap_optional(of)
+            type_, _ = types.unwrap_optional(type_)
         if first is None:
-            first = of
-        elif not types.equivalent(first, of):
+            first = type_
+        elif not types.equivalent(first, type_):
             raise CompileError(
-                f"elements must have one type, these are {first} and then {of}",
+                f"elements must have one type, these are {first} and then {type_}",
                 "",
                 element.position,
             )
@@ -124,6 +130,7 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
 def _validate_patterns(node: Call) -> None:
     if node.function not in PATTERN_FUNCTIONS or not node.arguments:
         return
+
     patterns = node.arguments[:1] if node.target is not None else node.arguments[:2]
     for argument in patterns:
         pattern = value_of(argument)
@@ -155,6 +162,7 @@ def _validate_format(node: Call) -> None:
             used += 1
     except EvalError as error:
         raise CompileError(error.message, "", node.position) from None
+
     if used < len(arguments.elements):
         raise CompileError(
             f"the format takes {used} arguments, not {len(arguments.elements)}", "", node.position
@@ -162,10 +170,10 @@ def _validate_format(node: Call) -> None:
 
 
 def _validate_clause(letter: str, argument: Node) -> None:
-    of = argument.type
-    assert of is not None
-    if of != types.DYN and of.name not in formatting.TAKES[letter]:
-        raise CompileError(f"%{letter} does not take {of}", "", argument.position)
+    type_ = argument.type
+    assert type_ is not None
+    if type_ != types.DYN and type_.name not in formatting.TAKES[letter]:
+        raise CompileError(f"%{letter} does not take {type_}", "", argument.position)
     if letter == "s" and isinstance(argument, ListNode | MapNode):
         for child in argument.children():
             _validate_clause(letter, child)

@@ -47,6 +47,7 @@ def _traverse(value: Value) -> int:
     if isinstance(value, bytes):
         return int(len(value) * 0.1)
     if isinstance(value, list | Map):
+        # The traversal takes time before its cost is known, so it counts steps.
         meter.spend(len(value))
     if isinstance(value, list):
         return sum(map(_traverse, value))
@@ -110,6 +111,7 @@ def _flatten(arguments: Sequence[Value], _result: Value) -> int:
             return 0
         if arguments[1] >= 0:
             depth = arguments[1]
+
     return size(arguments[0]) * depth + 1 + CREATE_LIST
 
 
@@ -120,6 +122,7 @@ def _self_compare(position: int) -> Cost:
         values = arguments[position]
         count = size(values)
         factor = 2.0
+        # Comparisons of texts cost a little more. The first element stands for all.
         if count and isinstance(values, list) and isinstance(values[0], str | bytes):
             factor = 2.1
         return int(count * count * factor) + 1 + CREATE_LIST
@@ -169,15 +172,15 @@ _OVERLOADS: dict[str, Cost] = {
         tenth(size(arguments[0])) * tenth(size(arguments[1]))
     ),
     **{
-        f"_{operator}_: ({of}, {of}) -> bool": _smaller
+        f"_{operator}_: ({kind}, {kind}) -> bool": _smaller
         for operator in ("<", "<=", ">", ">=")
-        for of in ("string", "bytes")
+        for kind in ("string", "bytes")
     },
     **{
-        f"_+_: ({of}, {of}) -> {of}": lambda arguments, _: tenth(
+        f"_+_: ({kind}, {kind}) -> {kind}": lambda arguments, _: tenth(
             size(arguments[0]) + size(arguments[1])
         )
-        for of in ("string", "bytes")
+        for kind in ("string", "bytes")
     },
     "slice: list<T>.(int, int) -> list<T>": _output,
     "reverse: list<T>.() -> list<T>": _output,

@@ -70,22 +70,23 @@ class Overload:
         return not self.guarded or all(map(accepts, self.parameters, arguments))
 
 
-def accepts(of: Type, value: Value) -> bool:
+def accepts(type_: Type, value: Value) -> bool:
     """Returns True if the value may be of this type.
 
     Lists and maps are judged by their first element, as in Kubernetes.
     """
-    if of.kind in ("dyn", "param"):
+    if type_.kind in ("dyn", "param"):
         return True
-    if of.kind == "list":
-        return isinstance(value, list) and (not value or accepts(of.params[0], value[0]))
-    if of.kind == "map":
+    if type_.kind == "list":
+        return isinstance(value, list) and (not value or accepts(type_.params[0], value[0]))
+    if type_.kind == "map":
         if not isinstance(value, Map):
             return False
         for key, member in value.items():
-            return accepts(of.params[0], key) and accepts(of.params[1], member)
+            return accepts(type_.params[0], key) and accepts(type_.params[1], member)
         return True
-    return type_name(value) == of.name
+
+    return type_name(value) == type_.name
 
 
 def declare(table: Mapping[str, Implementation], guarded: bool = True) -> list[Overload]:
@@ -104,8 +105,9 @@ def _overload(signature: str, implementation: Implementation, guarded: bool) -> 
 
     parameters, result = tuple(map(_type, texts)), _type(gives)
     open_types: set[Type] = set()
-    for of in (*parameters, result):
-        open_types |= _open_types(of)
+    for type_ in (*parameters, result):
+        open_types |= _open_types(type_)
+
     return Overload(
         name=name,
         member=bool(receiver),
@@ -118,9 +120,9 @@ def _overload(signature: str, implementation: Implementation, guarded: bool) -> 
     )
 
 
-def _open_types(of: Type) -> set[Type]:
-    open_types = {of} if of.kind == "param" else set()
-    for inner in of.params:
+def _open_types(type_: Type) -> set[Type]:
+    open_types = {type_} if type_.kind == "param" else set()
+    for inner in type_.params:
         open_types |= _open_types(inner)
     return open_types
 
@@ -134,6 +136,7 @@ def _split(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
+
     return [part.strip() for part in parts]
 
 

@@ -61,6 +61,7 @@ class View:
             self.capacity = _group_by_domain(device.driver, capacity)
         except EvalError as error:
             self.error = error
+
         self.small = (
             _is_small(self.attributes) and _is_small(self.capacity) and len(self.driver) <= 63
         )
@@ -89,6 +90,7 @@ def _group_by_domain(driver: str, named: Mapping[str, Value]) -> Domains:
     for name, value in named.items():
         domain, slash, identifier = name.partition("/")
         if not slash:
+            # A name without a domain belongs to the domain of the driver.
             domain, identifier = driver, name
         domains.setdefault(domain, {})[identifier] = value
     return domains
@@ -102,6 +104,7 @@ def _value(name: str, value: object) -> Value:
             return [_value(name, element) for element in value]
     except EvalError as error:
         raise EvalError(f"attribute {name}: {error.message}") from None
+
     if isinstance(value, bool | int | str):
         return value
     if value is None:
@@ -110,6 +113,7 @@ def _value(name: str, value: object) -> Value:
 
 
 def _is_small(domains: Domains) -> bool:
+    # These are the limits of the API for one device.
     if len(domains) > 32:
         return False
     for members in domains.values():

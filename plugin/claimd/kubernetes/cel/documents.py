@@ -101,6 +101,7 @@ class Derived(Map):
         self._budget = budget
 
     def find(self, key: Value) -> Value:
+        # A variable that no expression uses is never evaluated.
         if key not in self.entries and key in self._expressions:
             self.entries[key] = self._expressions[key].evaluate(self._documents, self._budget)
         return self.entries.get(key, MISSING)

@@ -29,6 +29,7 @@ def domains(root: Node) -> frozenset[str]:
             operand, index = node.arguments
             if _is_device_field(operand, *_MAPS) and isinstance(index, Literal):
                 names.add(str(index.value))
+
     return frozenset(names)
 
 
@@ -36,6 +37,7 @@ def _driver(node: Node) -> str:
     """Returns the driver in a comparison with device.driver, or "" for any other node."""
     if not isinstance(node, Call) or node.function != "_==_":
         return ""
+
     left, right = node.arguments
     if isinstance(left, Literal):
         left, right = right, left

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# The similarity from which a name is taken for a misspelling: vendr is one of vendor, but vendor is
-# none of vendorID.
+# The similarity from which a name is taken for a misspelling: vendr is a misspelling of vendor, but
+# vendor is not one of vendorID.
 _SLIP = 0.88
 
 
@@ -57,6 +57,7 @@ class MissingKeyError(EvalError):
         near = difflib.get_close_matches(str(self._key), names, n=1, cutoff=_SLIP)
         if near:
             return f"no such key: {self._key}: is {near[0]} meant?"
+
         return (
             f"no such key: {self._key} "
             f"(a device without it makes this an error; .?{self._key} with orValue() avoids that)"

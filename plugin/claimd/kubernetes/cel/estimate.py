@@ -46,14 +46,17 @@ class _Estimate:
                 return self._fold(node)
             case Call():
                 return self._call(node)
+
         raise TypeError(type(node).__name__)
 
     def _select(self, node: Select) -> float:
         if node.reference is not None:
             return 1
+
         cost = self.cost(node.operand)
         if node.test:
             return cost
+
         self._nodes.keep_path(node, (*self._nodes.path(node.operand), node.field))
         assert node.operand.type is not None
         return cost + (node.operand.type.kind in ("map", "object", "param"))
@@ -62,6 +65,7 @@ class _Estimate:
         cost = sum(self.cost(element) for element in node.elements)
         value = sizes.NOTHING if node.elements else Size(0, 0)
         for element in node.elements:
+            # The elements may differ, so the entry has the range of all their sizes.
             value = value.or_(self._nodes.size(element))
         self._nodes.keep(node, None, Entry("list", sizes.ONE, value))
         return cost + CREATE_LIST
@@ -73,6 +77,7 @@ class _Estimate:
             cost += self.cost(key_node) + self.cost(value_node)
             key = key.or_(self._nodes.size(key_node))
             value = value.or_(self._nodes.size(value_node))
+
         self._nodes.keep(node, None, Entry("map", key, value))
         return cost + CREATE_MAP
 
@@ -109,6 +114,7 @@ class _Estimate:
             self._nodes.keep(node, self._nodes.known(node.start))
         else:
             self._nodes.keep(node, count, self._nodes.entry(node.step))
+
         return cost + sizes.times(count.most, step)
 
     def _enter_variables(self, node: Fold) -> None:
@@ -148,6 +154,7 @@ class _Estimate:
         costs = [self.cost(argument) for argument in node.arguments]
         if not node.overloads:
             return 0
+
         target = self.cost(node.target) if node.target is not None else 0
 
         # The overload with the greatest cost counts, and the largest of the results.
@@ -162,6 +169,7 @@ class _Estimate:
                 result = self._index(node, overload, result)
             if result is None:
                 result = self._nodes.known(node)
+
         self._nodes.keep(node, result)
         return target + most
 
@@ -176,6 +184,7 @@ class _Estimate:
         kind = overload.parameters[0].kind
         if kind not in ("list", "map"):
             return size
+
         container = node.arguments[0]
         step = "@items" if kind == "list" else "@values"
         self._nodes.keep_path(node, (*self._nodes.path(container), step))
@@ -189,8 +198,10 @@ def _overloads(node: Call) -> list[Overload | None]:
 
 
 def _add_arguments(function: str, cost: float, costs: list[float]) -> float:
+    # Only one of the branches is evaluated.
     if function == "_?_:_":
         return costs[0] + max(costs[1:])
+    # Operators that may skip an operand cost nothing themselves.
     if function in estimate_rules.LAZY:
         return sum(costs)
     return cost + sum(costs)

@@ -167,6 +167,7 @@ def _equal(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimate
         if left.type.name == "kubernetes.URL":
             size = nodes.known(right)
             return share(size.most if size else 1, 0.1), None
+
     return _compare(nodes, node, None)
 
 
@@ -189,6 +190,7 @@ def _member(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimate
 def _add(nodes: NodeSizes, node: Call, overload: Overload | None) -> Estimated:
     if overload is None:
         return None
+
     of_lists = overload.parameters[0].kind == "list"
     if not of_lists and overload.result.name not in ("string", "bytes"):
         return None
@@ -218,6 +220,7 @@ def _elements(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estim
     """Estimates a function that looks at each element of a list, or at each character of a string."""
     if node.target is None or node.target.type is None:
         return None
+
     size = nodes.size(node.target).most
     if not node.target.type.params:
         return (size if node.function == "includes" else share(size, 0.1)), None
@@ -280,6 +283,7 @@ def _compare_pairs(nodes: NodeSizes, node: Call, overload: Overload | None) -> E
         element = overload.parameters[-1].params[0]
         if element.name in ("string", "bytes"):
             factor = 2.1
+
     return _new_list(factor, size.times(size))
 
 

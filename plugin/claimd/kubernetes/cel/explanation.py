@@ -105,6 +105,7 @@ def explain(root: Node, expression: str, device: Device) -> Explanation:
         return _because(Mismatch(part=expression, error=device.view.error.message))
 
     recorder = _Recorder()
+    # The explanation takes no more steps than an evaluation.
     with Meter() as meter:
         run = recorder.build(root)
         frame: Frame = [device.view, meter, *[None] * (recorder.places - FIRST_PLACE)]
@@ -154,9 +155,11 @@ class _Walk:
         value = constants.value_of(node)
         if value is not MISSING:
             return value
+
         closure = self._recorder.by_node.get(id(node))
         if closure is None:
             return MISSING
+
         try:
             return closure(self._frame)
         except EvalError as error:
@@ -173,9 +176,12 @@ class _Walk:
                 return self.why(node.arguments[0], not wanted)
             case Call(function="_?_:_"):
                 return self._conditional(node, wanted)
+
         return _because(self._mismatch(node, wanted))
 
     def _logic(self, node: Call, wanted: bool) -> Explanation:
+        # A && that must be true needs all its operands. A && that must be false needs one of them
+        # to be false.
         all_needed = (node.function == "_&&_") is wanted
         failed: list[Node] = []
         wrong: list[Node] = []
@@ -197,6 +203,7 @@ class _Walk:
                 mismatches += inner.mismatches
             else:
                 mismatches.append(inner)
+
         return Explanation(mismatches=tuple(mismatches), alternatives=not all_needed)
 
     def _conditional(self, node: Call, wanted: bool) -> Explanation:
@@ -211,6 +218,7 @@ class _Walk:
     # Macros
 
     def _fold(self, node: Fold, wanted: bool) -> Explanation:
+        # A name for a value explains nothing itself. Its body does.
         if node.macro in folds.LETS:
             self._bound[node.accumulator] = node.start
             return self.why(node.result, wanted)
@@ -226,6 +234,7 @@ class _Walk:
                 self._recorder.set_variables(node, self._frame, entry)
                 if self._value(predicate) is not wanted:
                     return self.why(predicate, wanted)
+
         return _because(self._elements(node, over, wanted))
 
     def _elements(self, node: Fold, over: Value, wanted: bool) -> Mismatch:
@@ -246,6 +255,7 @@ class _Walk:
                 actual=source.format_value(over),
                 needed=f"one with {source.format_node(node.step.arguments[1])}",
             )
+
         return Mismatch(part=part, actual=source.format_value(not wanted))
 
     # Other nodes
@@ -268,6 +278,7 @@ class _Walk:
         path = self._path(node)
         if not path:
             return Mismatch(part=part, actual=actual)
+
         needed = "true" if wanted else "false"
         return Mismatch(
             part=part, subject=self._subject(node), path=path, actual=actual, needed=needed
@@ -288,6 +299,7 @@ class _Walk:
         comparison = _parse_comparison(node)
         if comparison is None:
             return None
+
         left, right, operator = comparison
         # The subject is the side that varies: 40Gi < memory is about the memory, too.
         if not _varies(left) and _varies(right):
@@ -297,8 +309,11 @@ class _Walk:
         for value in (actual, limit):
             if isinstance(value, EvalError) or value is MISSING:
                 return None
+
+        # Behind a `!` the opposite is needed.
         if not wanted:
             operator = _OPPOSITE[operator]
+
         return Mismatch(
             part=source.format_node(node),
             subject=self._subject(left),
@@ -321,6 +336,7 @@ class _Walk:
             return None
         if node.function == "@in" and not isinstance(expected, list):
             return None
+
         needed = _TESTS[node.function] + source.format_value(expected)
         return Mismatch(
             part=source.format_node(node),
@@ -355,6 +371,7 @@ class _Walk:
                     node = operand
                 case _:
                     return ()
+
         return tuple(reversed(names)) if node.name == ".device" else ()
 
     def _subject(self, node: Node) -> str:
@@ -385,6 +402,7 @@ def _parse_comparison(node: Call) -> tuple[Node, Node, str] | None:
         and left.target is not None
     ):
         return left.target, left.arguments[0], node.function
+
     return left, right, node.function
 
 

@@ -40,6 +40,7 @@ def build(builder: Builder, node: Fold) -> Closure:
 
     builder.enter({node.accumulator: _accumulator(place, start)})
     if node.macro in LETS:
+        # A name for a value needs no loop.
         body = builder.build(node.result)
         builder.leave()
         return _let(place, body)
@@ -47,7 +48,9 @@ def build(builder: Builder, node: Fold) -> Closure:
     variables: dict[str, Closure | int] = {node.variable: first}
     if node.second:
         variables[node.second] = second
+
     builder.enter(variables)
+    # These two need no accumulator, since one element can decide them.
     if node.macro in ("all", "exists"):
         assert isinstance(node.step, Call)
         predicate = builder.build(node.step.arguments[1])
@@ -78,6 +81,7 @@ def build(builder: Builder, node: Fold) -> Closure:
                 raise
             except EvalError as error:
                 frame[place] = error
+
         return _detach(result(frame))
 
     return run
@@ -96,6 +100,7 @@ def _accumulator(place: int, start: Closure) -> Closure:
             except EvalError as error:
                 value = error
             if isinstance(value, list) and not value:
+                # Kubernetes changes a list that begins empty in place.
                 value = Growing()
             frame[place] = value
         if isinstance(value, EvalError):
@@ -182,6 +187,7 @@ def _metered_quantifier(
             charge_condition(frame)
             frame[1].charge(1)
             yield predicate
+
         # The result is read once at the end, before an error is raised.
         frame[1].charge(1)
 
@@ -193,6 +199,7 @@ def _metered_quantifier(
             if next(remaining, _NO_ENTRY) is not _NO_ENTRY:
                 charge_condition(frame)
             frame[1].charge(1)
+
         return value
 
     return run
@@ -219,6 +226,7 @@ def _step(builder: Builder, node: Fold, step: Node) -> Closure:
         left, right = step.arguments
         if isinstance(left, Ident) and left.name == ACCUMULATOR and isinstance(right, ListNode):
             return _append(builder, left, right)
+
     return builder.build(step)
 
 
@@ -234,6 +242,7 @@ def _append(builder: Builder, left: Ident, right: ListNode) -> Closure:
             # Kubernetes evaluates and charges the other side, too.
             more(frame)
             raise
+
         values.extend(more(frame))
         return values
 

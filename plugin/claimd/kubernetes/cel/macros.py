@@ -35,6 +35,7 @@ def _variables(nodes: list[Node]) -> tuple[str, str]:
     if len(names) == 2 and names[0] == names[1]:
         raise CompileError(f"the variable {names[0]} is named twice", "", nodes[1].position)
     for name, node in zip(names, nodes, strict=True):
+        # These names belong to the expansion. The second is that of older versions of cel-go.
         if name in (ACCUMULATOR, _OLD_ACCUMULATOR):
             raise CompileError(f"{name} cannot be an iteration variable", "", node.position)
     return names[0], names[1] if len(names) == 2 else ""
@@ -155,7 +156,7 @@ def _transform_entry(at: int, target: Node | None, arguments: list[Node]) -> Nod
 
 
 def _let(at: int, name: str, value: Node, body: Node, macro: str) -> Fold:
-    """Returns a fold over nothing, in the body of which `name` stands for `value`."""
+    """Returns a fold over nothing, which gives the name to the value in its body."""
     return Fold(
         at, range_=ListNode(at, []), variable=_UNUSED, second="", accumulator=name, start=value,
         condition=Literal(at, False), step=Ident(at, name), result=body, macro=macro,
@@ -163,6 +164,7 @@ def _let(at: int, name: str, value: Node, body: Node, macro: str) -> Fold:
 
 
 def _bind(at: int, target: Node | None, arguments: list[Node]) -> Node | None:
+    # A method called bind() of anything else is an ordinary call.
     if not isinstance(target, Ident) or target.name != "cel":
         return None
     name = _name(arguments[0], "cel.bind() takes a simple name for its variable")
@@ -196,6 +198,7 @@ def _opt_branch(at: int, target: Node | None, body: Node) -> Node:
 def _sort_by(at: int, target: Node | None, arguments: list[Node]) -> Node:
     if not isinstance(target, ListNode | Select | Ident | Fold | Call):
         raise CompileError("sortBy() sorts a list", "", at)
+    # The name keeps the list from being evaluated twice. No author can write it.
     hidden = "@__sortBy_input__"
     keys = _map(at, Ident(at, hidden), arguments)
     return _let(

@@ -44,6 +44,7 @@ class Meter:
     def charge(self, amount: int) -> None:
         """Counts the cost of a step. Raises CostExceededError where Kubernetes gives up, too."""
         self.cost += amount
+        # Every step comes here. The limits are checked only when the cost is no longer low.
         if self.cost > self._cheap:
             self._count_step()
 

@@ -56,9 +56,11 @@ class NodeSizes:
         if of_device is not None:
             self._sizes[id(node)] = of_device
             return of_device
+
         assert node.type is not None
         if _is_scalar(node.type):
             return sizes.ONE
+
         local = self.local(node)
         return local.size if local else None
 
@@ -66,7 +68,7 @@ class NodeSizes:
         return self.known(node) or sizes.UNKNOWN
 
     def entry(self, node: Node) -> Entry | None:
-        """Returns the sizes of what a list or map holds, or None if they are unknown."""
+        """Returns the sizes of the keys and values of a list or map, or None if unknown."""
         if id(node) in self._entries:
             return self._entries[id(node)]
         local = self.local(node)
@@ -96,7 +98,7 @@ class NodeSizes:
         self._locals[name].pop()
 
 
-def _is_scalar(of: Type) -> bool:
-    if of.kind == "opaque" and of.name == "optional_type":
-        return _is_scalar(of.params[0])
-    return of.kind == "simple" and of.name in _SCALARS
+def _is_scalar(type_: Type) -> bool:
+    if type_.kind == "opaque" and type_.name == "optional_type":
+        return _is_scalar(type_.params[0])
+    return type_.kind == "simple" and type_.name in _SCALARS

@@ -43,6 +43,7 @@ def parse(expression: str) -> Node:
         raise CompileError(error.reason, expression, error.position) from None
     except RecursionError:
         raise CompileError("nested too deeply", expression) from None
+
     return node
 
 
@@ -93,6 +94,8 @@ class _Parser:
     def _logic(self, operator: str, term: Callable[[], Node]) -> Node:
         terms, positions = [term()], []
         while self._next.kind == operator:
+            # A long row of terms becomes a balanced tree below. Otherwise its depth would be the
+            # number of its terms.
             positions.append(self._take().position)
             terms.append(term())
         return _balance(_FUNCTIONS[operator], terms, positions)
@@ -117,6 +120,7 @@ class _Parser:
                 raise CompileError(
                     f"more than {_LONGEST_CHAIN} operators in a row", "", token.position
                 )
+
         return node
 
     def _unary(self) -> Node:
@@ -131,6 +135,7 @@ class _Parser:
         count = 0
         while self._accept(first.kind):
             count += 1
+
         operand = self._member()
         if count % 2 == 0:
             return operand
@@ -148,6 +153,7 @@ class _Parser:
                 raise CompileError(
                     f"more than {_LONGEST_CHAIN} selections in a row", "", node.position
                 )
+
         return node
 
     def _select(self, operand: Node) -> Node:
@@ -160,6 +166,7 @@ class _Parser:
         name = self._field()
         if name.kind == "quoted":
             return Select(dot.position, operand, name.text.strip("`"))
+
         opened = self._accept("(")
         if not opened:
             return Select(dot.position, operand, name.text)
@@ -182,6 +189,7 @@ class _Parser:
         arguments: list[Node] = []
         if self._accept(")"):
             return arguments
+
         while True:
             arguments.append(self.expression())
             if not self._accept(","):
@@ -207,6 +215,7 @@ class _Parser:
                 return self._number(token)
             case "name" | ".":
                 return self._identifier(token)
+
         raise CompileError(f"expected a value, found {_describe(token)}", "", token.position)
 
     def _number(self, token: Token) -> Node:
@@ -218,6 +227,7 @@ class _Parser:
         text = digits.text
         if digits.kind == "float":
             value = float(text)
+            # Python reads a number beyond the range as infinity. Go refuses it.
             if value == float("inf"):
                 raise CompileError(f"{text} is too large for a double", "", token.position)
             return Literal(token.position, -value if negative else value)
@@ -237,6 +247,7 @@ class _Parser:
         name = self.expect("name") if from_root else token
         if not from_root and name.text in _CONSTANTS:
             return Literal(token.position, _CONSTANTS[name.text])
+        # CEL can construct messages, but there is no message type here.
         if self._is_message():
             raise CompileError("messages cannot be made in a device expression", "", token.position)
         if name.text in _RESERVED:
@@ -268,6 +279,7 @@ class _Parser:
             elements.append(self.expression())
             if self._next.kind != ",":
                 break
+
         self.expect("]")
         return ListNode(opened.position, elements, frozenset(optional))
 
@@ -284,6 +296,7 @@ class _Parser:
             entries.append((key, self.expression(), optional))
             if self._next.kind != ",":
                 break
+
         self.expect("}")
         return MapNode(opened.position, entries)
 

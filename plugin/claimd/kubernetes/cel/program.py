@@ -35,11 +35,14 @@ def compile_derived(expression: str) -> Derivation:
 
 
 def _parse_and_check(expression: str, *, selector: bool, new: bool) -> Node:
+    # The API server counts bytes.
     if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise CompileError(f"longer than {_LONGEST} bytes", expression)
+
     root = parser.parse(expression)
     checker.check(root, expression, selector=selector, new=new)
     constants.validate(root, expression)
+    # Only a new object is refused for its estimate. A stored one keeps what it has.
     if new and estimate.estimate_cost(root) > LIMIT:
         raise CompileError(f"too complex: it could cost more than {LIMIT} for a device", expression)
     return root
@@ -57,11 +60,15 @@ class Derivation:
         """Returns the attribute. Raises EvalError if the expression has no value that is valid as one."""
         if device.view.error is not None:
             raise device.view.error
+
         with Meter() as meter:
             value = self._closure([device.view, meter, *[None] * (self._places - FIRST_PLACE)])
+
         if not isinstance(value, list):
             return _attribute(value)
+
         elements = [_attribute(element) for element in value]
+        # CEL lists may be mixed, but the API has a field for each type of list.
         if len({type(element) for element in elements}) > 1:
             raise EvalError("the elements of a derived list are of several types")
         return elements
@@ -91,6 +98,7 @@ class Program:
         view = device.view
         if view.error is not None:
             raise view.error
+        # The plain closures need no meter, so its place in the frame stays empty.
         if self._cheap and view.small:
             return _bool(self._plain([view, None, *[None] * (self._plain_places - FIRST_PLACE)]))
         return self.evaluate(device, Meter())
@@ -106,6 +114,7 @@ class Program:
         """Returns the same as matches(), and counts into the meter."""
         if device.view.error is not None:
             raise device.view.error
+        # A frame belongs to one evaluation, so that threads can share the closures.
         frame: Frame = [device.view, meter, *[None] * (self._metered_places - FIRST_PLACE)]
         with meter:
             return _bool(self._metered(frame))
@@ -131,15 +140,19 @@ class Program:
         texts = []
         for term in terms:
             text = source.format_node(term)
+            # An operator of lower precedence than && needs brackets to stand in a conjunction.
             lower = isinstance(term, syntax.Call) and term.function in ("_||_", "_?_:_")
             texts.append(f"({text})" if lower else text)
+
         if len(texts) == 1:
             return (self.expression,)
 
         try:
+            # The texts are parsed again, since the text of some macros is shortened for readers.
             again = syntax.terms(compile(" && ".join(texts)).root, "_&&_")
         except CompileError:
             return (self.expression,)
+
         if list(map(source.format_node, again)) != list(map(source.format_node, terms)):
             return (self.expression,)
         return tuple(texts)

@@ -45,6 +45,7 @@ class Quantity:
         """Returns -1, 0 or 1, as compareTo() does."""
         if self.scale == other.scale:
             return (self.digits > other.digits) - (self.digits < other.digits)
+        # The signs decide without any arithmetic.
         if self.sign != other.sign or not self.sign:
             return (self.sign > other.sign) - (self.sign < other.sign)
         if abs(self.scale - other.scale) > _MANY:
@@ -125,6 +126,7 @@ def canonical(digits: int, scale: int) -> str:
     if not digits:
         return "0"
     if scale >= 0:
+        # Binary suffixes divide the amount exactly if its lowest bits are 0.
         amount = digits * 10**scale
         power = min((amount & -amount).bit_length() - 1, 60) // 10
         if power:
@@ -155,6 +157,7 @@ def parse(text: str) -> Quantity:
         # Kubernetes keeps the exponent in 32 bits.
         exponent = (int(suffix[1:]) + 2**31) % 2**32 - 2**31
         return _decimal(text, sign, whole, part, exponent)
+
     raise EvalError(f"unknown suffix {suffix!r} of the quantity {text!r}")
 
 

@@ -119,6 +119,7 @@ class Pattern:
                 return start, end
             # This is \B between the bytes of a character.
             position = _next_character(encoded, start)
+
         return None
 
 

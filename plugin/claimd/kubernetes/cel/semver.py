@@ -55,6 +55,7 @@ def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
     """
     if pre_release is None:
         return (1,)
+
     parts: list[tuple[int, int, str]] = []
     for part in pre_release.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -65,6 +66,7 @@ def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
             )
         else:
             parts.append((0, digits.parse_int(part), ""))
+
     return (0, tuple(parts))
 
 
@@ -81,4 +83,5 @@ def parse_normalized(text: str) -> Semver:
         if "+" in parts[-1] or "-" in parts[-1]:
             raise EvalError(f"the short version {text!r} cannot have a pre-release or build")
         parts += ["0"] * (3 - len(parts))
+
     return parse(".".join(parts))

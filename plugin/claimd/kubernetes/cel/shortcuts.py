@@ -48,6 +48,7 @@ def _name_of(step: Node, last: bool) -> str | None:
             last or step.function == "_[_]"
         ):
             return index
+
     return None
 
 

@@ -27,7 +27,7 @@ class Size(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The sizes of what a list or a map holds. `kind` is list or map."""
+    """The sizes of the keys and values of a list or a map. `kind` is list or map."""
 
     kind: str
     key: Size
@@ -87,4 +87,5 @@ def size_of_path(path: Path) -> Size | None:
         else:
             # The API server knows the sizes of fields only within attributes.
             part = _ATTRIBUTE if part.value is _ATTRIBUTE else None
+
     return Size(0, part.most) if part else None

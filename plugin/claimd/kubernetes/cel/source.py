@@ -38,6 +38,7 @@ def format_node(node: Node) -> str:
             return _fold(node)
         case Call():
             return _call(node)
+
     return "…"
 
 
@@ -61,6 +62,7 @@ def _call(node: Call) -> str:
             assert isinstance(field, Literal)
             return f"{arguments[0]}.?{field.value}"
 
+    # Everything else is written as a call.
     receiver = "" if node.target is None else f"{_operand(node.target)}."
     return f"{receiver}{node.function}({', '.join(arguments)})"
 
@@ -122,4 +124,5 @@ def _short(opening: str, parts: list[str], closing: str) -> str:
         if shown:
             text += ", "
         text += part
+
     return text + closing

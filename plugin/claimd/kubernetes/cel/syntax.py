@@ -178,6 +178,7 @@ def copy(node: Node) -> Node:
                 accumulator=node.accumulator, start=copy(node.start), condition=copy(node.condition),
                 step=copy(node.step), result=copy(node.result), macro=node.macro,
             )  # fmt: skip
+
     raise TypeError(type(node).__name__)
 
 

@@ -74,6 +74,7 @@ def tokenize(expression: str) -> list[Token]:
         elif kind != "space":
             read.append(Token(kind, text, position))
         position = match.end()
+
     read.append(Token("end", "", position))
     return read
 
@@ -82,9 +83,11 @@ def _value(kind: str, text: str, expression: str, position: int) -> str | bytes:
     """Returns the value of a literal, without prefix and quotes and with its escapes resolved."""
     if kind == "bytes":
         text = text[1:]
+
     raw = text[0] in "rR"
     if raw:
         text = text[1:]
+
     quote = 3 if text[:3] in ('"""', "'''") else 1
 
     # Go reads a carriage return before a newline as a newline.
@@ -120,5 +123,6 @@ def _bytes(text: str, expression: str, position: int) -> bytes:
             content.append(int(octal, 8))
         else:
             content.append(int(hexadecimal, 16))
+
     content += text[end:].encode("utf-8", "surrogatepass")
     return bytes(content)

@@ -46,19 +46,19 @@ def map_of(key: Type, value: Type) -> Type:
     return Type("map", "map", (key, value))
 
 
-def type_of(of: Type) -> Type:
-    return Type("type", "type", (of,))
+def type_of(type_: Type) -> Type:
+    return Type("type", "type", (type_,))
 
 
-def optional_of(of: Type) -> Type:
-    return Type("opaque", "optional_type", (of,))
+def optional_of(type_: Type) -> Type:
+    return Type("opaque", "optional_type", (type_,))
 
 
-def unwrap_optional(of: Type) -> tuple[Type, bool]:
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
     """Returns the type inside an optional type and True. Returns any other type as it is and False."""
-    if of.kind == "opaque" and of.name == "optional_type":
-        return of.params[0], True
-    return of, False
+    if type_.kind == "opaque" and type_.name == "optional_type":
+        return type_.params[0], True
+    return type_, False
 
 
 def equivalent(left: Type, right: Type) -> bool:
@@ -83,7 +83,7 @@ class Substitution:
         return Type("param", f"_{self._fresh}")
 
     def assignable(self, left: Type, right: Type) -> bool:
-        """As all_assignable(), for one pair of types."""
+        """Returns the same as all_assignable() for one pair of types."""
         return self.all_assignable((left,), (right,))
 
     def all_assignable(self, left: tuple[Type, ...], right: tuple[Type, ...]) -> bool:
@@ -91,21 +91,22 @@ class Substitution:
 
         The meanings that this gives to type parameters are kept only if all types go together.
         """
+        # A later pair may fail, so the meanings are restored then.
         before = dict(self._meanings)
         if len(left) == len(right) and all(map(self._assignable, left, right)):
             return True
         self._meanings = before
         return False
 
-    def apply(self, of: Type, to_dyn: bool = False) -> Type:
+    def apply(self, type_: Type, to_dyn: bool = False) -> Type:
         """Replaces type parameters by their meanings, and with `to_dyn` unknown ones by dyn."""
-        if of.kind == "param":
-            if of in self._meanings:
-                return self.apply(self._meanings[of], to_dyn)
-            return DYN if to_dyn else of
-        if not of.params:
-            return of
-        return Type(of.kind, of.name, tuple(self.apply(p, to_dyn) for p in of.params))
+        if type_.kind == "param":
+            if type_ in self._meanings:
+                return self.apply(self._meanings[type_], to_dyn)
+            return DYN if to_dyn else type_
+        if not type_.params:
+            return type_
+        return Type(type_.kind, type_.name, tuple(self.apply(p, to_dyn) for p in type_.params))
 
     def _assignable(self, left: Type, right: Type) -> bool:
         # A type parameter takes the other type as its meaning, or compares it with the one it has.
@@ -118,14 +119,17 @@ class Substitution:
 
         if left.kind == "dyn" or right.kind == "dyn":
             return True
+        # null goes with types whose values may be missing: messages, opaque types and times.
         if left.kind == "null":
             return _nullable(right)
         if right.kind == "null":
             return _nullable(left)
+        # Types without parameters go together only if they are the same.
         if left.kind in ("simple", "object"):
             return left == right
         if left.kind == "type":
             return right.kind == "type"
+
         return (
             left.kind == right.kind
             and left.name == right.name
@@ -168,8 +172,8 @@ class Substitution:
         return all(self._free(param, p) for p in within.params)
 
 
-def _nullable(of: Type) -> bool:
-    return of.kind in ("null", "object", "opaque", "dyn") or of.name in _NULLABLE
+def _nullable(type_: Type) -> bool:
+    return type_.kind in ("null", "object", "opaque", "dyn") or type_.name in _NULLABLE
 
 
 def most_general(left: Type, right: Type) -> Type:
@@ -192,4 +196,5 @@ def _less_specific(left: Type, right: Type) -> bool:
             and len(left.params) == len(right.params)
             and all(map(_less_specific, left.params, right.params))
         )
+
     return left == right

@@ -96,6 +96,7 @@ class Map:
     def find(self, key: Value) -> Value:
         """Returns the value, or the default. A number finds a key of any numeric type."""
         entries = self.entries
+        # Nearly all keys are texts, which have a single form.
         if type(key) is str:
             return entries.get(key, self.default)
         for form in _forms(key):
@@ -213,6 +214,7 @@ def order(left: Value, right: Value) -> int:
         if kind is Duration or kind is Timestamp:
             later, sooner = left.nanoseconds, right.nanoseconds
             return int(later > sooner) - int(later < sooner)
+
     raise no_overload("a comparison", left, right)
 
 
@@ -225,6 +227,7 @@ def _numeric(left: Value, right: Value) -> int:
             with_int = int in (type(left), type(right))
             limits = (-(2**63), LARGEST_INT) if with_int else (0, LARGEST_UINT)
             a, b = _to_common_type(a, b, limits)
+
     return (a > b) - (a < b)
 
 
@@ -242,6 +245,7 @@ def _to_common_type(a: float, b: float, limits: tuple[int, int]) -> tuple[float,
 def equal(left: Value, right: Value) -> bool:
     """Compares by CEL's ==. Raises EvalError as Kubernetes does, as for a quantity and a number."""
     kind, other = type(left), type(right)
+    # null equals only null. A comparison with it is never an error.
     if left is None or right is None:
         return left is right
     if kind is other:
@@ -252,6 +256,7 @@ def equal(left: Value, right: Value) -> bool:
         if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):
             return False
         return _numeric(left, right) == 0
+    # A quantity, version or address cannot be compared with a value of another type.
     if kind in STRICT:
         raise no_overload("==", left, right)
     return False
@@ -274,6 +279,7 @@ def _same_kind(left: Value, right: Value) -> bool:
         if left.present and right.present:
             return equal(left.value, right.value)
         return left.present is right.present
+
     return bool(left == right)
 
 
@@ -299,11 +305,13 @@ def _same_list(left: list[Value], right: list[Value]) -> bool:
 def _same_map(left: Map, right: Map) -> bool:
     if len(left) != len(right):
         return False
+
     meter.spend(4 + len(left))
     for key, value in left.items():
         other = right.find(key)
         if other is MISSING or same(value, other) is False:
             return False
+
     return True
 
 

@@ -61,6 +61,7 @@ def uint_of_string(text: str) -> UInt:
 
 
 def int_of_double(value: float) -> int:
+    # The bounds are exact as doubles, which LARGEST_INT is not.
     if not -(2.0**63) < value < 2.0**63:
         raise _cannot(value, "an int")
     return int(value)

@@ -50,6 +50,7 @@ def _name_check(
         problems = []
         if len(text.encode()) > limit:
             problems.append(f"must be no more than {limit} characters")
+
         whole = text
         if prefix and len(text) > 1 and text.endswith("-"):
             whole = text[:-2] + "a"
@@ -64,6 +65,7 @@ def _qualified_name_problems(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         return ["must be a name with an optional domain before a slash"]
+
     problems = _name_check(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
     if not parts[-1]:
         problems.insert(0, "must not be empty")
@@ -101,6 +103,7 @@ def _datetime(text: str) -> None:
     _date(day)
     if not separator or not match:
         raise ValueError(text)
+
     hour, minute, second = (int(match[part]) for part in (1, 2, 3))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(text)

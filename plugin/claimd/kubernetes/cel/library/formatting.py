@@ -61,6 +61,7 @@ def clauses(text: str) -> Iterator[tuple[str, str | None, str | None]]:
             literal += "%"
         yield literal, clause[2], clause[1]
         position = clause.end()
+
     yield text[position:], None, None
 
 
@@ -74,6 +75,7 @@ def apply(text: str, arguments: list[Value]) -> str:
                 raise EvalError(f"the format has more clauses than its {len(arguments)} arguments")
             parts.append(_clause(letter, precision, arguments[used]))
             used += 1
+
     return "".join(parts)
 
 
@@ -136,6 +138,7 @@ def _scientific(value: float) -> str:
 def _string(value: Value) -> str:
     if isinstance(value, list | Map):
         meter.spend(4 + 3 * len(value))
+
     match value:
         case None:
             return "null"
@@ -153,6 +156,7 @@ def _string(value: Value) -> str:
             return "[" + ", ".join(_member(element) for element in value) + "]"
         case Map():
             pairs = [(_key(key), _member(member)) for key, member in value.items()]
+            # Go iterates over maps in random order, so Kubernetes sorts the keys.
             pairs.sort(key=lambda pair: pair[0])
             return "{" + ", ".join(f"{key}:{member}" for key, member in pairs) + "}"
         case Timestamp():
@@ -161,6 +165,7 @@ def _string(value: Value) -> str:
             return duration_text(value)
         case TypeValue():
             return value.name
+
     raise EvalError(f"%s does not take {type_name(value)}")
 
 
@@ -187,6 +192,7 @@ def _member(value: Value) -> str:
             if math.isfinite(value):
                 return f"{value:.6f}"
             return format_literal(double_text(value))
+
     return _string(value)
 
 
@@ -205,4 +211,5 @@ def format_literal(text: str) -> str:
             parts.append(f"\\u{code:04x}")
         else:
             parts.append(f"\\U{code:08x}")
+
     return '"' + "".join(parts) + '"'

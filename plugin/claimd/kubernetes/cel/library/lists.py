@@ -38,7 +38,7 @@ _YEAR_ONE = -62135596800 * 10**9
 _ZERO: dict[str, Value] = {"int": 0, "uint": UInt(0), "double": 0.0, "duration": Duration(0)}
 
 
-# Lists. Elements of which neither is greater or less than the other count as equal.
+# Lists. Two elements count as equal if neither is greater than the other.
 
 
 def is_sorted(values: list[Value]) -> bool:
@@ -112,6 +112,7 @@ def flatten(values: list[Value], depth: int = 1) -> list[Value]:
         raise no_overload("flatten", values, depth)
     if depth < 0:
         raise EvalError("flatten() takes a depth of 0 or more")
+
     meter.spend(len(values))
     flat: list[Value] = []
     for value in values:
@@ -119,6 +120,7 @@ def flatten(values: list[Value], depth: int = 1) -> list[Value]:
             flat += flatten(value, depth - 1)
         else:
             flat.append(value)
+
     return flat
 
 
@@ -131,6 +133,7 @@ def sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
         raise EvalError("sortBy() needs one key for each element")
     if not values:
         return values
+    # The first key determines the type that all keys must have.
     if type_name(keys[0]) not in _SORTABLE:
         raise EvalError(f"{type_name(keys[0])} has no order to sort by")
     if len({type_name(key) for key in keys}) > 1:
@@ -146,6 +149,8 @@ def sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
 def range_(count: int) -> list[int]:
     if count < 0:
         raise EvalError(f"lists.range() takes 0 or more, got {count}")
+    # A list of this length exceeds every cost limit, and would take much memory before its cost is
+    # known.
     if count > 10**7:
         raise EvalError(f"lists.range({count}) is beyond any cost limit")
     return list(range(count))
@@ -206,6 +211,7 @@ def _is_zero(value: Value) -> bool:
             return value.nanoseconds == _YEAR_ONE
         case bool() | int() | float() | str() | bytes() | list() | Map():
             return not value
+
     return False
 
 
@@ -227,10 +233,10 @@ def _unreachable(*_arguments: Value) -> Value:
 
 
 TABLE: dict[str, Implementation] = {
-    **{f"isSorted: list<{of}>.() -> bool": is_sorted for of in _COMPARABLE},
-    **{f"max: list<{of}>.() -> {of}": _extreme("max", -1) for of in _COMPARABLE},
-    **{f"min: list<{of}>.() -> {of}": _extreme("min", 1) for of in _COMPARABLE},
-    **{f"sum: list<{of}>.() -> {of}": _sum(zero) for of, zero in _ZERO.items()},
+    **{f"isSorted: list<{kind}>.() -> bool": is_sorted for kind in _COMPARABLE},
+    **{f"max: list<{kind}>.() -> {kind}": _extreme("max", -1) for kind in _COMPARABLE},
+    **{f"min: list<{kind}>.() -> {kind}": _extreme("min", 1) for kind in _COMPARABLE},
+    **{f"sum: list<{kind}>.() -> {kind}": _sum(zero) for kind, zero in _ZERO.items()},
     "indexOf: list<A>.(A) -> int": index_of,
     "lastIndexOf: list<A>.(A) -> int": last_index_of,
     "includes: dyn.(dyn) -> bool": includes,
@@ -238,8 +244,10 @@ TABLE: dict[str, Implementation] = {
     "reverse: list<T>.() -> list<T>": lambda values: values[::-1],
     "distinct: list<T>.() -> list<T>": distinct,
     "lists.range: (int) -> list<int>": range_,
-    **{f"sort: list<{of}>.() -> list<{of}>": sort for of in _COMPARABLE},
-    **{f"@sortByAssociatedKeys: list<T>.(list<{of}>) -> list<T>": sort_by for of in _COMPARABLE},
+    **{f"sort: list<{kind}>.() -> list<{kind}>": sort for kind in _COMPARABLE},
+    **{
+        f"@sortByAssociatedKeys: list<T>.(list<{kind}>) -> list<T>": sort_by for kind in _COMPARABLE
+    },
     "first: list<V>.() -> optional<V>": lambda values: Optional(values[0]) if values else NONE,
     "last: list<V>.() -> optional<V>": lambda values: Optional(values[-1]) if values else NONE,
     "sets.contains: (list<T>, list<T>) -> bool": sets_contain,

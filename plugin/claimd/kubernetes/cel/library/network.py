@@ -62,6 +62,7 @@ def parse_ip(text: str) -> Ip:
         address = ipaddress.ip_address(text)
     except ValueError as error:
         raise EvalError(f"{text!r} is no IP address: {error}") from None
+    # Kubernetes refuses these forms, although they are valid addresses.
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or "%" in text):
         raise EvalError(f"{text!r}: IPv4 in IPv6 and zones are not allowed")
     return Ip(address)
@@ -71,6 +72,7 @@ def parse_cidr(text: str) -> Cidr:
     address, slash, bits = text.rpartition("/")
     if not slash or not re.fullmatch("0|[1-9][0-9]{0,2}", bits) or "%" in address:
         raise EvalError(f"expected a network such as 10.0.0.0/8, got {text!r}")
+    # Kubernetes allows host bits in a network, which Python's own class refuses.
     ip = parse_ip(address)
     if int(bits) > ip.address.max_prefixlen:
         raise EvalError(f"{text!r} has too many bits in its prefix")
@@ -124,6 +126,7 @@ def parse_url(text: str) -> Url:
     """Reads an absolute URL or an absolute path. Raises EvalError if Go does not take the text."""
     if not text or re.search(r"[\x00-\x1f\x7f]", text):
         raise EvalError(f"{text!r} is no URL")
+
     match = _URL.fullmatch(text)
     assert match
     scheme, rest = (match[1] or "").lower(), match[2]
@@ -139,6 +142,7 @@ def parse_url(text: str) -> Url:
     path, _, query = rest.partition("#")[0].partition("?")
     if scheme and not path.startswith("/"):
         return Url(scheme, "", "", query, text)
+
     host = ""
     if path.startswith("//") and (scheme or not path.startswith("///")):
         host, slash, path = path[2:].partition("/")
@@ -177,10 +181,12 @@ def _is_ipv6(name: str) -> bool:
     address, escaped, zone = name.partition("%25")
     if not _HOST_ALLOWED.fullmatch(address) or (escaped and not _ZONE_ALLOWED.fullmatch(zone)):
         return False
+
     try:
         ipaddress.IPv6Address(address)
     except ValueError:
         return False
+
     return "%" not in address
 
 

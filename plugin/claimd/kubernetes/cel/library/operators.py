@@ -58,6 +58,7 @@ def add(left: Value, right: Value) -> Value:
             left.extend(right)
             return left
         return [*left, *right]
+
     raise no_overload("+", left, right)
 
 
@@ -84,6 +85,7 @@ def multiply(left: Value, right: Value) -> Value:
             return left * right
         if kind is UInt:
             return check_uint(left.value * right.value)
+
     raise no_overload("*", left, right)
 
 
@@ -96,6 +98,7 @@ def divide(left: Value, right: Value) -> Value:
             return _divide_doubles(left, right)
         if kind is UInt:
             return UInt(_divide_integers(left.value, right.value))
+
     raise no_overload("/", left, right)
 
 
@@ -110,6 +113,7 @@ def _divide_integers(left: int, right: int) -> int:
 def _divide_doubles(left: float, right: float) -> float:
     if right:
         return left / right
+    # Python has an error for a division of doubles by 0. Go has NaN or an infinity.
     if not left or math.isnan(left):
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1, right)
@@ -128,6 +132,7 @@ def _remainder(left: int, right: int) -> int:
     """Returns the remainder of a division that rounds towards zero."""
     if right == 0:
         raise EvalError("modulus by zero")
+    # Go checks the division for overflow, although the remainder would be 0.
     if left == _SMALLEST and right == -1:
         raise EvalError("integer overflow")
     return left - right * _divide_integers(left, right)
@@ -215,9 +220,9 @@ TABLE: dict[str, Implementation] = {
     "_-_: (timestamp, duration) -> timestamp": subtract,
     "_-_: (timestamp, timestamp) -> duration": subtract,
     "_-_: (uint, uint) -> uint": subtract,
-    **{f"_*_: ({of}, {of}) -> {of}": multiply for of in ("double", "int", "uint")},
-    **{f"_/_: ({of}, {of}) -> {of}": divide for of in ("double", "int", "uint")},
-    **{f"_%_: ({of}, {of}) -> {of}": modulo for of in ("int", "uint")},
+    **{f"_*_: ({kind}, {kind}) -> {kind}": multiply for kind in ("double", "int", "uint")},
+    **{f"_/_: ({kind}, {kind}) -> {kind}": divide for kind in ("double", "int", "uint")},
+    **{f"_%_: ({kind}, {kind}) -> {kind}": modulo for kind in ("int", "uint")},
     "-_: (double) -> double": negate,
     "-_: (int) -> int": negate,
     **{
@@ -228,7 +233,7 @@ TABLE: dict[str, Implementation] = {
     },
     **{
         f"size: {form} -> int": length
-        for of in ("bytes", "list<A>", "map<A, B>", "string")
-        for form in (f"({of})", f"{of}.()")
+        for kind in ("bytes", "list<A>", "map<A, B>", "string")
+        for form in (f"({kind})", f"{kind}.()")
     },
 }

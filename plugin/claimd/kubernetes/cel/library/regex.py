@@ -36,4 +36,5 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
             texts.append(match)
     except regex.TooLargeError as error:
         raise StepsExceededError(str(error)) from None
+
     return texts

@@ -63,7 +63,7 @@ def replace(text: str, old: str, new: str, limit: int = -1) -> str:
 
 
 def split(text: str, separator: str, limit: int = -1) -> list[str]:
-    """Returns at most `limit` parts, the last of which is the rest of the text.
+    """Returns at most `limit` parts. The last one is the rest of the text.
 
     A negative limit stands for no limit. Without a separator each character is a part.
     """

@@ -74,6 +74,7 @@ def negate(value: Duration) -> Duration:
 def parse_duration(text: str) -> Duration:
     if text in ("0", "+0", "-0"):
         return Duration(0)
+
     match = _DURATION.fullmatch(text)
     if not match:
         raise EvalError(f"expected a duration such as 1h30m, got {text!r}")
@@ -85,6 +86,7 @@ def parse_duration(text: str) -> Duration:
             # Go multiplies as doubles and truncates.
             digits = part[:18]
             total += int(int(digits) * (_UNITS[unit] / 10 ** len(digits)))
+
     return duration(-total if match[1] == "-" else total)
 
 
@@ -92,6 +94,7 @@ def parse_timestamp(text: str) -> Timestamp:
     match = _TIMESTAMP.fullmatch(text)
     if not match:
         raise EvalError(f"expected a timestamp such as 2006-01-02T15:04:05Z, got {text!r}")
+
     year, month, day, hour, minute, second = (int(match[part]) for part in range(1, 7))
     offset = _offset(match[8], text)
     try:
@@ -103,6 +106,8 @@ def parse_timestamp(text: str) -> Timestamp:
     seconds = int((moment - _EPOCH).total_seconds()) - offset
     if not year:
         seconds -= _FOUR_CENTURIES
+
+    # Digits beyond nanoseconds are dropped.
     nanoseconds = int((match[7] or "0")[:9].ljust(9, "0"))
     return timestamp(seconds * _SECOND + nanoseconds, offset)
 
@@ -134,6 +139,7 @@ def timestamp_text(value: Timestamp) -> str:
         hours, minutes = divmod(abs(value.offset) // 60, 60)
         sign = "-" if value.offset < 0 else "+"
         zone = f"{sign}{hours:02d}:{minutes:02d}"
+
     return f"{year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}{zone}"
 
 
@@ -151,6 +157,7 @@ def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
         except OverflowError:
             continue
         return moment, moment.year - centuries * 100
+
     raise EvalError("timestamp overflow")
 
 
@@ -166,12 +173,14 @@ def _zone(text: str) -> tuple[tzinfo, int]:
             raise EvalError(f"unknown time zone {text!r}")
         ahead = _digits.parse_int(minutes)
         total = _digits.parse_int(hours) * 60 + (-ahead if text[0] == "-" else ahead)
+        # Python refuses such an offset.
         if abs(total) >= 24 * 60:
             return UTC, total * 60 * _SECOND
         return timezone(timedelta(minutes=total)), 0
     # "Local" is the zone of the API server, which is UTC in a container.
     if text in ("", "UTC", "Local"):
         return UTC, 0
+
     try:
         return ZoneInfo(text), 0
     except (ValueError, OSError, KeyError):
