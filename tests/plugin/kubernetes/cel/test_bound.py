@@ -1,4 +1,4 @@
-"""The quick bound of an expression's cost: never below what it costs, and low for what is usual."""
+"""The quick bound for the cost of an expression is never below the cost, and low for usual ones."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ from claimd.kubernetes.cel import meter as meters
 FOLDER = Path(__file__).parents[3] / "cases/cel"
 HERE = 'device.attributes["gpu.example.com"]'
 
-# As large as the API lets a device be.
+# A device of the greatest size that the API allows.
 WORDS = [f"{number:02}" + "x" * 62 for number in range(64)]
 LARGEST = cel.Device(
     "gpu.example.com",
@@ -74,38 +74,38 @@ DEVICE_SIZE = 64.0
 @pytest.mark.parametrize(
     ("expression", "most"),
     [
-        # A constant costs nothing; a small result has sixteen at most.
+        # A constant costs 0. A small result has a size of at most 16.
         ("true", 0),
         ("1 + 1 == 2", (32 + 3 * 2**2) + 8 + 16),
-        # Two for a variable or a field, and two for an index.
+        # A variable, a field and an index cost 2 each.
         ("device.allowMultipleAllocations", 4),
         (f"{HERE}.healthy", 8),
         (f"has({HERE}.healthy)", 8),
         (f"{HERE}.healthy && {HERE}.healthy", 18),
-        # Eight and the size of the largest argument where arguments are looked at once.
+        # A call that looks at its arguments once costs 8 and the size of the largest argument.
         (f'{HERE}.model == "a"', 8 + 8 + DEVICE_SIZE),
         (f'{HERE}.model == "{"a" * 70}"', 8 + 8 + 70),
         (f"has({HERE}.a) == has({HERE}.b)", 16 + 8 + 1),
         (f'{HERE}.model in ["a"]', 8 + 8 + DEVICE_SIZE),
-        # Each pair of elements three times for any other call.
+        # Any other call may look at each pair of elements three times.
         (f"{HERE}.features.isSorted()", 8 + 32 + 3 * (1 + DEVICE_SIZE) ** 2),
         (f"{HERE}.features.distinct() == {HERE}.features", 16 + (32 + 3 * 65**2) + 8 + DEVICE_SIZE),
-        # Lists and maps are made anew, and hold what they hold.
+        # A literal list or map costs 10 or 30. Its size includes that of its elements.
         (f"[{HERE}.cores] == [1]", 8 + 10 + 8 + DEVICE_SIZE + 1),
         (f"[{HERE}.cores, {HERE}.cores] == [1]", 16 + 10 + 8 + DEVICE_SIZE + 2),
         (f'{{"a": {HERE}.cores}} == {{"a": 1}}', 8 + 30 + 8 + DEVICE_SIZE + 2),
-        # What is added is as large as both; what keeps its size is as large as it was.
+        # A sum has the size of both operands. trim() and similar functions keep the size.
         (f'{HERE}.model + "ab" == "a"', 8 + (32 + 3 * 65**2) + 8 + 66),
         (f'{HERE}.model.trim() == "a"', 8 + (32 + 3 * 65**2) + 8 + 64),
-        # Numbers, versions and the like are small.
+        # Numbers, versions and similar values are small.
         (f"{HERE}.cores + 1 == 2", 8 + (32 + 3 * 65**2) + 8 + 16),
         (f"size({HERE}.features) == 2", 8 + 8 + 64 + 8 + 16),
-        # A turn for each element.
+        # A macro has one turn for each element.
         (f'{HERE}.features.all(f, f == "a")', 8 + 64 * (20 + 2 + 8 + 64) + 50),
         (f'{HERE}.features.exists(f, f == "a")', 8 + 64 * (20 + 2 + 8 + 64) + 50),
         (f"[1, 2].all(x, x == {HERE}.cores)", 2 * (20 + 10 + 8 + DEVICE_SIZE) + 50),
         (f"[].all(x, x == {HERE}.cores)", 1 * (20 + 10 + 8 + DEVICE_SIZE) + 50),
-        # A name for a part is as large as the part.
+        # A name has the size of the value that it stands for.
         (f"cel.bind(g, {HERE}, g.cores == 1)", 6 + 4 + 8 + DEVICE_SIZE),
     ],
 )
@@ -126,7 +126,7 @@ def test_many_names_are_counted():
 
 
 def test_where_too_many_nodes_are_looked_at_nothing_is_known():
-    """Each + looks at all that is left of it once more."""
+    """Each + looks once more at everything on its left."""
 
     def added(number):
         return " + ".join(["device.driver"] * number) + ' == "a"'

@@ -1,5 +1,5 @@
-"""Expressions: tests/cases/cel has them by their answer for one device; random ones go to
-Kubernetes' own CEL too.
+"""Expressions and their answers. The files in tests/cases/cel are named after the answers for one
+device. Random expressions are also evaluated by Kubernetes' own CEL.
 """
 
 import random
@@ -35,7 +35,7 @@ def expressions(answer):
     return (FOLDER / f"{answer}.txt").read_text().splitlines()
 
 
-def told(expression):
+def answer_of(expression):
     try:
         return str(cel.compile(expression).matches(DEVICE)).lower()
     except cel.CompileError:
@@ -48,7 +48,7 @@ def told(expression):
 def test_answers(answer):
     cases = expressions(answer)
     assert len(cases) >= 50
-    assert [expression for expression in cases if told(expression) != answer] == []
+    assert [expression for expression in cases if answer_of(expression) != answer] == []
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def kubernetes():
 @needs_oracle
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_kubernetes_answers_the_same(kubernetes, answer):
-    """With the same cost."""
+    """Kubernetes has the same answer at the same cost."""
     for expression in expressions(answer):
         _, difference = cel_asking.differ(kubernetes, expression, [DEVICE])
         assert difference is None, expression
@@ -70,15 +70,17 @@ def test_kubernetes_answers_the_same(kubernetes, answer):
 @needs_oracle
 def test_random_expressions(kubernetes):
     for seed in range(1500):
-        made = Expressions(random.Random(seed))
-        expression = made.one()
-        _, difference = cel_asking.differ(kubernetes, expression, [made.device() for _ in range(3)])
+        generator = Expressions(random.Random(seed))
+        expression = generator.one()
+        _, difference = cel_asking.differ(
+            kubernetes, expression, [generator.device() for _ in range(3)]
+        )
         assert difference is None, expression
 
 
 @needs_oracle
 def test_what_a_cluster_with_default_features_refuses(kubernetes):
-    """Attributes are no lists there, and an expression may not seem to cost too much."""
+    """Such a cluster has no lists among the attributes, and it limits the estimated cost."""
     several = [expression for answer in ANSWERS for expression in expressions(answer)]
     several += [Expressions(random.Random(seed)).one() for seed in range(1000)]
     for expression in several:
@@ -132,6 +134,6 @@ def test_a_missing_attribute_is_an_error_and_named():
     assert not cel.compile(f"{HERE}.?absent.orValue(0) == 1").matches(DEVICE)
 
 
-def test_the_place_of_a_mistake_is_told():
+def test_the_place_of_a_mistake_is_answer_of():
     with pytest.raises(cel.CompileError, match="line 1, column"):
         cel.compile("device.driver == 1")

@@ -57,15 +57,15 @@ def test_a_device_is_small_within_the_sizes_that_the_api_promises(
 
 
 def test_names_without_a_domain_are_the_drivers_own():
-    asked = device({"model": "a", "gpu.example.com/cores": 2, "other.com/model": "b"})
+    described = device({"model": "a", "gpu.example.com/cores": 2, "other.com/model": "b"})
     program = cel.compile(
         'device.attributes["gpu.example.com"] == {"model": dyn("a"), "cores": dyn(2)} '
         '&& device.attributes["other.com"].model == "b" && device.attributes["none"].size() == 0'
     )
-    assert program.matches(asked)
+    assert program.matches(described)
 
 
-# ---------------------------------------------------------------- derived attributes
+# Derived attributes
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_selector_is_true_or_false():
         cel.compile("1")
 
 
-# ---------------------------------------------------------------- where a mistake is
+# Positions of mistakes
 
 
 def test_where_a_mistake_is_is_counted_in_lines_and_columns():

@@ -1,4 +1,4 @@
-"""Numbers of more digits than Python's own `int` takes are too large, and no mistake of ours."""
+"""Numbers with more digits than Python's own `int` takes are too large, and no internal error."""
 
 import pytest
 

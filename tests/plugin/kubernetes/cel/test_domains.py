@@ -1,4 +1,4 @@
-"""Which drivers and domains an expression names."""
+"""The drivers and domains that an expression names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an error says: a slip of the pen is asked about, anything else gets the way round it."""
+"""The messages of errors. They ask about a misspelling, or say how to avoid the error."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_a_key_of_nearly_the_name_is_asked_about(key, meant):
 
 @pytest.mark.parametrize("keys", [(), ["vendorID"], ["memory"], [1, True]])
 def test_a_key_that_others_have_gets_the_way_round(keys):
-    """The vendor of a device that publishes none is not its vendorID."""
+    """A device may publish a vendorID and no vendor, so vendor is no misspelling."""
     assert str(errors.MissingKeyError("vendor", keys)) == (
         "no such key: vendor "
         "(a device without it makes this an error; .?vendor with orValue() avoids that)"
@@ -27,7 +27,7 @@ def test_a_key_that_others_have_gets_the_way_round(keys):
 @pytest.mark.parametrize(
     "expression",
     [
-        # A plain chain, and one whose map is found step by step.
+        # A chain with a shortcut, and one that is followed step by step.
         'device.attributes["gpu.example.com"].vendr == "x"',
         '[device.attributes["gpu.example.com"]].exists(one, one.vendr == "x")',
         'device.capacity["gpu.example.com"].memry.isGreaterThan(quantity("1"))',

@@ -1,4 +1,4 @@
-"""Why a selector is not true of a device: the parts that decided, and what they would have to be."""
+"""Explanations of selectors that are not true for a device: the parts that decided, and their remedies."""
 
 import pytest
 
@@ -17,7 +17,7 @@ DEVICE = cel.Device(
 
 
 def why(expression):
-    """HERE is this driver's attributes, in the expression and in the answer."""
+    """Explains the expression. HERE stands for the driver's attributes in it and in the answer."""
     program = cel.compile(expression.replace("HERE", HERE))
     return program.explain(DEVICE).text.replace(HERE, "HERE")
 

@@ -1,4 +1,4 @@
-"""No expression takes longer than about a tenth of a second: those that would are errors."""
+"""No expression takes much longer than a tenth of a second. One that would is an error."""
 
 import itertools
 import time
@@ -16,7 +16,8 @@ DEVICE = cel.Device(
     {"memory": "80Gi"},
 )
 TEXT = 'device.attributes["d.org"].text'
-A_SECOND = 1.0  # ten times what it may take, as the machine may be busy with other tests
+# Ten times the time that an expression may take, since the machine may be busy with other tests.
+A_SECOND = 1.0
 
 TOO_LONG = [
     "lists.range(2000).all(x, lists.range(2000).all(y, y >= 0))",
@@ -30,7 +31,7 @@ TOO_LONG = [
     f"lists.range(1000).all(x, {TEXT}.matches('(a?){{1000}}' + string(x)) || x >= 0)",
     "[1, 2].flatten(1000000000).size() > 0",
     "lists.range(9000000000000000000).size() > 0",
-    # A list of two that holds another one twice, which holds another one twice.
+    # Each list of two holds the list before it twice.
     "cel.bind(a, [1, 1], "
     + "".join(f"cel.bind({new}, [{old}, {old}], " for old, new in itertools.pairwise(ALPHABET))
     + "z == z"
@@ -62,7 +63,7 @@ def test_what_takes_too_long_is_an_error(expression):
         program = cel.compile(expression)
         with pytest.raises(cel.EvalError):
             program.matches(DEVICE)
-        # Nor does the explanation take longer.
+        # The explanation takes no longer, either.
         return program.explain(DEVICE).text
 
     assert within_a_second(run)
@@ -131,7 +132,7 @@ def test_a_policy_takes_no_longer():
 
 
 def cost_of_a_policy(length, budget):
-    """It asks whether a text of this length is in itself: a hundredth of the length's square."""
+    """Searches a text of this length for itself, which costs a hundredth of the length's square."""
     expression = Expression("object.contains(object)", frozenset(("object",)))
     expression.evaluate({"object": "y" * length}, budget)
     return BUDGET - budget.left
@@ -152,7 +153,7 @@ def test_what_all_expressions_of_a_policy_may_cost():
 
 
 def test_constants_are_worked_out_within_the_limit_too():
-    """They are, when an expression is compiled."""
+    """Constants are evaluated when an expression is compiled."""
     pattern = r"\\pL{99}"
     calls = " || ".join(f"'{'a' * 60}{index}'.matches('{pattern}b')" for index in range(70))
     program = within_a_second(lambda: cel.compile(calls))

@@ -1,4 +1,4 @@
-"""A compiled expression taken apart into its clauses."""
+"""The clauses of a compiled expression."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from claimd.kubernetes import cel
                 "device.allowMultipleAllocations",
             ),
         ),
-        # What is not written as it was cannot be taken apart.
+        # An expression whose text does not read back as the same has a single clause.
         ("cel.bind(x, 1, x == 1) && true", ("cel.bind(x, 1, x == 1) && true",)),
     ],
 )

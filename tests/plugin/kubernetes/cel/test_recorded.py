@@ -1,5 +1,6 @@
-"""What Kubernetes' own CEL said of expressions, kept in tests/cases/cel/recorded.txt: the estimate,
-each value, each cost. It needs no Go, and no cost or estimate may be off by one.
+"""Recorded answers of Kubernetes' own CEL: the estimate, each value and each cost of expressions.
+
+They are in tests/cases/cel/recorded.txt, so that these tests need no Go. All must agree exactly.
 """
 
 import pytest
@@ -12,8 +13,8 @@ from tests.support import cel_records
 LINES = [line.split("\t") for line in cel_records.RECORDED.read_text().splitlines()]
 
 
-def compiled(expression, estimated):
-    """As one that is created, where an API server would take it; else as one that is stored."""
+def compile_recorded(expression, estimated):
+    """Compiles an expression as new if the API server would take it, and otherwise as stored."""
     if estimated not in ("refused", "dear"):
         program = cel.compile(expression, new=True)
         assert f"{estimate.estimate_cost(program.root):.0f}" == estimated, expression
@@ -26,8 +27,8 @@ def compiled(expression, estimated):
     return program
 
 
-def answered(program, device):
-    """Value and cost as a line has them; the quick way has to find the same value."""
+def format_answer(program, device):
+    """Returns value and cost in the form of the file. The quick way must have the same value."""
     counted = Meter()
     try:
         value = str(program.evaluate(device, counted)).lower()
@@ -47,5 +48,7 @@ def answered(program, device):
 @pytest.mark.parametrize("part", range(10))
 def test_recorded(part):
     for estimated, *expected, expression in LINES[part::10]:
-        program = compiled(expression, estimated)
-        assert [answered(program, device) for device in cel_records.DEVICES] == expected, expression
+        program = compile_recorded(expression, estimated)
+        assert [format_answer(program, device) for device in cel_records.DEVICES] == expected, (
+            expression
+        )

@@ -1,4 +1,4 @@
-"""Patterns as Go reads and matches them, where RE2 needs help with that, and what they may take."""
+"""Patterns with the rules of Go, also where RE2 has others, and the steps that they may take."""
 
 import random
 
@@ -189,10 +189,10 @@ def test_kubernetes_finds_the_same():
                 pattern = patterns.damaged(source, pattern)
             expression = f"''.matches({format_literal(pattern)})"
             try:
-                found = [find_all(text, pattern) for text in patterns.TEXTS]
+                matches = [find_all(text, pattern) for text in patterns.TEXTS]
             except cel.EvalError:
-                found = []
-            for text, texts in zip(patterns.TEXTS, found, strict=False):
+                matches = []
+            for text, texts in zip(patterns.TEXTS, matches, strict=False):
                 listed = ", ".join(map(format_literal, texts))
                 expression += (
                     f" || {format_literal(text)}.findAll({format_literal(pattern)}) != [{listed}]"

@@ -1,4 +1,4 @@
-"""How large values may be, and the arithmetic of what has no bound."""
+"""The sizes of values, and arithmetic with sizes that have no limit."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_either_and_both_together():
     assert Size(1, 4).or_(Size(2, 7)) == (1, 7)
     assert Size(1, 4).plus(Size(2, 7)) == (3, 11)
     assert sizes.ONE == (1, 1)
-    # What may be anything, and what has been nothing so far.
+    # The size of an unknown value, and that of an empty union.
     assert Size(1, 4).or_(sizes.UNKNOWN) == (0, INF)
     assert Size(1, 4).or_(sizes.NOTHING) == (1, 4)
 

@@ -1,4 +1,4 @@
-"""Nodes and values back to text, as short as people write them."""
+"""The text of nodes and values is as short as people write them."""
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_values(value, text):
 @pytest.mark.parametrize(
     ("lengths", "shown"),
     [
-        # What fits is shown whole, and the first of all is always shown.
+        # Parts that fit are shown whole, and the first part is always shown.
         ([100, 10], 2),
         ([200], 1),
         ([200, 1], 1),

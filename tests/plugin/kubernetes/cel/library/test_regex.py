@@ -1,4 +1,4 @@
-"""Patterns in expressions: one that is too large is an error of its own, as it ends everything."""
+"""Patterns in expressions. One that is too large is an error that ends the whole evaluation."""
 
 import pytest
 
