@@ -41,7 +41,11 @@ def _traversal(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _traverse(value: Value) -> int:
-    """Returns a tenth of the size of a text, and 1 for any other value, summed over containers."""
+    """Returns the cost of reading all of a value.
+
+    A text costs a tenth of its size. A list or map costs as much as its elements, keys and values.
+    Any other value costs 1.
+    """
     if isinstance(value, str):
         return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
     if isinstance(value, bytes):

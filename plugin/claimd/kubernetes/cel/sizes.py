@@ -70,7 +70,7 @@ def share(size: float, factor: float) -> float:
 
 
 def size_of_path(path: Path) -> Size | None:
-    """Returns the size that the API allows for a part of the device. None if it names no limit."""
+    """Returns the size that a part of the device may have, or None if the API has no limit for it."""
     if path[:1] != (".device",):
         return None
     if len(path) == 1:

@@ -80,7 +80,8 @@ class Growing(list[Any]):
 class Map:
     """A map. Its keys are of the types bool, int, uint, double and string.
 
-    Keys of different types are different keys. `default` is the value of keys that are not there.
+    An entry keeps the type of its key: find() treats equal numbers of different types as one key.
+    `default` is the value of keys that are not there.
     """
 
     __slots__ = ("default", "entries")
