@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from . import failures
+
 READ_TIMEOUT = 2.0  # seconds for one read
 
 # Threads that one call leaves behind. A device that hangs has one, however often it is asked about.
@@ -53,7 +55,7 @@ class _Attempt(Generic[_T]):
         self.error: Exception | None = None
         self.done = threading.Event()
         self._work = work
-        threading.Thread(target=self._run, name="deadline", daemon=True).start()
+        _start_thread(self._run, "deadline")
 
     def _run(self) -> None:
         _thread.attempt = self
@@ -124,8 +126,16 @@ def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, set_outcome, outcome)
 
-    threading.Thread(target=target, name="scan", daemon=True).start()
+    _start_thread(target, "scan")
     return future
+
+
+def _start_thread(target: Callable[[], None], name: str) -> None:
+    """Starts a thread, or raises LookFailedError where the process may not have another one."""
+    try:
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        raise failures.LookFailedError(f"cannot start a thread: {error}") from error
 
 
 def begin_read(path: str) -> _Attempt[Any] | None:

@@ -158,6 +158,9 @@ class Skipped:
     # Nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration.
     expected: bool = False
 
+    # The kernel lists the device, and its ids could not be read: it may be a GPU of ours.
+    is_unread: bool = False
+
 
 class NotUsable(Exception):
     """This function is no Gpu, or not now. The message is the reason that people read."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 from . import deadline, health, kmsg, symptoms, values, vfio
+from .failures import LookFailedError
 from .gpu import Gpu, Inventory, Roots, Skipped, name_of
 from .health import Finding, HealthReport, HealthState, Symptom
 from .uevents import Uevent
@@ -161,6 +162,10 @@ class Monitor:
             while True:
                 try:
                     await self.check()
+                except LookFailedError as error:
+                    # Every symptom stays as it was. The next check comes soon.
+                    _log.warning("the look at the GPUs' health failed, trying again: %s", error)
+                    self._is_suspicious = True
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
                     _log.exception(
                         "the look at the GPUs' health failed; the next one may do better"

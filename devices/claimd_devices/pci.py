@@ -11,7 +11,7 @@ import posixpath
 import re
 from dataclasses import field
 
-from . import sysfs, values
+from . import failures, sysfs, values
 from .gpu import Roots, Skipped
 
 # A domain may have more than four digits.
@@ -77,14 +77,16 @@ def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Functi
     """Display controllers and accelerators by address, and what cannot be told to be one or not.
 
     What a link has now changes with the load: it is read where somebody wants to see it, and None
-    elsewhere. Never raises for what is in the trees. Without a PCI bus there is one Skipped, of the address *.
+    elsewhere. Without a PCI bus there is one Skipped, with the address *. Raises LookFailedError if
+    the folder of the bus is there and cannot be listed: then it is not known which devices exist.
     """
     folder = os.path.join(roots.sys, "bus/pci/devices")
     notes: list[str] = []
     addresses = sysfs.names(folder, notes)
     if addresses is None:
-        reason = notes[0] if notes else f"{folder}: missing"
-        return [], [Skipped(address="*", reason=f"{reason}: no PCI device can be seen")]
+        if notes:
+            raise failures.LookFailedError(notes[0])
+        return [], [Skipped(address="*", reason=f"{folder}: missing: no PCI device can be seen")]
 
     cache = sysfs.ScanCache()
     found: list[Function] = []
@@ -104,7 +106,8 @@ def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Functi
         device_id = sysfs.hexadecimal(f"{path}/device", notes)
         if class_code is None or vendor_id is None or device_id is None:
             reason = "; ".join(notes) or "class, vendor or device missing"
-            skipped.append(Skipped(address=address, reason=f"cannot tell what it is: {reason}"))
+            reason = f"cannot tell what it is: {reason}"
+            skipped.append(Skipped(address=address, reason=reason, is_unread=True))
             continue
         ids = class_code, vendor_id, device_id
         found.append(_function(path, ids, cache, notes, with_link_now=with_link_now))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import deadline, drm, ids, numa, pci, vfio
+from . import deadline, drm, failures, ids, numa, pci, vfio
 from .gpu import (
     DIVIDED,
     VFIO,
@@ -44,8 +44,8 @@ def scan(
     """Every GPU of the node, and every display controller or accelerator that is none, with why.
 
     What links have now is read only if it is wanted: people look at it, and nothing else does.
-    Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad
-    rule. A device whose files hang costs two seconds once, and is skipped.
+    Same trees, same Inventory. ValueError for a bad rule. LookFailedError if claimd or the node ran out
+    of descriptors, memory or threads; nothing else that is in the trees makes it raise. A device whose files hang costs two seconds once, and is skipped.
     """
     wanted = _Wanted(rules, vendors)
 
@@ -150,6 +150,8 @@ def _scan(
             skipped.append(
                 Skipped(address=function.address, reason=str(error), expected=error.expected)
             )
+        except failures.LookFailedError:
+            raise
         except Exception as error:  # noqa: BLE001
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))

@@ -11,11 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from . import deadline
+from . import deadline, failures
 from .gpu import Roots
 
 _T = TypeVar("_T")
@@ -83,6 +84,7 @@ def link(path: str, notes: list[str]) -> str | None:
             _before_access(path, follow=False)
         return os.readlink(path)
     except OSError as error:
+        failures.check(path, error)
         if error.errno == errno.EINVAL:
             notes.append(f"{path}: {NO_LINK}")
         else:
@@ -97,6 +99,7 @@ def names(folder: str, notes: list[str]) -> list[str] | None:
             _before_access(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
+        failures.check(folder, error)
         _note(folder, error, notes)
         return None
 
@@ -105,18 +108,28 @@ def is_file(path: str) -> bool:
     """Whether there is such a file. Its content does not matter, nor does a capture take it."""
     if _accesses is not None:
         _accesses.add((path, False))
-    return os.path.isfile(path)
+    return stat.S_ISREG(_mode(path))
 
 
 def is_folder(path: str) -> bool:
     """Whether there is such a folder."""
     if _accesses is not None:
         _accesses.add((path, True))
-    return os.path.isdir(path)
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: str) -> int:
+    """Returns the mode of what is at the path, following links, or 0 if it cannot be seen."""
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        failures.check(path, error)
+        return 0
 
 
 def read(path: str, limit: int = _LIMIT) -> bytes:
-    """All of a file, or OSError.
+    """Returns all of a file. Raises OSError, or LookFailedError if the file could not be opened for a
+    reason of claimd's own or of the node's.
 
     Everything that is read goes through here: where a device is dead, the read may hang, and whoever
     runs this by `deadline.run` is freed of it.
@@ -125,7 +138,13 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         _before_access(path)
     attempt = deadline.begin_read(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            failures.check(path, error)
+            raise
+
+        # An error of the read itself may come from the GPU's driver, so it is the file's.
         try:
             content = os.read(descriptor, limit)
             if len(content) < _PAGE and content.find(b"\n") == len(content) - 1:

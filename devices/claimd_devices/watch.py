@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from . import deadline, scan, uevents
+from .failures import LookFailedError
 from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
@@ -22,6 +23,13 @@ FIRST = 0.01
 COALESCE = 0.1
 SLOWEST = 0.4
 CALM = 1.0
+
+# Seconds after a failed scan until the next one, doubled each time up to the second figure.
+RETRY = 1.0
+SLOWEST_RETRY = 30.0
+
+# A GPU whose ids cannot be read any more stays in the Inventory for so many scans, one RETRY apart.
+UNREAD_SCANS = 3
 
 Listener = Callable[[Inventory], None]
 Scan = Callable[[Roots, Rules], Inventory]
@@ -50,6 +58,15 @@ class Watch:
         self._waiting: asyncio.Task[Inventory] | None = None
         self._listeners: list[Listener] = []
         self._logged: dict[str, str] = {}  # what was logged last, by device
+
+        # Why the last scan failed; empty after one that did not. `on_failure` is called with each
+        # change.
+        self.failure = ""
+        self.on_failure: Callable[[str], None] = lambda _: None
+        self._retry = RETRY
+
+        # How many scans in a row could not read a GPU that was there, by address.
+        self._unread: dict[str, int] = {}
 
     def wake(self) -> None:
         """Scan again soon. From the loop's thread; calls in a burst cost one scan."""
@@ -88,7 +105,7 @@ class Watch:
         pause, woken_at = FIRST, clock() - CALM
         while True:
             try:
-                async with asyncio.timeout(self._period):
+                async with asyncio.timeout(self._seconds_to_next_scan()):
                     await self._wake.wait()
 
                 if clock() - woken_at >= CALM:
@@ -104,9 +121,17 @@ class Watch:
             self._wake.clear()
             await self._scan_and_log()
 
+    def _seconds_to_next_scan(self) -> float:
+        """Returns the period, or less while a scan failed or a GPU could not be read."""
+        if self.failure:
+            return min(self._retry, self._period)
+        return min(RETRY, self._period) if self._unread else self._period
+
     async def _scan_and_log(self) -> None:
         try:
             await self.rescan()
+        except LookFailedError:
+            self._retry = min(self._retry * 2, SLOWEST_RETRY)
         except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
             _log.exception("the scan failed; the next one may do better")
 
@@ -117,14 +142,22 @@ class Watch:
 
         # Who asks from here on needs another scan than this one.
         self._waiting = None
-        self._running = running = deadline.run_in_thread(
-            lambda: self._scan(self._roots, self._rules)
-        )
+        running: asyncio.Future[Inventory] | None = None
         try:
+            running = deadline.run_in_thread(lambda: self._scan(self._roots, self._rules))
+            self._running = running
             inventory = await running
+        except LookFailedError as error:
+            # What was seen last stays in force.
+            self._set_failure(str(error))
+            raise
         finally:
             if self._running is running:  # the next one may have begun already
                 self._running = None
+
+        self._retry = RETRY
+        self._set_failure("")
+        inventory = self._with_unread_of_last(inventory)
 
         if self.last is not None and any(gpu.is_asleep for gpu in inventory.gpus):
             inventory = scan.with_links_of(self.last, inventory)
@@ -136,6 +169,38 @@ class Watch:
             for listener in tuple(self._listeners):
                 listener(inventory)
         return inventory
+
+    def _set_failure(self, failure: str) -> None:
+        if failure == self.failure:
+            return
+        if failure:
+            _log.warning("the look at the hardware failed, trying again: %s", failure)
+        else:
+            _log.info("the hardware can be looked at again")
+        self.failure = failure
+        self.on_failure(failure)
+
+    def _with_unread_of_last(self, inventory: Inventory) -> Inventory:
+        """Returns the inventory with GPUs that the kernel still lists and that could not be read.
+
+        One error while their ids are read does not mean that they are gone. After UNREAD_SCANS such
+        scans in a row the error is believed.
+        """
+        unread = {skipped.address for skipped in inventory.skipped if skipped.is_unread}
+        last = self.last.gpus if self.last is not None else ()
+        kept: list[Gpu] = []
+        counts: dict[str, int] = {}
+        for gpu in last:
+            count = self._unread.get(gpu.address, 0) + 1
+            if gpu.address in unread and count < UNREAD_SCANS:
+                counts[gpu.address] = count
+                kept.append(gpu)
+        self._unread = counts
+        if not kept:
+            return inventory
+
+        skipped = [other for other in inventory.skipped if other.address not in counts]
+        return Inventory.of([*inventory.gpus, *kept], skipped)
 
     def _log_news(self, inventory: Inventory) -> None:
         """A line for each device of which something else is to be said than before."""

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from claimd_devices import fake, scan
+from claimd_devices import fake, scan, sysfs
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
-from claimd_devices.watch import COALESCE, Watch
+from claimd_devices.watch import COALESCE, RETRY, Watch
 from tests.devices.kernel import announce, needs_kernel_events
 from tests.devices.trees import Make
 
@@ -363,3 +366,113 @@ async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_
     assert (await watch.rescan()).gpus[0].link_width == 16
     assert watch.last is not None
     assert watch.last.gpus[0].link_width == 16
+
+
+# ---------------------------------------------------------------- scans that fail
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """Lets every open() of this process fail with EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_what_was_seen_last_stays_in_force(tree: Make) -> None:
+    watch = Watch(tree("amd:mi210", "nvidia:l4").roots, Rules(), NEVER)
+    failures: list[str] = []
+    watch.on_failure = failures.append
+    seen = await watch.rescan()
+    assert len(seen.gpus) == 2
+
+    with without_descriptors():
+        for _ in range(3):
+            with pytest.raises(LookFailedError, match="bus/pci/devices: Too many open files"):
+                await watch.rescan()
+    assert watch.last is seen
+    assert len(failures) == 1
+
+    assert await watch.rescan() == seen
+    assert failures[1:] == [""]
+
+
+async def test_a_failed_scan_is_tried_again_after_a_second(tree: Make) -> None:
+    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER)
+    failed, healed = asyncio.Event(), asyncio.Event()
+    async with running(watch) as changes:
+        assert await changes.next() == [FIRST]
+        watch.on_failure = lambda failure: (failed if failure else healed).set()
+        began = time.monotonic()
+        with without_descriptors():
+            watch.wake()
+            await failed.wait()
+        async with asyncio.timeout(30):
+            await healed.wait()
+        assert time.monotonic() - began >= RETRY
+        assert changes.nothing_more()
+
+
+async def test_without_threads_what_was_seen_last_stays_in_force(tree: Make) -> None:
+    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER)
+    seen = await watch.rescan()
+    size = threading.stack_size(1 << 46)  # more than there are addresses: no thread can start
+    try:
+        with pytest.raises(LookFailedError, match="cannot start a thread"):
+            await watch.rescan()
+    finally:
+        threading.stack_size(size)
+    assert watch.last is seen
+    assert watch.failure
+    assert await watch.rescan() == seen
+
+
+@pytest.fixture
+def errors_of() -> Iterator[Callable[[Mapping[str, int]], None]]:
+    """Lets files answer with errors, as in a capture of a machine that had them."""
+    yield sysfs.replay_errors
+    sysfs.replay_errors({})
+
+
+async def test_a_bus_that_cannot_be_listed_is_not_an_empty_bus(tree: Make, errors_of) -> None:
+    made = tree("amd:mi210")
+    watch = Watch(made.roots, Rules(), NEVER)
+    seen = await watch.rescan()
+    for error in (errno.EIO, errno.EACCES, errno.ESTALE):
+        errors_of({f"{made.roots.sys}/bus/pci/devices": error})
+        with pytest.raises(LookFailedError):
+            await watch.rescan()
+        assert watch.last is seen
+
+
+async def test_ids_that_cannot_be_read_are_believed_after_several_scans(
+    tree: Make, errors_of
+) -> None:
+    made = tree("amd:mi210", "nvidia:l4")
+    watch = Watch(made.roots, Rules(), NEVER)
+    seen = await watch.rescan()
+    errors_of({f"{made.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
+    for _ in range(2):
+        assert (await watch.rescan()).gpus == seen.gpus
+
+    inventory = await watch.rescan()
+    assert [gpu.address for gpu in inventory.gpus] == ["0000:15:00.0"]
+    (skipped,) = inventory.skipped
+    assert (skipped.address, skipped.is_unread) == (FIRST, True)
+    errors_of({})
+    assert (await watch.rescan()).gpus == seen.gpus
+    errors_of({f"{made.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
+    assert (await watch.rescan()).gpus == seen.gpus
+
+
+async def test_a_gpu_that_is_not_on_the_bus_is_gone_at_once(tree: Make) -> None:
+    made = tree("amd:mi210", "nvidia:l4")
+    watch = Watch(made.roots, Rules(), NEVER)
+    await watch.rescan()
+    fake.unplug(made.folder, FIRST)
+    assert [gpu.address for gpu in (await watch.rescan()).gpus] == ["0000:15:00.0"]

@@ -405,6 +405,7 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 # What people read of a running claimd in Kubernetes comes from these.
 SPEAKERS = (
     "plugin/claimd/node/app.py",
+    "plugin/claimd/node/hardware_listener.py",
     "plugin/claimd/node/prepare",
     "plugin/claimd/node/publish",
     "plugin/claimd/node/report",

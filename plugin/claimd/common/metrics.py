@@ -161,6 +161,10 @@ SCRAPES_REFUSED = Counter(
     "claimd_scrapes_refused_total", "Scrapes that were refused, where not everybody may.", "reason"
 )
 SCANS = Counter("claimd_scans_total", "Looks at the node's hardware.")
+SCANS_FAILED = Counter(
+    "claimd_scans_failed_total",
+    "Looks at the node's hardware that failed; what was seen before stays in force.",
+)
 SICK = Gauge(
     "claimd_gpu_findings",
     "What is wrong with GPUs, by kind: absent, wedged, hot and so on.",

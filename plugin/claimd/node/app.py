@@ -20,6 +20,7 @@ from typing import Any
 from claimd.common import budgets, errors, metrics, names, pacing
 from claimd.kubernetes.kube import auth, client, resources
 from claimd_devices import monitor, scan, values, watch
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
 
 from . import endpoint_setup, hardware_listener, instance, shared_state
@@ -51,6 +52,10 @@ log = logging.getLogger(__name__)
 
 # Seconds until a part that failed because of a bug of ours is started again.
 RESTART = 5.0
+
+# Seconds in which the first scan of the hardware must succeed. A start that cannot look ends with a
+# sentence, and the kubelet starts another container.
+FIRST_SCAN = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Start = Callable[[str, Work], None]
@@ -116,7 +121,7 @@ class App:
         # The informer asks the API server while the hardware is scanned.
         start("the watch of the slices", self.resources.slices.run)
         start("the watch of the hardware", self.hardware.watch_inventory)
-        await pacing.wait_for_any(self.hardware.scanned, stop)
+        await self._wait_for_first_scan(stop)
 
         # The CDI files must be right before the kubelet can call.
         if not stop.is_set():
@@ -129,6 +134,20 @@ class App:
         await self.endpoints.close()
         await self.client.close()
         self.instance.leave()
+
+    async def _wait_for_first_scan(self, stop: asyncio.Event) -> None:
+        """Returns after the first scan, or when `stop` is set. Raises Fatal if all scans fail."""
+        while not (self.hardware.scanned.is_set() or stop.is_set()):
+            try:
+                async with asyncio.timeout(FIRST_SCAN):
+                    await pacing.wait_for_any(self.hardware.scanned, stop)
+            except TimeoutError:
+                # A scan that hangs is waited for: it names the device, and a restart changes nothing.
+                if failure := self.hardware.watch.failure:
+                    raise errors.Fatal(
+                        f"the hardware could not be looked at for {FIRST_SCAN:.0f} s: {failure}; "
+                        "see the node's limits of files, memory and processes, and those of this pod"
+                    ) from None
 
     async def _serve(self, start: Start, stop: asyncio.Event) -> None:
         async with self.kubelet.open():
@@ -236,6 +255,7 @@ def build(config: Config) -> App:
         publisher=publisher_,
         streams=streams,
         announcements=announcements_,
+        record_event=record_node_event,
         request_restore=shared_state_.request_restore,
         folder=folder,
         boot_id=boot_id,
@@ -422,7 +442,11 @@ def _scan(config: Config) -> watch.Scan:
 def _counted_scan(roots: Roots, rules: Rules) -> Inventory:
     metrics.SCANS.add()
     began = time.monotonic()
-    inventory = scan.scan(roots, rules)
+    try:
+        inventory = scan.scan(roots, rules)
+    except LookFailedError:
+        metrics.SCANS_FAILED.add()
+        raise
     metrics.SCAN_SECONDS.add(time.monotonic() - began)
     return inventory
 

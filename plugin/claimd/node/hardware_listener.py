@@ -22,6 +22,9 @@ from .report import announcements, health, health_state
 
 log = logging.getLogger(__name__)
 
+# Seconds without a successful scan after which people are told. Shorter trouble passes unnoticed.
+TELL_AFTER = 10.0
+
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class HardwareListener:
@@ -37,6 +40,9 @@ class HardwareListener:
     streams: Streams
     announcements: announcements.Announcements
 
+    # Records an Event on the Node: its reason and its note.
+    record_event: Callable[[str, str], None]
+
     # Called when the device numbers in the CDI files may have changed.
     request_restore: Callable[[], None]
 
@@ -49,12 +55,16 @@ class HardwareListener:
     # Fires when the effect of a taint that is published now changes.
     _eviction_timer: asyncio.TimerHandle | None = None
 
+    # Fires when scans have failed for so long that people should know.
+    _failure_timer: asyncio.TimerHandle | None = None
+
     def restore(self) -> None:
         """Reads what an earlier process knew of the GPUs' health."""
         self.monitor.restore(health_state.load(self.folder, self.boot_id))
 
     async def watch_inventory(self) -> None:
         """Scans the hardware, and again after each change. Runs until cancelled."""
+        self.watch.on_failure = self._on_failure
         await self.watch.run(self._on_inventory)
 
     async def watch_health(self) -> None:
@@ -78,6 +88,22 @@ class HardwareListener:
         if self.scanned.is_set():
             self.request_restore()
         self.scanned.set()
+
+    def _on_failure(self, failure: str) -> None:
+        """Starts the clock at the first scan that fails, and stops it when one succeeds."""
+        if failure and self._failure_timer is None:
+            loop = asyncio.get_running_loop()
+            self._failure_timer = loop.call_later(TELL_AFTER, self._tell_failure)
+        elif not failure and self._failure_timer is not None:
+            self._failure_timer.cancel()
+            self._failure_timer = None
+
+    def _tell_failure(self) -> None:
+        note = (
+            f"the hardware could not be looked at for {TELL_AFTER:.0f} s: {self.watch.failure}; "
+            "what was seen before stays in force"
+        )
+        self.record_event("HardwareNotReadable", note)
 
     def _on_health(self, report: HealthReport) -> None:
         health_state.save(self.folder, self.boot_id, self.monitor.state)

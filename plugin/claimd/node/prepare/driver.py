@@ -184,7 +184,7 @@ class Driver:
 
             await asyncio.sleep(pause)
             # A scan may hang because of a device that the claim has nothing to do with.
-            with contextlib.suppress(hardware.ScanHangsError):
+            with contextlib.suppress(hardware.ScanFailedError):
                 await self.claims.hardware.rescan(call_time.work_ends)
 
     async def _read_claim(self, ref: ClaimRef, call_time: CallTime) -> ResourceClaim | None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from claimd.common import errors
 from claimd_devices import values
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory
 
 # Seconds that one scan of the hardware may take. Each device that hangs costs it two seconds, once.
@@ -39,18 +40,29 @@ class Hardware:
     async def rescan(self, deadline: float = math.inf) -> Inventory:
         """Scans the hardware again; returns what is there now.
 
-        Raises ScanHangsError if the scan does not come back by `deadline`, by the loop's clock, or
+        Raises ScanFailedError if the hardware could not be looked at, and ScanHangsError if the scan does not come back by `deadline`, by the loop's clock, or
         within `patience` seconds. The scan itself goes on.
         """
         now = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(min(deadline, now + self.patience)):
                 return await self.watch.rescan()
+        except LookFailedError as error:
+            raise ScanFailedError(f"the hardware could not be looked at: {error}") from error
         except TimeoutError:
             raise ScanHangsError from None
 
+    def is_unread(self, address: str) -> bool:
+        """Returns True if the kernel lists a device there whose ids could not be read."""
+        skipped = self.inventory.skipped
+        return any(other.address == address and other.is_unread for other in skipped)
 
-class ScanHangsError(errors.ClaimError):
+
+class ScanFailedError(errors.ClaimError):
+    """A scan that did not tell what is there. What was seen before stays in force."""
+
+
+class ScanHangsError(ScanFailedError):
     """A device hangs in a way that no deadline of a read ends."""
 
     def __init__(self) -> None:

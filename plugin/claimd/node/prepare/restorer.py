@@ -18,7 +18,7 @@ from ..prepared import PreparedClaim
 from ..report import events
 from . import checkpoint, claim_reports
 from .container_files import ContainerFiles
-from .hardware import Hardware, ScanHangsError
+from .hardware import Hardware, ScanFailedError
 from .vm_gpus import VmGpus
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Restorer:
         """Makes the CDI folder what the checkpoints say, with the device numbers of now.
 
         Files of ours without a checkpoint are removed; files of others are not touched. A claim
-        whose GPU is missing keeps its checkpoint and loses its CDI file. Only one of several
+        whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several
         instances does this. What could not be written is left to the next `repair`.
         """
         await self.files.library_hook.ensure()
@@ -72,7 +72,7 @@ class Restorer:
 
             # Another instance may have bound a GPU since this one last scanned.
             if any(self.vm_gpus.lack_nodes(prepared) for prepared in self._idle_claims()):
-                with contextlib.suppress(ScanHangsError):
+                with contextlib.suppress(ScanFailedError):
                     await self.hardware.rescan()
 
             self.is_due = False
@@ -135,7 +135,10 @@ class Restorer:
             if self._unavailable.pop(prepared.uid, None):
                 self.reports.report(prepared)
         except errors.ClaimError as error:
-            self.files.withdraw(prepared)
+            # The CDI file of a GPU that is there and could not be read stays as it is: the error is
+            # no reason to take the GPU from a pod that runs.
+            if not any(self.hardware.is_unread(device.address) for device in prepared.devices):
+                self.files.withdraw(prepared)
             if self._unavailable.get(prepared.uid) != str(error):
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)

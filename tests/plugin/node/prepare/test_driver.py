@@ -17,7 +17,7 @@ from claimd.kubernetes.kube import auth, client, errors, resources
 from claimd.node.prepare import call_time, cdi, checkpoint, claim_reports, metadata, mps
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd.node.report import events, status
-from claimd_devices.gpu import NONE, Inventory, Libraries
+from claimd_devices.gpu import NONE, Inventory, Libraries, Skipped
 from tests.support import apiserver, drivers
 from tests.support.apiserver import Fault
 from tests.support.worlds import (
@@ -524,6 +524,23 @@ async def test_restore_without_the_gpu_keeps_the_checkpoint_and_no_file(world):
     assert (world.records(), world.specs()) == (["uid-c.json"], [])
     answer = await world.prepare(c, by=fresh, patience=3)
     assert "not available on this node" in answer
+
+
+async def test_a_gpu_that_could_not_be_read_keeps_the_file_of_its_claim(world):
+    """The pod that has it goes on, and its container can start again."""
+    c = world.claim("c")
+    await world.prepare(c)
+    unread = Hardware()
+    reason = "cannot tell what it is: vendor: Input/output error"
+    skipped = Skipped(address=gpu(0).address, reason=reason, is_unread=True)
+    unread.last = Inventory.of([gpu(1)], [skipped])
+    fresh = world.instance(unread)
+    await fresh.claims.restorer.restore()
+    assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+
+    unread.last = Inventory.of([gpu(1)], [])
+    await fresh.claims.restorer.restore()
+    assert (world.records(), world.specs()) == (["uid-c.json"], [])
 
 
 async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
