@@ -67,7 +67,7 @@ def apply_qualifiers(
 
 
 def lookup(value: Value, key: Value, may_miss: bool) -> Value:
-    """Returns value[key]. If there is none, returns MISSING with `may_miss`, or raises EvalError."""
+    """Returns value[key]. A missing key gives MISSING with `may_miss`, and an EvalError otherwise."""
     if isinstance(value, Map):
         if type(key) not in _KEY_TYPES:
             raise EvalError(f"{type_name(key)} is no key of a map")
