@@ -1,78 +1,62 @@
-"""The endpoint: answers probes over HTTP, on a TCP port or a unix socket. `probe` asks it.
+"""The endpoint: answers probes and scrapes over HTTP, on a TCP port or a unix socket.
 
-GET /livez says that the event loop turns, GET /readyz that it serves, GET /metrics what was
-counted, where the caller wants it said. What ready means is told by the caller.
+GET /livez says that the event loop turns, GET /readyz that the plugin serves, GET /metrics what was
+counted. The caller decides what ready means, and where metrics are shown.
 
-Anybody who can reach the port may connect, so everything here is bounded: connections, the bytes
-and the time of a request. A flood costs others an answer at most, never the plugin a descriptor
-that the kubelet or the API server needs. Threads of its own take clients faster than one flooder
-makes them, so that the kernel's queue does not fill; who comes to a full queue waits for a second.
-Addresses have queues of their own besides, so that many flooders do not stand before the kubelet.
-
-Where metrics are served over TLS (`Protection`), a client costs much more:
-fewer are under way, there are fewer threads, and so many handshakes a second that a processor is
-left to others.
+Anybody who can reach the port may connect, so everything is bounded: the connections, and the bytes
+and the time of a request. A flood may cost other clients their answer. It never takes a descriptor
+that the kubelet or the API server needs. A thread of its own answers clients faster than one
+flooder connects, and never waits: for a verdict or a scrape a client waits without the thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import functools
 import logging
 import resource
 import select
 import socket
+import ssl
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from claimd.common import errors, metrics
 
 from . import listening
 
-if TYPE_CHECKING:
-    import ssl
-
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+# The steps of a conversation: yields the events to wait for (see epoll) until it is over.
+Talk = Generator[int, None, T]
+
 LONGEST_REQUEST = 8192
-# Seconds for a client to say what it wants and to take the answer, and between two looks for those
-# that did not.
+# Seconds for a client to send its request and to take the answer.
 CLIENT_TIMEOUT = 5.0
-SWEEP_INTERVAL = 0.5
-# Seconds without a turn of the event loop after which we are not alive.
-LONGEST_TURN = 5.0
-# Clients at a time that have not said all, and the share of the process' descriptors that they may
-# have at most. A flood goes through all of them in a fraction of a second, and a probe on a busy
-# node may take some hundredths of that from its connection to its first word.
-MOST_CLIENTS = 256
-SHARE_OF_DESCRIPTORS = 1 / 4
-# Clients that the kernel holds until we take them.
-BACKLOG = 4096
-# Queues for a port. Which one a client waits in follows from its address.
-QUEUES = 16
-# Threads. Most of what a client costs is the kernel's work, which they do side by side.
-THREADS = 4
-# Clients that a thread takes from one queue before it looks at the others.
+# The event loop turns every so many seconds, and is not alive if it has not for so many.
+TURN_INTERVAL, LONGEST_TURN = 0.5, 5.0
+# Clients that may wait at a time, and the share of the process's descriptors that they may have.
+MOST_CLIENTS, SHARE_OF_DESCRIPTORS = 256, 1 / 4
+# Clients that the kernel holds until we accept them, and queues of them for a port.
+BACKLOG, QUEUES = 4096, 16
+# Clients that are accepted from one queue before the others have their turn.
 ACCEPTS_A_TURN = 16
-# Seconds until another try where the system gives us no connection.
+# Seconds until the next try if the system has no descriptor for a connection.
 ACCEPT_PAUSE = 0.1
 
-# Over TLS: threads; clients at a time that have begun a handshake, and so take some 100 KB; handshakes
-# in a second, and how long a thread rests that has one too many.
-SECURE_THREADS = 2
-SECURE_CLIENTS = 32
-HANDSHAKES = 100
-HANDSHAKE_PAUSE = 0.02
+# A TLS handshake costs a millisecond of a processor and 100 KB: clients that may have begun one,
+# handshakes in a second, and seconds until the next look at a client that comes beyond that.
+SECURE_CLIENTS, HANDSHAKES, HANDSHAKE_PAUSE = 32, 100, 0.02
 
-# Awaited by a client for whom somebody else has to decide first.
-_DECISION = select.EPOLLONESHOT
-
-END_OF_HEAD = b"\r\n\r\n"
 PLAIN = "text/plain; charset=utf-8"
 _NO_TLS = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -81,25 +65,25 @@ _NO_TLS = (
 
 
 class Verdict(NamedTuple):
-    """Whether somebody may scrape, and what is answered if not."""
+    """The decision whether a client may scrape, and the answer if it may not."""
 
     allowed: bool
     status: str = "200 OK"
     words: str = ""
-    fields: str = ""  # of the answer's head, each with its line's end
-    reason: str = ""  # for who counts
+    fields: str = ""  # header fields of the answer, each with its line end
+    reason: str = ""  # the label in the metric of refused scrapes
 
 
-# Asked in threads with the field Authorization, with the client's address, and with what to call if
-# the verdict is not known at once: then nothing is returned.
+# Called in the endpoint's thread with the field Authorization and the client's address. Returns None
+# if the verdict is not known yet, and then calls the third argument with it, in any thread.
 MayScrape = Callable[[str, str, Callable[[Verdict], None]], Verdict | None]
 
 
 class Protection(NamedTuple):
-    """How metrics are kept from those who have no business with them.
+    """How metrics are protected: by TLS, and by a decision about each scrape.
 
-    `context` gives the TLS context for a new connection, or nothing if there is no certificate yet.
-    Without `may_scrape` everybody may who connects.
+    `context` returns the TLS context for a new connection, or None while there is no certificate.
+    Without `may_scrape`, everybody who connects may scrape.
     """
 
     context: Callable[[], ssl.SSLContext | None]
@@ -107,29 +91,39 @@ class Protection(NamedTuple):
 
 
 class _Client:
-    """One connection, which has one request and is closed after its answer."""
+    """One connection. It carries one request, and is closed after the answer."""
 
     def __init__(self, connection: socket.socket, source: str) -> None:
-        self.connection = connection
+        self.connection, self.source = connection, source
         self.descriptor = connection.fileno()
-        self.source = source  # its address
-        # Over TLS, once it has said something, and as long as the handshake is not done.
-        self.handshake: Callable[[], None] | None = None
-        self.secure = False
-        self.verdict: Verdict | None = None
-        self.asked = False  # somebody has to decide
         self.deadline = time.monotonic() + CLIENT_TIMEOUT
-        self.head = b""
-        self.response = b""  # what is still to be sent
-        self.attended = False  # a thread has it in hands
+        self.secure = False  # has begun a TLS handshake
+        self.delivery: Any = None  # what another thread has handed over
+        self.talk: Talk[None]
+
+
+class _Handshakes:
+    """Counts the TLS handshakes that begin in a second."""
+
+    def __init__(self) -> None:
+        self.count, self.since = 0, 0.0
+        self.is_exhausted = False  # a client was told to wait
+
+    def may_begin(self) -> bool:
+        """Counts one more, and tells whether it may begin in this second."""
+        now = time.monotonic()
+        if now - self.since >= 1.0:
+            self.count, self.since = 0, now
+        self.count += 1
+        self.is_exhausted = self.count > HANDSHAKES
+        return not self.is_exhausted
 
 
 class Endpoint:
     """Serves while `run` runs.
 
-    A client that says at once what it wants, as probes do, is answered and gone. The others wait
-    for their words. When as many wait as may, a new one takes the place of the one that has been
-    there the longest, which is whoever holds connections open.
+    A client that sends its request at once, as probes do, is answered and gone. The others wait. If
+    too many wait, a new one takes the place of the one that has waited longest.
     """
 
     def __init__(
@@ -140,57 +134,45 @@ class Endpoint:
         shows_metrics: bool = True,
         protection: Protection | None = None,
     ) -> None:
-        """`unready` gives the reason why we are not ready, or nothing if we are.
+        """Calls `unready` in another thread: it returns why we are not ready, or "" if we are.
 
-        It is called in other threads. With `protection` all is served over TLS.
+        With `protection`, everything is served over TLS.
         """
         self._address = address
         self._unready = unready
         self._shows_metrics = shows_metrics
         self._protection = protection
-        self._most = most_clients()
-        self._poll: select.epoll | None = None
-        self._handshakes = 0  # since `_counted_at`
-        self._counted_at = 0.0
-        self._turned = 0.0  # when the event loop had its last turn
+        self._turned = 0.0  # when the event loop turned last
         self._closing = False
+        self._scrapes: ThreadPoolExecutor | None = None
         self._listeners: dict[int, socket.socket] = {}
-        # Those that wait, by descriptor, in the order of their arrival.
+        self._refusal = ""  # the last reason why a connection could not be accepted
+        self._handshakes = _Handshakes()
+
+        # The clients that wait, by descriptor, in the order of their arrival. Those that another
+        # thread has delivered something to; a byte to the waker announces them.
         self._clients: dict[int, _Client] = {}
-        self._lock = threading.Lock()  # for the clients
-        self._refusal = ""  # the last reason why we could take no connection
+        self._delivered: collections.deque[_Client] = collections.deque()
+        self._waker: socket.socket | None = None
 
     async def run(self) -> None:
-        """Serves until cancelled; Fatal if the address cannot be served."""
+        """Serves until cancelled. Raises Fatal if the address cannot be served."""
         self._listeners = {listener.fileno(): listener for listener in self._listen()}
-        self._turned = time.monotonic()
-        self._closing = False
-        ending, end = socket.socketpair()
-        with select.epoll() as poll, ending, end:
-            self._poll = poll
-            poll.register(ending, select.EPOLLIN)
-            for listener in self._listeners.values():
-                listener.setblocking(False)
-                poll.register(listener, select.EPOLLIN)
-            count = THREADS if self._protection is None else SECURE_THREADS
-            threads = [
-                threading.Thread(target=self._attend, args=[poll], name="endpoint", daemon=True)
-                for _ in range(count)
-            ]
-            for thread in threads:
-                thread.start()
-
-            try:
-                while True:
-                    await asyncio.sleep(SWEEP_INTERVAL)
-                    self._turned = time.monotonic()
-                    self._hang_up_on_the_slow()
-            finally:
-                self._closing = True
-                end.send(b"x")  # all of them wake up, as nobody reads it
-                for thread in threads:
-                    thread.join()
-                self._close()
+        self._turned, self._closing = time.monotonic(), False
+        self._scrapes = ThreadPoolExecutor(1, "endpoint-scrape")
+        woken, self._waker = socket.socketpair()
+        thread = threading.Thread(target=self._serve, args=[woken], name="endpoint", daemon=True)
+        thread.start()
+        try:
+            while True:
+                await asyncio.sleep(TURN_INTERVAL)
+                self._turned = time.monotonic()
+        finally:
+            self._closing = True
+            self._wake()
+            thread.join()
+            self._waker.close()
+            self._scrapes.shutdown(wait=False, cancel_futures=True)
 
     def _listen(self) -> list[socket.socket]:
         try:
@@ -204,27 +186,45 @@ class Endpoint:
                 "change the setting endpoint or metrics-endpoint"
             ) from error
 
-    def _close(self) -> None:
-        for listener in self._listeners.values():
-            listener.close()
-        for client in self._clients.values():
-            client.connection.close()
-        self._listeners, self._clients = {}, {}
+    # ---------------------------------------------------------------- the endpoint's thread
 
-    # ---------------------------------------------------------------- clients come and go
+    def _serve(self, woken: socket.socket) -> None:
+        """Accepts clients and talks to them, until `run` ends."""
+        with woken, select.epoll() as poll:
+            for reader in (woken, *self._listeners.values()):
+                reader.setblocking(False)
+                poll.register(reader, select.EPOLLIN)
+            while not self._closing:
+                ready = [descriptor for descriptor, _ in poll.poll(self._patience())]
+                for client in [self._clients[each] for each in ready if each in self._clients]:
+                    self._go_on(client, poll)
+                if woken.fileno() in ready:
+                    woken.recv(4096)
+                    while self._delivered:
+                        self._go_on(self._delivered.popleft(), poll)
 
-    def _attend(self, poll: select.epoll) -> None:
-        """What each thread does: takes clients, and goes on with those that have said more."""
-        while not self._closing:
-            for descriptor, _ in poll.poll(maxevents=1):
-                listener = self._listeners.get(descriptor)
-                try:
-                    if listener is not None:
-                        self._accept(listener, poll)
-                    else:
-                        self._resume(descriptor, poll)
-                except Exception:
-                    log.exception("a probe was not answered, which is a mistake in claimd")
+                # New clients come last: they may get descriptors of clients that have just gone.
+                for each in ready:
+                    if each in self._listeners:
+                        self._accept(self._listeners[each], poll)
+
+                # Nobody may hold a place for long, and TLS must leave the processor to others.
+                while self._clients and self._patience() == 0:
+                    self._hang_up(next(iter(self._clients.values())))
+                if self._handshakes.is_exhausted:
+                    self._handshakes.is_exhausted = False
+                    time.sleep(HANDSHAKE_PAUSE)
+
+            for listener in self._listeners.values():
+                listener.close()
+            for client in self._clients.values():
+                client.connection.close()
+            self._listeners, self._clients = {}, {}
+
+    def _patience(self) -> float | None:
+        """Returns the seconds until the oldest client has had its time, or None without clients."""
+        oldest = next(iter(self._clients.values()), None)
+        return None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
 
     def _accept(self, listener: socket.socket, poll: select.epoll) -> None:
         for _ in range(ACCEPTS_A_TURN):
@@ -232,230 +232,152 @@ class Endpoint:
                 connection, address = listener.accept()
             except BlockingIOError:
                 return
-            except ConnectionError:  # it has gone again
+            except ConnectionError:  # the client has gone again
                 continue
             except OSError as error:
-                # No descriptor is left. We would be called again and again for those that wait.
+                # No descriptor is left. The listener stays readable, so this would be a busy loop.
                 if str(error) != self._refusal:
                     log.warning("probes are not answered for now: %s", error)
                 self._refusal = str(error)
                 time.sleep(ACCEPT_PAUSE)
                 return
 
-            # What it wants has mostly come along with it.
+            # Most clients have sent their request already, and never wait.
             self._refusal = ""
+            connection.setblocking(False)
             client = _Client(connection, str(address[0]) if address else "")
-            awaited = self._go_on(client)
-            if awaited:
-                self._keep(client, poll, awaited)
-            else:
+            client.talk = self._converse(client)
+            awaited = self._step(client)
+            if awaited is None:
                 client.connection.close()
-
-    def _may_shake_hands(self) -> bool:
-        """Whether there is room for one more in this second, which is counted."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._counted_at >= 1.0:
-                self._counted_at, self._handshakes = now, 0
-            self._handshakes += 1
-            return self._handshakes <= HANDSHAKES
-
-    def _keep(self, client: _Client, poll: select.epoll, awaited: int) -> None:
-        """It waits from now on, if need be in the place of another."""
-        with self._lock:
-            if len(self._clients) >= self._most:
-                self._hang_up_on_the_oldest()
-            # Since it began, another thread may have kept one that had begun.
-            if client.secure:
-                self._make_room_for_a_handshake()
+                continue
+            if len(self._clients) >= most_clients():
+                self._hang_up(next(iter(self._clients.values())))
             self._clients[client.descriptor] = client
-            poll.register(client.descriptor, _events(client, awaited))
+            poll.register(client.descriptor, awaited)
 
-    def _decide(self, client: _Client, verdict: Verdict) -> None:
-        """A thread goes on with the client, if it is still there. Called by any thread."""
-        with self._lock:
-            client.verdict = verdict
-            waits = self._clients.get(client.descriptor) is client and not client.attended
-            if waits and self._poll is not None:
-                self._poll.modify(client.descriptor, _events(client, _DECISION))
+    def _go_on(self, client: _Client, poll: select.epoll) -> None:
+        if self._clients.get(client.descriptor) is client:
+            awaited = self._step(client)
+            if awaited is None:
+                self._hang_up(client)
+            else:
+                poll.modify(client.descriptor, awaited)
 
-    def _make_room_for_a_handshake(self) -> None:
-        """With the lock held."""
-        if sum(client.secure for client in self._clients.values()) >= SECURE_CLIENTS:
-            self._hang_up_on_the_oldest(secure=True)
-
-    def _hang_up_on_the_oldest(self, *, secure: bool = False) -> None:
-        """Of all, or of those whose handshake has begun."""
-        for descriptor, client in self._clients.items():
-            if not client.attended and (client.secure or not secure):
-                del self._clients[descriptor]
-                client.connection.close()
-                return
-
-    def _resume(self, descriptor: int, poll: select.epoll) -> None:
-        with self._lock:
-            client = self._clients.get(descriptor)
-            if client is None or client.attended:  # hung up on meanwhile
-                return
-            client.attended = True
-
-        # Whatever goes wrong with it, it is hung up on: else it would keep its place for ever.
-        awaited = 0
+    def _step(self, client: _Client) -> int | None:
+        """Talks to the client as far as possible. Returns the events to wait for; None at the end."""
         try:
-            awaited = self._go_on(client)
-        finally:
-            with self._lock:
-                client.attended = False
-                if awaited:
-                    poll.modify(descriptor, _events(client, awaited))
-                else:
-                    # First: once it is closed, another client may get its descriptor.
-                    del self._clients[descriptor]
-                    client.connection.close()
+            return next(client.talk, None)
+        except OSError:  # the client has gone, or does not speak TLS
+            return None
+        except Exception:
+            log.exception("a probe was not answered, which is a mistake in claimd")
+            return None
 
-    def _hang_up_on_the_slow(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            for descriptor, client in list(self._clients.items()):
-                if client.deadline <= now and not client.attended:
-                    del self._clients[descriptor]
-                    client.connection.close()
+    def _hang_up(self, client: _Client) -> None:
+        del self._clients[client.descriptor]
+        client.connection.close()
 
-    # ---------------------------------------------------------------- a request and its answer
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed, or wakes anyhow
+            if self._waker is not None:
+                self._waker.send(b"x", socket.MSG_DONTWAIT)
 
-    def _go_on(self, client: _Client) -> int:
-        """Reads what has come, sends what fits. The event to wait for; 0 if it is to be hung up on.
+    def _deliver(self, client: _Client, delivery: object) -> None:
+        """Hands something over to a client that waits for it. Called by any thread."""
+        client.delivery = delivery
+        self._delivered.append(client)
+        self._wake()
 
-        Whoever asks in no sensible way gets no answer.
-        """
+    # ---------------------------------------------------------------- a conversation
+
+    def _converse(self, client: _Client) -> Talk[None]:
+        """Reads one request and sends the answer. Nonsense is hung up on without an answer."""
         if self._protection is not None:
-            return self._go_on_securely(client)
-        try:
-            return self._exchange(client, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return select.EPOLLOUT if client.response else select.EPOLLIN
-        except OSError:
-            return 0
+            yield from self._shake_hands(client, self._protection)
 
-    def _go_on_securely(self, client: _Client) -> int:
-        """The same, with the handshake before it. What is awaited says the library."""
-        import ssl  # loaded already, by who speaks with the API server
+        head = b""
+        while b"\r\n\r\n" not in head:
+            room = LONGEST_REQUEST - len(head)
+            data = (
+                (yield from _retry(select.EPOLLIN, client.connection.recv, room)) if room else b""
+            )
+            if not data:
+                return
+            head += data
 
-        try:
-            if not client.secure:
-                awaited = self._begin_handshake(client)
-                if not client.secure:
-                    return awaited
-            if client.handshake is not None:
-                client.handshake()
-                client.handshake = None
-            awaited = self._exchange(client, 0)
-            if not awaited:
-                # That it is the end, and nobody has cut it off. The client's word is not awaited.
-                with contextlib.suppress(OSError):
-                    client.connection.unwrap()  # type: ignore[attr-defined]
-            return awaited
-        except ssl.SSLWantReadError:
-            return select.EPOLLIN
-        except ssl.SSLWantWriteError:
-            return select.EPOLLOUT
-        except ssl.SSLError as error:
-            if error.reason == "HTTP_REQUEST":
-                with contextlib.suppress(OSError):
-                    # Past the library. What is left unread would cut the answer off.
-                    socket.socket.recv(client.connection, LONGEST_REQUEST, socket.MSG_DONTWAIT)
-                    socket.socket.send(client.connection, _NO_TLS, socket.MSG_DONTWAIT)
-            return 0
-        except OSError:
-            return 0
+        response = memoryview((yield from self._respond(client, head)))
+        while response:
+            sent = yield from _retry(select.EPOLLOUT, client.connection.send, response)
+            response = response[sent:]
 
-    def _begin_handshake(self, client: _Client) -> int:
-        """Makes it `secure` once it has said something; else what it waits for, as `_go_on`."""
-        assert self._protection is not None
-        # Who says nothing costs nothing, and who has gone already takes no place.
-        try:
-            if not client.connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK):
-                return 0
-        except BlockingIOError:
-            return select.EPOLLIN
-        if not self._may_shake_hands():
-            time.sleep(HANDSHAKE_PAUSE)
-            return select.EPOLLIN
+    def _shake_hands(self, client: _Client, protection: Protection) -> Talk[None]:
+        # A client that has sent nothing, or has gone, gets no handshake and no place for one.
+        peek = functools.partial(client.connection.recv, 1, socket.MSG_PEEK)
+        while (yield from _retry(select.EPOLLIN, peek)) and not self._handshakes.may_begin():
+            yield select.EPOLLIN
+        context = protection.context()
+        if context is None or not peek():
+            raise ConnectionAbortedError
 
-        context = self._protection.context()
-        if context is None:
-            return 0
-        with self._lock:
-            self._make_room_for_a_handshake()
-            client.secure = True
-        client.connection.setblocking(False)
-        connection = context.wrap_socket(
+        shaking = [other for other in self._clients.values() if other.secure]
+        if len(shaking) >= SECURE_CLIENTS:
+            self._hang_up(shaking[0])
+        client.secure = True
+        secure = context.wrap_socket(
             client.connection, server_side=True, do_handshake_on_connect=False
         )
-        client.connection, client.handshake = connection, connection.do_handshake
-        return 0
+        client.connection = secure
+        try:
+            yield from _retry(select.EPOLLIN, secure.do_handshake)
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                # Past the TLS library. The kernel would cut the answer off if data were left unread.
+                socket.socket.recv(secure, LONGEST_REQUEST)
+                socket.socket.send(secure, _NO_TLS)
+            raise
 
-    def _exchange(self, client: _Client, flags: int) -> int:
-        """Reads, answers and sends as far as it goes without waiting; as `_go_on`."""
-        if not client.response:
-            if not client.asked:
-                room = LONGEST_REQUEST - len(client.head)
-                data = client.connection.recv(room, flags)
-                client.head += data
-                if END_OF_HEAD not in client.head:
-                    done = not data or len(client.head) >= LONGEST_REQUEST
-                    return 0 if done else select.EPOLLIN
-            elif client.verdict is None:
-                return 0  # it has gone before anything was decided
-            client.response = self._response(client)
-            if not client.response:
-                return _DECISION
-
-        sent = client.connection.send(client.response, flags)
-        client.response = client.response[sent:]
-        return select.EPOLLOUT if client.response else 0
-
-    def _response(self, client: _Client) -> bytes:
-        """Nothing as long as it is not decided whether the client may have it."""
-        request_line, *lines = client.head.decode("latin-1").split("\r\n")
+    def _respond(self, client: _Client, head: bytes) -> Talk[bytes]:
+        request_line, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = request_line.partition(" ")
         path = rest.split(" ", 1)[0].split("?", 1)[0]
-        content_type, more = PLAIN, ""
+        content_type, fields = PLAIN, ""
         if path == "/metrics" and method in ("GET", "HEAD") and self._shows_metrics:
-            verdict = self._verdict(client, lines)
-            if verdict is None:
-                return b""
+            verdict = yield from self._decide(client, _field(lines, "authorization"))
+            _, status, text, fields, reason = verdict
             if verdict.allowed:
-                status = verdict.status
-                content_type, text = _scraped(_field(lines, "accept"))
+                content_type, text = yield from self._scrape(client, _field(lines, "accept"))
             else:
-                status, text, more = verdict.status, verdict.words, verdict.fields
+                metrics.SCRAPES_REFUSED.add(reason)
         else:
             status, text = self._answer(method, path)
 
         body = f"{text}\n".encode()
-        fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close"
+        fields += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         if method == "HEAD":
             body = b""
-        return f"HTTP/1.1 {status}\r\n{more}{fields}\r\n\r\n".encode() + body
+        return f"HTTP/1.1 {status}\r\n{fields}Connection: close\r\n\r\n".encode() + body
 
-    def _verdict(self, client: _Client, lines: list[str]) -> Verdict | None:
+    def _decide(self, client: _Client, authorization: str) -> Talk[Verdict]:
+        """Returns whether the client may scrape."""
         if self._protection is None or self._protection.may_scrape is None:
             return Verdict(allowed=True)
-        verdict = client.verdict
+        decided = functools.partial(self._deliver, client)
+        verdict = self._protection.may_scrape(authorization, client.source, decided)
         if verdict is None:
-            client.asked = True
-            authorization = _field(lines, "authorization")
-            verdict = self._protection.may_scrape(
-                authorization, client.source, functools.partial(self._decide, client)
-            )
-        if verdict is not None and not verdict.allowed:
-            with self._lock:
-                metrics.SCRAPES_REFUSED.add(verdict.reason)
+            verdict = yield from _delivery(client)
         return verdict
 
+    def _scrape(self, client: _Client, accept: str) -> Talk[tuple[str, str]]:
+        """Collects the metrics in a thread of their own, since that may wait for the kubelet."""
+        assert self._scrapes is not None
+        scrape = self._scrapes.submit(_scraped, accept)
+        scrape.add_done_callback(functools.partial(self._deliver, client))
+        yield from _delivery(client)
+        return scrape.result()
+
     def _answer(self, method: str, path: str) -> tuple[str, str]:
-        """The status and the words, metrics aside."""
+        """Returns the status and the text, for everything but metrics."""
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", "only GET"
         match path:
@@ -473,16 +395,40 @@ class Endpoint:
         return "404 Not Found", "there are /livez, /readyz and /metrics"
 
 
+def _retry(events: int, operation: Callable[..., T], *args: object) -> Talk[T]:
+    """Calls a non-blocking operation until it does not have to wait, and returns its result."""
+    while True:
+        try:
+            return operation(*args)
+        except BlockingIOError:
+            yield events
+        except ssl.SSLWantReadError:
+            yield select.EPOLLIN
+        except ssl.SSLWantWriteError:
+            yield select.EPOLLOUT
+
+
+def _delivery(client: _Client) -> Talk[Any]:
+    """Waits for what another thread delivers to the client, and returns it."""
+    if client.delivery is None:
+        # Without events, epoll still reports a client that goes away.
+        yield 0
+        if client.delivery is None:
+            raise ConnectionAbortedError
+    delivery, client.delivery = client.delivery, None
+    return delivery
+
+
 def _scraped(accept: str) -> tuple[str, str]:
-    """The metrics in the format that the client asks for: its content type, and the text."""
-    from . import exposition  # nobody may ever scrape
+    """Returns the content type and the text of the metrics, in the format the client asks for."""
+    from . import exposition  # a node that nobody scrapes does not load it
 
     form = exposition.content_type(accept)
     return form, exposition.text(metrics.ALL, form)
 
 
 def _field(lines: list[str], name: str) -> str:
-    """A field of a request's head, its name in small letters; given twice it is one list."""
+    """Returns a header field, given its name in lower case. Repeated fields are joined as a list."""
     values = []
     for line in lines:
         key, _, value = line.partition(":")
@@ -497,11 +443,11 @@ def serving(
     unready: Callable[[], str],
     protection: Protection | None = None,
 ) -> list[tuple[str, Endpoint]]:
-    """What is to run for these two settings, by name.
+    """Returns the endpoints for the settings `endpoint` and `metrics-endpoint`, with their names.
 
-    Whoever reaches a port may ask: metrics are shown at one of their own, or at that of the probes
-    if both settings say so. A unix socket is reached by the node's root alone, and shows all.
-    `protection` is for a port of the metrics' own; probes are served without.
+    Anybody who reaches a port may ask. So metrics are shown at a port of their own, or at the port
+    of the probes if both settings name it. Only root of the node reaches a unix socket, which shows
+    everything. `protection` is for the metrics' own port; probes are served without it.
     """
     endpoints = []
     if probes:
@@ -512,15 +458,8 @@ def serving(
     return endpoints
 
 
-def _events(client: _Client, awaited: int) -> int:
-    """For the poll: what the client waits for may have come about in the meantime."""
-    if awaited == _DECISION and client.verdict is not None:
-        awaited = select.EPOLLOUT
-    return awaited | select.EPOLLONESHOT
-
-
 def most_clients() -> int:
-    """How many clients there may be, so that enough descriptors are left for everything else."""
+    """Returns how many clients may wait, so that enough descriptors are left for everything else."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return MOST_CLIENTS
@@ -528,7 +467,7 @@ def most_clients() -> int:
 
 
 def _listen_unix(path: Path) -> socket.socket:
-    """In the place of a socket that is there; OSError if anything else is."""
+    """Listens in place of an old socket. Raises OSError if something else is at the path."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(f"there is a file at {path} that is no socket")
