@@ -45,7 +45,7 @@ def numbered(seed):
 
 def ours(question):
     version, kind = question["start"]["apiVersion"], question["start"]["kind"]
-    rules = schema.of_kind(version.rpartition("/")[0], version.rpartition("/")[2], kind)
+    rules = schema.kind_schema(version.rpartition("/")[0], version.rpartition("/")[2], kind)
     live = question["start"] | {"metadata": {}}
     answers = []
     for step in question["steps"]:

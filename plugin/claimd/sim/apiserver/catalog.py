@@ -77,7 +77,7 @@ class ServedVersion:
         """How the values of this version merge."""
         if self.structure:
             return self.structure.schema
-        return schema.of_kind(self.group, self.version, self.kind.resource.kind)
+        return schema.kind_schema(self.group, self.version, self.kind.resource.kind)
 
     @property
     def empty(self) -> Document:

@@ -87,7 +87,7 @@ def validate(errors: FieldErrors, schema: Document, path: str, has_status: bool)
         errors.causes[before:], key=lambda cause: f"{cause.field}: {cause.message}"
     )
     is_structural = len(errors.causes) == before
-    root = structures.of(schema, is_object=True)
+    root = structures.parse_structure(schema, is_object=True)
     if is_structural:
         _Defaults(errors).value(root, path)
     walk = _Keywords(errors, asks_rules=len(errors.causes) == before)
@@ -358,7 +358,7 @@ class _Keywords:
                 child = replace(place, in_identity=True, forbids_default=why)
             self.value(below, f"{path}.properties[{name}]", child)
         for where, alternative in _alternatives(schema, path):
-            self.value(structures.of(alternative), where, place)
+            self.value(structures.parse_structure(alternative), where, place)
         if structure.items:
             child = place
             if structure.list_type != "map" and not place.not_correlated:

@@ -251,7 +251,9 @@ def _validate_deprecation(errors: FieldErrors, version: Document, path: str) -> 
 
 def _validate_selectable(errors: FieldErrors, version: Document, path: str) -> None:
     selectable = version.get("selectableFields") or []
-    root = structures.of((version.get("schema") or {}).get("openAPIV3Schema") or {}, True)
+    root = structures.parse_structure(
+        (version.get("schema") or {}).get("openAPIV3Schema") or {}, True
+    )
     seen: set[str] = set()
     for index, entry in enumerate(selectable):
         text = entry.get("jsonPath") or ""
@@ -434,7 +436,7 @@ def kind_of(definition: Document) -> Kind:
     has_status = False
     for version in spec["versions"]:
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        trees[version["name"]] = structures.of(schema, is_object=True)
+        trees[version["name"]] = structures.parse_structure(schema, is_object=True)
         scale = (version.get("subresources") or {}).get("scale")
         if scale:
             scales[version["name"]] = scale

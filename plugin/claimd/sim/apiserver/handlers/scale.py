@@ -42,7 +42,7 @@ def scale(registry: Registry, request: ResourceRequest) -> Result | None:
     replicas = _replicas(wanted, info.name)
     seen = (wanted.get("metadata") or {}).get("resourceVersion")
     if seen and seen != obj["metadata"]["resourceVersion"]:
-        raise status_errors.modified(kind.resource, info.name)
+        raise status_errors.modified_conflict(kind.resource, info.name)
 
     def change(old: Document) -> Document:
         return _with(old, _steps(paths, "specReplicasPath"), replicas)

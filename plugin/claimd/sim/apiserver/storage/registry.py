@@ -308,7 +308,7 @@ def _checked_metadata(kind: Kind, old: Document, obj: Document) -> Document:
     _check_namespace(kind, before.get("namespace", ""), metadata)
     version = before["resourceVersion"]
     if metadata.get("resourceVersion", version) != version:
-        raise status_errors.modified(kind.resource, name)
+        raise status_errors.modified_conflict(kind.resource, name)
     if metadata.get("finalizers") == []:
         del metadata["finalizers"]  # as a list that has become empty is not written
     return metadata

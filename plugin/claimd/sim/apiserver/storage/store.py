@@ -113,7 +113,9 @@ class Store:
         if version > self.resource_version:
             raise status_errors.resource_version_too_large(version, self.resource_version)
         if exact is not None and version < self._compacted:
-            raise status_errors.expired("The resourceVersion for the provided list is too old.")
+            raise status_errors.expired_version(
+                "The resourceVersion for the provided list is too old."
+            )
 
         objects, keys = self._as_of(resource, version)
         if namespace:
@@ -150,7 +152,7 @@ class Store:
             raise status_errors.bad_request(f"invalid continue token: {why}") from error
 
         if version < self._compacted:
-            too_old = status_errors.expired(TOO_OLD_TO_CONTINUE)
+            too_old = status_errors.expired_version(TOO_OLD_TO_CONTINUE)
             too_old.continue_token = _continue_token(self.resource_version, after)
             raise too_old
         return version, after
@@ -199,7 +201,7 @@ class Store:
         """The object as it is stored; the same content is no change and no new version."""
         key = key_of(old)
         if self._objects.get(resource, {}).get(key) is not old:
-            raise status_errors.modified(resource, key[1])
+            raise status_errors.modified_conflict(resource, key[1])
         version = old["metadata"]["resourceVersion"]
         same_version = new | {"metadata": new["metadata"] | {"resourceVersion": version}}
         if same_version == old:
@@ -264,7 +266,7 @@ class Store:
                 raise status_errors.resource_version_too_large(since, self.resource_version)
             if since < self._compacted:
                 message = f"too old resource version: {since} ({self._compacted})"
-                raise status_errors.expired(message)
+                raise status_errors.expired_version(message)
             watcher.pending.extend(self._since(resource, since))
         self._watchers.setdefault(resource, set()).add(watcher)
         return watcher

@@ -1,1 +1,4 @@
-"""Values that every part of the API server speaks of. No storage, no HTTP, no rules of a kind."""
+"""The value types of the API server that all its parts share.
+
+They know no storage, no HTTP, and no rules of single kinds.
+"""

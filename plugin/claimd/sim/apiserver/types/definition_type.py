@@ -1,6 +1,7 @@
-"""The fields of a CustomResourceDefinition, which has no other table: a structural schema itself.
+"""The fields of a CustomResourceDefinition, as a structural schema.
 
-What is wrong with one is in `custom.definitions`.
+A CustomResourceDefinition has no field table as other kinds have. `custom.definitions` says what is
+wrong with one.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ SCHEMA = _object(
     ),
 )
 
-# The keywords of a schema, by what they are.
+# The keywords of a schema by the type of their value.
 _KEYWORDS = {
     "string": "id $schema $ref description type format title pattern "
     "x-kubernetes-list-type x-kubernetes-map-type",
@@ -120,31 +121,35 @@ _ANYTHING: Document = {structure.PRESERVE: True, "nullable": True}
 
 
 def _json_schema() -> Structure:
-    """Of a schema, which has others in it."""
+    """Returns the structure of a schema. It is recursive, because a schema contains other schemas."""
     properties: dict[str, Structure] = {}
     whole = Structure({"type": "object"}, properties)
-    anything = structure.of(_ANYTHING)
+    anything = structure.parse_structure(_ANYTHING)
     forms = {
-        "texts": structure.of(_TEXTS),
+        "texts": structure.parse_structure(_TEXTS),
         "any": anything,
         "list": Structure({"type": "array"}, items=anything),
         "schema": whole,
         "schemas": Structure({"type": "array"}, items=whole),
         "named": Structure({"type": "object"}, entries=whole),
-        # A schema, or true or false; of `items`, perhaps several.
+        # A schema, true or false. `items` may also be a list of schemas.
         "loose": Structure({}, properties, items=whole),
     }
     for form, names in _KEYWORDS.items():
         for name in names.split():
-            properties[name] = forms.get(form) or structure.of({"type": form})
-    properties["externalDocs"] = structure.of(_object(description=_TEXT, url=_TEXT))
-    properties["x-kubernetes-validations"] = structure.of(_list(_RULE))
+            properties[name] = forms.get(form) or structure.parse_structure({"type": form})
+    properties["externalDocs"] = structure.parse_structure(_object(description=_TEXT, url=_TEXT))
+    properties["x-kubernetes-validations"] = structure.parse_structure(_list(_RULE))
     return whole
 
 
 def definition() -> Structure:
-    root = structure.of(SCHEMA, is_object=True)
+    """Returns the structure of a CustomResourceDefinition."""
+    root = structure.parse_structure(SCHEMA, is_object=True)
     spec = root.properties["spec"]
+
+    # The fields of a version's schema refer to themselves, which a plain document cannot say. The
+    # structures on the way down to them are frozen, so each is replaced by a copy.
     versions = spec.properties["versions"]
     assert versions.items
     schema = replace(
@@ -152,5 +157,6 @@ def definition() -> Structure:
     )
     version = replace(versions.items, properties={**versions.items.properties, "schema": schema})
     versions = replace(versions, items=version)
+
     spec = replace(spec, properties={**spec.properties, "versions": versions})
     return replace(root, properties={**root.properties, "spec": spec})

@@ -1,8 +1,8 @@
-"""Which fields a document has, as paths; documents merged and pruned by them.
+"""Sets of field paths, and documents merged and pruned by them.
 
 A path is a tuple of elements in the spelling of FieldsV1: `f:spec`, `k:{"uid":"u"}`,
-`v:"finalizer"`. What is done with the paths of several managers is in `managed_fields`. Pure:
-documents that are given are never changed, and what a result does not change of them it shares.
+`v:"finalizer"`. `managed_fields` combines the paths of several managers. All functions are pure:
+they never change a document, and a result shares its unchanged parts with the document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_CHILD = (UNTYPED, ABSENT)
 
 
 def path_element(schema: Schema, item: Any) -> str:
-    """What tells an item of an associative list from its neighbours."""
+    """Returns the path element that tells an item of an associative list from the others."""
     if schema.is_set or not isinstance(item, dict):
         return f"v:{json.dumps(item, separators=(',', ':'))}"
     key = {name: item[name] for name in sorted(schema.keys) if name in item}
@@ -33,13 +33,14 @@ def path_element(schema: Schema, item: Any) -> str:
 
 
 def field_set(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
-    """Every path of the document that a manager can own: scalars, atoms, items, entries."""
+    """Returns every path of the document that a manager can own: scalars, atoms, items and entries."""
     paths: set[Path] = set()
     if isinstance(value, dict) and not schema.atomic:
         for name, below in value.items():
             child_path = (*path, f"f:{name}")
             paths |= field_set(schema.child(name), below, child_path)
-            # A struct is owned through its fields; an empty one, or an entry of a map, itself.
+            # A struct is owned through its fields. An empty struct and an entry of a map have a
+            # path of their own.
             if below in (None, {}) or not schema.declares(name):
                 paths.add(child_path)
     elif isinstance(value, list) and schema.associative:
@@ -53,14 +54,15 @@ def field_set(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
 
 
 def compare(schema: Schema, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
-    """The paths that were added or have another value, and those that are gone.
+    """Returns the paths that were added or have another value, and the paths that were removed.
 
-    Unlike in `field_set`, a struct or list that comes or goes as a whole is a path too.
+    Unlike in `field_set`, a struct or list that comes or goes as a whole is a path, too.
     """
     changed: set[Path] = set()
     removed: set[Path] = set()
 
     def walk(below: Schema, before: Any, after: Any, path: Path) -> None:
+        # If one side is absent, the other one decides whether there are children.
         present = before if after in (ABSENT, None) else after
         if _has_children(below, present) and (_is_filled(before) or _is_filled(after)):
             old_children, new_children = _children(below, before), _children(below, after)
@@ -78,6 +80,7 @@ def compare(schema: Schema, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
             changed.add(path)
 
     walk(schema, old, new, ())
+    # The whole document is no path.
     return changed - {()}, removed - {()}
 
 
@@ -88,7 +91,7 @@ def _has_children(schema: Schema, value: Any) -> bool:
 
 
 def _children(schema: Schema, value: Any) -> dict[str, tuple[Schema, Any]]:
-    """By their path elements."""
+    """Returns the values of a map or list by their path elements."""
     if isinstance(value, dict):
         return {f"f:{name}": (schema.child(name), below) for name, below in value.items()}
     if isinstance(value, list):
@@ -101,12 +104,12 @@ def _is_filled(value: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Python has True equal to 1, JSON has not."""
+    """Compares JSON values. Python takes True for 1, JSON does not."""
     return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
 
 
 def with_named_fields(schema: Schema, paths: Collection[Path]) -> set[Path]:
-    """The paths, and those of the structs that they are in."""
+    """Returns the paths and the paths of all structs that contain them."""
     complete = set(paths)
     for path in paths:
         below = schema
@@ -125,7 +128,7 @@ def with_named_fields(schema: Schema, paths: Collection[Path]) -> set[Path]:
 
 
 def merge(schema: Schema, live: Any, config: Any) -> Any:
-    """The configuration laid over what is there."""
+    """Returns the live document with the applied configuration laid over it."""
     if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
         merged = dict(live)
         for name, value in config.items():
@@ -144,10 +147,10 @@ def merge(schema: Schema, live: Any, config: Any) -> Any:
 
 
 def _merged_order(live: list[str], config: list[str]) -> list[str]:
-    """Items of both in the configuration's order; others stay about where they are.
+    """Returns the order of a merged list.
 
-    The order is a part of what other programs see, so this goes step by step as Kubernetes'
-    structured merge does.
+    Items of the configuration have its order. Other items stay about where they are. The order is
+    visible to clients, so this follows the steps of Kubernetes' structured merge.
     """
     from_live, from_config = deque(live), deque(config)
     in_live, in_config = set(live), set(config)
@@ -160,7 +163,7 @@ def _merged_order(live: list[str], config: list[str]) -> list[str]:
             placed[from_live.popleft()] = None
             continue
 
-        # An item of both has its place already, or gets it when its turn in the config comes.
+        # An item of both lists has its place already, or gets it at its turn in the configuration.
         out_of_turn = from_config and ours != from_config[0] and shared and shared[0] != ours
         if ours is not None and (ours in placed or out_of_turn):
             from_live.popleft()
@@ -174,8 +177,10 @@ def _merged_order(live: list[str], config: list[str]) -> list[str]:
 
 
 def remove_items(schema: Schema, value: Any, removed: Collection[Path]) -> Any:
-    """The document without what lies at these paths. A map or list that this empties is null."""
-    # Only what is above a removed path has to be looked into.
+    """Returns the document without the values at these paths. A map or list that becomes empty is
+    None.
+    """
+    # Only values above a removed path need a look. All others are shared with the old document.
     touched = {path[:length] for path in removed for length in range(1, len(path) + 1)}
 
     def walk(below: Schema, old: Any, path: Path) -> Any:
@@ -184,24 +189,25 @@ def remove_items(schema: Schema, value: Any, removed: Collection[Path]) -> Any:
             for name, child in old.items():
                 child_path = (*path, f"f:{name}")
                 if child_path not in removed:
-                    kept[name] = pruned(below.child(name), child, child_path)
+                    kept[name] = prune(below.child(name), child, child_path)
             return kept or None
         if isinstance(old, list) and below.associative:
             items = []
             for item in old:
                 item_path = (*path, path_element(below, item))
                 if item_path not in removed:
-                    items.append(pruned(below.item or UNTYPED, item, item_path))
+                    items.append(prune(below.item or UNTYPED, item, item_path))
             return items or None
         return old
 
-    def pruned(below: Schema, old: Any, path: Path) -> Any:
+    def prune(below: Schema, old: Any, path: Path) -> Any:
         return walk(below, old, path) if path in touched else old
 
     return walk(schema, value, ())
 
 
 def without_nulls(value: Any) -> Any:
+    """Returns a copy in which no map has a null value."""
     if isinstance(value, dict):
         return {name: without_nulls(below) for name, below in value.items() if below is not None}
     if isinstance(value, list):
@@ -213,7 +219,10 @@ def without_nulls(value: Any) -> Any:
 
 
 def to_fields_v1(paths: Collection[Path]) -> Document:
-    """A tree of elements; `.` where an element with others below it is owned itself."""
+    """Returns the paths as a FieldsV1 tree.
+
+    An element that is owned itself, and not only through others below it, has a `.` entry.
+    """
     tree: Document = {}
     for path in sorted(paths):
         node = tree
@@ -224,6 +233,7 @@ def to_fields_v1(paths: Collection[Path]) -> Document:
 
 
 def _without_lone_dots(tree: Document) -> Document:
+    """Replaces each `{".": {}}` by `{}`, the short form of FieldsV1 for a leaf."""
     plain = {}
     for element, below in tree.items():
         plain[element] = {} if below == {".": {}} else _without_lone_dots(below)
@@ -231,6 +241,7 @@ def _without_lone_dots(tree: Document) -> Document:
 
 
 def from_fields_v1(tree: Document) -> frozenset[Path]:
+    """Returns the paths of a FieldsV1 tree."""
     return frozenset(_paths(tree, ()))
 
 
@@ -248,12 +259,12 @@ def _paths(tree: Document, path: Path) -> Iterator[Path]:
 
 
 def conflict_order(path: Path) -> list[tuple[bool, str]]:
-    """The order that conflicts have: of a struct's fields, those that end there come first."""
+    """Returns the sort key of a conflict. Of a struct's fields, those that are leaves come first."""
     return [(length < len(path), element) for length, element in enumerate(path, start=1)]
 
 
 def path_text(path: Path) -> str:
-    """As conflicts name it: .spec.devices[driver="d",pool="p"].data"""
+    """Returns a path as conflict messages have it: .spec.devices[driver="d",pool="p"].data"""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")

@@ -1,4 +1,4 @@
-"""A kind of object as it is stored: its resource, its storage version, and which halves it has."""
+"""A kind of object as the server stores it: its resource, storage version and subresources."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from .structure import Structure
 @dataclass(frozen=True)
 class Kind:
     resource: GroupResource
-    version: str  # the storage version
+    # The storage version.
+    version: str
     namespaced: bool
-    has_status: bool  # a subresource of its own, which alone writes the status
+    # The status is a subresource. Writes of the object itself do not change it.
+    has_status: bool
     has_generation: bool
-    # By version, of a kind that has them: those that definitions make, and definitions themselves.
+    # The structural schemas by version. Only CustomResourceDefinitions and the kinds that they
+    # define have them.
     structures: Mapping[str, Structure] = field(default_factory=dict, compare=False, repr=False)
-    is_custom: bool = False  # made by a definition
-    # By version, the paths of the fields that its scale has.
+    # The kind is defined by a CustomResourceDefinition.
+    is_custom: bool = False
+    # The paths of the scale's fields by version.
     scales: Mapping[str, Document] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -33,4 +37,4 @@ class Kind:
     def schema(self) -> schema.Schema:
         if self.version in self.structures:
             return self.structures[self.version].schema
-        return schema.of_kind(self.resource.group, self.version, self.resource.kind)
+        return schema.kind_schema(self.resource.group, self.version, self.resource.kind)

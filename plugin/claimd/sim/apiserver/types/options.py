@@ -1,4 +1,4 @@
-"""What a write says besides the object: who writes, and what may refuse it."""
+"""The options of a write: everything that a request says in addition to the object."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ from dataclasses import dataclass
 
 from claimd.kubernetes.api.document import Document
 
-# Given the old and the new object, either of which may not be there; raises what refuses the write.
+# A check of the old and the new object, either of which may be absent. It raises a StatusError to
+# refuse the write.
 ValidateAdmission = Callable[[Document | None, Document | None], None]
 
 
 def admit_all(old: Document | None, new: Document | None) -> None:
-    """Refuses nothing."""
+    """Accepts every write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Of a create, an update, a patch or an apply."""
+    """The options of a create, an update, a patch or an apply."""
 
     field_manager: str
     dry_run: bool = False
     subresource: str = ""
-    api_version: str = ""  # that the request is in, if not in the storage version
+    # The version of the request's object, if it is not the storage version.
+    api_version: str = ""
     validate_admission: ValidateAdmission = admit_all
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
-    uid: str | None = None  # a precondition, as the next
+    """The options of a delete. `uid` and `resource_version` are preconditions."""
+
+    uid: str | None = None
     resource_version: str | None = None
-    # Background, Orphan or Foreground; empty where the kind decides.
+    # Background, Orphan or Foreground. If it is empty, the kind decides.
     propagation_policy: str = "Background"
     dry_run: bool = False
     validate_admission: ValidateAdmission = admit_all
-    grace_period_seconds: int | None = None  # None: what the pod itself says
+    # None means the terminationGracePeriodSeconds of the pod.
+    grace_period_seconds: int | None = None

@@ -1,4 +1,4 @@
-"""What a request is about, and the resources that the server itself has to know by name."""
+"""The resource of a request, and the resources that the server itself uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class GroupResource:
-    """What a request is about, as messages name it: resourceclaims.resource.k8s.io."""
+    """A resource in the form that messages have: resourceclaims.resource.k8s.io."""
 
     plural: str
     group: str

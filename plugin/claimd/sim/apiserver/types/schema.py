@@ -1,7 +1,8 @@
-"""How the values of a kind merge: what server-side apply and strategic merge patches go by.
+"""The merge rules of a kind, for server-side apply and strategic merge patches.
 
-The resource API's kinds have it from their field tables. The kinds around it are known only by
-their lists with keys: whatever is not listed is a struct if it is a map, atomic if it is a list.
+The kinds of the resource API have their rules from their field tables. For other kinds
+`MERGE_RULES` lists the exceptions: a map that is not listed is a struct, and a list that is not
+listed is atomic.
 """
 
 from __future__ import annotations
@@ -17,30 +18,38 @@ from claimd.kubernetes.api.objects.shapes import Shape, fields_of
 
 @dataclass(frozen=True)
 class Schema:
-    """Of one value. In the words of structured merge: associative lists, granular maps, atoms."""
+    """The merge rules of one value: an associative list, a granular map, a struct, or an atom.
 
-    keys: tuple[str, ...] = ()  # of an associative list: what tells its items apart
-    is_set: bool = False  # an associative list of scalars
-    atomic: bool = False  # a map that is one value
+    The words are those of Kubernetes' structured merge.
+    """
+
+    # The fields that tell the items of an associative list apart.
+    keys: tuple[str, ...] = ()
+    # An associative list of scalars.
+    is_set: bool = False
+    # A map that is one value.
+    atomic: bool = False
     fields: Mapping[str, Schema] = field(default_factory=dict)
-    is_map: bool = False  # the names are data: each entry is a value of its own
-    item: Schema | None = None  # of a list, or of a map's entries
+    # The keys of the map are data, and each entry is a value that has an owner.
+    is_map: bool = False
+    # The rules of a list's items or of a map's entries.
+    item: Schema | None = None
 
     @property
     def associative(self) -> bool:
-        """A list whose items have owners of their own."""
+        """True for a list whose items have owners of their own."""
         return bool(self.keys) or self.is_set
 
     def child(self, name: str) -> Schema:
         return self.fields.get(name) or self.item or UNTYPED
 
     def declares(self, name: str) -> bool:
-        """Is the name a field of a struct, rather than an entry of a map?"""
+        """Returns True if the name is a field of a struct, rather than an entry of a map."""
         return not self.is_map or name in self.fields
 
 
 class Deduced(Schema):
-    """Of what no schema describes: maps have entries, all the way down."""
+    """A value that no schema describes. Its maps are granular at every depth."""
 
     def child(self, name: str) -> Schema:
         return self
@@ -51,25 +60,27 @@ ATOMIC = Schema(atomic=True)
 DEDUCED = Deduced(is_map=True)
 
 
-def of_shape(shape: Shape) -> Schema:
-    """As a field table has it."""
+def shape_schema(shape: Shape) -> Schema:
+    """Returns the merge rules of a type in a field table."""
     if shape.kind == "any":
-        # What drivers put there is theirs: one value.
+        # Drivers define the content of such a field, so it is one value.
         return ATOMIC
     if shape.kind == "struct" and shape.struct:
-        children = {name: of_shape(field.shape) for name, field in fields_of(shape.struct).items()}
+        children = {
+            name: shape_schema(field.shape) for name, field in fields_of(shape.struct).items()
+        }
         return Schema(fields=children, atomic=getattr(shape.struct, "atomic", False))
     if shape.kind == "map" and shape.item:
-        return Schema(is_map=True, item=of_shape(shape.item))
+        return Schema(is_map=True, item=shape_schema(shape.item))
     if shape.kind == "list" and shape.item:
-        return Schema(keys=shape.keys, is_set=shape.unique, item=of_shape(shape.item))
+        return Schema(keys=shape.keys, is_set=shape.unique, item=shape_schema(shape.item))
     return UNTYPED
 
 
-METADATA = of_shape(Shape("struct", struct=meta.ObjectMeta))
+METADATA = shape_schema(Shape("struct", struct=meta.ObjectMeta))
 
-# The kinds around the resource API, by path, `*` for the items of a list. A list has its keys or is
-# a `set`; a map is a `map` of entries or `atomic`.
+# The rules of kinds outside the resource API, by path, with `*` for the items of a list. A list has
+# its keys or is a `set`. A map is a `map` of entries or `atomic`.
 MERGE_RULES: dict[str, dict[str, str]] = {
     "Pod": {
         "spec.containers": "name",
@@ -105,7 +116,7 @@ MERGE_RULES: dict[str, dict[str, str]] = {
 }
 NO_KEYS = ("set", "map", "atomic")
 
-# What has a template of pods has the rules of pods below it.
+# The rules of a pod hold below a template of pods, too.
 WORKLOAD = {
     f"spec.template.{path}": rule
     for path, rule in MERGE_RULES["Pod"].items()
@@ -140,34 +151,34 @@ MERGE_RULES |= {
 
 
 @cache
-def of_kind(group: str, version: str, kind: str) -> Schema:
-    """What is known of the kind; of one that is not known, its metadata."""
+def kind_schema(group: str, version: str, kind: str) -> Schema:
+    """Returns the merge rules of a kind. Of an unknown kind only the metadata has rules."""
     if group == models.GROUP:
         for name in (version, f"{version}-1.31"):
             if name in models.VERSIONS and kind in models.kinds(name):
-                return of_shape(Shape("struct", struct=models.kinds(name)[kind]))
+                return shape_schema(Shape("struct", struct=models.kinds(name)[kind]))
 
-    # The paths as a tree, each node with its rule under a name that no field has.
+    # Turn the paths into a tree. A node has its rule under `=`, a name that no field has.
     tree: dict[str, Any] = {}
     for path, rule in MERGE_RULES.get(kind, {}).items():
         node = tree
         for step in path.split("."):
             node = node.setdefault(step, {})
         node["="] = rule
-    return Schema(fields={**_of_tree(tree).fields, "metadata": METADATA})
+    return Schema(fields={**_tree_schema(tree).fields, "metadata": METADATA})
 
 
-def _of_tree(tree: Mapping[str, Any]) -> Schema:
+def _tree_schema(tree: Mapping[str, Any]) -> Schema:
     rule = tree.get("=", "")
     children = {}
     for name, below in tree.items():
         if name not in ("=", "*"):
-            children[name] = _of_tree(below)
+            children[name] = _tree_schema(below)
     return Schema(
         keys=tuple(rule.split(",")) if rule and rule not in NO_KEYS else (),
         is_set=rule == "set",
         atomic=rule == "atomic",
         fields=children,
         is_map=rule == "map",
-        item=_of_tree(tree["*"]) if "*" in tree else None,
+        item=_tree_schema(tree["*"]) if "*" in tree else None,
     )

@@ -1,4 +1,7 @@
-"""Label and field selectors: from text to a predicate, or a refusal in the API server's words."""
+"""Label and field selectors: parsed from text into predicates.
+
+A text that is no selector is refused in the API server's words.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Predicate = Callable[[Document], bool]
 _NO_INTEGER = "for 'Gt', 'Lt' operators, the value must be an integer"
 UNSUPPORTED_FIELD = "field label not supported: {}"
 
-# What LabelSelector calls the operators that the text has as words and signs.
+# The operators of a LabelSelector object, and the operators of the same meaning here.
 OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 _SET_REQUIREMENT = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
@@ -26,13 +29,14 @@ _FIELD_TERM = re.compile(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*")
 
 
 class Requirement(NamedTuple):
-    """What a label selector says of one label."""
+    """The requirement that a label selector has for one label."""
 
     key: str
     operator: str
     values: frozenset[str]
 
     def holds(self, labels: dict[str, str]) -> bool:
+        """Returns True if the labels fulfil the requirement."""
         value = labels.get(self.key)
         match self.operator:
             case "=" | "==" | "in":
@@ -55,12 +59,16 @@ class Requirement(NamedTuple):
 
 
 def _is_integer(text: str) -> bool:
-    """Of 64 bits, as Go reads one: Python takes more for a number."""
+    """Returns True if Go reads the text as an integer of 64 bits. Python's int() takes more texts."""
     return bool(_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
 
 
 def labels(text: str) -> Predicate | None:
-    """All of: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None takes all."""
+    """Parses a label selector. None selects everything.
+
+    Its terms are a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1 and a<1. An object is
+    selected if all terms hold.
+    """
     requirements: list[Requirement] = []
     at = 0
     while at < len(text):
@@ -72,6 +80,7 @@ def labels(text: str) -> Predicate | None:
                 message = f"found '{token and token[0]}', expected: ',' or 'end of string'"
                 raise status_errors.bad_request(message)
             at += 1
+
     if not requirements:
         return None
 
@@ -83,7 +92,7 @@ def labels(text: str) -> Predicate | None:
 
 
 def _parse_requirement(text: str, at: int) -> tuple[Requirement, int]:
-    """The requirement that begins there, and where it ends."""
+    """Returns the requirement that begins at this position, and the position where it ends."""
     match = _SET_REQUIREMENT.match(text, at)
     if match:
         key, operator, values = match.groups()
@@ -104,7 +113,10 @@ def _parse_requirement(text: str, at: int) -> tuple[Requirement, int]:
 
 
 def matches(selector: Document, obj: Document) -> bool:
-    """Whether a LabelSelector takes the object: all its matchLabels and matchExpressions."""
+    """Returns True if a LabelSelector selects the object.
+
+    All its matchLabels and matchExpressions must hold.
+    """
     have = obj["metadata"].get("labels") or {}
     for key, value in (selector.get("matchLabels") or {}).items():
         if have.get(key) != value:
@@ -119,9 +131,9 @@ def matches(selector: Document, obj: Document) -> bool:
 def fields(
     text: str, selectable: Collection[str], unsupported: str = UNSUPPORTED_FIELD
 ) -> Predicate | None:
-    """metadata.name=a,spec.nodeName!=b, of the fields that the kind can be selected by.
+    """Parses a field selector such as `metadata.name=a,spec.nodeName!=b`. None selects everything.
 
-    None takes everything. `unsupported` is the message about any other field.
+    Only `selectable` fields may be used. `unsupported` is the message about any other field.
     """
     requirements: list[tuple[str, bool, str]] = []
     for term in filter(None, text.split(",")):
@@ -133,6 +145,7 @@ def fields(
         if path not in selectable:
             raise status_errors.bad_request(unsupported.format(path))
         requirements.append((path, operator == "!=", value))
+
     if not requirements:
         return None
 
@@ -145,7 +158,7 @@ def fields(
 
 
 def _field_value(obj: Document, path: str) -> str:
-    """As selectors see it: what is not there is empty."""
+    """Returns the text that field selectors compare. An absent field is the empty text."""
     value: Any = obj
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -155,6 +168,7 @@ def _field_value(obj: Document, path: str) -> str:
 
 
 def both(one: Predicate | None, other: Predicate | None) -> Predicate | None:
+    """Returns a predicate that is True where both are. None selects everything."""
     if one is None or other is None:
         return one or other
     return lambda obj: one(obj) and other(obj)

@@ -1,6 +1,7 @@
-"""What the API server says no with: Status objects with a code, a reason, details and causes.
+"""The refusals of the API server: Status objects with a code, a reason, details and causes.
 
-Messages are those of a real server, since people and programs read them. No HTTP here.
+The messages are those of a real server, because people and programs read them. This module knows no
+HTTP.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ class Cause:
 
 
 class StatusError(Exception):
-    """A refusal. Without details there are none in the Status, not even empty ones."""
+    """A refusal of the API server. Without `details` its Status has no such field, not even an
+    empty one.
+    """
 
     def __init__(
         self, code: int, reason: str, message: str, details: Document | None = None
     ) -> None:
         super().__init__(message)
         self.code, self.reason, self.details = code, reason, details
-        self.continue_token = ""  # with it a list goes on that has become too old
+        # The token with which a client continues a list that became too old.
+        self.continue_token = ""
 
     @property
     def status(self) -> Document:
@@ -54,7 +58,7 @@ def _details(resource: GroupResource, name: str) -> Document:
     return {part: value for part, value in details.items() if value or part == "kind"}
 
 
-# ---------------------------------------------------------------- of an object
+# ---------------------------------------------------------------- errors of an object
 
 
 def not_found(resource: GroupResource, name: str) -> StatusError:
@@ -72,21 +76,25 @@ def conflict(resource: GroupResource, name: str, why: str) -> StatusError:
     return StatusError(409, "Conflict", message, _details(resource, name))
 
 
-def modified(resource: GroupResource, name: str) -> StatusError:
-    """The conflict of a writer who has not seen the latest version of the object."""
+def modified_conflict(resource: GroupResource, name: str) -> StatusError:
+    """Returns the conflict of a writer that has not seen the latest version of the object."""
     why = "the object has been modified; please apply your changes to the latest version"
     return conflict(resource, name, f"{why} and try again")
 
 
 def forbidden(resource: GroupResource, name: str, why: str) -> StatusError:
-    """By admission: authorization has words of its own."""
+    """Returns a refusal by admission. Refusals by authorization have a message of their own."""
     details = {"name": name, "group": resource.group, "kind": resource.plural}
     details = {part: value for part, value in details.items() if value}
     return StatusError(403, "Forbidden", f'{resource.name} "{name}" is forbidden: {why}', details)
 
 
 def invalid(resource: GroupResource, name: str, causes: Sequence[Cause]) -> StatusError:
-    """Causes have messages as in `Required value`; the whole message says of which fields."""
+    """Returns the error of an object with invalid fields.
+
+    The message of a cause has no field: `Required value`. The message of the error puts the field
+    in front of each.
+    """
     messages = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listed = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     details = _details(resource, name) | {
@@ -102,7 +110,7 @@ def apply_conflict(causes: Sequence[Cause], message: str) -> StatusError:
     return StatusError(409, "Conflict", message, details)
 
 
-# ---------------------------------------------------------------- of a request
+# ---------------------------------------------------------------- errors of a request
 
 
 def bad_request(message: str) -> StatusError:
@@ -110,7 +118,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def create_while_ending(resource: GroupResource, name: str) -> StatusError:
-    """Of an object whose definition is being deleted."""
+    """Returns the refusal to create an object whose definition is being deleted."""
     why = "create not allowed while custom resource definition is terminating"
     return forbidden(resource, name, why)
 
@@ -125,7 +133,7 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
-def expired(message: str) -> StatusError:
+def expired_version(message: str) -> StatusError:
     return StatusError(410, "Expired", message)
 
 

@@ -1,4 +1,4 @@
-"""An object as it is stored, with what was written of it for those who asked."""
+"""An object as it is stored, with its encoded forms."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from claimd.kubernetes.api.document import Document
 
 
 class StoredObject(dict[str, Any]):
-    """A document that nobody changes.
+    """A document that must not be changed.
 
-    `encoded` has its JSON by the form that versions write it in: many lists and watches send the
-    same bytes, which nobody makes twice. It is None for what is not the latest of its name any
-    more, of which nothing is kept.
+    `encoded` has its JSON by the API version of the answer. Many lists and watches send the same
+    bytes, which are encoded only once. It is None for an object that has been superseded, because
+    its bytes are not worth keeping.
     """
 
     __slots__ = ("encoded",)
@@ -23,9 +23,9 @@ class StoredObject(dict[str, Any]):
         self.encoded: dict[str, bytes] | None = {}
 
     def supersede(self) -> None:
-        """Another one has taken its place."""
+        """Drops the encoded forms, because a newer version of the object is stored."""
         self.encoded = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Document:
-        """A document that may be changed."""
+        """Returns a plain document, which may be changed."""
         return copy.deepcopy(dict(self), memo)

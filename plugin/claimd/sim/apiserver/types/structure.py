@@ -1,7 +1,7 @@
-"""The structural schema of a custom resource: what follows from it for a value, right or wrong.
+"""The structural schema of a custom resource, and what follows from it for a value.
 
-Which fields are kept, which have a value although nobody said one, and how values merge. What is
-wrong with a value is in `custom.values`.
+A structure prunes unknown fields, fills in defaults, and has the merge rules of its value.
+`custom.values` validates values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from claimd.kubernetes.api.document import Document
 
 from .schema import ATOMIC, DEDUCED, METADATA, UNTYPED, Schema
 
-IDENTITY = ("apiVersion", "kind", "metadata")  # that every object has, whatever its schema says
+# The fields that every object has, whatever its schema declares.
+IDENTITY = ("apiVersion", "kind", "metadata")
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -34,16 +35,19 @@ JSON_TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Of one value: its schema as it was written, and the structures below it.
+    """The schema of one value as it was written, and the structures of the values below it.
 
-    Values that are given are never changed; what stays as it is, results share.
+    The methods never change a value. A result shares its unchanged parts with the value.
     """
 
     document: Document = field(default_factory=dict)
     properties: Mapping[str, Structure] = field(default_factory=dict)
-    entries: Structure | None = None  # of a map
-    items: Structure | None = None  # of a list
-    is_object: bool = False  # an object of the API, with a type and metadata
+    # The entries of a map.
+    entries: Structure | None = None
+    # The items of a list.
+    items: Structure | None = None
+    # An object of the API, with a type and metadata.
+    is_object: bool = False
 
     @property
     def type(self) -> str:
@@ -67,16 +71,22 @@ class Structure:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What tells the items of a list apart."""
+        """The fields that tell the items of a list with `listType: map` apart."""
         return tuple(self.document.get(LIST_KEYS) or ()) if self.list_type == "map" else ()
 
     def below(self, name: str) -> Structure | None:
+        """Returns the structure of a field or of a map's entry, or None if the schema does not have
+        it.
+        """
         return self.properties.get(name) or self.entries
 
     # ------------------------------------------------------------ pruning
 
     def known(self, value: Any, path: str, unknown: list[str]) -> Any:
-        """The value with the fields that the schema has; the paths of others go to `unknown`."""
+        """Returns the value without the fields that the schema does not have.
+
+        The paths of the removed fields are appended to `unknown`.
+        """
         if isinstance(value, dict):
             return self._known_fields(value, path, unknown)
         if isinstance(value, list):
@@ -101,7 +111,7 @@ class Structure:
         return known
 
     def without_nulls(self, value: Any) -> Any:
-        """As a typed value has it: a field that is null is not there, an object is empty."""
+        """Drops null fields, as decoding into a Go struct does. A null object becomes an empty one."""
         if isinstance(value, list) and self.items:
             return [self.items._present(item) for item in value]
         if not isinstance(value, dict):
@@ -120,8 +130,8 @@ class Structure:
             return {}
         return self.without_nulls(value)
 
-    def mistyped(self, value: Any, path: str = "") -> tuple[str, str, Any] | None:
-        """The path, the wanted type and the value of what is of another type than its field."""
+    def find_mistyped(self, value: Any, path: str = "") -> tuple[str, str, Any] | None:
+        """Returns the path, the wanted type and the value of the first field that has a wrong type."""
         types = JSON_TYPES.get(self.type)
         if value is None:
             return None
@@ -130,20 +140,26 @@ class Structure:
         if isinstance(value, dict):
             for name, child in value.items():
                 below = self.below(name)
-                found = below.mistyped(child, f"{path}.{name}" if path else name) if below else None
-                if found:
-                    return found
+                if below is None:
+                    continue
+                mismatch = below.find_mistyped(child, f"{path}.{name}" if path else name)
+                if mismatch:
+                    return mismatch
         if isinstance(value, list) and self.items:
             for item in value:
-                found = self.items.mistyped(item, path)
-                if found:
-                    return found
+                mismatch = self.items.find_mistyped(item, path)
+                if mismatch:
+                    return mismatch
         return None
 
     # ------------------------------------------------------------ defaults
 
     def with_defaults(self, value: Any) -> Any:
-        """The value with what is not said, and without nulls where there may be none."""
+        """Returns the value with the defaults of absent fields and of nulls where null is not
+        allowed.
+
+        Other nulls that are not allowed are dropped.
+        """
         if isinstance(value, list) and self.items:
             return [self.items._or_default(item) for item in value]
         if not isinstance(value, dict):
@@ -170,7 +186,9 @@ class Structure:
 
     @cached_property
     def schema(self) -> Schema:
-        """How values merge: lists are one value unless they say otherwise, maps are not."""
+        """The merge rules of the value. A list is atomic unless it declares another type, a map is
+        granular.
+        """
         if self.document.get(MAP_TYPE) == "atomic":
             return ATOMIC
         if self.type == "array":
@@ -193,23 +211,23 @@ class Structure:
 NOTHING = Structure()
 
 
-def of(document: Document, is_object: bool = False) -> Structure:
-    """Of a schema as a definition has it; what is no schema below it counts as none."""
+def parse_structure(document: Document, is_object: bool = False) -> Structure:
+    """Parses a schema of a CustomResourceDefinition. A part that is no schema counts as absent."""
     properties, items = document.get("properties"), document.get("items")
     below: dict[str, Structure] = {}
     if isinstance(properties, dict):
         for name, child in properties.items():
             if isinstance(child, dict):
-                below[name] = of(child)
+                below[name] = parse_structure(child)
 
     additional = document.get("additionalProperties")
     entries = NOTHING if additional is not None else None
     if isinstance(additional, dict):
-        entries = of(additional)
+        entries = parse_structure(additional)
     return Structure(
         document,
         below,
         entries,
-        of(items) if isinstance(items, dict) else None,
+        parse_structure(items) if isinstance(items, dict) else None,
         is_object or bool(document.get(EMBEDDED)),
     )

@@ -1,4 +1,4 @@
-"""Who sends a request, once that is known; how it becomes known is in `access`."""
+"""The user who sends a request. `access` finds out who it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class User:
     extra: Mapping[str, list[str]] = field(default_factory=dict)
 
     def to_document(self) -> Document:
-        """As UserInfo."""
+        """Returns the user as a UserInfo."""
         user: Document = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             user["uid"] = self.uid
@@ -28,7 +28,9 @@ class User:
 
 @dataclass(frozen=True)
 class ServerSecrets:
-    """What a server must have again after a restart, or no token that is out there is good."""
+    """The secrets that a server must keep over a restart, so that the tokens it gave out stay
+    valid.
+    """
 
     admin_token: str
     signing_key: bytes

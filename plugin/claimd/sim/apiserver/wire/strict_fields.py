@@ -140,7 +140,7 @@ def _by_structure(
     mistyped = None
     if not served.kind.is_custom:
         known = structure.without_nulls(known)
-        mistyped = structure.mistyped(known)
+        mistyped = structure.find_mistyped(known)
     if mistyped:
         path, wanted, value = mistyped
         field = f"{served.kind.resource.kind}.{path}"

@@ -12,7 +12,7 @@ def told(rule, value, properties=None, old=values.ABSENT, **of_rule):
         "properties": properties or {},
         "x-kubernetes-validations": [{"rule": rule} | of_rule],
     }
-    found = expressions.validate(structure.of(schema, True), value, old, [])
+    found = expressions.validate(structure.parse_structure(schema, True), value, old, [])
     return [(each.field, each.message) for each in found]
 
 

@@ -10,7 +10,7 @@ PROFILE = Profile("1.37")
 
 
 def causes(schema, value, old=values.ABSENT):
-    return values.validate(structure.of(schema), value, PROFILE, old)
+    return values.validate(structure.parse_structure(schema), value, PROFILE, old)
 
 
 def test_what_was_wrong_before_may_stay():

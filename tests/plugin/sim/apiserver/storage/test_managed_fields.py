@@ -15,7 +15,7 @@ from claimd.sim.apiserver.types import schema, status_errors
 from tests.support import apply_steps, oracle
 
 CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "apply.json").read_text())
-CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")
+CLAIM = schema.kind_schema("resource.k8s.io", "v1", "ResourceClaim")
 VERSION = "resource.k8s.io/v1"
 
 

@@ -7,8 +7,8 @@ import pytest
 from claimd.sim.apiserver.storage import patches
 from claimd.sim.apiserver.types import schema, status_errors
 
-POD = schema.of_kind("", "v1", "Pod")
-CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")
+POD = schema.kind_schema("", "v1", "Pod")
+CLAIM = schema.kind_schema("resource.k8s.io", "v1", "ResourceClaim")
 
 
 @pytest.mark.parametrize(

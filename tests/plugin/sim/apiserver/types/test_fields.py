@@ -2,8 +2,8 @@
 
 from claimd.sim.apiserver.types import fields, schema
 
-CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")
-POD = schema.of_kind("", "v1", "Pod")
+CLAIM = schema.kind_schema("resource.k8s.io", "v1", "ResourceClaim")
+POD = schema.kind_schema("", "v1", "Pod")
 DEVICE = {"driver": "d", "pool": "p", "device": "g"}
 KEY = 'k:{"device":"g","driver":"d","pool":"p"}'
 

@@ -4,7 +4,7 @@ from claimd.sim.apiserver.types import schema
 
 
 def at(kind, path, group="", version="v1"):
-    below = schema.of_kind(group, version, kind)
+    below = schema.kind_schema(group, version, kind)
     for name in path.split("."):
         below = below.item if name == "*" else below.child(name)
     return below
@@ -46,7 +46,7 @@ def test_metadata_is_the_same_for_all():
 
 
 def test_fields_and_entries():
-    pod = schema.of_kind("", "v1", "Pod")
+    pod = schema.kind_schema("", "v1", "Pod")
     assert pod.declares("whatever")
     assert not schema.Schema(is_map=True).declares("whatever")
     mixed = schema.Schema(is_map=True, fields={"a": schema.ATOMIC}, item=schema.UNTYPED)

@@ -45,13 +45,13 @@ def test_causes_are_listed_once():
 def test_codes_and_reasons():
     refused = {
         status_errors.already_exists(CLAIMS, "c"): (409, "AlreadyExists"),
-        status_errors.modified(CLAIMS, "c"): (409, "Conflict"),
+        status_errors.modified_conflict(CLAIMS, "c"): (409, "Conflict"),
         status_errors.forbidden(CLAIMS, "c", "why"): (403, "Forbidden"),
         status_errors.apply_conflict([], "why"): (409, "Conflict"),
         status_errors.bad_request("why"): (400, "BadRequest"),
         status_errors.resource_not_found(): (404, "NotFound"),
         status_errors.method_not_allowed(): (405, "MethodNotAllowed"),
-        status_errors.expired("why"): (410, "Expired"),
+        status_errors.expired_version("why"): (410, "Expired"),
         status_errors.resource_version_too_large(9, 3): (504, "Timeout"),
     }
     for error, (code, reason) in refused.items():
