@@ -1,8 +1,7 @@
-"""The controllers: claims from templates and back, evictions, nodes and pods without one,
-namespaces, workloads.
+"""The controllers of the simulated cluster: claims, evictions, nodes, pods, namespaces, workloads.
 
-Ordinary clients of the API server. Garbage collection by owners and the default service accounts
-are the server's. Not here: leases of nodes, taints of nodes that evict, jobs, stateful sets.
+They are ordinary clients of the API server. Garbage collection by owner and default service
+accounts belong to the API server.
 """
 
 from __future__ import annotations

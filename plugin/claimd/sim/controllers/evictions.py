@@ -25,15 +25,15 @@ Device = tuple[str, str, str]  # driver, pool, name
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Eviction:
-    """A pod that has to go, when, and by which rules."""
+    """A pod that will be evicted, with the time and the rules that cause it."""
 
     pod: Document
     at: float  # seconds since 1970
-    rules: frozenset[str]  # names; none where the taint is in a slice
+    rules: frozenset[str]  # names; empty if the taint comes from a ResourceSlice
 
 
 def find_evictions(objects: Objects) -> list[Eviction]:
-    """Every pod that is there and has to go some time."""
+    """Returns an eviction for every pod that uses a device with an untolerated NoExecute taint."""
     tainted = {
         device: published
         for device, published in _published_devices(objects).items()
@@ -50,9 +50,9 @@ def find_evictions(objects: Objects) -> list[Eviction]:
 def sync(
     evictions: Iterable[Eviction], now: float
 ) -> tuple[list[Request], list[Request], float | None]:
-    """What marks the pods whose time has come, and what deletes them after that.
+    """Returns requests that mark the pods whose time has come, and requests that then delete them.
 
-    The third is the seconds until the next one's time, if there is any.
+    The third value is the seconds until the next eviction, or None.
     """
     marks: list[Request] = []
     deletes: list[Request] = []
@@ -85,11 +85,13 @@ def sync(
 def _eviction_of(
     objects: Objects, pod: Document, tainted: dict[Device, Document]
 ) -> Eviction | None:
-    """The earliest end of any of the pod's claims, by all rules that end one."""
+    """Returns the pod's eviction at the earliest end of any of its claims, with all rules that
+    contribute."""
     metadata, spec = pod["metadata"], pod["spec"]
     if not spec.get("nodeName") or not spec.get("resourceClaims") or has_ended(pod):
         return None
 
+    # The names of claims that were made from templates stand in the pod's status.
     created = {
         entry["name"]: entry.get("resourceClaimName")
         for entry in status_of(pod).get("resourceClaimStatuses") or ()
@@ -100,6 +102,7 @@ def _eviction_of(
         claim = objects["resourceclaims"].get(f"{metadata['namespace']}/{name}")
         if claim is None:
             continue
+        # The claim counts only while it is reserved for this pod.
         consumers = status_of(claim).get("reservedFor") or ()
         if any(consumer["uid"] == metadata["uid"] for consumer in consumers):
             ends += _ends_of_claim(objects, claim, tainted)
@@ -116,7 +119,8 @@ def _eviction_of(
 def _ends_of_claim(
     objects: Objects, claim: Document, tainted: dict[Device, Document]
 ) -> Iterator[tuple[float, str]]:
-    """When each taint ends the claim's use, and the rule that it is from, if any."""
+    """Yields the time at which each taint ends the claim's use, with its rule's name or an empty
+    text."""
     for result in _results(claim):
         device = tainted.get((result["driver"], result["pool"], result["device"]), {})
         taints = [(taint, "") for taint in device.get("taints") or ()]
@@ -133,7 +137,8 @@ def _ends_of_claim(
 
 
 def _end_of_toleration(taint: Document, tolerations: Sequence[Document]) -> float | None:
-    """None where the taint is tolerated for ever; the shortest of several times counts."""
+    """Returns the earliest time at which toleration ends, or None if the taint is tolerated for
+    ever."""
     seconds = []
     for toleration in tolerations:
         if toleration.get("effect") == "NoExecute" and tolerates(toleration, taint):
@@ -148,7 +153,7 @@ def _end_of_toleration(taint: Document, tolerations: Sequence[Document]) -> floa
 
 
 def _published_devices(objects: Objects) -> dict[Device, Document]:
-    """All devices, of the newest generation of their pool."""
+    """Returns all devices of the newest generation of each pool."""
     newest: dict[tuple[str, str], int] = {}
     for slice_ in objects["resourceslices"].values():
         pool = slice_["spec"]["pool"]
@@ -166,13 +171,13 @@ def _published_devices(objects: Objects) -> dict[Device, Document]:
 
 
 def _results(claim: Document) -> list[Document]:
-    """The devices that are allocated to the claim."""
+    """Returns the devices that are allocated to the claim."""
     allocation = status_of(claim).get("allocation") or {}
     return (allocation.get("devices") or {}).get("results") or []
 
 
 def _selects(rule: Document, device: Document) -> bool:
-    """Whether the rule is about the device; a rule without a selector is about none."""
+    """Returns True if the rule selects the device; a rule without a selector selects no device."""
     selector = rule["spec"].get("deviceSelector")
     if selector is None:
         return False
@@ -185,10 +190,11 @@ def _selects(rule: Document, device: Document) -> bool:
 def sync_rules(
     objects: Objects, evictions: Sequence[Eviction], evicted: dict[str, int], now: float
 ) -> tuple[list[Request], float | None]:
-    """Conditions of rules that say something else now.
+    """Returns patches for the rules whose condition has changed, and the seconds until a rule may
+    be written again.
 
-    `evicted` counts the pods that are gone, by the rule's uid. The second is the seconds until
-    rules that changed lately may be written again: a rule is not told about every single pod.
+    `evicted` counts the evicted pods by the rule's uid. A rule's status changes at most every
+    `STATUS_PERIOD` seconds, not for every single pod.
     """
     wanted: list[Request] = []
     waits: list[float] = []
@@ -197,11 +203,12 @@ def sync_rules(
         generation = rule["metadata"].get("generation", 0)
         current = before is not None and before.get("observedGeneration") == generation
 
-        # What a rule without effect would do is told once, when it is new.
+        # The preview of a rule without effect is written once, when the rule is new or has changed.
         if rule["spec"]["taint"].get("effect") == "None" and current:
             continue
         uid = rule["metadata"]["uid"]
         condition = _build_condition(objects, rule, evictions, evicted.get(uid, 0))
+
         if before and {name: before.get(name) for name in condition} == condition:
             continue
 
@@ -252,7 +259,7 @@ def _build_condition(
 
 
 def _preview(objects: Objects, rule: Document) -> str:
-    """What the rule would do if it evicted."""
+    """Describes what the rule would do if its effect were NoExecute."""
     name = rule["metadata"]["name"]
     taint = rule["spec"]["taint"] | {"effect": "NoExecute"}
     evicting_rule = rule | {"spec": rule["spec"] | {"taint": taint}}
@@ -280,7 +287,7 @@ def _plural(count: int) -> str:
 
 
 def _count_waiting(rule: Document, evictions: Sequence[Eviction]) -> tuple[int, int]:
-    """The pods that are still to go because of the rule, and their namespaces."""
+    """Returns the number of pods that still wait for eviction by the rule, and of their namespaces."""
     waiting = [
         eviction.pod
         for eviction in evictions

@@ -1,7 +1,7 @@
-"""The controllers' loops: each looks whenever what it reads has changed, and sends what is wanted.
+"""The loops of the controllers: each reconciles when something that it reads has changed.
 
-What is wanted is decided in the modules beside this one, by functions that see one moment and
-nothing else. Here are the looks, the order of writes and the waiting.
+The other modules of this package compute the requests, with functions that see one snapshot and
+do no I/O. This module takes the snapshots, sends the requests in order, and waits.
 """
 
 from __future__ import annotations
@@ -39,25 +39,28 @@ Clock = Callable[[], float]  # seconds since 1970
 
 
 def _snapshot(loop: WorkLoop) -> dict[str, dict[str, Document]]:
-    """As it is now: what changes while a look waits for answers is for the next one."""
+    """Returns the objects as they are now; later changes belong to the next round."""
     return {resource: dict(cache.objects) for resource, cache in loop.caches.items()}
 
 
 def _soonest(waits: Iterable[float | None]) -> float | None:
+    """Returns the shortest wait, or None if no controller waits for a time."""
     return min((wait for wait in waits if wait is not None), default=None)
 
 
 class Claims:
+    """Creates claims from templates, and releases and deletes claims whose pods are gone."""
+
     RESOURCES = ("pods", "resourceclaims", "resourceclaimtemplates")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
         self._loop = loop
-        self._reported: set[tuple[str, str]] = set()  # a pod's uid and the note of an event
+        self._reported: set[tuple[str, str]] = set()  # (pod's uid, note of the event)
 
     async def reconcile(self) -> float | None:
-        # A pod that our copy does not have may be younger than the copy. Only the API server knows
-        # that it is gone, and only then its claims are released.
+        # A pod that the cache does not have may be newer than the cache. Only the API server knows
+        # that a pod is gone, and claims are released only then.
         gone = set()
         for namespace, name, uid in set(claims.unseen_consumers(_snapshot(self._loop))):
             pod = await self._loop.api.find("pods", namespace, name)
@@ -68,7 +71,7 @@ class Claims:
         return await self._loop.send_all([request for request in wanted if self._is_new(request)])
 
     def _is_new(self, request: Request) -> bool:
-        """The same sentence about a pod is said once."""
+        """Returns True unless the request repeats an event about the same pod."""
         if request.resource != "events":
             return True
         event = request.body["regarding"]["uid"], request.body["note"]
@@ -78,24 +81,26 @@ class Claims:
 
 
 class Evictions:
+    """Evicts pods that use tainted devices, and keeps the status of DeviceTaintRules current."""
+
     RESOURCES = ("pods", "resourceclaims", "resourceslices", "devicetaintrules")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._evicted: dict[str, set[str]] = {}  # by a rule's uid the uids of pods
+        self._evicted: dict[str, set[str]] = {}  # uid of a rule: uids of pods
 
     async def reconcile(self) -> float | None:
         objects, now = _snapshot(self._loop), self._clock()
         pending = evictions.find_evictions(objects)
 
-        # A pod is marked before it is deleted: whoever sees it go can read why.
+        # Pods are marked before they are deleted, so that clients can read the reason.
         marks, deletes, next_eviction = evictions.sync(pending, now)
         waits = [next_eviction]
         waits.append(await self._loop.send_all(marks))
         waits.append(await self._loop.send_all(deletes))
 
-        # The rules are those of the look: one may have gone while the pods were deleted.
+        # These rules come from the snapshot: a rule may have been deleted while the pods were.
         uids = {name: rule["metadata"]["uid"] for name, rule in objects["devicetaintrules"].items()}
         for eviction in pending:
             if eviction.at <= now:
@@ -103,6 +108,7 @@ class Evictions:
                     pods = self._evicted.setdefault(uids[name], set())
                     pods.add(eviction.pod["metadata"]["uid"])
 
+        # The status of a rule says how many pods it has evicted so far.
         counts = {uid: len(pods) for uid, pods in self._evicted.items()}
         statuses, next_status = evictions.sync_rules(_snapshot(self._loop), pending, counts, now)
         waits.append(next_status)
@@ -111,21 +117,26 @@ class Evictions:
 
 
 class PodGC:
+    """Deletes pods whose node no longer exists."""
+
     RESOURCES = ("pods", "nodes")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._missing_since: dict[str, float] = {}  # by the node's name
+        self._missing_since: dict[str, float] = {}  # name of the node: time
 
     async def reconcile(self) -> float | None:
         now = self._clock()
         missing = set()
+        # A node that the cache does not have may be newer than the cache, so ask the API server.
         for name in pod_gc.missing_nodes(_snapshot(self._loop)):
             if await self._loop.api.find("nodes", "", name) is None:
                 missing.add(name)
+
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
 
+        # A missing node may come back: its pods are lost only after a grace period.
         gone = frozenset(
             name
             for name, since in self._missing_since.items()
@@ -133,18 +144,22 @@ class PodGC:
         )
         marks, deletes = pod_gc.sync(_snapshot(self._loop), gone, now)
         waits = [await self._loop.send_all(marks), await self._loop.send_all(deletes)]
+
         if missing - gone:
             waits.append(pod_gc.ORPHAN_GRACE)
         return _soonest(waits)
 
 
 class Nodes:
+    """Taints nodes by their conditions, and marks those whose kubelet has stopped renewing its
+    lease."""
+
     RESOURCES = ("nodes", "leases", "pods")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._silences: dict[str, tuple[object, float]] = {}  # as `nodes.silences` has them
+        self._silences: dict[str, tuple[object, float]] = {}  # see `nodes.silences`
         self._looked = clock()
 
     async def reconcile(self) -> float | None:
@@ -164,26 +179,30 @@ class Nodes:
 
 
 class TaintEvictions:
+    """Evicts pods that do not tolerate a NoExecute taint of their node."""
+
     RESOURCES = ("pods", "nodes")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._due: Mapping[str, float] = {}  # by a pod's uid
+        self._due: Mapping[str, float] = {}  # uid of a pod: time
 
     async def reconcile(self) -> float | None:
-        found = taint_evictions.review(_snapshot(self._loop), self._due, self._clock())
-        self._due = found.due
+        review = taint_evictions.review(_snapshot(self._loop), self._due, self._clock())
+        self._due = review.due
 
-        # A pod is marked before it is deleted: whoever sees it go can read why.
-        waits = [found.next_look]
-        waits.append(await self._loop.send_all(found.marks))
-        waits.append(await self._loop.send_all(found.deletes))
+        # Pods are marked before they are deleted, so that clients can read the reason.
+        waits = [review.next_look]
+        waits.append(await self._loop.send_all(review.marks))
+        waits.append(await self._loop.send_all(review.deletes))
         return _soonest(waits)
 
 
 class Namespaces:
-    # Pods and claims end in their own time: their end is a reason to look again.
+    # Pods and claims take a while to end, and a namespace can be finalized only after that.
+    """Empties namespaces that are being deleted, then removes their finalizer."""
+
     RESOURCES = ("namespaces", "pods", "resourceclaims")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
@@ -204,6 +223,8 @@ class Namespaces:
 
 
 class Workloads:
+    """Reconciles Deployments, ReplicaSets, DaemonSets and StatefulSets."""
+
     RESOURCES = (
         "pods",
         "nodes",
@@ -226,12 +247,14 @@ class Workloads:
 
 
 class Jobs:
+    """Reconciles Jobs, and deletes finished ones after their time to live."""
+
     RESOURCES = ("pods", "jobs")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._backoffs: dict[str, Backoff] = {}  # by a Job's uid
+        self._backoffs: dict[str, Backoff] = {}  # by uid of the Job
 
     async def reconcile(self) -> float | None:
         objects, now = _snapshot(self._loop), self._clock()
@@ -243,36 +266,40 @@ class Jobs:
 
 
 class CronJobs:
+    """Creates Jobs from CronJobs, and reports each event once."""
+
     RESOURCES = ("jobs", "cronjobs")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._told: set[tuple[str, str]] = set()  # a CronJob's uid and the note of an Event
+        self._reported: set[tuple[str, str]] = set()  # (CronJob's uid, note)
 
     async def reconcile(self) -> float | None:
         wanted, next_look = cron_jobs.sync(_snapshot(self._loop), self._clock())
-        fresh, self._told = requests.news(wanted, self._told)
+        fresh, self._reported = requests.news(wanted, self._reported)
         return _soonest([await self._loop.send_all(fresh), next_look])
 
 
 class NotSimulated:
+    """Warns about fields that this cluster ignores, once for each object and sentence."""
+
     RESOURCES = not_simulated.RESOURCES
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
         self._loop = loop
-        self._told: set[tuple[str, str]] = set()  # an object's uid and a sentence
+        self._reported: set[tuple[str, str]] = set()  # (object's uid, sentence)
 
     async def reconcile(self) -> float | None:
-        found = {}
+        events = {}
         for event in not_simulated.sync(_snapshot(self._loop)):
-            found[event.body["regarding"]["uid"], event.body["note"]] = event
+            events[event.body["regarding"]["uid"], event.body["note"]] = event
 
-        told = self._told
-        self._told = set(found)
+        reported = self._reported
+        self._reported = set(events)
         return await self._loop.send_all(
-            [event for identity, event in found.items() if identity not in told]
+            [event for identity, event in events.items() if identity not in reported]
         )
 
 
@@ -295,16 +322,21 @@ async def run(
     clock: Clock = time.time,
     without: Collection[object] = (),
 ) -> None:
-    """All controllers but those, with one cache of each resource between them, until cancelled."""
+    """Runs all controllers except those in `without` until cancelled; they share one cache per
+    resource."""
     api = ApiClient(client_)
+
     enabled = features.of_release(await api.minor_release())
     chosen = [controller for controller in ALL if controller not in without]
     resources = dict.fromkeys(name for controller in chosen for name in controller.RESOURCES)
     caches = {resource: AssumeCache(api, resource) for resource in resources}
+
     async with asyncio.TaskGroup() as tasks:
+        # The caches start first; each loop waits until its own are filled.
         for cache in caches.values():
             tasks.create_task(cache.run())
         for controller in chosen:
+            # Releases without device taints do not run this controller.
             if controller is Evictions and features.DEVICE_TAINTS not in enabled:
                 continue
             loop = WorkLoop(

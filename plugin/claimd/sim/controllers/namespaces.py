@@ -1,4 +1,4 @@
-"""Namespaces that are being deleted: content goes first, then the finalizer that holds them."""
+"""The namespace controller: deletes the content of a terminating namespace, then its finalizer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..requests import Request
 from .objects import is_terminating
 
 FINALIZER = "kubernetes"
-# Without it, pods would outlive their Jobs for a while.
+# Without a background deletion, pods would outlive their Jobs for a while.
 OPTIONS = {"propagationPolicy": "Background"}
 
 
 def terminating(namespaces: dict[str, Document]) -> Iterator[Document]:
-    """Those whose content is still to be deleted."""
+    """Yields the namespaces whose content is still to be deleted."""
     for namespace in namespaces.values():
         if is_terminating(namespace) and FINALIZER in _finalizers(namespace):
             yield namespace
 
 
 def finalize(namespace: Document) -> Request:
-    """Takes our finalizer away; without any the namespace is gone."""
+    """Builds the request that removes our finalizer; a namespace without finalizers disappears."""
     others = [name for name in _finalizers(namespace) if name != FINALIZER]
     spec: dict[str, Any] = (namespace.get("spec") or {}) | {"finalizers": others}
     return requests.update("namespaces", namespace | {"spec": spec}, "finalize")
@@ -35,7 +35,8 @@ def _finalizers(namespace: Document) -> list[str]:
 
 
 async def deletable_collections(api: client.ApiClient) -> list[str]:
-    """Paths of all collections that can be emptied, with `{}` in the place of the namespace."""
+    """Returns the paths of all collections that can be emptied, with `{}` in place of the
+    namespace."""
     paths = []
     for prefix in await _group_versions(api):
         listed = await api.get(prefix)
@@ -47,15 +48,15 @@ async def deletable_collections(api: client.ApiClient) -> list[str]:
 
 
 async def _group_versions(api: client.ApiClient) -> list[str]:
-    """The preferred version of each group is enough to reach every object."""
+    """Returns the path of one version of each API group; one version reaches every object."""
     groups = (await api.get("/apis")).get("groups") or ()
     return ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
 
 
 async def delete_content(api: client.ApiClient, paths: list[str], namespace: str) -> bool:
-    """Asks for the end of everything in the namespace. True when nothing is left.
+    """Deletes everything in the namespace, and returns True when nothing is left.
 
-    Pods and claims end in their own time: this has to be called again until it is true.
+    Pods and claims take a while to end. The caller repeats this until it returns True.
     """
     empty = True
     for template in paths:

@@ -1,7 +1,7 @@
-"""Taints of nodes by what their kubelets say of them, and what is said of a kubelet that is silent.
+"""The node controller: taints nodes by their conditions, and marks nodes whose kubelet is silent.
 
-No pod is to come to a node that is not ready, and those that are there have to leave after a while:
-`taint_evictions` ends them. A node whose kubelet has never renewed its lease is taken at its word.
+No pod may be scheduled to a node that is not ready, and after a while `taint_evictions` evicts
+the pods that are on it. A node whose kubelet has never renewed a lease is taken at its word.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ OURS = frozenset(
 )
 EVICTING = frozenset((PREFIX + "not-ready", PREFIX + "unreachable"))
 
-
 LEASES = "kube-node-lease"  # the namespace
-MONITOR_PERIOD = 5.0  # seconds between two looks at the leases
-GRACE = 50.0  # seconds without a sign of life after which nothing is known of a node
-# Of a node that is silent, nobody knows how these are.
+MONITOR_PERIOD = 5.0  # seconds between two checks of the leases
+GRACE = 50.0  # seconds without a lease renewal until a node counts as silent
+# The conditions that only the kubelet can know; they become Unknown when it is silent.
 _KUBELETS_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 def sync(objects: Objects, now: float) -> Iterator[Request]:
-    """Adds and takes away the taints that are ours, and leaves those of others alone."""
+    """Yields node updates that add and remove this controller's taints; other taints stay."""
     for node in objects["nodes"].values():
         spec = node.get("spec") or {}
         present = spec.get("taints") or []
+
         wanted = {(key, "NoSchedule") for key in _wanted_keys(node)}
         wanted |= {(key, "NoExecute") for key in _evicting_keys(node)}
 
-        # A taint that stays keeps its place and what else it says, its time for one.
+        # A taint that stays keeps its place and its other fields, such as its time.
         taints = [taint for taint in present if not _is_ours(taint) or _identity(taint) in wanted]
         kept = {_identity(taint) for taint in taints if _is_ours(taint)}
         for key, effect in sorted(wanted - kept):
@@ -69,7 +69,8 @@ def _identity(taint: Document) -> tuple[str, str]:
 
 
 def _evicting_keys(node: Document) -> Iterator[str]:
-    """Of a node of which nothing was ever said, nothing has changed for its pods."""
+    """Yields the NoExecute taint for a node that is not ready; a node without a Ready condition
+    gets none."""
     ready = _ready_status(node)
     if ready == "Unknown":
         yield PREFIX + "unreachable"
@@ -109,25 +110,27 @@ def _wanted_keys(node: Document) -> Iterator[str]:
 def silences(
     objects: Objects, before: Mapping[str, tuple[object, float]], elapsed: float
 ) -> dict[str, tuple[object, float]]:
-    """By node: the last sign of life, and the seconds for which there was no other.
+    """Returns for each node its last sign of life and the seconds since then.
 
-    `before` is what the last look has found, `elapsed` the seconds since then. A look that comes
-    late, as after this machine has slept, has not watched anybody be silent for so long.
+    `before` is the result of the last round, and `elapsed` the seconds since that round. A late
+    round, for example after this machine has slept, counts only part of the gap: nothing was
+    watched meanwhile.
     """
     watched = min(elapsed, 2 * MONITOR_PERIOD)
-    found: dict[str, tuple[object, float]] = {}
+    result: dict[str, tuple[object, float]] = {}
     for name in objects["nodes"]:
         lease = objects["leases"].get(f"{LEASES}/{name}")
         if lease is None:
             continue
+
         sign = (lease.get("spec") or {}).get("renewTime")
         known, silent = before.get(name, (None, 0.0))
-        found[name] = sign, silent + watched if sign == known else 0.0
-    return found
+        result[name] = sign, silent + watched if sign == known else 0.0
+    return result
 
 
 def sync_silent(objects: Objects, silent: Collection[str], now: float) -> Iterator[Request]:
-    """Of nodes that are silent nothing is known any more."""
+    """Yields patches that set the conditions of silent nodes to Unknown."""
     for name in sorted(silent):
         conditions = status_of(objects["nodes"][name]).get("conditions") or ()
         unknown = [
@@ -147,7 +150,7 @@ def sync_silent(objects: Objects, silent: Collection[str], now: float) -> Iterat
 
 
 def sync_pods(objects: Objects, now: float) -> Iterator[Request]:
-    """No pod is ready on a node that is not."""
+    """Yields patches and events that mark pods on not-ready nodes as not ready."""
     away = {name for name, node in objects["nodes"].items() if any(_evicting_keys(node))}
     for pod in objects["pods"].values():
         if pod["spec"].get("nodeName") not in away:

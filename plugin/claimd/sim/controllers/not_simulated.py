@@ -1,4 +1,4 @@
-"""Events about what objects ask for and this cluster does not do."""
+"""Warning events about fields of objects that this cluster does not simulate."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RESOURCES = (
     "serviceaccounts",
     "priorityclasses",
 )
-# Whose pods have nothing to say that was not said of the template.
+# Pods of these kinds are skipped: the event about the template says the same.
 _OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob")
 
 
 def sync(objects: Objects) -> Iterator[Request]:
-    """One Event for each sentence about each object, whether it was sent before or not."""
+    """Yields one Event for each sentence about each object, including those sent before."""
     for resource in RESOURCES:
         for obj in objects[resource].values():
             if is_terminating(obj) or _is_of_template(obj):

@@ -1,4 +1,4 @@
-"""What several controllers ask of an object. Plain data in the shape of the API."""
+"""Helpers that several controllers share; they work on plain API objects."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from claimd.kubernetes.api.document import Document
 
 Objects = Mapping[str, Mapping[str, Document]]  # by resource, then by namespace/name
 
-# Of generated names: no vowels, so that no words come of it, and nothing that looks like another.
+# The alphabet of generated names, without vowels and look-alikes, as Kubernetes has it.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def status_of(obj: Document) -> Document:
-    """The status, empty where there is none yet."""
+    """Returns the object's status, or an empty dict if it has no status yet."""
     return obj.get("status") or {}
 
 
 def is_terminating(obj: Document) -> bool:
-    """Whether its deletion was asked for."""
+    """Returns True if the object's deletion was requested."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def has_ended(pod: Document) -> bool:
+    """Returns True if the pod has succeeded or failed."""
     return status_of(pod).get("phase") in ("Succeeded", "Failed")
 
 
 def is_done(pod: Document) -> bool:
-    """Whether it will not run any more, and no kubelet has anything of it."""
+    """Returns True if the pod will not run any more and no kubelet still holds resources for it."""
     if has_ended(pod):
         return True
     return is_terminating(pod) and not pod["spec"].get("nodeName")
 
 
 def controller_reference(api_version: str, kind: str, obj: Document) -> Document:
-    """A reference to the object as the controller of another."""
+    """Returns an owner reference to the object as a controller."""
     metadata = obj["metadata"]
     return {
         "apiVersion": api_version,
@@ -53,7 +54,8 @@ def is_controlled_by(obj: Document, controller: Document) -> bool:
 
 
 def tolerates(toleration: Document, taint: Document) -> bool:
-    """Of nodes and of devices: an empty key or effect stands for every one."""
+    """Returns True if the toleration matches the taint of a node or device; an empty key or effect
+    matches any."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -68,9 +70,9 @@ def is_tolerated(taint: Document, tolerations: Iterable[Document]) -> bool:
 
 
 def name_suffix(text: str, length: int) -> str:
-    """Letters that look random and are always the same for the text.
+    """Returns letters that look random but are always the same for the text.
 
-    A name that is made with it is the same on a second try, which therefore makes no second object.
+    A retry therefore generates the same name, and does not create a second object.
     """
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
     letters = []

@@ -1,6 +1,6 @@
-"""Pods on nodes that do not exist any more.
+"""The pod garbage collector: ends pods whose node no longer exists.
 
-No kubelet will ever end them, so that this has to be done for it.
+No kubelet will ever end these pods, so this controller does it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ ORPHAN_GRACE = 40.0  # seconds that a node may be away before its pods count as 
 
 
 def missing_nodes(objects: Objects) -> set[str]:
-    """Names of nodes that pods are on and that our copy does not have: gone, or not seen yet."""
+    """Returns the names of nodes that pods are on but the cache does not have: gone, or too new."""
     names = {pod["spec"].get("nodeName") for pod in objects["pods"].values()}
     return {name for name in names if name and name not in objects["nodes"]}
 
 
 def sync(objects: Objects, gone: frozenset[str], now: float) -> tuple[list[Request], list[Request]]:
-    """What marks pods of the nodes that are gone as failed, and what deletes them after that."""
+    """Returns requests that mark pods of gone nodes as failed, and requests that then delete them."""
     marks = []
     deletes = []
     for pod in objects["pods"].values():

@@ -1,4 +1,4 @@
-"""Pods of ReplicaSets: as many as are wanted, whoever wants them."""
+"""The ReplicaSet controller: keeps the wanted number of pods alive."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"  # annotation
 
 
 def sync(objects: Objects, now: float) -> Iterator[Request]:
-    """Pods to make and to delete, and the statuses.
+    """Yields requests for pods to create and delete, then the status of each ReplicaSet.
 
-    A pod that has ended is replaced and stays for whoever wants to look at it.
+    A pod that has ended is replaced but stays, so that users can look at it.
     """
     for replica_set in objects["replicasets"].values():
         if not is_terminating(replica_set) and has_template(replica_set):
@@ -37,7 +37,7 @@ def sync(objects: Objects, now: float) -> Iterator[Request]:
 
 
 def next_available(objects: Objects, now: float) -> float | None:
-    """Seconds until a pod that is ready counts as available, if one is on its way to that."""
+    """Returns the seconds until the next ready pod becomes available, or None."""
     waits = []
     for replica_set in objects["replicasets"].values():
         seconds = _min_ready_seconds(replica_set)
@@ -63,6 +63,7 @@ def _sync(objects: Objects, replica_set: Document, now: float) -> Iterator[Reque
     for pod in _in_order_of_deletion(alive)[: max(len(alive) - replicas, 0)]:
         yield delete_pod("ReplicaSet", replica_set, pod)
 
+    # The status counts the pods from before these writes.
     labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
     labelled = [pod for pod in alive if labels <= (pod["metadata"].get("labels") or {}).items()]
     seconds = _min_ready_seconds(replica_set)
@@ -86,9 +87,10 @@ def _is_available(pod: Document, seconds: float, now: float) -> bool:
 
 
 def _free_names(replica_set: Document, count: int, taken: set[str]) -> Iterator[str]:
-    """The first free ones of an endless row.
+    """Yields the first unused names of an endless, repeatable sequence.
 
-    They are the same again until something has come of them, and then others.
+    The sequence depends on the ReplicaSet's resource version. A retry yields the same names, and
+    after a change the names are new.
     """
     number = 0
     while count > 0:
@@ -101,9 +103,10 @@ def _free_names(replica_set: Document, count: int, taken: set[str]) -> Iterator[
 
 
 def _in_order_of_deletion(pods: Sequence[Document]) -> list[Document]:
-    """Those first that are least of a loss.
+    """Sorts the pods so that those whose deletion costs least come first.
 
-    Without a node, not running, not ready, cheap by their own word, many on one node, young.
+    These are pods without a node, not running, not ready, with a low deletion cost, on a node
+    with many ready pods, or young.
     """
     ready_on = Counter(pod["spec"].get("nodeName") for pod in pods if is_ready(pod))
 
@@ -117,7 +120,7 @@ def _in_order_of_deletion(pods: Sequence[Document]) -> list[Document]:
             _deletion_cost(pod),
             -ready_on[node],
             -(ready_since(pod) or 0.0),
-            # Times are texts of one form: what is younger comes before by reversal below.
+            # RFC 3339 times sort as text; the youngest pod comes first.
             _reversed(pod["metadata"].get("creationTimestamp") or ""),
             name_of(pod),
         )
@@ -126,7 +129,7 @@ def _in_order_of_deletion(pods: Sequence[Document]) -> list[Document]:
 
 
 def _reversed(text: str) -> str:
-    """Sorts the other way round than the text."""
+    """Returns a text that sorts in the opposite order."""
     return "".join(chr(0x10FFFF - ord(letter)) for letter in text)
 
 

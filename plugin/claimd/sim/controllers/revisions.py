@@ -1,6 +1,4 @@
-"""ControllerRevisions: the templates that a StatefulSet or a DaemonSet has had, where kubectl looks
-for them.
-"""
+"""ControllerRevisions: the stored templates of a StatefulSet or DaemonSet, which kubectl reads."""
 
 from __future__ import annotations
 
@@ -15,26 +13,26 @@ from ..requests import Request
 from . import templates
 from .objects import Objects, controller_reference, name_suffix
 
-POD_LABEL = "controller-revision-hash"  # of a pod: which revision it is of
-# Of a revision: what its template comes to.
+POD_LABEL = "controller-revision-hash"  # of a pod: the name or hash of its revision
+# The label of a revision that has the hash of its template, by the parent's kind.
 _HASH_LABELS = {
     "StatefulSet": "controller.kubernetes.io/hash",
     "DaemonSet": POD_LABEL,
 }
-_KEPT = 10  # that no pod has, where nobody says how many
+_KEPT = 10  # old revisions, unless the parent sets a limit
 
 
 class History:
-    """The revisions of one parent, the oldest first."""
+    """The revisions of one parent, oldest first."""
 
     def __init__(self, objects: Objects, kind: str, parent: Document) -> None:
         self._kind, self._parent = kind, parent
-        found = templates.children(objects, "controllerrevisions", parent)
-        self.revisions = sorted(found, key=number_of)
+        revisions = templates.children(objects, "controllerrevisions", parent)
+        self.revisions = sorted(revisions, key=number_of)
 
     @functools.cached_property
     def update(self) -> Document | None:
-        """The revision of the template that is to be."""
+        """The revision of the parent's current template, or None if there is none yet."""
         data = templates.without_empty(_data(self._parent["spec"]["template"]))
         for revision in reversed(self.revisions):
             if templates.without_empty(revision["data"]) == data:
@@ -42,20 +40,26 @@ class History:
         return None
 
     def revise(self) -> Request | None:
-        """The template becomes the latest revision, if it is not yet."""
+        """Returns the request that makes the current template the latest revision, or None if it
+        already is."""
         latest = number_of(self.revisions[-1]) if self.revisions else 0
         if self.update is None:
             return self._create(latest + 1)
         if self.update is not self.revisions[-1]:
-            # One of before counts as new, as it does for kubectl's undo.
+            # A rollback gives an old revision the highest number, as `kubectl rollout undo`
+            # expects.
             return requests.update("controllerrevisions", self.update | {"revision": latest + 1})
         return None
 
     def forget_old(self, live: Collection[str]) -> Iterator[Request]:
-        """The oldest beyond those that are to be kept; not those of these names."""
-        old = [one for one in self.revisions if templates.name_of(one) not in live]
+        """Yields deletions of the oldest revisions beyond the history limit, except those named in
+        `live`."""
+        old = [item for item in self.revisions if templates.name_of(item) not in live]
         limit = self._parent["spec"].get("revisionHistoryLimit")
-        for revision in old[: max(len(old) - (_KEPT if limit is None else limit), 0)]:
+        if limit is None:
+            limit = _KEPT
+
+        for revision in old[: max(len(old) - limit, 0)]:
             yield requests.delete("controllerrevisions", revision)
 
     def _create(self, number: int) -> Request:
@@ -85,13 +89,13 @@ class History:
 
 
 def digest_of(template: Document) -> str:
-    """What tells its revision from others, in the name and in a label."""
+    """Returns the hash that identifies the template in its revision's name and label."""
     text = json.dumps(templates.without_empty(_data(template)), sort_keys=True)
     return name_suffix(text, 9)
 
 
 def template_of(revision: Document) -> Document:
-    """The template that was kept."""
+    """Returns the pod template that the revision stores."""
     template = revision["data"]["spec"]["template"]
     return {name: value for name, value in template.items() if name != "$patch"}
 
@@ -101,7 +105,7 @@ def number_of(revision: Document) -> int:
 
 
 def hash_of(revision: Document) -> str:
-    """As the pods of a DaemonSet are labelled with it."""
+    """Returns the hash with which a DaemonSet labels the pods of this revision."""
     return str((revision["metadata"].get("labels") or {}).get(POD_LABEL, ""))
 
 
@@ -110,5 +114,5 @@ def label_of(pod: Document) -> str:
 
 
 def _data(template: Document) -> Document:
-    """What a revision keeps: a patch that brings the template back."""
+    """Returns the revision's data: a patch that restores the template."""
     return {"spec": {"template": template | {"$patch": "replace"}}}

@@ -1,7 +1,7 @@
-"""Which pods must go for a taint of their node: NoExecute, and not tolerated, or not any more.
+"""The taint eviction controller: finds pods that do not tolerate a NoExecute taint of their node.
 
-Pure: what has to be written is returned, and `loops` sends it. Taints of devices are in
-`evictions`; the taints that a node gets for its conditions in `nodes`.
+The functions only compute requests, and `loops` sends them. The module `evictions` handles taints
+of devices, and the module `nodes` adds the taints that follow from a node's conditions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REASON = "TaintManagerEviction"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Review:
-    """What a look has found. Pods are marked before they are deleted."""
+    """The result of one round. Pods are marked before they are deleted."""
 
     due: Mapping[str, float]  # by a pod's uid, when it has to go, in seconds since 1970
     marks: Sequence[Request]
@@ -32,7 +32,7 @@ class Review:
 
 
 def review(objects: Objects, due: Mapping[str, float], now: float) -> Review:
-    """Whose time has come, and whose will. `due` is what the look before has found."""
+    """Returns the pods to evict now and those to evict later. `due` comes from the previous round."""
     tainted = {name: _evicting(node) for name, node in objects["nodes"].items()}
     still_due: dict[str, float] = {}
     marks: list[Request] = []
@@ -49,7 +49,7 @@ def review(objects: Objects, due: Mapping[str, float], now: float) -> Review:
         if tolerated_for == math.inf:
             continue
 
-        # A time that runs is not made anew by another taint or toleration, shorter or longer.
+        # A running countdown is not restarted by another taint or toleration.
         at = now if tolerated_for is None else due.get(uid, now + tolerated_for)
         still_due[uid] = at
         if at <= now:
@@ -66,9 +66,10 @@ def review(objects: Objects, due: Mapping[str, float], now: float) -> Review:
 
 
 def toleration_time(taints: Sequence[Document], tolerations: Sequence[Document]) -> float | None:
-    """Seconds for which a pod may stay: infinite if for ever, None if a taint is not tolerated.
+    """Returns the seconds for which a pod may stay: infinite if for ever, None if a taint is not
+    tolerated.
 
-    Of the tolerations of one taint the first counts.
+    If several tolerations match one taint, the first counts.
     """
     shortest = math.inf
     for taint in taints:

@@ -1,6 +1,6 @@
-"""Pods from templates: made, named, counted as ready, and what their parents' status says of them.
+"""Functions for pods made from templates: create, name, count, and update the parent's status.
 
-What the controllers of workloads have in common, and nothing of any one of them.
+They are shared by all workload controllers and depend on none of them.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from .objects import (
 )
 
 TEMPLATE_HASH = "pod-template-hash"
-NAME_LIMIT = 240  # characters of a parent's name that its pods' names begin with
+NAME_LIMIT = 240  # the longest prefix that a parent's name gives its pods
 
 
 def has_template(parent: Document) -> bool:
+    """Returns True if the parent has a pod template with a spec."""
     template = (parent.get("spec") or {}).get("template") or {}
     return isinstance(template.get("spec"), dict)
 
 
 def template_hash(template: Document) -> str:
-    """What tells pods of this template from others; their label `TEMPLATE_HASH` has it."""
+    """Returns the hash that tells pods of this template from others, for the label `TEMPLATE_HASH`."""
     return name_suffix(json.dumps(without_empty(template), sort_keys=True), 9)
 
 
 def without_empty(value: Any) -> Any:
-    """The document without fields that have nothing in them; a number or a flag is something."""
+    """Removes empty fields from the document; zero and False are kept."""
     if isinstance(value, list):
         return [without_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: without_empty(below) for name, below in value.items()}
-    return {name: below for name, below in kept.items() if below not in (None, "", [], {})}
+    fields = {name: without_empty(field) for name, field in value.items()}
+    return {name: field for name, field in fields.items() if field not in (None, "", [], {})}
 
 
 def hash_of(obj: Document) -> str:
@@ -55,17 +56,21 @@ def name_of(obj: Document) -> str:
 
 
 def revision(parent: Document) -> str:
-    """What tells the parent as it is now from what it was or will be."""
+    """Returns a text that changes with every version of the parent."""
     metadata = parent["metadata"]
     return f"{metadata['uid']} {metadata.get('resourceVersion', '')}"
 
 
 def children(objects: Objects, resource: str, parent: Document) -> Sequence[Document]:
+    """Returns the objects of the resource that the parent controls."""
     return [obj for obj in objects[resource].values() if is_controlled_by(obj, parent)]
 
 
 def ready_since(pod: Document) -> float | None:
-    """In seconds since 1970, 0 where nobody says; None if it is not ready, or goes."""
+    """Returns when the pod became ready, in seconds since 1970, and 0 if its condition has no time.
+
+    Returns None if the pod is not ready or is being deleted.
+    """
     if is_terminating(pod):
         return None
     for condition in status_of(pod).get("conditions") or ():
@@ -87,12 +92,14 @@ def create_pod(
     more: Document,
     **head: Any,
 ) -> Request:
-    """`labels` and `more` of its spec come to what the template says.
+    """Builds the request that creates a pod from the parent's template, with an event.
 
-    `head` stands in its metadata in place of what the template says.
+    `labels` are added to the template's labels, and `more` overrides fields of its spec. `head`
+    overrides fields of the pod's metadata.
     """
     template = parent["spec"]["template"]
     from_template = template.get("metadata") or {}
+
     reference = controller_reference(parent["apiVersion"], kind, parent)
     metadata: dict[str, Any] = {
         "name": name,
@@ -100,6 +107,7 @@ def create_pod(
         "labels": (from_template.get("labels") or {}) | labels,
         "ownerReferences": [reference | {"blockOwnerDeletion": True}],
     }
+
     if annotations := from_template.get("annotations"):
         metadata["annotations"] = annotations
     body = {
@@ -108,26 +116,29 @@ def create_pod(
         "metadata": metadata | head,
         "spec": template["spec"] | more,
     }
+
+    # The event follows only if the API server has accepted the pod.
     request = Request(method="POST", resource="pods", namespace=metadata["namespace"], body=body)
-    told = record_event(kind, parent, "SuccessfulCreate", f"Created pod: {name}")
-    return requests.with_then(request, told)
+    event = record_event(kind, parent, "SuccessfulCreate", f"Created pod: {name}")
+    return requests.with_then(request, event)
 
 
 def delete_pod(kind: str, parent: Document, pod: Document) -> Request:
-    told = record_event(kind, parent, "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
-    return requests.with_then(requests.delete("pods", pod), told)
+    """Builds the request that deletes the pod, with an event."""
+    event = record_event(kind, parent, "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
+    return requests.with_then(requests.delete("pods", pod), event)
 
 
 def record_event(
     kind: str, parent: Document, reason: str, note: str, *, warning: bool = False
 ) -> Request:
-    """An Event about the parent, from its controller."""
+    """Builds an Event about the parent, reported by its controller."""
     recorder = requests.EventRecorder(f"{kind.lower()}-controller", "Reconciling")
     return requests.create_event(parent, kind, reason, note, recorder, warning=warning)
 
 
 def update_status(resource: str, parent: Document, counts: Document) -> Iterator[Request]:
-    """The parent's status, where it says something else now."""
+    """Yields an update of the parent's status if the counts differ from it."""
     before = status_of(parent)
     status = counts | {"observedGeneration": parent["metadata"].get("generation", 0)}
     if any(before.get(name) != value for name, value in status.items()):

@@ -1,4 +1,4 @@
-"""Jobs that have ended and say how long they want to be there after that."""
+"""The controller that deletes finished Jobs after `ttlSecondsAfterFinished`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .objects import Objects, is_terminating, status_of
 
 
 def sync(objects: Objects, now: float) -> tuple[list[Request], float | None]:
-    """What is to be deleted now, and the seconds until the next is."""
+    """Returns the deletions that are due now, and the seconds until the next one."""
     wanted = []
     waits = []
     for job, expiry in _expiries(objects):
@@ -24,6 +24,7 @@ def sync(objects: Objects, now: float) -> tuple[list[Request], float | None]:
 
 
 def _expiries(objects: Objects) -> Iterator[tuple[Document, float]]:
+    """Yields each finished Job that has a time to live, with the time when it expires."""
     for job in objects["jobs"].values():
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         if seconds is None or is_terminating(job):
