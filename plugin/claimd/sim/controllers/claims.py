@@ -1,6 +1,5 @@
-"""ResourceClaims: made for pods from templates, released when a pod is done or gone, freed when
-nobody uses them.
-"""
+"""The ResourceClaim controller: creates claims from templates, releases claims of ended pods, and
+frees unused ones."""
 
 from __future__ import annotations
 
@@ -23,17 +22,17 @@ from .objects import (
 
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
-LONGEST = 57  # characters of a generated name before its hyphen and random part
+LONGEST = 57  # the longest generated name, without the random suffix
 RECORDER = requests.EventRecorder("resource-claim-controller", "CreatingClaims")
 
 Uid = str
 
 
 def sync(objects: Objects, gone: frozenset[Uid]) -> list[Request]:
-    """What is to be done now, for every pod and every claim.
+    """Returns the requests for every pod and every claim.
 
-    `gone` are the pods of which the API server has said that they do not exist. That our copy does
-    not have a pod is not enough to take a claim away from it: it may not have been seen yet.
+    `gone` contains pods that the API server has confirmed not to exist. A pod that is only
+    missing in the cache may be newer than the cache, so its claims are not released.
     """
     wanted: list[Request] = []
     for pod in objects["pods"].values():
@@ -44,7 +43,7 @@ def sync(objects: Objects, gone: frozenset[Uid]) -> list[Request]:
 
 
 def unseen_consumers(objects: Objects) -> Iterator[tuple[str, str, Uid]]:
-    """Pods that a claim is reserved for and that are not in our copy: gone, or not seen yet."""
+    """Yields the pods that have a reservation but are not in the cache: gone, or too new."""
     for claim in objects["resourceclaims"].values():
         namespace = claim["metadata"]["namespace"]
         for consumer in _consumers(claim):
@@ -56,7 +55,7 @@ def unseen_consumers(objects: Objects) -> Iterator[tuple[str, str, Uid]]:
 
 
 def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
-    """Claims for its templates, then their names in its status, then their reservations."""
+    """Creates the pod's claims, then writes their names to its status, then reserves them."""
     if is_done(pod) or is_terminating(pod):
         return
 
@@ -66,6 +65,8 @@ def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
         template = entry.get("resourceClaimTemplateName")
         if not template:
             continue
+
+        # An empty name in the status means that the pod needs no claim.
         known = statuses.get(entry["name"])
         if known is not None and not _is_missing(objects, pod, known.get("resourceClaimName", "")):
             continue
@@ -85,7 +86,8 @@ def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
 
 
 def _is_missing(objects: Objects, pod: Document, name: str) -> bool:
-    """Whether the claim of this name is not there, or not the pod's. No name: none is needed."""
+    """Returns True if the claim does not exist or belongs to another pod; False if the pod needs
+    none."""
     if not name:
         return False
     claim = objects["resourceclaims"].get(f"{pod['metadata']['namespace']}/{name}")
@@ -101,13 +103,14 @@ def _created_claim(objects: Objects, pod: Document, reference: str) -> Document 
 
 
 def claim_name(pod: Document, reference: str) -> str:
-    """Always the same for a pod, although it looks random: a second try makes no second claim."""
+    """Returns the claim's generated name. It looks random but never changes, so a retry creates no
+    second claim."""
     metadata = pod["metadata"]
     pod_name = metadata["name"]
     name = f"{pod_name}-{reference}"
     length = len(name) + 1
     if length > LONGEST:
-        # Both parts are shortened alike, so that something of each is left.
+        # Shorten both parts in proportion, so that something of each remains.
         pod_part = pod_name[: len(pod_name) * LONGEST // length]
         reference_part = reference[: len(reference) * LONGEST // length]
         name = f"{pod_part}-{reference_part}"
@@ -146,7 +149,7 @@ def _create_claim(
 
 
 def _reserve(objects: Objects, pod: Document, statuses: dict[str, Document]) -> Iterator[Request]:
-    """Reservations of a pod that came to its node without a scheduler."""
+    """Reserves the claims of a pod that was bound to its node without the scheduler."""
     metadata = pod["metadata"]
     for entry in pod["spec"].get("resourceClaims") or ():
         status = statuses.get(entry["name"], {})
@@ -166,10 +169,10 @@ def _reserve(objects: Objects, pod: Document, statuses: dict[str, Document]) -> 
 
 
 def _sync_claim(objects: Objects, claim: Document, gone: frozenset[Uid]) -> Iterator[Request]:
-    """One step at a time: reservation and allocation, then the finalizer, then the claim itself.
+    """Frees the claim: removes reservation and allocation, then the finalizer, then the claim.
 
-    Each step is written before the next is asked for, since the API server refuses to let go of a
-    finalizer while there is an allocation.
+    Each step waits until the step before is written, because the API server refuses to remove the
+    finalizer from an allocated claim.
     """
     metadata = claim["metadata"]
     consumers = _consumers(claim)
@@ -212,10 +215,10 @@ def _still_uses(objects: Objects, namespace: str, consumer: Document, gone: froz
 
 
 def _was_used(objects: Objects, claim: Document) -> bool:
-    """Whether the finalizer is left over from a use that has ended.
+    """Returns True if the finalizer is left from a use that has ended.
 
-    The scheduler puts the finalizer there first and allocates then: where a pod that waits for a
-    node has the claim, that may be happening now.
+    The scheduler adds the finalizer before it allocates. If an unscheduled pod has the claim, the
+    scheduler may be doing so now.
     """
     name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
     for pod in objects["pods"].values():
@@ -231,9 +234,9 @@ def _was_used(objects: Objects, claim: Document) -> bool:
 
 
 def _pod_is_over(objects: Objects, claim: Document) -> bool:
-    """Whether it was made for a pod that is there and will not run any more.
+    """Returns True if the claim was created for a pod that still exists but will not run any more.
 
-    Where the pod is gone, the garbage collector takes the claim.
+    If the pod is gone, the garbage collector deletes the claim.
     """
     for owner in claim["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner["kind"] == "Pod":
@@ -245,7 +248,7 @@ def _pod_is_over(objects: Objects, claim: Document) -> bool:
 
 
 def _consumers(claim: Document) -> list[Document]:
-    """Who the claim is reserved for."""
+    """Returns the entries of the claim's `reservedFor`."""
     return status_of(claim).get("reservedFor") or []
 
 

@@ -1,7 +1,7 @@
-"""CronJobs: a Job for each time that their schedule has come, and the end of old ones.
+"""The CronJob controller: creates a Job at each scheduled time, and deletes old Jobs.
 
-A Job's name has the minute that it is for, so that a second try makes no second Job, and a Job that
-the status does not know yet is known by it.
+A Job's name contains the minute that it is for. A retry therefore creates no second Job, and a
+Job that the status does not list yet is recognized by its name.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from . import job_pods, templates
 from .objects import Objects, controller_reference, is_terminating, status_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"  # annotation of a Job
-MANY = 100  # times missed of which one is told
-LATER = 0.1  # seconds after its time that a Job is made, as clocks differ
+MANY = 100  # missed times before a warning
+LATER = 0.1  # seconds that a Job starts after its time, as clocks differ
 
 
 def sync(objects: Objects, now: float) -> tuple[list[Request], float | None]:
-    """What is to be written now, and the seconds until the next Job is due.
+    """Returns the requests to send now, and the seconds until the next Job is due.
 
-    An Event is told again by every look while what it says is so.
+    Every round repeats an Event as long as its cause lasts; the caller removes repetitions.
     """
     wanted: list[Request] = []
     waits = []
@@ -39,7 +39,7 @@ def sync(objects: Objects, now: float) -> tuple[list[Request], float | None]:
 
 
 class _Look:
-    """One CronJob as it is now, and the step that follows."""
+    """One CronJob at one moment, and the step that follows."""
 
     def __init__(self, objects: Objects, cron_job: Document, now: float) -> None:
         self.cron_job, self.now = cron_job, now
@@ -50,10 +50,11 @@ class _Look:
         self.wait: float | None = None
 
     def step(self) -> Iterator[Request]:
+        """Yields the status if it has changed; otherwise deletes old Jobs and starts the next one."""
         status, events = self._status()
         yield from events
         if templates.without_empty(status) != templates.without_empty(self.before):
-            # What follows from it is for the next look.
+            # Write the status first; the next round does what follows.
             self.wait = 0.0
             body = self.cron_job | {"status": status}
             yield requests.update("cronjobs", body, "status")
@@ -68,7 +69,7 @@ class _Look:
     # ------------------------------------------------------------ status
 
     def _status(self) -> tuple[Document, list[Request]]:
-        """As the Jobs are now, and what is worth saying of the change."""
+        """Returns the status that matches the Jobs, and Events about the changes."""
         events = []
         by_uid = {job_pods.uid_of(job): job for job in self.jobs}
         active = []
@@ -83,6 +84,8 @@ class _Look:
             else:
                 active.append(reference)
 
+        # Jobs that the status does not list were created by a round that failed to write it, or by
+        # someone else.
         known = {reference["uid"] for reference in self.active}
         for job in self.jobs:
             if job_pods.uid_of(job) in known or _end_of(job):
@@ -95,8 +98,8 @@ class _Look:
                 active.append(_reference(job))
 
         status = dict(self.before) | {"active": active}
-        times = [time for job in self.jobs if (time := self._scheduled_time(job)) is not None]
-        last = max([self._last_time() or 0.0, *times])
+        times = map(self._scheduled_time, self.jobs)
+        last = max([self._last_time() or 0.0, *(time or 0.0 for time in times)])
         if last:
             status["lastScheduleTime"] = timestamps.rfc3339(last)
         ends = [str(status_of(job).get("completionTime") or "") for job in self.jobs]
@@ -107,7 +110,7 @@ class _Look:
         return status, events
 
     def _scheduled_time(self, job: Document) -> float | None:
-        """The time that we made it for; None for a Job of somebody else."""
+        """Returns the time that this controller created the Job for, or None for any other Job."""
         text = (job["metadata"].get("annotations") or {}).get(SCHEDULED)
         minute = templates.name_of(job).removeprefix(f"{self.name}-")
         if not text or not minute.isdecimal():
@@ -148,7 +151,7 @@ class _Look:
             yield from self._create(time, schedule)
 
     def _most_recent(self, schedule: Schedule, deadline: int | None) -> tuple[float | None, int]:
-        """The latest time that has come and has no Job, and how many times were missed."""
+        """Returns the latest scheduled time without a Job, and how many times were missed."""
         created = requests.parse_time(self.cron_job["metadata"]["creationTimestamp"])
         earliest = self._last_time() or created
         if deadline is not None:
@@ -161,7 +164,7 @@ class _Look:
         if second is None or self.now < second:
             return first, 0
 
-        # From about there: a long absence is not gone through minute by minute.
+        # Skip to the last few times, instead of going through a long absence minute by minute.
         between = second - first
         missed = int((self.now - first) // between) + 1
         latest, following = None, schedule.next(first + (missed - 2) * between)
@@ -177,6 +180,7 @@ class _Look:
                 "JobAlreadyActive", f"{note} and concurrency policy is Forbid", warning=False
             )
             return
+
         if policy == "Replace":
             uids = {reference["uid"] for reference in self.active}
             for job in self.jobs:
@@ -212,7 +216,7 @@ class _Look:
     # ------------------------------------------------------------ old Jobs
 
     def _forget_old(self) -> Iterator[Request]:
-        """The oldest of those that have ended, beyond the number of each sort that may stay."""
+        """Yields deletions of the oldest finished Jobs beyond the two history limits."""
         limits = {
             "Complete": self.spec.get("successfulJobsHistoryLimit", 3),
             "Failed": self.spec.get("failedJobsHistoryLimit", 1),
@@ -236,7 +240,7 @@ class _Look:
 
 
 def _end_of(job: Document) -> str:
-    """Complete or Failed; empty for one that goes on."""
+    """Returns Complete or Failed, or an empty text if the Job has not finished."""
     for condition in status_of(job).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return str(condition["type"])

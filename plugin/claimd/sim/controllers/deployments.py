@@ -1,8 +1,7 @@
-"""ReplicaSets of Deployments: a new one for a new template, and how its pods take over.
+"""The Deployment controller: creates a ReplicaSet for each template, and moves pods to the new one.
 
-One look makes one step, as far as the strategy allows it with the pods that are there now; what
-follows from it is for the next look. Revisions are kept as annotations, where kubectl looks for
-them.
+Each round makes one step, as far as the strategy allows with the pods that exist now; the next
+round does what follows. Revisions are stored as annotations, which kubectl reads.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _DEFAULT_SHARE = "25%"
 
 
 def sync(objects: Objects, now: float) -> Iterator[Request]:
-    """ReplicaSets to make, scale and delete, and the statuses."""
+    """Yields requests that create, scale and delete ReplicaSets, and the statuses of Deployments."""
     for deployment in objects["deployments"].values():
         if not is_terminating(deployment) and has_template(deployment):
-            yield from _Rollout.of(objects, deployment, now).step()
+            yield from _Rollout.from_objects(objects, deployment, now).step()
 
 
 def next_deadline(objects: Objects, now: float) -> float | None:
-    """Seconds until the first rollout that goes on has taken too long."""
+    """Returns the seconds until the first running rollout exceeds its progress deadline, or None."""
     waits = []
     for deployment in objects["deployments"].values():
         condition = _condition(status_of(deployment), "Progressing")
@@ -56,21 +55,21 @@ def next_deadline(objects: Objects, now: float) -> float | None:
             continue
         if condition["status"] != "True" or condition["reason"] == "NewReplicaSetAvailable":
             continue
-        # One second more: times are written in whole seconds.
+        # Times are written in whole seconds, so wait one second more.
         due = requests.parse_time(condition["lastUpdateTime"]) + deadline + 1
         waits.append(max(due - now, 0.1))
     return min(waits, default=None)
 
 
 def scaled(amount: Any, total: int, *, up: bool) -> int:
-    """A number, or a percentage of the total, rounded up or down."""
+    """Resolves a number, or a percentage of the total that is rounded up or down."""
     if isinstance(amount, int):
         return amount
     percent = int(str(amount).removesuffix("%"))
     return -(-percent * total // 100) if up else percent * total // 100
 
 
-# ---------------------------------------------------------------- a replica set and its numbers
+# ---------------------------------------------------------------- ReplicaSets and their numbers
 
 
 def _replicas(replica_set: Document) -> int:
@@ -97,10 +96,10 @@ def _created(obj: Document) -> tuple[str, str]:
 
 
 def _compared(template: Document) -> Document:
-    """What tells templates apart.
+    """Returns the part of a template that tells it from others.
 
-    A client that has types writes what is empty otherwise than one that has not, and means the
-    same; and the label that we add says nothing.
+    Typed clients write empty fields differently from others, and mean the same, so empty fields
+    are dropped. So is the hash label, which this controller adds.
     """
     metadata = template.get("metadata") or {}
     labels = dict(metadata.get("labels") or {})
@@ -117,36 +116,42 @@ def _condition(status: Document, type_: str) -> Document | None:
 
 
 def _deadline_of(deployment: Document) -> float | None:
-    """Seconds that a rollout may be without progress."""
+    """Returns the seconds that a rollout may take without progress, or None if there is no limit."""
     seconds = deployment["spec"].get("progressDeadlineSeconds", 600)
     return None if seconds in (None, _NO_DEADLINE) else float(seconds)
 
 
-# ---------------------------------------------------------------- one look
+# ---------------------------------------------------------------- one rollout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Rollout:
-    """A Deployment with what it owns, at one moment."""
+    """A Deployment with its ReplicaSets, at one moment."""
 
     objects: Objects
     deployment: Document
-    new: Document | None  # the replica set of the template as it is now
-    old: tuple[Document, ...]  # the others, the oldest first
+    new: Document | None  # the ReplicaSet of the current template
+    old: tuple[Document, ...]  # the other ReplicaSets, oldest first
     now: float
 
     @classmethod
-    def of(cls, objects: Objects, deployment: Document, now: float) -> _Rollout:
+    def from_objects(cls, objects: Objects, deployment: Document, now: float) -> _Rollout:
         owned = [
-            one
-            for one in children(objects, "replicasets", deployment)
-            if not is_terminating(one) and has_template(one)
+            replica_set
+            for replica_set in children(objects, "replicasets", deployment)
+            if not is_terminating(replica_set) and has_template(replica_set)
         ]
+
+        # If several ReplicaSets have the template, the oldest is the new one, as in Kubernetes.
         owned.sort(key=_created)
         template = _compared(deployment["spec"]["template"])
-        alike = [one for one in owned if _compared(one["spec"]["template"]) == template]
-        new = alike[0] if alike else None
-        old = tuple(one for one in owned if one is not new)
+        new = None
+        for replica_set in owned:
+            if _compared(replica_set["spec"]["template"]) == template:
+                new = replica_set
+                break
+
+        old = tuple(replica_set for replica_set in owned if replica_set is not new)
         return cls(objects=objects, deployment=deployment, new=new, old=old, now=now)
 
     # ------------------------------------------------------------ what is wanted
@@ -172,7 +177,8 @@ class _Rollout:
 
     @functools.cached_property
     def max_unavailable(self) -> int:
-        """With no surge one pod may be missing: nothing could go on otherwise."""
+        """The number of pods that may be unavailable: at least one if there is no surge, or the
+        rollout would get stuck."""
         if not self.is_rolling or not self.replicas:
             return 0
         amount = (self._strategy.get("rollingUpdate") or {}).get("maxUnavailable", _DEFAULT_SHARE)
@@ -188,7 +194,7 @@ class _Rollout:
     # ------------------------------------------------------------ one step
 
     def step(self) -> list[Request]:
-        """Of the replica sets, then the revision and the status as they are now."""
+        """Returns the writes to ReplicaSets, then to the revision and the status."""
         writes = list(self._step())
         created = any(request.method == "POST" for request in writes)
         writes += self._record_revision()
@@ -210,11 +216,13 @@ class _Rollout:
             yield from self._recreate()
 
     def _roll(self) -> Iterator[Request]:
-        """New pods as far as the surge allows, then old ones as far as enough are available."""
+        """Adds new pods as far as the surge allows, then removes old ones while enough are
+        available."""
         if self.new is None:
             yield self._create_new(self._room_for_new(0))
             return
 
+        # Fill the new ReplicaSet first; the old ones shrink in a later round.
         has = _replicas(self.new)
         wanted = self.replicas if has > self.replicas else self._room_for_new(has)
         if wanted != has:
@@ -229,12 +237,13 @@ class _Rollout:
             yield from self._forget_old()
 
     def _room_for_new(self, has: int) -> int:
-        """How many pods the new replica set may have now."""
+        """Returns how many pods the new ReplicaSet may have now."""
         room = self.replicas + self.max_surge - sum(map(_replicas, self.all))
         return has + max(min(room, self.replicas - has), 0)
 
     def _old_sizes_while_rolling(self) -> dict[str, int]:
-        """By name: pods that are of no use go first, then others as long as enough are available."""
+        """Returns the sizes of the old ReplicaSets by name. Unavailable pods go first, then others
+        while enough are available."""
         assert self.new is not None
         sizes = {name_of(one): _replicas(one) for one in self.old}
         least = self.replicas - self.max_unavailable
@@ -250,6 +259,7 @@ class _Rollout:
             sizes[name] -= dropped
             room -= dropped
 
+        # Then remove available pods, as many as are not needed.
         spare = _count(self.all, "availableReplicas") - least
         for replica_set in self.old:
             name = name_of(replica_set)
@@ -259,7 +269,7 @@ class _Rollout:
         return sizes
 
     def _recreate(self) -> Iterator[Request]:
-        """All old pods go, and are gone, before the first new one comes."""
+        """Removes all old pods, and creates the first new one when they are gone."""
         active = [one for one in self.old if _replicas(one)]
         for replica_set in active:
             yield self._scaled_to(replica_set, 0)
@@ -274,7 +284,7 @@ class _Rollout:
             yield from self._forget_old()
 
     def _has_old_pods(self) -> bool:
-        """Those that are on their way out count until they are gone."""
+        """Returns True if an old pod exists; terminating pods count until they are gone."""
         for replica_set in self.old:
             if _count([replica_set], "replicas"):
                 return True
@@ -286,7 +296,7 @@ class _Rollout:
     # ------------------------------------------------------------ other numbers, same template
 
     def _is_scaled(self) -> bool:
-        """Whether the number was changed since the replica sets had theirs."""
+        """Returns True if `replicas` has changed since the ReplicaSets were annotated with it."""
         return any(
             DESIRED in _annotations(one) and _number(one, DESIRED) != self.replicas
             for one in self.all
@@ -294,7 +304,8 @@ class _Rollout:
         )
 
     def _scale(self) -> Iterator[Request]:
-        """The one that has pods gets the number; several share it as they have shared so far."""
+        """Gives the new number to the only active ReplicaSet, or shares it proportionally among
+        several."""
         active = [one for one in self.all if _replicas(one)]
         if len(active) <= 1:
             latest = [*active, *([self.new] if self.new is not None else reversed(self.old))]
@@ -302,6 +313,7 @@ class _Rollout:
                 yield self._scaled_to(latest[0], self.replicas)
             return
 
+        # A complete rollout needs only the new ReplicaSet.
         if self.new is not None and self._is_saturated(self.new):
             for replica_set in self.old:
                 if _replicas(replica_set):
@@ -322,8 +334,9 @@ class _Rollout:
         return set(numbers) == {self.replicas}
 
     def _proportional_sizes(self, active: list[Document]) -> dict[str, int]:
-        """By name. The largest gets what rounding leaves over; of equal ones the newer one when
-        there are more, the older one when there are fewer.
+        """Returns the new sizes by name. The largest ReplicaSet gets the remainder of rounding.
+
+        Among ReplicaSets of equal size the newer one grows first and the older one shrinks first.
         """
         allowed = self.replicas + self.max_surge if self.replicas else 0
         to_add = allowed - sum(map(_replicas, active))
@@ -347,7 +360,7 @@ class _Rollout:
             before = _number(replica_set, MAXIMUM) or status_of(self.deployment).get("replicas", 0)
             if not before:
                 return 0
-            # To the nearest, halves up.
+            # Round to the nearest number, and halves up.
             grown = has * (self.replicas + self.max_surge)
             share = (2 * grown + before) // (2 * before) - has
         left = to_add - added
@@ -359,6 +372,8 @@ class _Rollout:
         template, metadata = self.deployment["spec"]["template"], self.deployment["metadata"]
         digest = template_hash(template)
         from_template = template.get("metadata") or {}
+
+        # The hash keeps the pods of two templates apart, in the labels and in the selector.
         labels = (from_template.get("labels") or {}) | {TEMPLATE_HASH: digest}
         selector = self.deployment["spec"].get("selector") or {}
         matched = (selector.get("matchLabels") or {}) | {TEMPLATE_HASH: digest}
@@ -405,7 +420,7 @@ class _Rollout:
         return self._told(request, _replicas(replica_set), replicas)
 
     def _told(self, request: Request, before: int, after: int) -> Request:
-        """The request, with the Event about what it does to the replica set's size."""
+        """Adds an Event about the ReplicaSet's new size to the request."""
         if before == after:
             return request
         name, how = request.body["metadata"]["name"], "up" if after > before else "down"
@@ -414,7 +429,7 @@ class _Rollout:
         return requests.with_then(request, event)
 
     def _forget_old(self) -> Iterator[Request]:
-        """The oldest revisions beyond those that are to be kept."""
+        """Yields deletions of the oldest ReplicaSets beyond the history limit."""
         limit = self.deployment["spec"].get("revisionHistoryLimit")
         surplus = len(self.old) - (10 if limit is None else limit)
         by_revision = sorted(self.old, key=lambda one: _number(one, REVISION))
@@ -433,9 +448,11 @@ class _Rollout:
         return {name: value for name, value in own.items() if name not in _OWN_ANNOTATIONS}
 
     def _annotated(self) -> Request | None:
-        """The new replica set with what it has to say, where it does not say it yet.
+        """Returns an update that annotates the new ReplicaSet, or None if its annotations are
+        current.
 
-        A template of before gets the next revision, and keeps those that it had.
+        A ReplicaSet that is reused by a rollback gets the next revision, and its history keeps
+        the earlier ones.
         """
         if self.new is None:
             return None
@@ -459,7 +476,7 @@ class _Rollout:
         return requests.update("replicasets", self.new | changed)
 
     def _record_revision(self) -> Iterator[Request]:
-        """The Deployment says which revision it is at."""
+        """Yields a patch that writes the current revision to the Deployment."""
         if self.new is None or self._annotated() is not None:
             return
         revision = _annotations(self.new).get(REVISION)
@@ -514,6 +531,7 @@ class _Rollout:
             what = f"ReplicaSet {name_of(self.new)!r}"
         what = what.replace("'", '"')
 
+        # A paused rollout has no deadline; the condition says so once.
         if self.deployment["spec"].get("paused"):
             if reason not in ("ProgressDeadlineExceeded", "DeploymentPaused"):
                 message = "Deployment is paused"
@@ -536,7 +554,7 @@ class _Rollout:
             message = f"{what} has successfully progressed."
             self._set(conditions, name, "True", "NewReplicaSetAvailable", message)
         elif self._has_progressed(status):
-            # The deadline counts from here anew.
+            # Every progress restarts the deadline.
             message = f"{what} is progressing."
             if current is not None and reason == "ReplicaSetUpdated":
                 conditions[name] = current | {"lastUpdateTime": "", "reason": ""}
@@ -557,11 +575,12 @@ class _Rollout:
     def _has_progressed(self, status: Document) -> bool:
         before = status_of(self.deployment)
 
-        def old(of: Document) -> int:
-            return int((of.get("replicas") or 0) - (of.get("updatedReplicas") or 0))
+        def count_old(status: Document) -> int:
+            return int((status.get("replicas") or 0) - (status.get("updatedReplicas") or 0))
 
+        # A rollout progresses when old pods disappear or new, ready or available ones are added.
         grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
-        return old(status) < old(before) or any(
+        return count_old(status) < count_old(before) or any(
             status[name] > (before.get(name) or 0) for name in grown
         )
 
@@ -575,13 +594,14 @@ class _Rollout:
     def _set(
         self, conditions: dict[str, Document], type_: str, status: str, reason: str, message: str
     ) -> None:
-        """With the time of its last change of status; nothing where it says the same already."""
+        """Sets the condition with the time of its last change, unless status and reason are the
+        same already."""
         current = conditions.get(type_, {})
         if (current.get("status"), current.get("reason")) == (status, reason):
             return
         moment = timestamps.rfc3339(self.now)
         since = current["lastTransitionTime"] if current.get("status") == status else moment
-        conditions.pop(type_, None)  # the latest change stands last
+        conditions.pop(type_, None)  # the condition that changed last comes last
         conditions[type_] = {
             "type": type_,
             "status": status,

@@ -1,7 +1,8 @@
-"""Which pods must go: their devices have a NoExecute taint that their claims do not tolerate.
+"""The device taint eviction controller: evicts pods whose devices have an untolerated NoExecute
+taint.
 
-Pure: what has to be written is returned, and `loops` sends it, in which order and how many at once.
-What a DeviceTaintRule does, and how far it is, is told in its status.
+The functions only compute requests, and `loops` decides in which order and how many at once it
+sends them. The status of a DeviceTaintRule describes the rule's effect and progress.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Failures of a Job's pods: what a policy makes of one, and how long the next pod has to wait.
+"""Failures of a Job's pods: the verdict of its podFailurePolicy, and the back-off before a new pod.
 
-Pure: the memory that the waiting needs is given and comes back.
+The functions do no I/O. The caller keeps the `Backoff` between rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from claimd.kubernetes.api.document import Document
 from .. import requests
 from .objects import status_of
 
-BACKOFF = 10.0  # seconds after the first failure, then twice as many
+BACKOFF = 10.0  # seconds after the first failure; doubles with each failure
 MAX_BACKOFF = 600.0
 
 IGNORE, FAIL_JOB, FAIL_INDEX, COUNT = "Ignore", "FailJob", "FailIndex", "Count"
@@ -23,14 +23,14 @@ IGNORE, FAIL_JOB, FAIL_INDEX, COUNT = "Ignore", "FailJob", "FailIndex", "Count"
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is to follow from a failed pod; `message` is why, where it fails the Job."""
+    """The action for a failed pod; `message` is the reason if the action fails the Job."""
 
     action: str = COUNT
     message: str = ""
 
 
 def judge(policy: Document | None, pod: Document) -> Verdict:
-    """By the first rule that the pod matches; without one, its failure counts."""
+    """Returns the verdict of the first matching rule; without a match the failure counts."""
     for number, rule in enumerate((policy or {}).get("rules") or ()):
         why = _match(rule, pod)
         if why:
@@ -41,7 +41,7 @@ def judge(policy: Document | None, pod: Document) -> Verdict:
 
 
 def _match(rule: Document, pod: Document) -> str:
-    """What of the pod matches, in words; empty if nothing does."""
+    """Describes how the pod matches the rule; returns an empty text if it does not."""
     metadata, status = pod["metadata"], status_of(pod)
     name = f"{metadata['namespace']}/{metadata['name']}"
     if codes := rule.get("onExitCodes"):
@@ -64,7 +64,7 @@ def _match(rule: Document, pod: Document) -> str:
 
 
 def _exit_code(container: Document) -> int:
-    """0 for one that runs, too."""
+    """Returns the container's exit code, and 0 if it still runs."""
     terminated = (container.get("state") or {}).get("terminated") or {}
     return int(terminated.get("exitCode") or 0)
 
@@ -80,7 +80,8 @@ def _is_meant(codes: Document, container: str, code: int) -> bool:
 
 
 def finished_at(pod: Document) -> float:
-    """When its last container ended, as far as anybody says; seconds since 1970."""
+    """Returns when the pod's last container ended, in seconds since 1970, as well as the pod's
+    status tells."""
     metadata, status = pod["metadata"], status_of(pod)
     ends = []
     for container in status.get("containerStatuses") or ():
@@ -102,7 +103,7 @@ def finished_at(pod: Document) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Backoff:
-    """What has failed since the last success. The same pods again change nothing."""
+    """The failures since the last success. Adding the same pods again changes nothing."""
 
     last_success: float = 0.0
     failures: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by a pod's uid
@@ -116,11 +117,12 @@ class Backoff:
         return Backoff(last_success, later)
 
     def remaining(self, now: float) -> float:
-        """Seconds until another pod may be made."""
+        """Returns the seconds until another pod may be created."""
         return remaining(len(self.failures), max(self.failures.values(), default=0.0), now)
 
 
 def remaining(failures: int, last_failure: float, now: float) -> float:
+    """Returns the seconds to wait after this many failures."""
     if not failures:
         return 0.0
     wait = min(BACKOFF * 2.0 ** min(failures - 1, 10), MAX_BACKOFF)

@@ -1,4 +1,4 @@
-"""Completion indexes of an indexed Job: sets of numbers as its status writes them, `0-3,5`."""
+"""The completion indexes of an indexed Job, as sets and in the form of its status: `0-3,5`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Collection, Iterable
 
 from claimd.kubernetes.api.document import Document
 
-ANNOTATION = "batch.kubernetes.io/job-completion-index"  # and the label
+ANNOTATION = "batch.kubernetes.io/job-completion-index"  # also the name of the label
 VARIABLE = "JOB_COMPLETION_INDEX"
 
 
 def index_of(pod: Document) -> int | None:
-    """None for a pod that says none, or nonsense."""
+    """Returns the pod's completion index, or None if it has no valid one."""
     text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION, "")
     return int(text) if text.isdecimal() else None
 
 
 def parse(text: str | None, completions: int) -> set[int]:
-    """The indexes below `completions`; what cannot be read is passed over."""
-    found: set[int] = set()
+    """Returns the listed indexes below `completions`, and skips unreadable intervals."""
+    indexes: set[int] = set()
     for interval in (text or "").split(","):
         first, _, last = interval.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), min(int(last or first), completions - 1) + 1))
-    return found
+            indexes.update(range(int(first), min(int(last or first), completions - 1) + 1))
+    return indexes
 
 
 def text(indexes: Collection[int]) -> str:
-    """Three and more in a row are written with a hyphen."""
+    """Formats the indexes; three or more consecutive ones become an interval with a hyphen."""
     parts: list[str] = []
     for first, last in _intervals(indexes):
         if last - first < 2:
@@ -38,17 +38,17 @@ def text(indexes: Collection[int]) -> str:
 
 
 def _intervals(indexes: Iterable[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for index in sorted(indexes):
-        if found and found[-1][1] == index - 1:
-            found[-1] = (found[-1][0], index)
+        if intervals and intervals[-1][1] == index - 1:
+            intervals[-1] = (intervals[-1][0], index)
         else:
-            found.append((index, index))
-    return found
+            intervals.append((index, index))
+    return intervals
 
 
 def met_rule(policy: Document | None, completions: int, succeeded: set[int]) -> int | None:
-    """The first rule of a successPolicy that is fulfilled, by its number."""
+    """Returns the number of the first fulfilled rule of a successPolicy, or None."""
     for number, rule in enumerate((policy or {}).get("rules") or ()):
         count = rule.get("succeededCount")
         if rule.get("succeededIndexes") is None:

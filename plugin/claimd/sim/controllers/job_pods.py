@@ -1,15 +1,15 @@
-"""What has become of a Job's pods, and what of that its status does not say yet. Facts alone."""
+"""The pods of a Job by state, and which of their ends the Job's status has not counted yet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from claimd.kubernetes.api.document import Document
 
 from . import job_failures, job_indexes, templates
 from .objects import Objects, has_ended, is_terminating, status_of
 
-FINALIZER = "batch.kubernetes.io/job-tracking"  # of a pod whose end is not counted yet
+FINALIZER = "batch.kubernetes.io/job-tracking"  # on a pod whose end is not counted yet
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURE_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
 
@@ -37,8 +37,17 @@ def failures_of_index(pod: Document) -> int:
     return annotated(pod, FAILURE_COUNT) + annotated(pod, IGNORED_FAILURE_COUNT)
 
 
+def _indexes_of(pods: Iterable[Document]) -> set[int]:
+    indexes = set()
+    for pod in pods:
+        index = job_indexes.index_of(pod)
+        if index is not None:
+            indexes.add(index)
+    return indexes
+
+
 class JobPods:
-    """The pods of one Job by what has become of them, beside what its status says of them."""
+    """The pods of one Job, grouped by their state and by whether the status has counted them."""
 
     def __init__(self, objects: Objects, job: Document) -> None:
         self.job = job
@@ -53,7 +62,7 @@ class JobPods:
         self.active = [pod for pod in alive if not is_terminating(pod)]
         self.terminating = [pod for pod in alive if is_terminating(pod)]
 
-        # Of pods that the status has neither counted nor named yet.
+        # Pods that the status has neither counted nor listed yet.
         uncounted = self.before.get("uncountedTerminatedPods") or {}
         self.uncounted_succeeded: list[Uid] = list(uncounted.get("succeeded") or ())
         self.uncounted_failed: list[Uid] = list(uncounted.get("failed") or ())
@@ -64,11 +73,11 @@ class JobPods:
         self.new_failed = [pod for pod in new if self.is_failed(pod)]
 
         self.counted_indexes = self._indexes("completedIndexes")
-        found = {job_indexes.index_of(pod) for pod in self.new_succeeded}
-        self.succeeded_indexes = self.counted_indexes | {one for one in found if one is not None}
+        self.succeeded_indexes = self.counted_indexes | _indexes_of(self.new_succeeded)
         self.failed_indexes = self._failed_indexes()
         self.replaced = self._replaced_by_index()
 
+        # An indexed Job counts indexes, any other Job counts pods.
         self.succeeded = self._count("succeeded", self.uncounted_succeeded, self.new_succeeded)
         if self.indexed:
             self.succeeded = len(self.succeeded_indexes)
@@ -88,7 +97,8 @@ class JobPods:
         return index is not None and index < (self.completions or 0)
 
     def is_failed(self, pod: Document) -> bool:
-        """A pod that goes counts as failed, unless the Job wants to wait until it has."""
+        """Returns True if the pod has failed. A terminating pod counts unless the Job replaces only
+        failed pods."""
         if has_ended(pod):
             return phase_of(pod) == "Failed"
         return is_terminating(pod) and not self.waits_for_end()
@@ -102,38 +112,38 @@ class JobPods:
     # ------------------------------------------------------------ failures of single indexes
 
     def _failed_indexes(self) -> set[int]:
-        found = self._indexes("failedIndexes")
+        failed = self._indexes("failedIndexes")
         if self.per_index is None:
-            return found
+            return failed
         for pod in self.pods:
             index = job_indexes.index_of(pod)
             if index is None or not has_finalizer(pod) or not self.has_valid_index(pod):
                 continue
             if not self.is_failed(pod):
                 continue
+            # An index fails by the policy, or when its own retries are used up.
             action = self.judge(pod).action
             spent = action != "Ignore" and annotated(pod, FAILURE_COUNT) >= self.per_index
             if action == "FailIndex" or spent:
-                found.add(index)
-        return found
+                failed.add(index)
+        return failed
 
     def _replaced_by_index(self) -> dict[int, Document]:
-        """Failed pods that stay until their index has its next one, which goes on counting."""
-        found: dict[int, Document] = {}
+        """Returns the latest failed pod of each index without a successor; the successor continues
+        its failure count."""
+        latest_failed: dict[int, Document] = {}
         if self.per_index is None:
-            return found
+            return latest_failed
 
         settled = self.succeeded_indexes | self.failed_indexes
-        settled |= {
-            index for pod in self.active if (index := job_indexes.index_of(pod)) is not None
-        }
+        settled |= _indexes_of(self.active)
         for pod in self.pods:
             index = job_indexes.index_of(pod)
             if index is None or index in settled or not self.has_valid_index(pod):
                 continue
             if not has_finalizer(pod) or not self.is_failed(pod):
                 continue
-            latest = found.get(index)
+            latest = latest_failed.get(index)
             if latest is None or failures_of_index(pod) >= failures_of_index(latest):
-                found[index] = pod
-        return found
+                latest_failed[index] = pod
+        return latest_failed

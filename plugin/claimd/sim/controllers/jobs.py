@@ -1,8 +1,8 @@
-"""Jobs of batch: pods until enough of them have succeeded, or too many failed.
+"""The Job controller: runs pods until enough of them have succeeded or too many have failed.
 
-A pod keeps a finalizer until its end is counted, so that none is counted twice or not at all: first
-the status names the pod, then the finalizer goes, then the number in the status grows. One look
-makes one of these steps; what follows from it is for the next look.
+A pod keeps a finalizer until its end is counted, so that each end is counted exactly once. First
+the status lists the pod, then the finalizer is removed, then the count in the status grows. Each
+round makes one of these steps, and the next round does what follows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from . import job_failures, job_indexes, job_pods, templates
 from .job_failures import Backoff
 from .objects import Objects, has_ended, is_terminating, name_suffix, status_of
 
-CONTROLLER = "kubernetes.io/job-controller"  # of `managedBy`: this one
-MOST_PODS = 500  # made or deleted in one look
+CONTROLLER = "kubernetes.io/job-controller"  # the value of `managedBy` for this controller
+MOST_PODS = 500  # created or deleted in one round
 MOST_UNCOUNTED = 500
-NAME_LIMIT = 58  # characters of a pod's name before the random ones
+NAME_LIMIT = 58  # the longest prefix of a pod's name before the random suffix
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 Uid = str
@@ -38,20 +38,20 @@ _TOO_MANY_INDEXES = (
 
 
 def backoffs(objects: Objects, before: Mapping[Uid, Backoff]) -> dict[Uid, Backoff]:
-    """What every Job that goes on has to remember of its pods' failures."""
-    found = {}
+    """Returns what must be remembered of pod failures, for every unfinished Job."""
+    result = {}
     for job in objects["jobs"].values():
         if _is_ours(job) and not is_finished(job):
             look = _Look(objects, job, Backoff(), 0.0)
             backoff = before.get(job["metadata"]["uid"], Backoff())
-            found[job["metadata"]["uid"]] = backoff.with_pods(look.new_succeeded, look.new_failed)
-    return found
+            result[job["metadata"]["uid"]] = backoff.with_pods(look.new_succeeded, look.new_failed)
+    return result
 
 
 def sync(
     objects: Objects, memory: Mapping[Uid, Backoff], now: float
 ) -> tuple[list[Request], float | None]:
-    """What is to be written now, and the seconds until something is due by itself."""
+    """Returns the requests to send now, and the seconds until something is due without any change."""
     wanted = list(_release(objects))
     waits = []
     for job in objects["jobs"].values():
@@ -67,7 +67,7 @@ def is_finished(job: Document) -> bool:
 
 
 def conditions_of(job: Document) -> dict[str, Document]:
-    """Those that hold, by type."""
+    """Returns the Job's true conditions by type."""
     listed = status_of(job).get("conditions") or ()
     return {condition["type"]: condition for condition in listed if condition["status"] == "True"}
 
@@ -76,11 +76,11 @@ def _is_ours(job: Document) -> bool:
     return job["spec"].get("managedBy") in (None, CONTROLLER)
 
 
-# ---------------------------------------------------------------- pods that nobody counts any more
+# ---------------------------------------------------------------- pods that are no longer counted
 
 
 def _release(objects: Objects) -> Iterator[Request]:
-    """Takes the finalizer from pods of Jobs that are gone or have ended."""
+    """Removes the finalizer from pods of Jobs that are gone or have ended."""
     by_uid = {job["metadata"]["uid"]: job for job in objects["jobs"].values()}
     for pod in objects["pods"].values():
         if not job_pods.has_finalizer(pod):
@@ -118,7 +118,7 @@ def _without_finalizer(pod: Document, then: Request | None = None) -> Request:
 
 
 class _Look(job_pods.JobPods):
-    """One Job as it is now, and the step that follows."""
+    """One Job at one moment, and the step that follows."""
 
     def __init__(self, objects: Objects, job: Document, backoff: Backoff, now: float) -> None:
         super().__init__(objects, job)
@@ -128,10 +128,12 @@ class _Look(job_pods.JobPods):
     # ------------------------------------------------------------ the step
 
     def step(self) -> Iterator[Request]:
+        """Yields the writes of pods, then the status; finalizers go when the status is current."""
         start = self.before.get("startTime")
         if not start and not self.suspended:
             start = timestamps.rfc3339(self.now)
 
+        # A decided Job deletes its pods; a running one creates or removes some.
         outcome = self._outcome(start)
         writes: list[Request] = []
         if outcome is not None:
@@ -144,17 +146,18 @@ class _Look(job_pods.JobPods):
                 outcome = ("SuccessCriteriaMet", *_COMPLETED)
         yield from writes
 
+        # The status is written after the pods, and only if it differs.
         status = self._status(outcome, start, gone, made)
         if self._differs(status):
             yield self._write(status)
         elif not gone:
-            # What the status says by now is the last that anybody needs of these pods.
+            # The status now counts these pods, so their finalizers can go.
             for pod in self.pods:
                 if job_pods.has_finalizer(pod) and self._is_settled(pod, outcome):
                     yield _without_finalizer(pod)
 
     def _outcome(self, start: str | None) -> tuple[str, str, str] | None:
-        """The condition that decides, with reason and message: what was decided stays."""
+        """Returns the deciding condition with reason and message. An earlier decision is final."""
         conditions = conditions_of(self.job)
         for type_ in ("SuccessCriteriaMet", "FailureTarget"):
             if type_ in conditions:
@@ -177,6 +180,7 @@ class _Look(job_pods.JobPods):
         return None
 
     def _failure(self, start: str | None) -> tuple[str, str] | None:
+        """Returns why the Job has failed, as reason and message, or None."""
         if self.failed > self.spec["backoffLimit"] or self._has_restarted_too_often():
             return _BACKOFF_LIMIT
 
@@ -197,7 +201,8 @@ class _Look(job_pods.JobPods):
         return None
 
     def _has_restarted_too_often(self) -> bool:
-        """Containers that are started again in their pod count against the same limit."""
+        """Returns True if container restarts exceed the limit; they count if `restartPolicy` is
+        OnFailure."""
         if self.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
             return False
         restarts = 0
@@ -220,7 +225,8 @@ class _Look(job_pods.JobPods):
     # ------------------------------------------------------------ pods to make and to delete
 
     def _manage(self, writes: list[Request]) -> tuple[list[Document], int]:
-        """Adds to the writes. The pods that go, and how many are made: one or the other."""
+        """Adds writes of pods. Returns the pods to delete and the number of created ones; one of
+        them is empty."""
         if is_terminating(self.job):
             return [], 0
         surplus = len(self.active) - self._wanted()
@@ -229,6 +235,7 @@ class _Look(job_pods.JobPods):
             writes += [self._delete(pod, keeps_finalizer=False) for pod in gone]
             return gone, 0
 
+        # A Job that replaces only failed pods waits until terminating pods are gone.
         missing = -surplus
         if self.waits_for_end():
             missing -= len(self.terminating)
@@ -247,21 +254,23 @@ class _Look(job_pods.JobPods):
         return [], len(made)
 
     def _wanted(self) -> int:
-        """How many pods are to run."""
+        """Returns how many pods shall run now."""
         if self.suspended:
             return 0
         parallelism = int(self.spec.get("parallelism", 1))
         if self.completions is None:
-            # Once one has succeeded, what runs may end, and nothing comes after it.
+            # After the first success the running pods may end, and no new ones start.
             return len(self.active) if self.succeeded else parallelism
         return max(min(self.completions - self.succeeded, parallelism), 0)
 
     def _to_remove(self, least: int) -> list[Document]:
-        """Those first that an indexed Job has no place for, then those that lose least."""
+        """Returns the pods to remove: first pods with a duplicate or invalid index, then the
+        cheapest to lose."""
         rest = sorted(self.active, key=_loss)
         if not self.indexed:
             return rest[:least]
 
+        # Of several pods with one index, the one that is most expensive to lose stays.
         kept: dict[int, Document] = {}
         misplaced = []
         for pod in reversed(rest):
@@ -274,25 +283,29 @@ class _Look(job_pods.JobPods):
         return misplaced + left[: max(least - len(misplaced), 0)]
 
     def _pending_indexes(self, most: int) -> list[int]:
-        """The lowest that nobody works at, as far as their back-off is over."""
+        """Returns the lowest indexes that no pod works on and whose back-off is over."""
         busy = self.succeeded_indexes | self.failed_indexes
         occupied = [*self.active, *(self.terminating if self.waits_for_end() else ())]
-        busy |= {index for pod in occupied if (index := job_indexes.index_of(pod)) is not None}
-        free = (index for index in range(self.completions or 0) if index not in busy)
+        for pod in occupied:
+            index = job_indexes.index_of(pod)
+            if index is not None:
+                busy.add(index)
+
+        free = (number for number in range(self.completions or 0) if number not in busy)
         pending = list(itertools.islice(free, most))
 
         ready = []
         waits = []
-        for index in pending:
-            pod = self.replaced.get(index)
+        for number in pending:
+            failed = self.replaced.get(number)
             wait = 0.0
-            if pod is not None:
-                failures = job_pods.failures_of_index(pod) + 1
-                wait = job_failures.remaining(failures, job_failures.finished_at(pod), self.now)
+            if failed is not None:
+                failures = job_pods.failures_of_index(failed) + 1
+                wait = job_failures.remaining(failures, job_failures.finished_at(failed), self.now)
             if wait > 0:
                 waits.append(wait)
             else:
-                ready.append(index)
+                ready.append(number)
         self.waits += waits
         return ready
 
@@ -305,18 +318,19 @@ class _Look(job_pods.JobPods):
             labels = {job_indexes.ANNOTATION: str(index)}
             annotations = labels | self._failure_counts(index)
             more = _with_index(self.spec["template"]["spec"]) | {"hostname": f"{name}-{index}"}
-        given = self.spec["template"].get("metadata") or {}
+
+        from_template = self.spec["template"].get("metadata") or {}
         head = {
             "generateName": prefix,
-            "annotations": (given.get("annotations") or {}) | annotations,
+            "annotations": (from_template.get("annotations") or {}) | annotations,
             "finalizers": list(
-                dict.fromkeys([*(given.get("finalizers") or ()), job_pods.FINALIZER])
+                dict.fromkeys([*(from_template.get("finalizers") or ()), job_pods.FINALIZER])
             ),
         }
         return templates.create_pod("Job", self.job, prefix + suffix, labels, more, **head)
 
     def _failure_counts(self, index: int) -> dict[str, str]:
-        """How often the index has failed before this pod."""
+        """Returns annotations that count the index's failures before the new pod."""
         if self.per_index is None:
             return {}
         pod = self.replaced.get(index)
@@ -333,7 +347,7 @@ class _Look(job_pods.JobPods):
         return counts
 
     def _delete(self, pod: Document, *, keeps_finalizer: bool) -> Request:
-        """A pod that is not to count as failed loses its finalizer before it goes."""
+        """Deletes the pod. A pod that must not count as failed loses its finalizer first."""
         deletion = templates.delete_pod("Job", self.job, pod)
         if keeps_finalizer or not job_pods.has_finalizer(pod):
             return deletion
@@ -351,13 +365,13 @@ class _Look(job_pods.JobPods):
         gone: Sequence[Document],
         made: int,
     ) -> Document:
-        """As it is to be said now, `gone` and `made` being done."""
+        """Returns the status after the pods in `gone` are deleted and `made` pods are created."""
         uids = {job_pods.uid_of(pod) for pod in gone}
         staying = [pod for pod in self.active if job_pods.uid_of(pod) not in uids]
         terminating = len(self.terminating) + len(gone)
         uncounted, counts = self._uncounted(outcome)
 
-        conditions = {one["type"]: one for one in self.before.get("conditions") or ()}
+        conditions = {item["type"]: item for item in self.before.get("conditions") or ()}
         status = self.before | counts
         status |= {
             "active": len(staying) + made,
@@ -378,18 +392,19 @@ class _Look(job_pods.JobPods):
                 if final == "Complete":
                     status["completionTime"] = timestamps.rfc3339(self.now)
         status["conditions"] = list(conditions.values())
-        # As a real one leaves out what is not so: no pod of this sort.
+        # Kubernetes leaves out counts that are zero.
         unsaid = {name for name in ("active", "succeeded", "failed") if not status[name]}
         return {name: value for name, value in status.items() if name not in unsaid}
 
     def _is_over(self, decided: str, uncounted: Document) -> bool:
-        """Nothing is left to come: neither pods that end nor numbers that grow."""
+        """Returns True if no pods still have to end and no counts still have to grow."""
         if self.terminating or any(uncounted.values()) or decided not in conditions_of(self.job):
             return False
         return not any(map(job_pods.has_finalizer, self.pods))
 
     def _uncounted(self, outcome: tuple[str, str, str] | None) -> tuple[Document, Document]:
-        """The pods that the status has to name, and the numbers without them."""
+        """Returns the pods that the status must list, and the counts without them."""
+        # A listed pod without its finalizer is now counted: it moves from the list to the count.
         held = {job_pods.uid_of(pod) for pod in self.pods if job_pods.has_finalizer(pod)}
         succeeded = [uid for uid in self.uncounted_succeeded if uid in held]
         failed = [uid for uid in self.uncounted_failed if uid in held]
@@ -400,6 +415,7 @@ class _Look(job_pods.JobPods):
             "failed": (self.before.get("failed") or 0) + len(self.uncounted_failed) - len(failed),
         }
 
+        # A bounded number of pods is listed at once, so that the status stays small.
         room = MOST_UNCOUNTED - len(succeeded) - len(failed)
         if self.indexed:
             counts["succeeded"] = len(self.succeeded_indexes)
@@ -415,27 +431,30 @@ class _Look(job_pods.JobPods):
         return {name: uids for name, uids in named.items() if uids}, counts
 
     def _newly_failed(self, outcome: tuple[str, str, str] | None) -> list[Document]:
-        """Once a Job has failed, what still runs of it has failed as well.
+        """Returns the failed pods that are not listed yet.
 
-        What goes because a Job has succeeded has not failed.
+        When a Job fails, its running pods fail with it. Pods that are removed because the Job has
+        succeeded have not failed.
         """
-        found = list(self.new_failed)
+        failed = list(self.new_failed)
         if outcome is not None and outcome[0] == "SuccessCriteriaMet":
-            found = [pod for pod in found if has_ended(pod)]
+            failed = [pod for pod in failed if has_ended(pod)]
         if outcome is not None and outcome[0] == "FailureTarget":
-            uids = {*map(job_pods.uid_of, found), *self.uncounted_failed}
+            uids = {*map(job_pods.uid_of, failed), *self.uncounted_failed}
             for pod in (*self.active, *self.terminating):
                 if (
                     job_pods.has_finalizer(pod)
                     and job_pods.uid_of(pod) not in uids
                     and self.has_valid_index(pod)
                 ):
-                    found.append(pod)
-        found = [pod for pod in found if not self._is_delayed(pod, outcome)]
-        return [pod for pod in found if self.judge(pod).action != "Ignore"]
+                    failed.append(pod)
+
+        failed = [pod for pod in failed if not self._is_delayed(pod, outcome)]
+        return [pod for pod in failed if self.judge(pod).action != "Ignore"]
 
     def _is_delayed(self, pod: Document, outcome: tuple[str, str, str] | None) -> bool:
-        """Its successor is to read from it how often the index has failed."""
+        """Returns True if the failed pod must stay until its index has a new pod, which continues
+        its failure count."""
         if outcome is not None or is_terminating(self.job):
             return False
         index = job_indexes.index_of(pod)
@@ -443,7 +462,8 @@ class _Look(job_pods.JobPods):
         return delayed is not None and job_pods.uid_of(delayed) == job_pods.uid_of(pod)
 
     def _is_settled(self, pod: Document, outcome: tuple[str, str, str] | None) -> bool:
-        """Whether the status needs the pod no more; asked only when it says all that it has to."""
+        """Returns True if the status no longer needs the pod. Valid only when the status is
+        current."""
         if is_terminating(self.job) or outcome is not None or job_pods.phase_of(pod) == "Succeeded":
             return True
         return self.is_failed(pod) and not self._is_delayed(pod, outcome)
@@ -484,11 +504,11 @@ class _Look(job_pods.JobPods):
         kept = {name: value for name, value in status.items() if value is not None}
         body = self.job | {"status": kept}
         write = requests.update("jobs", body, "status")
-        told = self._announcement(status)
-        return requests.with_then(write, told) if told is not None else write
+        event = self._announcement(status)
+        return requests.with_then(write, event) if event is not None else write
 
     def _announcement(self, status: Document) -> Request | None:
-        """What a change of conditions is worth saying."""
+        """Returns an Event about the first change of conditions that deserves one, or None."""
         before = {
             condition["type"]: condition["status"]
             for condition in self.before.get("conditions") or ()
@@ -510,7 +530,8 @@ class _Look(job_pods.JobPods):
 
 
 def _loss(pod: Document) -> tuple[bool, int, bool, float, float]:
-    """Small for a pod that can go: not on a node, not running, not ready, young."""
+    """Returns a sort key that is small for a pod that is cheap to lose: unscheduled, not running,
+    not ready, young."""
     since = templates.ready_since(pod)
     created = requests.parse_time(pod["metadata"]["creationTimestamp"])
     phase = _PHASES.get(job_pods.phase_of(pod), 0)
@@ -523,7 +544,7 @@ def _indexed_prefix(name: str, index: int) -> str:
 
 
 def _with_index(spec: Document) -> Document:
-    """The containers with the variable that says which index they work at."""
+    """Returns the containers with the variable that holds their completion index."""
     path = f"metadata.labels['{job_indexes.ANNOTATION}']"
     variable = {"name": job_indexes.VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}
     changed: Document = {}
@@ -531,7 +552,7 @@ def _with_index(spec: Document) -> Document:
         containers = []
         for container in spec.get(field) or ():
             env = container.get("env") or []
-            if all(one["name"] != job_indexes.VARIABLE for one in env):
+            if all(item["name"] != job_indexes.VARIABLE for item in env):
                 containers.append(container | {"env": [*env, variable]})
             else:
                 containers.append(container)

@@ -1,7 +1,7 @@
-"""StatefulSets: pods with numbers, one after the other, and how a new template reaches them.
+"""The StatefulSet controller: numbered pods, created, removed and updated in order.
 
-Every template is kept as a ControllerRevision. A pod's name is that of
-the set and its number, so that the one before it has to be gone first. Volumes are not here.
+Each template is stored as a ControllerRevision. A pod's name consists of the set's name and its
+number, so its predecessor must be gone before it can be created. Volumes are not simulated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NUMBERED = re.compile(r"(.+)-(\d+)")
 
 
 def sync(objects: Objects, now: float) -> Iterator[Request]:
-    """Revisions and pods to make and to delete, and the statuses."""
+    """Yields requests for revisions and pods, and the statuses."""
     for stateful_set in objects["statefulsets"].values():
         if templates.has_template(stateful_set):
             yield from _Look(objects, stateful_set, now).step()
 
 
 def next_available(objects: Objects, now: float) -> float | None:
-    """Seconds until a pod that is ready counts as available, if one is on its way to that."""
+    """Returns the seconds until the next ready pod becomes available, or None."""
     waits = []
     for stateful_set in objects["statefulsets"].values():
         seconds = float(stateful_set["spec"].get("minReadySeconds") or 0)
@@ -42,7 +42,7 @@ def next_available(objects: Objects, now: float) -> float | None:
 
 
 class _Look:
-    """One StatefulSet as it is now, and the step that follows."""
+    """One StatefulSet at one moment, and the step that follows."""
 
     def __init__(self, objects: Objects, stateful_set: Document, now: float) -> None:
         self.set, self.now = stateful_set, now
@@ -65,12 +65,12 @@ class _Look:
 
     @property
     def update(self) -> Document | None:
-        """The revision of the template that is to be."""
+        """The revision of the current template."""
         return self.history.update
 
     @functools.cached_property
     def current(self) -> Document | None:
-        """The revision that the pods had when all of them had the same."""
+        """The revision that all pods had when the last rollout was complete."""
         for revision in self.history.revisions:
             if templates.name_of(revision) == self.before.get("currentRevision"):
                 return revision
@@ -95,7 +95,7 @@ class _Look:
         return [*writes, *templates.update_status("statefulsets", self.set, status)]
 
     def _replenish(self, writes: list[Request]) -> bool:
-        """Makes what is missing. Whether the rest may follow: in order, when all are available."""
+        """Adds writes for missing and ended pods. Returns True if the later steps may follow."""
         for number in self.wanted:
             pod = self.pods.get(number)
             if pod is None:
@@ -107,15 +107,17 @@ class _Look:
                 waits = True
             else:
                 waits = is_terminating(pod) or not self._is_available(pod)
+            # In order, each pod must be available before the next one is handled.
             if waits and self.in_order:
                 return False
         return True
 
     def _shrink(self, writes: list[Request]) -> bool:
-        """Takes away what is too many, the highest number first."""
+        """Adds deletions of surplus pods, highest number first. Returns True if an update may
+        follow."""
         surplus = sorted(set(self.pods) - set(self.wanted), reverse=True)
         unavailable = [*self.wanted, *reversed(surplus)]
-        unavailable = [n for n in unavailable if n in self.pods and self._is_missing(n)]
+        unavailable = [item for item in unavailable if item in self.pods and self._is_missing(item)]
         for number in surplus:
             pod = self.pods[number]
             if not is_terminating(pod):
@@ -128,11 +130,12 @@ class _Look:
         return True
 
     def _outdated(self) -> list[Document]:
-        """The pods that have to go now for the new template, the highest numbers first."""
+        """Returns the pods to replace now by the new template, highest number first."""
         rolling = (self.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
         partition, most = rolling.get("partition") or 0, rolling.get("maxUnavailable")
         most = 1 if most is None else max(deployments.scaled(most, self.replicas, up=True), 1)
 
+        # Unavailable pods count against the number that may be replaced at once.
         missing = sum(map(self._is_missing, self.wanted))
         old = []
         for number in reversed(self.wanted[partition:]):
@@ -143,13 +146,13 @@ class _Look:
         if self.in_order:
             return old[: max(most - missing, 0)]
 
-        # What is of no use anyway costs nothing.
+        # Pods that are not available can be replaced at once.
         useless = [pod for pod in old if not self._is_available(pod)]
         others = [pod for pod in old if self._is_available(pod)]
         return useless + others[: max(most - missing, 0)]
 
     def _forget_old(self) -> Iterator[Request]:
-        """Revisions that no pod has."""
+        """Yields deletions of old revisions that no pod has."""
         live = set(map(revisions.label_of, self.pods.values()))
         for revision in (self.current, self.update):
             if revision is not None:
@@ -188,7 +191,7 @@ class _Look:
         return requests.with_then(request, self._event("Create", name))
 
     def _revision_for(self, number: int) -> Document | None:
-        """Below the partition a pod keeps the template that it had."""
+        """Returns the revision for a pod: below the partition it is the current one."""
         strategy = self.spec.get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
             return self.update
@@ -223,6 +226,8 @@ class _Look:
             "updateRevision": templates.name_of(self.update),
             "collisionCount": 0,
         }
+
+        # The rollout is complete: the updated revision becomes the current one.
         whole = ("updatedReplicas", "readyReplicas", "replicas")
         if all(status[name] == self.replicas for name in whole):
             status["currentReplicas"] = status["updatedReplicas"]

@@ -1,7 +1,8 @@
-"""Pods of DaemonSets, and the looks at all workloads.
+"""The DaemonSet controller, and the round over all workloads.
 
-A new template replaces one pod of a DaemonSet at a time, the next when the one before is ready.
-Every template is kept as a ControllerRevision, by whose hash the pods are told apart.
+After a change of the template one pod of a DaemonSet is replaced at a time, and the next one when
+its successor is ready. Each template is stored as a ControllerRevision, whose hash labels the
+pods.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .templates import (
     update_status,
 )
 
-_ALWAYS_TOLERATED = (  # taints of nodes, by pods of a DaemonSet
+_ALWAYS_TOLERATED = (  # node taints that every DaemonSet pod tolerates
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
     ("disk-pressure", "NoSchedule"),
@@ -36,7 +37,7 @@ _ALWAYS_TOLERATED = (  # taints of nodes, by pods of a DaemonSet
 
 
 def sync(objects: Objects, now: float) -> list[Request]:
-    """What is to be made, changed and deleted, and the statuses, of all workloads."""
+    """Returns all requests for all workloads, including their statuses."""
     wanted = [*deployments.sync(objects, now), *replica_sets.sync(objects, now)]
     wanted += stateful_sets.sync(objects, now)
     for daemon_set in objects["daemonsets"].values():
@@ -46,7 +47,7 @@ def sync(objects: Objects, now: float) -> list[Request]:
 
 
 def next_look(objects: Objects, now: float) -> float | None:
-    """Seconds after which something is due although nothing has changed."""
+    """Returns the seconds until something is due without any change of objects, or None."""
     waits = [deployments.next_deadline(objects, now), replica_sets.next_available(objects, now)]
     waits.append(stateful_sets.next_available(objects, now))
     return min((wait for wait in waits if wait is not None), default=None)
@@ -59,13 +60,14 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
         if revised is not None:
             yield revised
         return
+
     digest = revisions.hash_of(history.update)
     pods = children(objects, "pods", daemon_set)
     by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
     nodes = [name for name, node in objects["nodes"].items() if _may_run_on(daemon_set, node)]
 
-    # One pod for every node that has none. Its name is always the same, so that the one before it
-    # has to be gone first.
+    # Create a pod for every node without one. Its name is always the same, so its predecessor must
+    # be gone first.
     taken = {name_of(pod) for pod in pods}
     for node in nodes:
         suffix = name_suffix(f"{revision(daemon_set)} {digest} {node}", 5)
@@ -74,7 +76,7 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
             more = _only_on(node, daemon_set)
             yield create_pod("DaemonSet", daemon_set, name, {revisions.POD_LABEL: digest}, more)
 
-    # One pod of an old template goes when every node has one and those of the new one are ready.
+    # Replace one outdated pod, once every node has a pod and all updated pods are ready.
     alive = [by_node[name] for name in nodes if name in by_node]
     alive = [pod for pod in alive if not is_terminating(pod)]
     outdated = [pod for pod in alive if revisions.label_of(pod) != digest]
@@ -84,14 +86,16 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
     if outdated and may_replace and strategy != "OnDelete":
         yield delete_pod("DaemonSet", daemon_set, outdated[0])
 
+    # Ended pods are replaced under the same name, so delete them as well as the misplaced ones.
     misplaced = [pod for pod in by_node.values() if _is_misplaced(objects, daemon_set, pod)]
     ended = [pod for pod in pods if has_ended(pod)]
     for pod in (*ended, *misplaced):
         if not is_terminating(pod):
             yield delete_pod("DaemonSet", daemon_set, pod)
 
+    # Keep every revision that a pod still has, and the current one.
     live = set(map(revisions.label_of, pods)) | {digest}
-    kept = [name_of(one) for one in history.revisions if revisions.hash_of(one) in live]
+    kept = [name_of(item) for item in history.revisions if revisions.hash_of(item) in live]
     yield from history.forget_old(kept)
 
     ready = sum(map(is_ready, alive))
@@ -108,7 +112,8 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
 
 
 def _is_misplaced(objects: Objects, daemon_set: Document, pod: Document) -> bool:
-    """A pod that is on a node that does not exist is not ours to end."""
+    """Returns True if the pod's node may not run it; a pod on a node that does not exist is left to
+    the pod GC."""
     node = objects["nodes"].get(_node_of(pod))
     if node is None:
         return not pod["spec"].get("nodeName")
@@ -116,9 +121,9 @@ def _is_misplaced(objects: Objects, daemon_set: Document, pod: Document) -> bool
 
 
 def _may_run_on(daemon_set: Document, node: Document, *, present: bool = False) -> bool:
-    """By the template's nodeSelector and the node's taints; affinity is left to the scheduler.
+    """Checks the template's nodeSelector and the node's taints; affinity is left to the scheduler.
 
-    A pod that is `present` there has to leave only for a taint that evicts.
+    A pod that is already `present` on the node leaves only for a NoExecute taint.
     """
     spec = daemon_set["spec"]["template"]["spec"]
     labels = node["metadata"].get("labels") or {}
@@ -143,7 +148,7 @@ def _default_tolerations() -> list[Document]:
 
 
 def _only_on(node: str, daemon_set: Document) -> Document:
-    """What the pod's spec has beside the template's: the scheduler is to put it on this node."""
+    """Returns the fields of the pod's spec that make the scheduler choose this node."""
     spec = daemon_set["spec"]["template"]["spec"]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -154,7 +159,7 @@ def _only_on(node: str, daemon_set: Document) -> Document:
 
 
 def _node_of(pod: Document) -> str:
-    """The node that a DaemonSet's pod is on, or is to go to."""
+    """Returns the node that the DaemonSet's pod is on or is meant for."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
     try:
