@@ -63,7 +63,10 @@ class Event:
     severity: str = NOTE
     sentence: str = ""
     value: str = ""
-    lasts: float | None = None  # seconds; None: until a driver is bound anew
+    lasts: float | None = None  # seconds; None: until the GPU is reset or its driver bound again
+
+    # The MIG instance (GPU instance) that the event is about; None: the whole GPU.
+    instance: int | None = None
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -94,6 +94,12 @@ def part_name(address: str, gpu_instance: int, compute_instance: int) -> str:
     return f"{name_of(address)}-{_suffix(gpu_instance, compute_instance)}"
 
 
+def is_in_instance(gpu: Gpu, gpu_instance: int) -> bool:
+    """Returns True if the device is a part of this GPU instance."""
+    prefix = f"{name_of(gpu.address)}-{_suffix(gpu_instance, 0).rpartition('-')[0]}-"
+    return gpu.name.startswith(prefix)
+
+
 def may_divide(gpu: Gpu) -> bool:
     """Whether it is a GPU that MIG can divide, by what its generation is, or an instance of one."""
     if gpu.vendor != "nvidia" or gpu.kind not in ("gpu", DIVIDED, "partition"):

@@ -214,7 +214,7 @@ class Monitor:
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
             for event in self._earlier_events:
-                if event.address == gpu.address:
+                if _concerns(event, gpu):
                     tracked.history.add_event(event)
 
         # One that comes back was set up anew: what befell it before is over.
@@ -236,7 +236,7 @@ class Monitor:
 
     def _add_event(self, event: health.Event) -> None:
         for tracked in self._tracked.values():
-            if tracked.gpu.address == event.address:
+            if _concerns(event, tracked.gpu):
                 tracked.history.add_event(event)
 
     def _is_hung(self, gpu: Gpu) -> bool:
@@ -327,7 +327,7 @@ def check_once(
     for gpu in inventory.gpus:
         history = health.History()
         for event in events:
-            if event.address == gpu.address:
+            if _concerns(event, gpu):
                 history.add_event(event)
         findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
@@ -349,6 +349,23 @@ def check_once(
         findings=_sorted_findings(findings),
         unwatched=(kernel_log.unavailable,) if kernel_log.unavailable else (),
     )
+
+
+def _concerns(event: health.Event, gpu: Gpu) -> bool:
+    """Returns True if the event is about the GPU, or about the part that `gpu` is.
+
+    An event of one MIG instance is not about the other instances. Where the GPU is not divided any
+    more, or was not found to be, such an event is about all of it.
+    """
+    if event.address != gpu.address:
+        return False
+    if event.instance is None or gpu.kind == "gpu":
+        return True
+
+    # Loaded for divided GPUs alone.
+    from . import mig
+
+    return mig.is_in_instance(gpu, event.instance)
 
 
 def _by_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:

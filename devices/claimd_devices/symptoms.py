@@ -37,7 +37,22 @@ SENSOR = re.compile(r"temp[0-9]+_input")
 # Lines of the kernel's log. They are matched from their first character on: within a line there may
 # be text of anybody's, such as the name of a program that has crashed.
 _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
-_XID = re.compile(rf"NVRM: Xid \(PCI:({_SLOT})(?:\.[0-7])?\): ([0-9]{{1,6}})(?:,|$)", re.I)
+
+# NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
+# compute instance in it.
+_XID = re.compile(
+    rf"NVRM: Xid \(PCI:({_SLOT})(?:\.[0-7])?"
+    r"(?: GPU-I:([0-9]{1,3})(?: GPU-CI:[0-9]{1,3})?)?\): ([0-9]{1,6})(?:,|$)",
+    re.I,
+)
+
+# From r570 on the driver says itself what a GPU needs. `None` means that nothing is needed any more.
+_RECOVERY = re.compile(
+    r"NVRM: Xid \([^)]*\): 154, GPU recovery action changed "
+    r"from 0x[0-9a-f]{1,8} \([A-Za-z0-9 ]{1,40}\) to 0x[0-9a-f]{1,8} \(([A-Za-z0-9 ]{1,40})\)"
+)
+_NO_RECOVERY = "None"
+_DRAIN_P2P = "Drain P2P"  # the GPU works; other GPUs must not reach it
 _WEDGED = re.compile(
     rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): \[drm\](?: \*ERROR\*)? device wedged, needs recovery"
 )
@@ -72,6 +87,10 @@ XIDS_OF_HARDWARE = {
     140: "an error in the memory that could not be corrected",
     143: "the GPU did not start",
 }
+
+
+# Xids that stop the whole GPU, also if the line names the instance in which they began.
+_XIDS_OF_WHOLE_GPU = frozenset({62, 64, 74, 79, 95, 119, 120, 136, 143})
 
 
 def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
@@ -289,7 +308,14 @@ def event_of(line: Line) -> Event | None:
 def _event_of_text(text: str, at: float) -> Event | None:
     match = _XID.match(text)
     if match is not None:
-        return _xid(f"{match[1].lower()}.0", int(match[2]), at)
+        address, code = f"{match[1].lower()}.0", int(match[3])
+        recovery = _RECOVERY.match(text)
+        if recovery is not None:
+            return _recovery(address, recovery[1], at)
+        instance = None
+        if match[2] is not None and code not in _XIDS_OF_WHOLE_GPU:
+            instance = int(match[2])
+        return _xid(address, code, at, instance)
     match = _WEDGED.fullmatch(text)
     if match is not None:
         return wedged(match[1], "", at)
@@ -312,7 +338,22 @@ def wedged(address: str, methods: str, at: float) -> Event | None:
     return Event(address=address, kind="wedged", at=at, severity=FAILED, sentence=sentence)
 
 
-def _xid(address: str, code: int, at: float) -> Event:
+def _recovery(address: str, action: str, at: float) -> Event:
+    """Returns what follows from the driver's own verdict (Xid 154)."""
+    if action == _NO_RECOVERY:
+        # The GPU was reset, so everything that was reported before is over.
+        return Event(address=address, kind=BOUND, at=at)
+    return Event(
+        address=address,
+        kind="xid",
+        at=at,
+        severity=DEGRADED if action == _DRAIN_P2P else FAILED,
+        sentence=f"the NVIDIA driver says what the GPU needs (Xid 154): {action}",
+        value="154",
+    )
+
+
+def _xid(address: str, code: int, at: float, instance: int | None) -> Event:
     if code in XIDS_OF_PROGRAMS:
         severity, lasts = NOTE, ERROR_WINDOW
         meaning = "a fault of the program that used it, not of the GPU"
@@ -330,4 +371,5 @@ def _xid(address: str, code: int, at: float) -> Event:
         sentence=f"the NVIDIA driver reported Xid {code}: {meaning}",
         value=str(code),
         lasts=lasts,
+        instance=instance,
     )

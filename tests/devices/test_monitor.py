@@ -631,3 +631,44 @@ def test_what_cannot_be_watched_is_said_once(caplog: pytest.LogCaptureFixture) -
     assert told(caplog, HealthReport(), first) == ["INFO the kernel's log: no right"]
     assert told(caplog, first, both) == ["INFO uevents: none"]
     assert told(caplog, both, first) == []
+
+
+def log(tree: Tree, text: str) -> None:
+    """Appends a line to the tree's kernel log."""
+    path = tree.folder / "dev/kmsg"
+    number = len(path.read_bytes().splitlines()) if path.exists() else 0
+    microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    with path.open("a") as file:
+        file.write(f"6,{number},{microseconds},-;{text}\n")
+
+
+async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=2")
+    _whole, first, second = made.scan().gpus
+    slot, number = "PCI:0000:11:00", int(first.name.split("-mig-")[1].partition("-")[0])
+    async with watching(made) as world:
+        log(made, f"NVRM: Xid ({slot} GPU-I:{number:02} GPU-CI:00): 46, pid=1, name=x")
+        await world.monitor.check()
+        assert world.kinds(first.name) == [("xid", FAILED)]
+        assert (world.kinds(second.name), world.kinds(NAME)) == ([], [])
+
+        # An error that is not contained reaches the whole GPU.
+        log(made, f"NVRM: Xid ({slot} GPU-I:{number:02}): 95, pid=1, name=x")
+        await world.monitor.check()
+        assert world.kinds(second.name) == world.kinds(NAME) == [("xid", FAILED)]
+
+
+async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(tree: Make) -> None:
+    made = tree("nvidia:h100=2")
+    said = "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from"
+    async with watching(made) as world:
+        log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+        log(made, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
+        await world.monitor.check()
+        assert [one.value for one in world.monitor.last.of(NAME)] == ["154", "79"]
+        assert world.monitor.last.of(NAME)[0].sentence.endswith("GPU Reset Required")
+        assert world.kinds(OTHER) == []
+
+        log(made, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
+        await world.monitor.check()
+        assert world.monitor.last.of(NAME) == ()

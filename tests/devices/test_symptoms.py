@@ -265,6 +265,46 @@ def test_what_a_line_says(text: str, address: str, kind: str, severity: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("place", "code", "severity", "instance"),
+    [
+        ("PCI:0000:41:00 GPU-I:05", 94, DEGRADED, 5),
+        ("PCI:0000:41:00 GPU-I:05 GPU-CI:00", 46, FAILED, 5),
+        ("PCI:0000:41:00 GPU-I:13", 31, NOTE, 13),
+        # An uncontained error reaches all instances, whichever is named.
+        ("PCI:0000:41:00 GPU-I:08", 95, FAILED, None),
+        ("PCI:0000:41:00", 94, DEGRADED, None),
+    ],
+)
+def test_a_line_that_names_a_mig_instance(
+    place: str, code: int, severity: str, instance: int | None
+) -> None:
+    event = symptoms.event_of(Line(at=7.0, text=f"NVRM: Xid ({place}): {code}, pid=1, name=x"))
+    assert event is not None
+    assert (event.address, event.kind) == ("0000:41:00.0", "xid")
+    assert (event.value, event.severity, event.instance) == (str(code), severity, instance)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "severity"),
+    [
+        ("0x1 (GPU Reset Required)", "xid", FAILED),
+        ("0x2 (Node Reboot Required)", "xid", FAILED),
+        ("0x3 (Drain P2P)", "xid", DEGRADED),
+        ("0x4 (Drain and Reset)", "xid", FAILED),
+        ("0x9 (A Name Of Newer Drivers)", "xid", FAILED),
+        ("0x0 (None)", BOUND, NOTE),
+    ],
+)
+def test_the_driver_s_own_verdict(action: str, kind: str, severity: str) -> None:
+    changed = (
+        f"NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x7 (X) to {action}"
+    )
+    event = symptoms.event_of(Line(at=7.0, text=changed))
+    assert event is not None
+    assert (event.kind, event.severity, event.lasts) == (kind, severity, None)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "xe 0000:03:00.0: [drm] device wedged, but recovered through reset",
