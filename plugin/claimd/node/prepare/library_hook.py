@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import subprocess
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 # Seconds that a trial run of the program may take.
 _SECONDS = 5.0
+_BUSY_PAUSE = 0.01  # seconds until a program that is busy is tried again
 
 # The prefix of a file that is being written, and seconds after which its writer must have died.
 _UNFINISHED = f".{names.LIBRARY_HOOK}-"
@@ -148,9 +150,19 @@ class LibraryHook:
 
 def _try(program: str) -> None:
     """Runs the program. Raises OSError or SubprocessError if that is not possible."""
-    subprocess.run(
-        [program, "--version"], check=True, capture_output=True, timeout=_SECONDS, env={}
-    )
+    give_up = time.monotonic() + _SECONDS
+    while True:
+        try:
+            subprocess.run(
+                [program, "--version"], check=True, capture_output=True, timeout=_SECONDS, env={}
+            )
+            return
+        except OSError as error:
+            # The kernel runs no file that is open for writing. A child that another thread forked
+            # while the file was written has it open, until the child runs its own program.
+            if error.errno != errno.ETXTBSY or time.monotonic() >= give_up:
+                raise
+            time.sleep(_BUSY_PAUSE)
 
 
 def path_in_image() -> Path:

@@ -165,3 +165,18 @@ async def test_several_who_ask_at_once_install_it_once(program: Path, folder: Pa
     hook = LibraryHook(program, str(folder))
     await asyncio.gather(*(hook.ensure() for _ in range(5)))
     assert runs.read_text() == "run\n"
+
+
+async def test_a_program_that_is_still_open_for_writing_is_tried_again(
+    program: Path, folder: Path
+) -> None:
+    """As after a fork in another thread, in the moment in which the program was written."""
+    hook = LibraryHook(program, str(folder))
+    await hook.ensure()
+    (folder / names.LIBRARY_HOOK).touch()  # so that the next call looks again
+
+    writer = os.open(folder / names.LIBRARY_HOOK, os.O_WRONLY)
+    closing = asyncio.get_running_loop().call_later(0.1, os.close, writer)
+    await hook.ensure()
+    assert closing.when() <= asyncio.get_running_loop().time()
+    assert hook.path == str(folder / names.LIBRARY_HOOK)

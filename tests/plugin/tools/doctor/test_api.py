@@ -3,6 +3,7 @@
 The API server is the simulated one with the shipped manifests, asked with the token of the node's pod.
 """
 
+# size: one row per check of the API server, each next to the thing that it breaks.
 import asyncio
 import contextlib
 import dataclasses
