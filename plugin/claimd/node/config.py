@@ -249,7 +249,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -
     for setting in dataclasses.fields(Config):
         if setting.name not in names:
             continue
-        shown = _shown(setting.default)
+        shown = _format_default(setting.default)
         about = setting.metadata["about"]
         group.add_argument(
             f"--{key_of(setting.name)}",
@@ -259,7 +259,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -
         )
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     """As one would write it in the configuration; empty if there is nothing to show."""
     if isinstance(default, tuple):
         return ",".join(default)

@@ -1,1 +1,1 @@
-"""What the scheduler sees: the inventory as ResourceSlices on the API server, and kept so."""
+"""Publishes the inventory as ResourceSlices, which the scheduler reads, and keeps them right."""

@@ -1,11 +1,11 @@
-"""One GPU as a Device of a ResourceSlice: its attributes, its capacity, the counters that it takes.
+"""Describes one GPU as a Device of a ResourceSlice: attributes, capacities, consumed counters.
 
-Pure. The API's limits on a single value are kept here: what would make the API server refuse the
-slice is left out, and named as a problem. Which devices stand in which slice is decided in slices.
+Pure. A value that would make the API server refuse the slice is left out and reported as a problem.
+`slices` decides which devices are in which slice.
 
-A selector that reads what a device lacks is an error, and one such device stops a pod on every
-node. So whatever people select by is on every device, with a value of its own for "not known".
-What is left out where there is none is optional by its nature, as upstream's standard attributes.
+A CEL selector that reads a missing attribute is an error, and one such device stops a pod on every
+node. So every device has all attributes that people select by, with a special value for "unknown".
+Attributes that may be missing are optional by nature, such as the standard ones of Kubernetes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from . import sharing
 
 INTEGER_LIMIT = 2**63 - 1
 
-# On every device, whatever it is and however little the kernel tells of it. docs/attributes.md says
-# which value means what.
+# The attributes of every device, even if the kernel reveals nothing about it. docs/attributes.md
+# explains the values.
 CORE = (
     "architecture",
     "console",
@@ -52,7 +52,7 @@ CORE = (
 )
 CORE_CAPACITIES = ("memory",)
 
-NO_VERSION = "0.0.0"  # below every other
+NO_VERSION = "0.0.0"  # is below every real version
 NO_PROFILE = "none"
 LIBRARIES_OF_THE_IMAGE = "image"  # a container needs none of the host's
 INTEGRATED, DISCRETE, PACKAGE = "integrated", "discrete", "package"
@@ -61,7 +61,7 @@ _TOO_LONG = f"it has more than {limits.ATTRIBUTE_VALUE} bytes"
 _BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
-# Semantic versions 2.0.0, with numbers that fit into 64 bits, as selectors compute with them.
+# Semantic versions 2.0.0, whose numbers fit into 64 bits, as selectors need them.
 _NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 _PRERELEASE = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
@@ -69,7 +69,8 @@ _SEMVER = re.compile(
     rf"(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
-# The numbers that a version begins with, however it goes on.
+
+# The numbers at the beginning of a version.
 _NUMBERS = re.compile(r"v?(?>([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?)(?![0-9a-zA-Z])")
 
 
@@ -81,13 +82,15 @@ def of_gpu(
     counters: bool = True,
     shared: sharing.Sharing = sharing.ALONE,
 ) -> Device:
-    """The Device that describes the GPU; a sentence joins `problems` for all that is left out.
+    """Returns the Device that describes the GPU. Adds a sentence to `problems` for all that it omits.
 
-    It has every attribute of CORE: what the kernel does not tell, or what the API would not take, is
-    "unknown" or 0 there. What changes with the load, such as the link's present speed, is no attribute: it would be a
-    write for every change. `numa_list`: all nearest NUMA nodes, not only the GPU's own, for API
-    servers with lists. `counters`: what the GPU takes of what it shares with its parts. `shared`:
-    how several claims may have it at once.
+    The Device has every attribute of CORE. A value that the kernel does not reveal, or that the API
+    would refuse, is "unknown" or 0. A value that changes with the load, such as the current speed of
+    the PCIe link, is never an attribute: each change would be a write.
+
+    `numa_list` publishes all nearest NUMA nodes, for API servers that know lists. `counters`
+    publishes what the GPU consumes of the counters that it shares with its parts. `shared` says how
+    several claims may have the GPU at once.
     """
     draft = _Draft(gpu.name, problems)
     draft.text("type", gpu.kind)
@@ -121,8 +124,8 @@ def of_gpu(
     draft.compute_units(gpu.compute_units)
     draft.shared(shared, gpu.memory)
 
-    # A divided GPU takes nothing from its parts: only administrative access gets it, which has to
-    # be there while pods use the parts, and the scheduler counts for that as well.
+    # A divided GPU consumes no counters. Only claims with admin access get it, and they must get it
+    # while pods use the parts. The scheduler counts counters for admin access, too.
     consumed: list[DeviceCounterConsumption] = []
     if counters and gpu.counters and gpu.kind != DIVIDED:
         whole = gpu.parent or gpu.name
@@ -137,16 +140,16 @@ def of_gpu(
 
 
 def counters_of(gpu: Gpu) -> dict[str, Counter]:
-    """What a divided GPU has to share, or what a part takes of it."""
+    """Returns the counters that a divided GPU offers, or that a part consumes."""
     return {name: Counter(value=str(value)) for name, value in gpu.counters}
 
 
 def semver(text: str) -> str | None:
-    """A semantic version (2.0.0) out of what a kernel module calls its version.
+    """Converts a kernel module's version into a semantic version (2.0.0).
 
-    Two parts become three, of four the first three stay, leading zeros go. A tail that is not
-    semver's goes too: what the kernel said stands in driverVersionFull. None if there is no number
-    to begin with.
+    Two numbers become three, of four the first three stay, and leading zeros are removed, as is a
+    suffix that semver does not allow. driverVersionFull has the original text. Returns None if the
+    text does not begin with a number.
     """
     if _SEMVER.fullmatch(text) and len(text) <= limits.ATTRIBUTE_VALUE:
         return text
@@ -157,9 +160,9 @@ def semver(text: str) -> str | None:
 
 
 class _Draft:
-    """A device in the making: takes what the API takes, and names what it does not as a problem.
+    """A device under construction. A value that the API would refuse becomes a problem instead.
 
-    A value of None is a fact that the kernel does not tell, and no problem.
+    None stands for a fact that the kernel does not reveal. It is not a problem.
     """
 
     def __init__(self, device: str, problems: list[str]) -> None:
@@ -176,7 +179,11 @@ class _Draft:
         *,
         unknown: str | None = None,
     ) -> None:
-        """`form` is what the text must look like, with an example; `unknown` stands for no value."""
+        """Sets a text attribute.
+
+        `form` is a pattern that the text must match, with an example. `unknown` is published if
+        there is no usable value.
+        """
         reason = ""
         if value is not None and form and not form[0].fullmatch(value):
             reason = f"{value!r} is not of the form {form[1]}"
@@ -184,13 +191,13 @@ class _Draft:
             reason = _reason_unfit(value)
 
         if reason:
-            self._left_out(name, reason)
+            self._leave_out(name, reason)
         published = unknown if reason or value is None else value
         if published is not None:
             self.attributes[name] = DeviceAttribute(string=published)
 
     def product(self, value: str | None) -> None:
-        """The product's name, cut if it is too long: selectors look for a part of it."""
+        """Sets the product's name. A name that is too long is cut: selectors look for a part of it."""
         if value is not None and _reason_unfit(value) == _TOO_LONG:
             limit = limits.ATTRIBUTE_VALUE
             self._problems.append(
@@ -200,19 +207,19 @@ class _Draft:
         self.text("productName", value, unknown=UNKNOWN)
 
     def version(self, value: str | None) -> None:
-        """The kernel module's version, as selectors can compare it, and in full if that differs."""
+        """Sets the kernel module's version in a form that selectors can compare, and the full text."""
         version = semver(value) if value is not None else None
         if value is not None and version is None:
-            self._left_out("driverVersion", f"{value!r} is no version number")
+            self._leave_out("driverVersion", f"{value!r} is no version number")
         self.attributes["driverVersion"] = DeviceAttribute(version=version or NO_VERSION)
         if version != value:
             self.text("driverVersionFull", value)
 
     def placement(self, integrated: bool | None, *, is_package: bool) -> None:
-        """Whether it is a part of the processor: as a word, which can be unknown, and as a flag.
+        """Sets whether the GPU is a part of the processor: as a word, and as a flag.
 
-        The flag is for those who want no such GPU. It is not set for one that its machine is built
-        around, which is what they want.
+        The flag is for people who do not want GPUs inside the processor. It is not set for a package
+        that the machine is built around, which they do want.
         """
         words = {True: INTEGRATED, False: DISCRETE, None: UNKNOWN}
         word = PACKAGE if is_package else words[integrated]
@@ -220,7 +227,7 @@ class _Draft:
         self.flag("integrated", word == INTEGRATED)
 
     def numa_node(self, value: int | None, nearest: Sequence[int]) -> None:
-        # -1 is the kernel's word for "none".
+        # The kernel says -1 if the device has no NUMA node.
         if value is None or value == -1:
             return
         name = f"{STANDARD}numaNode"
@@ -229,16 +236,16 @@ class _Draft:
         elif 0 <= value <= INTEGER_LIMIT:
             self.attributes[name] = DeviceAttribute(int_=value)
         else:
-            self._left_out(name, f"{value} is no node's number")
+            self._leave_out(name, f"{value} is no node's number")
 
     def flag(self, name: str, value: bool) -> None:
         self.attributes[name] = DeviceAttribute(bool_=value)
 
     def number(self, name: str, value: int | None, *, unknown: int | None = None) -> None:
-        """`unknown` stands for no value."""
+        """Sets a number. `unknown` is published if there is no usable value."""
         is_unfit = value is not None and not 0 <= value <= INTEGER_LIMIT
         if is_unfit:
-            self._left_out(name, f"{value} is out of bounds")
+            self._leave_out(name, f"{value} is out of bounds")
         published = unknown if is_unfit or value is None else value
         if published is not None:
             self.attributes[name] = DeviceAttribute(int_=published)
@@ -252,15 +259,15 @@ class _Draft:
             self.capacity["carveOut"] = DeviceCapacity(value=quantity.format_amount(value))
 
     def memory(self, value: int | None) -> None:
-        """Always there, and 0 where it has none of its own, or is not known to have any."""
+        """Sets the memory, which is 0 if the GPU has none of its own or if the size is unknown."""
         size = value or 0
         if not 0 <= size <= quantity.LARGEST or value == 0:
-            self._left_out("memory", f"{value} bytes cannot be")
+            self._leave_out("memory", f"{value} bytes cannot be")
             size = 0
         self.capacity["memory"] = DeviceCapacity(value=quantity.format_amount(size))
 
     def shared(self, how: sharing.Sharing, memory: int | None) -> None:
-        """Comes last: it changes what the capacities say."""
+        """Makes the device a shared one. Must be called last, since it changes the capacities."""
         reason = sharing.reason_unfit(how, memory)
         if reason:
             self._problems.append(f"{self._device}: not shared by memory: {reason}")
@@ -271,15 +278,16 @@ class _Draft:
             self.is_shared = True
             self.capacity = sharing.capacities(how, self.capacity, memory or 0)
 
-    def _left_out(self, name: str, reason: str) -> None:
+    def _leave_out(self, name: str, reason: str) -> None:
         self._problems.append(f"{self._device}: {name} left out: {reason}")
 
 
 def _reason_unfit(value: str) -> str:
-    """Why this cannot be a string attribute; empty if it can. The API counts bytes."""
+    """Returns why the text cannot be a string attribute; empty if it can. The API counts bytes."""
     if not value:
         return "it is empty"
-    # Lone surrogates of undecodable bytes are among them: these cannot even be sent.
+
+    # Undecodable bytes become lone surrogates, which are not printable and cannot even be sent.
     if not value.isprintable():
         return f"{value!r} has characters that cannot be printed"
     if len(value.encode()) > limits.ATTRIBUTE_VALUE:
@@ -288,7 +296,7 @@ def _reason_unfit(value: str) -> str:
 
 
 def _cut(value: str) -> str:
-    """As many whole words as fit; of one word that is too long, as many characters."""
+    """Returns as many whole words as fit; of a single word, as many characters as fit."""
     fitting = value.encode()[: limits.ATTRIBUTE_VALUE].decode(errors="ignore")
     ends_a_word = value[len(fitting)] == " "
     words = fitting if ends_a_word else fitting.rpartition(" ")[0]

@@ -1,9 +1,9 @@
-"""Our own writes, laid over an informer's copy for as long as it does not show them yet.
+"""Our own writes, laid over an informer's copy until the copy shows them.
 
-A watch lags behind: right after a write, the copy still has the object from before, and whoever
-decided on it would write again. What somebody else changes after our write must show, though, at
-once and even if the change puts back what was there before. Versions tell the two apart: a
-resourceVersion, or "" where there is no object.
+A watch lags behind. Right after a write the copy still has the old object, and a decision that
+rests on the copy would write again. A change that somebody else makes after our write must show at
+once, even if it restores the old content. The two cases differ by the resourceVersion, which is ""
+if there is no object.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from claimd.kubernetes.api.document import Document
 
 
 class _Mutation(msgspec.Struct, frozen=True):
-    """One write of ours that the informer had not shown when its answer came."""
+    """One write of ours that the informer did not show yet when the answer came."""
 
     result: Document | None  # None: the object was deleted
-    superseded: frozenset[str]  # the versions before it: as long as one of them is shown, it lags
-    until: float  # when we believe the informer again, whatever it shows; by the loop's clock
+    superseded: frozenset[str]  # the earlier versions; an informer that shows one of them lags
+    until: float  # when to believe the informer again, by the loop's clock
 
 
 class MutationCache:
-    """Knows of one kind of object in one informer. One write may be under way at a time."""
+    """The recent writes to one kind of object. Only one write may be under way at a time."""
 
     def __init__(self) -> None:
         self._mutations: dict[str, _Mutation] = {}  # by the object's name
 
-        # Of the write under way: its object, the version that it writes over, and the versions that
-        # the informer has shown since it began.
+        # The write under way: the object's name, the version that the write replaces, and the
+        # versions that the informer has shown since the write began.
         self._name = ""
         self._before = ""
         self._shown: set[str] = set()
@@ -40,7 +40,7 @@ class MutationCache:
     def writing(
         self, name: str, current: Document | None, objects: Mapping[str, Document]
     ) -> Iterator[None]:
-        """While this object is being written. `current` is what we take it to be now."""
+        """Encloses the write of one object. `current` is the object as we believe it to be now."""
         self._name = name
         self._before = _version(current)
         self._shown = {_version(objects.get(name))}
@@ -50,10 +50,10 @@ class MutationCache:
             self._name = ""
 
     def observe(self, objects: Mapping[str, Document]) -> None:
-        """The informer has changed to this. Must be called at every change.
+        """Takes note of what the informer shows now. Must be called at every change of it.
 
-        This is the moment to see what it has caught up with: the next change may already be that
-        somebody takes our write back. The event of a write may also overtake its answer.
+        Only at this moment can we see that the informer has caught up with a write: the next change
+        may be that somebody reverts it. The event of a write may also arrive before its answer.
         """
         if self._name:
             self._shown.add(_version(objects.get(self._name)))
@@ -62,11 +62,15 @@ class MutationCache:
                 del self._mutations[name]
 
     def on_answer(self, name: str, result: Document | None, until: float) -> None:
-        """The answer to the write under way: the object as it is now, or None if it is deleted."""
+        """Takes note of the answer to the write under way.
+
+        `result` is the object as it is now, or None if it is deleted. `until` is the time after
+        which the informer is believed again.
+        """
         earlier = self._mutations.pop(name, None)
         version = _version(result)
 
-        # The informer was faster than the answer: it shows the write, or what came after it.
+        # The informer was faster than the answer. It shows the write, or a later change.
         if version in self._shown:
             return
 
@@ -76,7 +80,7 @@ class MutationCache:
         self._mutations[name] = _Mutation(result, frozenset(superseded - {version}), until)
 
     def overlay(self, objects: Mapping[str, Document], now: float) -> dict[str, Document]:
-        """The informer's objects, with our writes over them."""
+        """Returns the informer's objects with our writes over them."""
         view = dict(objects)
         for name, mutation in list(self._mutations.items()):
             if now >= mutation.until:
@@ -88,7 +92,7 @@ class MutationCache:
         return view
 
     def deadlines(self) -> list[float]:
-        """When the overlay changes although nothing happens."""
+        """Returns the times at which `overlay` may change although no event arrives."""
         return [mutation.until for mutation in self._mutations.values()]
 
 

@@ -1,8 +1,8 @@
-"""The pool of this node: what must be written so that existing slices become the desired ones.
+"""The pool of this node: which writes turn the existing slices into the desired ones.
 
-Pure: slices as the API server has them in, slices to write out. Generations, and the form in which
-the API server keeps a slice, are understood here. What a slice says is slices', when to write it is
-the publisher's.
+Pure: slices as the API server has them go in, slices to write come out. This module knows
+generations and the forms in which the API server stores slices. `slices` decides about their
+content, the publisher about the time to write.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Write = ResourceSlice | Document
 
 GENERATION_LIMIT = 2**63 - 1
 
-# What is the same as nothing, as JSON has it.
+# JSON values that the API treats like an absent field.
 _NOTHINGS = (b"null", b"{}", b"[]")
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process has written, or was about to write when it last tried."""
+    """The slices that this process has written, or was about to write when it last tried."""
 
     generation: int
     bodies: Mapping[str, Document]  # by the slice's name, as `body` gives them
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, in this order: delete, update, create."""
+    """The writes that are needed, in this order: delete, update, create."""
 
     target: Published  # what stands once all of it is written
     delete: list[Document]
@@ -52,28 +52,28 @@ def slice_name(write: Write) -> str:
 
 
 def body(spec: ResourceSliceSpec | Document) -> Document:
-    """A slice's spec as plain data, without its pool, to be compared.
+    """Returns a slice's spec without its pool, as plain data that can be compared.
 
-    Null, {} and [] are the same as nothing, as in the API.
+    Null, {} and [] are left out, since the API treats them like absent fields.
     """
     plain = msgspec.to_builtins(spec) if isinstance(spec, ResourceSliceSpec) else spec
     content = {key: value for key, value in plain.items() if key != "pool"}
 
-    # Nearly always there is nothing to leave out. JSON tells at once, while a look at each value
-    # costs more than all else between an event and its slice.
+    # There is hardly ever anything to leave out. A search in the JSON text shows this quickly; a
+    # look at each value would cost more than all other work between an event and its slice.
     encoded = msgspec.json.encode(content)
     if not any(nothing in encoded for nothing in _NOTHINGS):
         return content
-    pruned = {key: _pruned(value) for key, value in content.items()}
+    pruned = {key: _prune(value) for key, value in content.items()}
     return {key: value for key, value in pruned.items() if value is not None}
 
 
-def _pruned(value: object) -> object:
+def _prune(value: object) -> object:
     if isinstance(value, dict):
-        pruned = {key: _pruned(item) for key, item in value.items()}
+        pruned = {key: _prune(item) for key, item in value.items()}
         return {key: item for key, item in pruned.items() if item is not None} or None
     if isinstance(value, list):
-        return [_pruned(item) for item in value] or None
+        return [_prune(item) for item in value] or None
     return value
 
 
@@ -83,17 +83,17 @@ def compare(
     last: Published | None,
     stored_forms: Mapping[str, tuple[Document, Document]],
 ) -> Changes:
-    """What must be written so that the existing slices of our driver and node become the desired.
+    """Returns the writes that turn the existing slices of our driver and node into the desired ones.
 
-    `last` is what this process published last, if anything. `stored_forms` has, by slice, a body
-    and the form in which the API server keeps it, since it may drop fields: the form is as good as
-    the body.
+    `last` is what this process published last, if anything. The API server may drop fields:
+    `stored_forms` has, by the slice's name, a body and the form in which the API server keeps it.
+    This form counts as equal to the body.
     """
     by_name = {slice_.metadata.name: slice_ for slice_ in desired}
     bodies = {name: body(slice_.spec) for name, slice_ in by_name.items()}
 
-    # A slice's pool is immutable: one of another pool cannot be updated. And what waits for a
-    # finalizer is deleted already.
+    # A slice's pool is immutable, so a slice of another pool must be deleted. A slice that waits for
+    # a finalizer is deleted already.
     kept: dict[str, Document] = {}
     delete: list[Document] = []
     for name, slice_ in sorted(existing.items()):
@@ -102,7 +102,7 @@ def compare(
         elif not slice_["metadata"].get("deletionTimestamp"):
             delete.append(slice_)
 
-    # The generation follows from which of them have to change.
+    # The generation depends on which slices have to change.
     different = {
         name
         for name, slice_ in kept.items()
@@ -116,8 +116,8 @@ def compare(
         name=desired[0].spec.pool.name, generation=generation, resource_slice_count=len(desired)
     )
 
-    # What changes within a generation that stays comes first. The last of the others completes the
-    # pool, and must not complete it with an old content.
+    # Slices that change within the current generation come first. The last of the other writes
+    # completes the pool, and no slice may have its old content then.
     outdated = [
         name
         for name, slice_ in kept.items()
@@ -144,20 +144,20 @@ def _next_generation(
     bodies: Mapping[str, Document],
     last: Published | None,
 ) -> int:
-    """The generation to write, from the highest that was seen.
+    """Returns the generation to write, given the highest one that was seen.
 
-    A generation tells the pool's consumers which slices belong together. It stays if what they see
-    is never a mixture: if at most one slice of it changes. A slice that is missing or of an older
-    generation makes the pool incomplete, and consumers wait; written last, it completes the pool.
-    Everything else takes the next generation.
+    The generation tells the pool's consumers which slices belong together. It may stay if at most
+    one slice of it changes, because consumers then never see a mixture of old and new. A slice that
+    is missing or of an older generation makes the pool incomplete, and consumers wait; it is written
+    last and completes the pool. All other changes need the next generation.
     """
     current = [name for name, slice_ in kept.items() if _generation(slice_) == highest]
     if current:
         counts = {_count(kept[name]) for name in current}
         stays = len(different.intersection(current)) <= 1 and counts == {len(bodies)}
     else:
-        # Wiped, or put back to what they once were. Content that was published with this number
-        # keeps it, other content takes a new one.
+        # Somebody deleted the slices, or restored an old state of them. The content that was
+        # published with this number keeps it. Other content needs a new number.
         stays = last is not None and last.generation == highest and dict(last.bodies) == bodies
     if stays:
         return highest
@@ -167,7 +167,7 @@ def _next_generation(
 def _to_write(
     desired: ResourceSlice, pool: ResourcePool, existing: Document | None
 ) -> ResourceSlice:
-    """The slice to write. In an update labels and annotations stay: they are for others to set."""
+    """Returns the slice to write. An update keeps labels and annotations, which others may set."""
     metadata = desired.metadata
     if existing is not None:
         current = existing["metadata"]
@@ -182,7 +182,7 @@ def _to_write(
 
 
 def _has_frame(existing: Document, desired: ResourceSlice, pool: ResourcePool) -> bool:
-    """Whether generation, count and owner are right; the body is compared by itself."""
+    """Tells whether generation, count and owner are right. It does not compare the body."""
     owners = msgspec.to_builtins(desired.metadata.owner_references)
     return (
         _generation(existing) == pool.generation
@@ -212,7 +212,7 @@ def _count(slice_: Document) -> object:
 
 
 def add_owner(desired: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
-    """The slices as the Node's, so that the API server deletes them with it."""
+    """Returns the slices with the Node as their owner: the API server deletes them with the Node."""
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
     owned_slices = []
     for slice_ in desired:
@@ -222,9 +222,10 @@ def add_owner(desired: Sequence[ResourceSlice], node: str, uid: str) -> list[Res
 
 
 def differences(sent: object, stored: object, path: str = "spec") -> list[str]:
-    """Paths of what was sent and is not stored, or not as it was sent.
+    """Returns the paths of the fields that are not stored as they were sent.
 
-    A path names no device, since all of them share it, as in spec.devices[*].capacity.
+    Lists are written with [*], as in spec.devices[*].capacity: the same field of all devices is one
+    path.
     """
     if sent == stored:
         return []

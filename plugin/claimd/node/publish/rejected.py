@@ -1,8 +1,8 @@
-"""Which part of a slice a refusal is about, and the slices without that part.
+"""Finds the part of a slice that a refusal is about, and removes it from slices.
 
-Pure. A refusal names the field that it is about. So one bad value costs itself or its device, and
-not everything that stands in the same slice. When to try again, and what to do about a refusal that
-names no field, is in `refusals`.
+Pure. A refusal names a field. So one bad value costs only itself or its device, and not the other
+devices of the slice. `refusals` decides when to try again, and what to do about a refusal that
+names no field.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from claimd.kubernetes.api.resource import (
     ResourceSlice,
 )
 
-# As in spec.devices[3].attributes[uuid].string; `basic` stands in older versions of the API.
+# For example spec.devices[3].attributes[uuid].string; older versions of the API have `basic`.
 _FIELD = re.compile(
     r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity|taints)\[([^\]]+)\])?"
 )
 
 
 class RejectedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a device: one attribute, capacity or taint, or all of the device.
+    """A part of a device: one attribute, capacity or taint, or the whole device.
 
-    It is left out for as long as its value is the same; another value is tried.
+    The part is left out as long as it has this value. Another value is tried.
     """
 
     device: str
@@ -42,9 +42,9 @@ class RejectedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_at(sent: ResourceSlice, field: str) -> RejectedPart | None:
-    """The part that a cause of the refusal points at; None if at no device of the slice.
+    """Returns the part that a refusal's field belongs to; None if it belongs to no device.
 
-    A field that we cannot take out by itself, such as the device's name, is the whole device's.
+    A field that cannot be removed alone, such as the device's name, stands for the whole device.
     """
     match = _FIELD.match(field)
     if not match or int(match[1]) >= len(sent.spec.devices):
@@ -52,7 +52,8 @@ def part_at(sent: ResourceSlice, field: str) -> RejectedPart | None:
     device = sent.spec.devices[int(match[1])]
     part, key = match[2] or "", match[3] or ""
 
-    # Taints are a list: the key is an index, which says nothing once the list has changed.
+    # Taints are a list. An index would mean nothing after the list has changed, so the part is named
+    # by the taint's key.
     if part == "taints" and key.isdecimal() and int(key) < len(device.taints):
         taint = device.taints[int(key)]
         return RejectedPart(device=device.name, part=part, key=taint.key, value=taint)
@@ -68,10 +69,10 @@ def part_at(sent: ResourceSlice, field: str) -> RejectedPart | None:
 def remove(
     desired: Sequence[ResourceSlice], rejected: Sequence[RejectedPart]
 ) -> list[ResourceSlice]:
-    """The slices without what was rejected.
+    """Returns the slices without the rejected parts.
 
-    Devices stay in their slice, so that one refusal changes one slice. `rejected` is in the order
-    in which it was refused.
+    Devices stay in their slice, so that one refusal changes only one slice. `rejected` must be in
+    the order of the refusals.
     """
     if not rejected:
         return list(desired)
@@ -84,7 +85,7 @@ def remove(
     for slice_ in desired:
         devices = []
         for device in slice_.spec.devices:
-            reduced = _reduced(device, by_device.get(device.name, []))
+            reduced = _reduce(device, by_device.get(device.name, []))
             if reduced is not None:
                 devices.append(reduced)
         spec = msgspec.structs.replace(slice_.spec, devices=devices)
@@ -92,10 +93,10 @@ def remove(
     return slices
 
 
-def _reduced(device: Device, rejected: Sequence[RejectedPart]) -> Device | None:
-    """The device without its rejected parts; None if all of it was rejected."""
-    # A device may have been refused as a whole after some of its parts were taken out. So what it
-    # looked like then has to be compared, and each form on the way is kept.
+def _reduce(device: Device, rejected: Sequence[RejectedPart]) -> Device | None:
+    """Returns the device without its rejected parts; None if the whole device was rejected."""
+    # A device may have been refused as a whole after some of its parts were removed. So the rejected
+    # value may be any of the forms that the device has on the way.
     forms = [device]
     for part in rejected:
         reduced = _without_part(forms[-1], part)
@@ -109,7 +110,7 @@ def _reduced(device: Device, rejected: Sequence[RejectedPart]) -> Device | None:
 
 
 def _without_part(device: Device, part: RejectedPart) -> Device | None:
-    """The device without this part; None if it has no such part, or one of another value."""
+    """Returns the device without this part; None if it does not have the part with this value."""
     if part.part == "attributes" and device.attributes.get(part.key) == part.value:
         attributes = {key: value for key, value in device.attributes.items() if key != part.key}
         return msgspec.structs.replace(device, attributes=attributes)

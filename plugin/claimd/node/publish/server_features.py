@@ -1,8 +1,8 @@
-"""What the API server keeps of what it is sent, where to guess wrong would give a GPU away twice.
+"""Finds out whether the API server keeps the fields of features that a wrong guess makes dangerous.
 
-An API server that does not know a field, or whose feature gate is off, drops it without a word.
-Without counters, a GPU and its parts could be given away at the same time; without what makes a
-device a shared one, the rest of it would say what is not so. What the fields say is slices'.
+An API server silently drops fields that it does not know or whose feature gate is off. Without the
+counters, the scheduler could allocate a GPU and its parts at the same time. Without the field that
+makes a device shared, its other fields would be wrong. `slices` decides about the fields' content.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from . import sharing, slices
 
 log = logging.getLogger(__name__)
 
-# Seconds until a server that did not keep a feature's fields is asked once more: it may have been
+# Seconds until a server that did not keep a feature's fields is asked again: it may have been
 # upgraded.
 ASK_AGAIN = 3600.0
-# And until one that forbade the question is: a right or a policy is mended sooner.
+
+# Seconds until a server that forbade the question is asked again: a person may soon mend a right or
+# a policy.
 ASK_AGAIN_AFTER_FORBIDDEN = 30.0
 
 
 class Support:
-    """`kept`: the API server keeps the fields, as far as we know. Until it was asked, it does not."""
+    """One feature. `kept` is True once the API server is known to keep the feature's fields."""
 
-    name = ""  # what it is asked about
-    without = ""  # what is so where they are not kept
+    name = ""  # of the feature, for the log
+    without = ""  # the consequence if the fields are not kept, for the log
 
     def __init__(self, resources: Resources, driver: str, node: str) -> None:
         self.kept = False
@@ -40,10 +42,11 @@ class Support:
         self._was_forbidden = False
 
     async def learn(self, inventory: Inventory) -> bool:
-        """Asks the API server, if the inventory needs the fields; whether `kept` has changed.
+        """Asks the API server if the inventory needs the fields. Returns True if `kept` has changed.
 
-        Asked is by a dry run, so nothing is written. A refusal is an answer, and means no, for a while
-        only where the question itself is forbidden; an ApiError says that there was none, and that this has to be called again.
+        The question is a dry run, so nothing is written. A refusal counts as no; if the question
+        itself is forbidden, it is asked again soon. Raises ApiError if there was no answer: the
+        caller should call this again.
         """
         now = asyncio.get_running_loop().time()
         patience = ASK_AGAIN_AFTER_FORBIDDEN if self._was_forbidden else ASK_AGAIN
@@ -58,6 +61,7 @@ class Support:
             reason = f"asking the API server about {self.name} failed: {error}"
             self._was_forbidden = isinstance(error, errors.Forbidden)
 
+        # Only news is logged.
         was_asked = self._asked_at > -math.inf
         if reason and not was_asked:
             log.warning("%s: %s", self.without, reason)
@@ -67,7 +71,7 @@ class Support:
         return self.kept
 
     def withdraw(self) -> bool:
-        """The API server did not keep them after all; whether that is news."""
+        """Takes note that the API server dropped the fields. Returns True if `kept` has changed."""
         news, self.kept = self.kept, False
         self._asked_at = asyncio.get_running_loop().time()
         return news
@@ -80,7 +84,7 @@ class Support:
 
 
 class CounterSupport(Support):
-    """The counters that keep a GPU and its parts apart."""
+    """The counters, which keep the scheduler from allocating a GPU and its parts together."""
 
     name = "counters"
     without = "no GPU is published together with its parts"
@@ -94,7 +98,7 @@ class CounterSupport(Support):
 
 
 class SharingSupport(Support):
-    """What makes a device one that several claims may have."""
+    """The field that lets several claims have one device."""
 
     name = "shared devices"
     without = "no GPU is shared, each is published as exclusive"

@@ -1,7 +1,7 @@
-"""Which GPUs several claims may have at once, and how they are asked for: the setting `share`.
+"""The setting `share`: which GPUs several claims may have at once, and how claims ask for them.
 
-Pure. A rule of the setting is `WHICH=HOW`; of several that match, the last wins. What a shared GPU
-looks like to the scheduler is made here, what holds a container to its share is not claimd's.
+Pure. A rule of the setting has the form `WHICH=HOW`, and the last rule that matches a GPU wins. This
+module describes a shared GPU to the scheduler. claimd does not keep containers within their share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from claimd_devices.gpu import DIVIDED, Gpu, Inventory
 EXCLUSIVE = "exclusive"
 MEMORY, SHARES, UNLIMITED = "memory", "shares", "unlimited"
 
-LEAST, STEP = 1 << 30, 1 << 20  # bytes, where the rule does not say
+LEAST, STEP = 1 << 30, 1 << 20  # bytes, unless the rule says otherwise
 MOST_SHARES = 1000
 
 _FORMS = (
@@ -36,14 +36,16 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """How one GPU is shared."""
 
     how: str = EXCLUSIVE  # EXCLUSIVE, MEMORY, SHARES or UNLIMITED
-    # By memory, in bytes: the least that a claim gets, and the step above that.
+
+    # If shared by memory, in bytes: the least that a claim gets, and the step above that.
     least: int = LEAST
     step: int = STEP
-    # By shares: how many there are.
+
+    # If shared by count: the number of shares.
     count: int = 0
 
     def __str__(self) -> str:
-        """For people."""
+        """Returns a phrase for people, which completes "shared"."""
         if self.how == MEMORY:
             least, step = quantity.format_amount(self.least), quantity.format_amount(self.step)
             return f"by memory, {least} or more in steps of {step}"
@@ -56,19 +58,21 @@ ALONE = Sharing()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of the setting."""
+
     matches: Callable[[Gpu], bool]
     sharing: Sharing
 
 
 def parse(rules: Iterable[str]) -> tuple[Rule, ...]:
-    """The rules of the setting; ValueError names the first that is none."""
-    return tuple(_parsed(rule) for rule in rules)
+    """Returns the rules of the setting. Raises ValueError that names the first malformed rule."""
+    return tuple(_parse_rule(rule) for rule in rules)
 
 
 def of_gpu(rules: Sequence[Rule], gpu: Gpu) -> Sharing:
-    """What the rules say of a GPU or a part.
+    """Returns how a GPU, or a part of one, is shared.
 
-    One that is held for a virtual machine, or whose memory belongs to its parts, is never shared.
+    A GPU for virtual machines, or whose memory belongs to its parts, is never shared.
     """
     if gpu.kind in ("vfio", DIVIDED):
         return ALONE
@@ -79,11 +83,12 @@ def of_gpu(rules: Sequence[Rule], gpu: Gpu) -> Sharing:
 
 
 def is_any_shared(rules: Sequence[Rule], inventory: Inventory) -> bool:
+    """Returns True if the rules make at least one GPU of the inventory shared."""
     return any(of_gpu(rules, gpu) != ALONE for gpu in inventory.gpus)
 
 
 def reason_unfit(sharing: Sharing, memory: int | None) -> str:
-    """Why a GPU with this memory cannot be shared like this; empty if it can."""
+    """Returns the reason why a GPU with this memory cannot be shared like this; empty if it can."""
     if sharing.how != MEMORY:
         return ""
     if not memory:
@@ -99,10 +104,11 @@ def reason_unfit(sharing: Sharing, memory: int | None) -> str:
 def capacities(
     sharing: Sharing, alone: dict[str, DeviceCapacity], memory: int
 ) -> dict[str, DeviceCapacity]:
-    """The capacities of a shared device, from those that it would have alone.
+    """Returns the capacities of a shared device, given those that it would have if exclusive.
 
-    A capacity without a policy is taken whole by whoever does not ask for it. So each has one: where
-    the GPU is not shared by it, who does not ask for it takes nothing of it.
+    A claim takes all of a capacity that it does not request, unless the capacity has a request
+    policy. So each capacity gets a policy: a claim that does not request it takes nothing of it,
+    unless the GPU is shared by this very capacity.
     """
     nothing = CapacityRequestPolicy(default="0")
     shared = {
@@ -111,8 +117,8 @@ def capacities(
     }
 
     if sharing.how == MEMORY:
-        # The default must stand on a step. What is left above the last one is less than the least
-        # that can be asked for, so that nobody comes beside who has the whole.
+        # The default must be on a step. The rest above the last step is less than the least amount,
+        # so that a claim for the whole memory leaves no room for another claim.
         steps = (memory - sharing.least) // sharing.step
         whole = sharing.least + steps * sharing.step
         shared["memory"] = DeviceCapacity(
@@ -139,7 +145,7 @@ def _range(*, default: int, least: int, step: int) -> CapacityRequestPolicy:
 # ---------------------------------------------------------------------- one rule
 
 
-def _parsed(rule: str) -> Rule:
+def _parse_rule(rule: str) -> Rule:
     which, equals, how = rule.partition("=")
     if not equals:
         raise ValueError(f"{rule!r} is no rule for sharing: {_FORMS}")

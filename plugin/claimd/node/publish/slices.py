@@ -1,7 +1,7 @@
-"""Inventory to the ResourceSlices that describe it. Pure, and in the same order every time.
+"""Builds the ResourceSlices that describe an inventory. Pure, and in the same order every time.
 
-The limits of the API on a slice are kept here. Generations and what must be written to get there
-are pool's, talking to the API server is the publisher's.
+The slices respect the API's limits on a slice. `pool` decides about generations and writes, and the
+publisher talks to the API server.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from claimd_devices.gpu import DIVIDED, Gpu, Inventory
 from .. import dialects
 from . import device, sharing
 
-# Devices of a slice. It may have twice as many, but not once the first of them has a taint.
+# Devices in a slice. The API allows twice as many, but only if no device of the slice has a taint.
 DEVICES_LIMIT = limits.DEVICES_WITH_EXTRAS
-# Taints of a device, as every release takes them.
+
+# Taints on a device, as every release of Kubernetes accepts them.
 TAINTS_LIMIT = limits.TAINTS_EARLY
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -40,13 +41,16 @@ Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What not every API server takes, or not every administrator wants."""
+    """Choices that depend on the API server or on the administrator."""
 
-    # The counters that GPUs and their parts share. Without, no GPU is published beside its parts.
+    # Publish the counters that GPUs share with their parts. Without counters, a GPU is never
+    # published together with its parts.
     partitions: bool = True
-    # numaNode as a list: the GPU's node and its nearest.
+
+    # Publish numaNode as a list: the GPU's node and the nearest other nodes.
     numa_list: bool = False
-    # Which GPUs several claims may have at once.
+
+    # The rules that say which GPUs several claims may have at once.
     sharing: tuple[sharing.Rule, ...] = ()
 
 
@@ -54,7 +58,7 @@ DEFAULT_OPTIONS = Options()
 
 
 class _Description(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU, the device that describes it, without taints, and what had to be left out of that."""
+    """A GPU, the device that describes it without taints, and what had to be left out."""
 
     gpu: Gpu
     device: Device
@@ -68,26 +72,26 @@ def build(
     options: Options = DEFAULT_OPTIONS,
     taints: Taints = MappingProxyType({}),
 ) -> tuple[list[ResourceSlice], list[str]]:
-    """The slices that describe the node, and a sentence about each thing left out of them.
+    """Returns the slices that describe the node, and a sentence about each thing left out of them.
 
-    They are of generation 1 and without an owner: both follow from what stands, which is not known
-    here. There is always one slice, if only an empty one: it says that the driver is there and has
-    found nothing.
+    The slices have generation 1 and no owner; `pool` sets both, since they depend on the slices that
+    exist. There is always at least one slice: an empty one says that the driver runs and has found
+    no GPU.
     """
     return Builder(driver, node).build(inventory, options, taints)
 
 
 class Builder:
-    """Builds the slices of one node again and again, and describes anew only what has changed.
+    """Builds the slices of one node repeatedly, and reuses descriptions of unchanged GPUs.
 
-    What it builds does not depend on what it has built before.
+    The result does not depend on earlier builds.
     """
 
     def __init__(self, driver: str, node: str) -> None:
         self._driver, self._node = driver, node
         self._dialect = dialects.of_driver(driver)
 
-        # What the last build described, by the GPU's name, and by which options.
+        # The descriptions of the last build by the GPU's name, and the options that they depend on.
         self._options = DEFAULT_OPTIONS
         self._descriptions: dict[str, _Description] = {}
 
@@ -97,11 +101,14 @@ class Builder:
         options: Options = DEFAULT_OPTIONS,
         taints: Taints = MappingProxyType({}),
     ) -> tuple[list[ResourceSlice], list[str]]:
-        """As the function `build` says."""
+        """Returns what the function `build` returns."""
+        # Descriptions by other options cannot be reused.
         last = self._descriptions if options == self._options else {}
         descriptions: dict[str, _Description] = {}
         problems: list[str] = []
         devices: list[Device] = []
+
+        # The scheduler takes the first device that fits, so the order matters.
         gpus = inventory.gpus if options.partitions else _without_shared(inventory)
         for gpu in sorted(gpus, key=_rank):
             if not _LABEL.fullmatch(gpu.name):
@@ -119,11 +126,11 @@ class Builder:
                 problems.append(f"{gpu.name} left out: {self._driver} has no GPUs of {gpu.vendor}")
                 continue
 
-            description = _described(gpu, options, last.get(gpu.name))
+            description = _describe(gpu, options, last.get(gpu.name))
             descriptions[gpu.name] = description
             problems += description.problems
-            described = _translated(description.device, gpu, inventory, self._dialect)
-            devices.append(_tainted(described, taints.get(gpu.name, ())))
+            described = _translate(description.device, gpu, inventory, self._dialect)
+            devices.append(_with_taints(described, taints.get(gpu.name, ())))
         self._options, self._descriptions = options, descriptions
 
         published = [description.gpu for description in descriptions.values()]
@@ -149,10 +156,11 @@ class Builder:
         ]
 
 
-def _described(gpu: Gpu, options: Options, last: _Description | None) -> _Description:
-    """What describes the GPU; from its last description, if it is still the same."""
+def _describe(gpu: Gpu, options: Options, last: _Description | None) -> _Description:
+    """Returns the description of the GPU: the last one, if the GPU has not changed."""
     if last is not None and last.gpu == gpu:
-        # With the GPU of this inventory: the one before it need not live on.
+        # The equal GPU of this inventory replaces the old one, so that the old inventory can be
+        # freed.
         return _Description(gpu=gpu, device=last.device, problems=last.problems)
 
     problems: list[str] = []
@@ -166,10 +174,13 @@ def _described(gpu: Gpu, options: Options, last: _Description | None) -> _Descri
     return _Description(gpu=gpu, device=described, problems=tuple(problems))
 
 
-def _translated(
+def _translate(
     described: Device, gpu: Gpu, inventory: Inventory, dialect: dialects.Dialect | None
 ) -> Device:
-    """Told anew each time: of a part, it depends on the whole as well."""
+    """Returns the device in the vendor's words.
+
+    The result is not reused: the description of a part depends on the whole GPU as well.
+    """
     if dialect is None:
         return described
     return msgspec.structs.replace(
@@ -182,10 +193,10 @@ def _translated(
 def _contents(
     devices: Sequence[Device], counter_sets: Sequence[CounterSet]
 ) -> list[tuple[list[Device], list[CounterSet]]]:
-    """What stands in each slice.
+    """Divides the devices and the counter sets among slices.
 
-    Devices and counter sets must not share a slice. Those of counters come last, so that the names
-    of the others do not depend on whether there are any.
+    A slice must not have both. The slices of counter sets come last, so that the names of the other
+    slices do not depend on them.
     """
     contents: list[tuple[list[Device], list[CounterSet]]] = []
     for start in range(0, len(devices), DEVICES_LIMIT):
@@ -211,7 +222,7 @@ def counters_probe(driver: str, node: str) -> ResourceSlice:
 
 
 def sharing_probe(driver: str, node: str) -> ResourceSlice:
-    """The same with a shared device: does the API server keep what makes it one?"""
+    """Returns a slice with a shared device: a dry run tells whether the API server keeps the field."""
     shared = sharing.Sharing(how=sharing.SHARES, count=2)
     probed = Device(
         name="gpu",
@@ -230,16 +241,16 @@ def sharing_probe(driver: str, node: str) -> ResourceSlice:
 
 
 def has_partitions(inventory: Inventory) -> bool:
-    """Whether there are parts of GPUs, which need counters."""
+    """Returns True if the inventory has parts of GPUs, which need counters."""
     return any(gpu.counters for gpu in inventory.gpus)
 
 
 def _rank(gpu: Gpu) -> int:
-    """Where it stands in its slices; those of one rank stay in the order of their names.
+    """Returns a GPU's rank among the devices. GPUs of equal rank are in the order of their names.
 
-    The scheduler takes the first that suits, so what people mean by a GPU comes first: what has its
-    own memory, or a machine built around it, before a part of the processor, and last that at whose
-    screen somebody works.
+    The scheduler takes the first device that fits. So GPUs with their own memory, and packages that
+    a machine is built around, come before GPUs that are a part of the processor. The GPU of the
+    console comes last, since somebody may work at its screen.
     """
     if gpu.console:
         return 2
@@ -247,17 +258,17 @@ def _rank(gpu: Gpu) -> int:
 
 
 def _without_shared(inventory: Inventory) -> list[Gpu]:
-    """GPUs that have nothing in common, for where nothing says that they exclude each other.
+    """Returns GPUs that share no hardware, for API servers that do not keep counters.
 
-    Of a divided GPU these are the parts, of another one with parts the GPU itself. A part whose GPU
-    is not there, such as a virtual function in a machine of its own, counts as a whole.
+    A divided GPU is represented by its parts, another GPU with parts by itself. A part whose GPU is
+    missing, such as a virtual function inside a virtual machine, counts as a whole GPU.
     """
     wholes = {gpu.name for gpu in inventory.gpus if gpu.kind != DIVIDED}
     return [gpu for gpu in inventory.gpus if gpu.kind != DIVIDED and gpu.parent not in wholes]
 
 
 def _counter_sets(gpus: Iterable[Gpu]) -> list[CounterSet]:
-    """One for each divided GPU: all that it has, which is what it takes itself."""
+    """Returns a counter set for each divided GPU, with everything that the GPU has."""
     sets = []
     for gpu in gpus:
         is_divided = gpu.counters and gpu.kind != "partition" and gpu.parent is None
@@ -266,7 +277,7 @@ def _counter_sets(gpus: Iterable[Gpu]) -> list[CounterSet]:
     return sets
 
 
-def _tainted(described: Device, taints: Sequence[DeviceTaint]) -> Device:
+def _with_taints(described: Device, taints: Sequence[DeviceTaint]) -> Device:
     if not taints:
         return described
     return msgspec.structs.replace(described, taints=list(taints[:TAINTS_LIMIT]))

@@ -1,7 +1,7 @@
-"""What a node that does not exist yet will publish, as autoscalers simulate it. Pure.
+"""Templates of the slices that a node will publish, for autoscalers, which simulate new nodes. Pure.
 
-From the slices of a node of the same kind: without what only a node that runs can tell. What is the
-same for some of its devices, whatever it will be, is told as a binding.
+A template is made from the slices of a node of the same kind. Values that differ on each node are
+left out. A binding says which devices will have the same value.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ from typing import Any
 
 Document = dict[str, Any]
 
-# Another value on each node, so that none can be told beforehand.
+# Attributes whose values differ on each node, so that they cannot be predicted.
 OF_ONE_NODE = frozenset(["uuid", "vbios", "console", "resource.kubernetes.io/pciBusID"])
-# Another value on each node, which some devices have in common: claims match by these.
+
+# Attributes whose values differ on each node but are equal for some devices: claims match by these.
 IN_COMMON = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode")
 _OF_A_DEVICE = ("attributes", "capacity", "consumesCounters", "allowMultipleAllocations")
 
 
-def of(slices: Iterable[Document], pool: str) -> Document:
-    """As Karpenter's cloud providers describe an instance type, with its pool called `pool`.
+def build(slices: Iterable[Document], pool: str) -> Document:
+    """Returns the template of a node whose pool is called `pool`.
 
-    The slices are as the API has them in v1. Fields are named as in Kubernetes' API.
+    It has the form in which Karpenter's cloud providers describe an instance type. The slices must
+    be in the form of v1. Fields are named as in Kubernetes' API.
     """
     templates: list[Document] = []
     common: dict[tuple[str, str, str], list[str]] = {}
     for slice_ in slices:
         spec = slice_["spec"]
-        made: Document = {"driver": spec["driver"], "pool": {"name": pool}}
+        template: Document = {"driver": spec["driver"], "pool": {"name": pool}}
         if counters := spec.get("sharedCounters"):
-            made["sharedCounters"] = counters
+            template["sharedCounters"] = counters
         if devices := spec.get("devices"):
-            made["devices"] = [_device(device) for device in devices]
-        templates.append(made)
+            template["devices"] = [_device(device) for device in devices]
+        templates.append(template)
 
+        # Note which devices have a value in common.
         for device in spec.get("devices") or ():
             for name in IN_COMMON:
                 value = (device.get("attributes") or {}).get(name)
@@ -53,25 +56,25 @@ def of(slices: Iterable[Document], pool: str) -> Document:
 
 
 def _device(device: Document) -> Document:
-    """Without taints: those are of a node that lives."""
-    made = {"name": device["name"]}
-    made |= {field: device[field] for field in _OF_A_DEVICE if device.get(field)}
-    if attributes := made.get("attributes"):
+    """Returns the device without taints, which only a running node can have."""
+    described = {"name": device["name"]}
+    described |= {field: device[field] for field in _OF_A_DEVICE if device.get(field)}
+    if attributes := described.get("attributes"):
         left_out = OF_ONE_NODE | set(IN_COMMON)
-        made["attributes"] = {
+        described["attributes"] = {
             name: value for name, value in attributes.items() if name not in left_out
         }
-    return made
+    return described
 
 
 def cluster_api_annotations(template: Document) -> dict[str, str]:
-    """What the Cluster API's provider of the cluster autoscaler reads of a node group.
+    """Returns the annotations of a node group for the Cluster API provider of the cluster autoscaler.
 
-    It knows one driver and a number of devices, all without attributes.
+    This provider knows only one driver and a number of devices without attributes.
     """
     counts: dict[str, int] = {}
     for slice_ in template["resourceSliceTemplates"]:
-        # Parts of a device come and go with how it is divided.
+        # The parts of a GPU depend on how it is divided at the time, so only whole GPUs count.
         whole = [
             device
             for device in slice_.get("devices", ())

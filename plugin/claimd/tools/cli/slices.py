@@ -108,7 +108,7 @@ async def _published_by_node(arguments: argparse.Namespace) -> list[Document]:
 
 def _print_template(items: list[Document], arguments: argparse.Namespace) -> None:
     pool = arguments.template.replace(":", "-") if arguments.template != "here" else "template"
-    content = template.of(items, pool)
+    content = template.build(items, pool)
     annotations = template.cluster_api_annotations(content)
     form = "json" if arguments.output == "json" else "yaml"
     output.print_document(content | {"clusterAPI": {"annotations": annotations}}, form)
