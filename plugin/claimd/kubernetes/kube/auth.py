@@ -1,6 +1,6 @@
-"""Which API server we ask, and as whom: a kubeconfig, or the service account of the pod we run in.
+"""The API server's address and our identity, from a kubeconfig or from the pod's service account.
 
-Reads files and sends nothing. What is wrong from the start is a UsageError.
+The functions read files and send no request. They raise UsageError if the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from .client_config import ClientConfig
 def client_config(
     kubeconfig: str, account: Path, environment: Mapping[str, str] | None = None
 ) -> ClientConfig:
-    """By the kubeconfig file if one is named, else as the pod that we run in.
+    """Returns the configuration of the node plugin's client.
 
-    Reads the files that are named, so that what is wrong with them is known at the start.
+    It comes from the kubeconfig file if one is named, otherwise from the service account of our own
+    pod, whose files are in the folder `account`. All files are read once, so that a mistake in them
+    raises UsageError when the plugin starts.
     """
     if kubeconfig:
-        from . import kubeconfig as kubeconfigs  # not needed in a pod
+        # Imported here, because a pod does not need it and would pay for it at each start.
+        from . import kubeconfig as kubeconfigs
 
         return kubeconfigs.load(Path(kubeconfig))
     return in_cluster(account, os.environ if environment is None else environment)
@@ -32,12 +35,14 @@ def client_config(
 def as_kubectl(
     kubeconfig: str, context: str, account: Path, environment: Mapping[str, str]
 ) -> ClientConfig:
-    """As kubectl would find it, for commands that people type.
+    """Returns the configuration that kubectl would use, for the commands that people type.
 
-    The file that is named, else those of $KUBECONFIG that are there, else ~/.kube/config, else the
-    pod that we run in. `context` is one of the files', empty for their current one.
+    The first of these that exists is used: the file `kubeconfig`, the files in $KUBECONFIG,
+    ~/.kube/config, the service account of our own pod. `context` names a context of the files;
+    empty means their current context. UsageError if there is no configuration, or a wrong one.
     """
-    from . import kubeconfig as kubeconfigs  # not needed in a pod
+    # Imported here, because a pod does not need it.
+    from . import kubeconfig as kubeconfigs
 
     if kubeconfig:
         return kubeconfigs.load(Path(kubeconfig), context=context)
@@ -56,7 +61,12 @@ def as_kubectl(
 
 
 def in_cluster(account: Path, environment: Mapping[str, str]) -> ClientConfig:
-    """As the service account whose folder, with token and ca.crt, the kubelet mounts into a pod."""
+    """Returns the configuration of the pod's service account.
+
+    `account` is the folder with `token` and `ca.crt` that the kubelet mounts into the pod. The
+    kubelet also sets the environment variables with the API server's address. UsageError if one of
+    them is missing or wrong.
+    """
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdigit():
@@ -66,6 +76,7 @@ def in_cluster(account: Path, environment: Mapping[str, str]) -> ClientConfig:
             "outside a pod give --kubeconfig FILE"
         )
 
+    # Both files are read once, so that a missing or unusable one is reported at the start.
     ca = account / "ca.crt"
     credentials.read_file(ca, "the certificate authority of the cluster")
     token = credentials.TokenFile(account / "token")

@@ -1,7 +1,7 @@
-"""Requests to the API server over kept connections, and streams of lines.
+"""Requests to the API server over kept connections, and streams of lines for watches.
 
-HTTP and bytes, no knowledge of objects: what is requested and what a response means is decided by
-the callers. Every failure leaves here as an error of kube.errors.
+The client knows HTTP and bytes, but no Kubernetes objects: the callers decide what to request and
+what a response means. Every failure is raised as an error of kube.errors.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from .client_config import ClientConfig, Credential
 # Bytes of a response, or of one line of a watch. etcd takes objects of at most 1.5 MiB.
 LARGEST = 32 << 20
 CONNECT_TIMEOUT = 5.0
-# Seconds until idle connections beyond the first are given back.
+# Seconds after which idle connections are closed, except for the newest one.
 IDLE = 20.0
-# Responses of the kind "100 Continue" before the real one. API servers send none.
+# The most interim responses, such as "100 Continue", before the real one. API servers send none.
 MOST_INFORMATIONAL = 8
-# Pieces of a response until other tasks have their turn: a chunk may be a single byte.
+# Other tasks run after this number of pieces of a response: a chunk may be a single byte.
 PIECES_A_TURN = 100
-# Again is as good as once. The only PATCH of ours is an apply.
+# Methods that do no harm if the server receives the request twice. Our PATCH requests are
+# server-side applies, or JSON patches that test the resource version first.
 REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
-# With these, a server that vanished is noticed within a minute.
+# Options of a socket. With them the kernel reports a vanished server within a minute.
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
@@ -40,32 +41,34 @@ class _Unanswered(Exception):
 
 
 class _Connection:
-    """One HTTP connection: its stream, and what HTTP makes of what has come over it.
+    """One HTTP connection: its stream, and the parser of its responses.
 
-    It serves one request at a time. After `ready_again` has said yes, it serves another; in any
-    other case it has to be dropped.
+    It serves one request at a time. If `ready_again` returns True after a response, the connection
+    may serve another request. Otherwise the caller must drop it.
     """
 
     def __init__(self, stream_: stream.Stream, credential: Credential, largest: int) -> None:
         self.stream = stream_
-        # of the client, that the connection was made with
+        # The client's certificate. A connection cannot change it later.
         self.certificate = credential.certificate
         self.http = http1.Responses()
         self.reused = False
-        self.idle_since = 0.0  # 0: it was in use since it was made
+        # By the loop's clock. 0: the connection has never been idle.
+        self.idle_since = 0.0
         self._pieces = 0
-        self._largest = largest  # bytes of a response's body
+        # The most bytes of a response's body.
+        self._largest = largest
 
     def send(self, head: bytes, body: bytes | None) -> None:
-        """Writes the whole request at once.
+        """Writes the whole request without waiting.
 
-        The system has room for it, or the transport keeps it: bodies are ours and small.
+        What the kernel does not take at once stays in the transport's buffer. Our bodies are small.
         """
         self.http.expect()
         self.stream.write(head + body if body else head)
 
     async def response(self) -> http1.Response:
-        """The head of the response; _Unanswered if there is none."""
+        """Returns the head of the response, without interim ones. _Unanswered if there is none."""
         for _ in range(MOST_INFORMATIONAL + 1):
             event = await self.event()
             if isinstance(event, http1.Response) and event.status >= 200:
@@ -73,7 +76,7 @@ class _Connection:
         raise errors.Malformed(f"more than {MOST_INFORMATIONAL} interim responses (1xx)")
 
     async def body(self) -> bytes:
-        """The rest of the response, which leaves the connection between two requests."""
+        """Reads the response to its end and returns its body."""
         parts: list[bytes] = []
         size = 0
         while isinstance(piece := await self.event(), bytes):
@@ -84,30 +87,34 @@ class _Connection:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def event(self) -> http1.Response | bytes | http1.Sign:
-        """The next piece of the response, waited for."""
-        # What has arrived may be thousands of pieces that take no waiting, and seconds.
+        """Waits for the next piece of the response and returns it."""
+        # Thousands of pieces may have arrived already. They need no waiting, so without this the
+        # loop would be blocked for seconds.
         self._pieces += 1
         if self._pieces % PIECES_A_TURN == 0:
             await asyncio.sleep(0)
 
         while (event := self.http.next()) is http1.Sign.NEED_DATA:
             data = await self.stream.read()
-            if not data and not self.answered():
+            if not data and not self.has_answer():
                 raise _Unanswered
             self.http.receive(data)
         return event
 
-    def answered(self) -> bool:
-        """Whether a response to the request under way has begun to arrive."""
+    def has_answer(self) -> bool:
+        """Returns True if a part of the response to the current request has arrived."""
         return self.http.has_begun
 
     def ready_again(self) -> bool:
-        """Whether another request may follow. No if the server wants to close, or said too much."""
+        """Returns True if another request may follow.
+
+        It may not if the server wants to close the connection or has sent more than its response.
+        """
         self.reused = self.http.may_repeat
         return self.reused
 
     def is_idle(self) -> bool:
-        """Whether it is open, as far as we have been told, and nobody has spoken without being asked."""
+        """Returns True if the connection is open and the server sent nothing unasked."""
         return self.stream.is_idle
 
     def drop(self) -> None:
@@ -115,24 +122,24 @@ class _Connection:
 
 
 class Client:
-    """Requests over at most `limit` connections at a time, and watches beside them.
+    """A client of the API server: requests over at most `limit` connections at a time, and watches.
 
     A connection is in one of three states:
 
-    - in use, by the one request that has taken it out of `_idle` or has made it;
-    - idle, in `_idle`, from the end of a response that was read whole until it is taken again,
-      the server closes it, or a burst has left more of them than are needed;
-    - closed. A request that fails or is cancelled closes its connection, since nobody knows what
-      would still arrive on it.
+    - in use: one request has taken it out of `_idle` or has opened it;
+    - idle: it is in `_idle` after a response was read to its end. It leaves when a request takes
+      it, when the server closes it, or when a burst of requests has left too many of them;
+    - closed. A request that fails or is cancelled closes its connection, because the rest of its
+      response could still arrive there.
 
-    A watch has a connection of its own beside the limit, and closes it at its end. All that are not
-    closed are in `_open`, so that `close` finds them.
+    Each watch has its own connection, which does not count for the limit, and closes it at its end.
+    `_open` has all connections that are not closed, so that `close` finds them.
     """
 
     def __init__(
         self, config: ClientConfig, agent: str, limit: int = 4, largest: int | None = None
     ) -> None:
-        """`limit` is of connections, `largest` the bytes of an answer: LARGEST if not given."""
+        """`agent` is the User-Agent. `largest` limits the bytes of a response; None: LARGEST."""
         self._config = config
         self._tls = tls.TlsContexts(config)
         self._headers = [
@@ -143,7 +150,7 @@ class Client:
         self._largest = LARGEST if largest is None else largest
         self._slots = asyncio.Semaphore(limit)
         self._open: set[_Connection] = set()
-        # The last is used next, so that those before it grow old.
+        # The last one is used next, so that the earlier ones grow old and are closed.
         self._idle: list[_Connection] = []
         self._trimmer: asyncio.TimerHandle | None = None
 
@@ -157,11 +164,11 @@ class Client:
         content_type: str = "application/json",
         timeout: float = 10.0,
     ) -> bytes:
-        """The body of a successful response, within the time; ApiError for everything else.
+        """Sends a request and returns the body of a successful response; ApiError otherwise.
 
-        The time includes the wait for a connection. A GET, PUT, DELETE or apply may reach the
-        server twice, if a kept connection is closed in the moment that it is used. A POST never
-        does, so that an error leaves open whether it was carried out.
+        The timeout includes the wait for a connection. A GET, PUT, DELETE or PATCH may reach the
+        server twice, if the server closes a kept connection at the moment of its use. A POST is
+        sent only once, so after an error the server may or may not have carried it out.
         """
         operation, outcome = f"{method} {path}", "Abandoned"
         began = time.monotonic()
@@ -172,7 +179,7 @@ class Client:
 
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._authorized(operation, method, target, fields, body)
+                answer = await self._request_authorized(operation, method, target, fields, body)
             outcome = "Success"
             return answer
         except errors.ApiError as error:
@@ -191,10 +198,10 @@ class Client:
     async def lines(
         self, path: str, query: Mapping[str, str], *, idle: float
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of an endless response, until the server ends it.
+        """Yields the lines of an endless response until the server ends it.
 
-        Silence for `idle` seconds is an error. Close it with contextlib.aclosing: the connection is
-        its own.
+        A silence of `idle` seconds raises Unreachable. The generator has its own connection, so
+        callers must close the generator with contextlib.aclosing.
         """
         operation = f"GET {path}"
         connection = None
@@ -205,7 +212,8 @@ class Client:
                     answer = await connection.body()
                 raise errors.from_answer(operation, response.status, _headers(response), answer)
 
-            # A line may come in several pieces, and a piece may have several lines.
+            # A line may come in several pieces, and a piece may have several lines. `rest` is the
+            # line whose end has not arrived.
             rest = bytearray()
             while True:
                 async with asyncio.timeout(idle):
@@ -233,7 +241,7 @@ class Client:
                 self._discard(connection)
 
     async def date(self) -> str:
-        """The clock of the API server, as its answers carry it in HTTP's form; empty if they do not."""
+        """Returns the API server's time, in HTTP's format. Empty if its responses have no date."""
         connection, response = await self._begin("GET /version", self._target("/version", None))
         self._discard(connection)
         for name, value in response.headers:
@@ -242,7 +250,7 @@ class Client:
         return ""
 
     async def close(self) -> None:
-        """Cuts every connection; requests under way fail."""
+        """Closes every connection. Requests that are in progress fail."""
         if self._trimmer is not None:
             self._trimmer.cancel()
 
@@ -250,13 +258,15 @@ class Client:
         for connection in connections:
             self._discard(connection)
         self._idle.clear()
+
+        # Aborted sockets are closed by the loop, a moment later.
         for connection in connections:
             with contextlib.suppress(OSError):
                 await connection.stream.wait_closed()
 
     # ---------------------------------------------------------------- one request
 
-    async def _authorized(
+    async def _request_authorized(
         self,
         operation: str,
         method: str,
@@ -264,7 +274,10 @@ class Client:
         fields: list[tuple[str, str]],
         body: bytes | None,
     ) -> bytes:
-        """The body of a successful response, once more with another credential after a 401."""
+        """Sends a request and returns the body of a successful response.
+
+        After a 401 it repeats the request once with another credential, if there is one.
+        """
         credential = await self._config.credentials.get()
         async with self._slots:
             head = self._head(method, target, credential, fields)
@@ -272,7 +285,7 @@ class Client:
                 operation, method, credential, head, body
             )
             if status == 401:
-                # The same credential would be refused again.
+                # The credential may have expired a moment ago. The same one would be refused again.
                 fresh = await self._config.credentials.get(refused=credential)
                 if fresh != credential:
                     head = self._head(method, target, fresh, fields)
@@ -292,7 +305,10 @@ class Client:
         head: bytes,
         body: bytes | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request and its response; on a fresh connection if a kept one proves to be dead."""
+        """Sends a request and returns status, headers and body of the response.
+
+        If a kept connection turns out to be dead, a repeatable request goes out again on a new one.
+        """
         connection = self._take(credential) or await self._connect(operation, credential)
         while True:
             keep = False
@@ -303,11 +319,11 @@ class Client:
                 keep = connection.ready_again()
                 return response.status, _headers(response), answer
             except (OSError, _Unanswered, http1.ProtocolError) as error:
-                # The server closes idle connections, perhaps in the moment that we use one. Then
-                # what may be repeated is, once: the next connection is a fresh one. A create is
-                # left to the caller, since it may have been carried out.
+                # The server may close an idle connection at the moment that we use it. A repeatable
+                # request is then sent once more, on a new connection. A POST is not, because the
+                # server may have carried it out: its caller must decide.
                 repeatable = method in REPEATABLE
-                if not connection.reused or connection.answered() or not repeatable:
+                if not connection.reused or connection.has_answer() or not repeatable:
                     raise self._unreachable(operation, error) from error
             except errors.Malformed as error:
                 raise errors.Malformed(f"{operation}: {error.message}") from None
@@ -319,7 +335,10 @@ class Client:
             connection = await self._connect(operation, credential)
 
     async def _begin(self, operation: str, target: str) -> tuple[_Connection, http1.Response]:
-        """A connection and the head of an endless response on it, likewise after a 401."""
+        """Opens a connection, sends a GET, and returns the connection and the head of the response.
+
+        After a 401 it tries once more with another credential, if there is one.
+        """
         credential = await self._config.credentials.get()
         while True:
             connection = await self._connect(operation, credential)
@@ -351,7 +370,7 @@ class Client:
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
         target = self._config.prefix + path
-        return f"{target}?{_encoded(tuple(query.items()))}" if query else target
+        return f"{target}?{_encode_query(tuple(query.items()))}" if query else target
 
     def _head(
         self, method: str, target: str, credential: Credential, fields: list[tuple[str, str]]
@@ -368,8 +387,9 @@ class Client:
     # ---------------------------------------------------------------- the connections
 
     def _take(self, credential: Credential) -> _Connection | None:
-        """An idle connection that was made with this credential's certificate, and is alive."""
+        """Returns a live idle connection with this credential's certificate, or None."""
         while self._idle:
+            # The newest one is the most likely to be alive.
             connection = self._idle.pop()
             if connection.certificate == credential.certificate and connection.is_idle():
                 return connection
@@ -377,7 +397,9 @@ class Client:
         return None
 
     def _keep(self, connection: _Connection) -> None:
+        """Puts the connection among the idle ones after a complete response."""
         loop = asyncio.get_running_loop()
+        # The server sends its TLS session with, or right after, its first response.
         if not connection.idle_since:
             self._tls.keep_session(connection.stream)
         connection.idle_since = loop.time()
@@ -386,7 +408,10 @@ class Client:
             self._trimmer = loop.call_later(IDLE, self._trim)
 
     def _trim(self) -> None:
-        """Gives back what the server has closed, and what a burst has left but for one."""
+        """Closes idle connections: those that the server has closed, and old ones but the newest.
+
+        It runs every IDLE seconds as long as there are idle connections.
+        """
         loop = asyncio.get_running_loop()
         newest = self._idle[-1:]
         for connection in list(self._idle):
@@ -402,6 +427,7 @@ class Client:
         connection.drop()
 
     async def _connect(self, operation: str, credential: Credential) -> _Connection:
+        """Opens a new connection. Unreachable says what to check if that fails."""
         config = self._config
         try:
             context = self._tls.context(credential)
@@ -427,7 +453,8 @@ class Client:
                 "and does a network policy or firewall let us through?"
             ) from None
         except OSError as error:
-            # Should the session be what it cannot cope with, the next try goes without.
+            # The TLS session may be the cause, so the next attempt does not use it. A refused
+            # connection or an unknown host name has nothing to do with it.
             if not isinstance(error, ConnectionRefusedError | socket.gaierror):
                 self._tls.drop_session()
             raise self._unreachable(operation, error) from error
@@ -443,13 +470,13 @@ class Client:
 
 
 @functools.lru_cache(maxsize=8)
-def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """As it stands in a URL. Kept, since each claim's report has the same."""
+def _encode_query(query: tuple[tuple[str, str], ...]) -> str:
+    """Returns the query in the form of a URL. Cached, because each report has the same query."""
     return urlencode(query)
 
 
 def _reason(error: Exception, config: ClientConfig) -> str:
-    """What went wrong with the address before it, and what to check."""
+    """Returns the rest of a sentence about an address: what failed and what to check."""
     match error:
         case ssl.SSLCertVerificationError():
             name = config.server_name or config.host
@@ -476,7 +503,7 @@ def _reason(error: Exception, config: ClientConfig) -> str:
 
 
 def _headers(response: http1.Response) -> Mapping[str, str]:
-    """The headers of a failure; nobody asks for those of a success."""
+    """Returns the headers of a failure by name. Those of a success are not needed."""
     if response.status < 300:
         return {}
     return {name.decode(): value.decode(errors="replace") for name, value in response.headers}

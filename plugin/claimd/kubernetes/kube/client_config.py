@@ -1,7 +1,7 @@
-"""What a client has to know: where the API server is, whom it must be, and who we are to it.
+"""The configuration of a client: the API server's address, its expected identity, and our own.
 
-Types alone. `auth` finds out which configuration is meant, `credentials` and `exec_credentials`
-provide what goes with each request.
+This module has only types. `auth` builds the configuration. `credentials` and `exec_credentials`
+provide the credential that goes with each request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What goes with a request; the certificate and key are PEM texts of a credential plugin."""
+    """A bearer token, a client certificate with its key, or both.
+
+    The certificate and the key are PEM texts. Only credential plugins provide them.
+    """
 
     token: str = field(default="", repr=False)
     certificate: str = ""
@@ -21,31 +24,31 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Where the credential of each request comes from."""
+    """The source of the credential that goes with each request."""
 
     async def get(self, refused: Credential | None = None) -> Credential:
-        """The credential of now, and not the refused one if there is any other.
+        """Returns the current credential, and another one than `refused` if that is possible.
 
-        May be called for every request: what is still good is not fetched again. Unauthorized if
-        there is none.
+        It may be called for every request: a credential that is still valid is not fetched again.
+        Unauthorized if there is no credential.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The API server's address and the two sides' identities.
+    """The API server's address and the identities of both sides.
 
-    Certificates and keys are paths, which are read again when their file changes, or PEM texts.
+    Certificates and keys are PEM texts or paths. A file is read again after it has changed.
     """
 
     host: str
     port: int
     secure: bool = True
-    # before every path, as behind a proxy that serves several clusters
+    # Put before every path, for a proxy that serves several clusters.
     prefix: str = ""
-    # what the server's certificate must say, if not the host
+    # The name that the server's certificate must have. Empty: the host.
     server_name: str = ""
-    # empty: what the system trusts
+    # The certificate authority of the server. Empty: those that the system trusts.
     ca: Path | str = ""
     verify: bool = True
     certificate: Path | str = ""
@@ -54,11 +57,15 @@ class ClientConfig:
 
     @property
     def address(self) -> str:
-        """For people. Without the prefix, which may hold a token, as `claimd sim` has it."""
+        """The server's address for messages.
+
+        It hides the prefix, which may contain a token, as the prefixes of `claimd sim` do.
+        """
         scheme = "https" if self.secure else "http"
         return f"{scheme}://{self.authority}{'/…' if self.prefix else ''}"
 
     @property
     def authority(self) -> str:
+        """Host and port, in the form of a URL and of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

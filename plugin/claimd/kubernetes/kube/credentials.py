@@ -1,6 +1,7 @@
-"""Bearer tokens that come with the configuration: a fixed one, or a file that others renew.
+"""Bearer tokens from the configuration: a fixed token, or a file that somebody else renews.
 
-What is wrong from the start is a UsageError; what goes wrong later fails the request that met it.
+A mistake that exists from the start raises UsageError. A failure that comes later fails only the
+request that needed the token.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REREAD_INTERVAL = 60.0
 
 
 class StaticToken:
-    """A credential that never changes, or none."""
+    """A bearer token that never changes. Empty for requests without a token."""
 
     def __init__(self, token: str = "") -> None:
         self._credential = Credential(token=bearer_token(token, "token"))
@@ -32,9 +33,10 @@ class StaticToken:
 
 
 class TokenFile:
-    """A token in a file that others renew.
+    """A bearer token in a file that somebody else renews, such as the kubelet.
 
-    A file that cannot be read for a moment leaves us the token that we had.
+    The file is read again from time to time, and when the server has refused the token. If it
+    cannot be read then, the earlier token stays in use.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,12 +55,14 @@ class TokenFile:
         except plugin_errors.UsageError as error:
             if current is None:
                 raise errors.Unauthorized(str(error)) from error
+
+            # The old token may still be good, and the file is not read again for each request.
             log.warning("using the token from before: %s", error)
             self._reread_at = self._clock() + REREAD_INTERVAL
             return current
 
     def read(self) -> Credential:
-        """The token that the file holds now; UsageError if it holds none."""
+        """Reads the token from the file. UsageError if the file holds no token."""
         token = bearer_token(read_file(self._path, "a bearer token"), str(self._path))
         if not token:
             raise plugin_errors.UsageError(f"{self._path} is empty; it should hold a bearer token")
@@ -69,7 +73,10 @@ class TokenFile:
 
 
 def bearer_token(text: str, where: str) -> str:
-    """The text without space around it; UsageError if it does not fit into a header."""
+    """Returns the text without surrounding white space.
+
+    UsageError if it does not fit into a header. `where` names the text in the message.
+    """
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
         raise plugin_errors.UsageError(
@@ -79,7 +86,10 @@ def bearer_token(text: str, where: str) -> str:
 
 
 def read_file(path: Path, content: str) -> str:
-    """The text of a file of ours; UsageError names the content that it should have."""
+    """Returns the text of a file of the configuration.
+
+    UsageError if it cannot be read. `content` says in the message what the file should hold.
+    """
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError as error:

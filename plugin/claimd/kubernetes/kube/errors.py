@@ -1,9 +1,8 @@
-"""What can go wrong with the API server, told apart by what the caller should do, and when.
+"""The errors of requests to the API server, one class for each thing that a caller may do about it.
 
-Retry-After, which says how long a server asks us to wait, is read here.
-
-An error is made from a response or from a failed connection; no exception of a library leaves
-`kube`. What to do about an error is decided where it is caught.
+An error comes from a response or from a failed connection. No exception of a library leaves `kube`.
+The code that catches an error decides what to do about it. `retry_after` says how long the server
+asks the caller to wait.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-# Characters of a response that is not a Status.
+# Characters that a message quotes of a response that is not a Status.
 MESSAGE_LIMIT = 1000
-# Seconds that a server may ask us to wait. API servers ask for a few; what asks for a day is sick,
-# or is something else between us, and must not keep a slice or a report back for a day.
+# The most seconds that a server may ask us to wait. API servers ask for a few. A server or proxy
+# that asks for a day is sick, and must not delay a slice or a report for a day.
 LONGEST_RETRY_AFTER = 60.0
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One field that the API server refuses, and why."""
+    """One field that the API server refuses, and the reason."""
 
     field: str = ""
     reason: str = ""
@@ -29,10 +28,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(Exception):
-    """A response that is not a success, or none at all.
+    """A response that is not a success, or a request without any response.
 
-    `name` is the object that the response is about, if it says so; `retry_after` the seconds that
-    the server asks us to wait, if it does.
+    `name` is the object that the response is about, or empty if the response does not say it.
+    `retry_after` is the number of seconds that the server asks us to wait, or None.
     """
 
     def __init__(
@@ -59,23 +58,26 @@ class NotFound(ApiError):
 
 
 class NotServed(ApiError):
-    """No version of the resource API that we speak is served: an administrator must enable one."""
+    """The server has no version of the resource API that we speak.
+
+    An administrator must enable one.
+    """
 
 
 class Conflict(ApiError):
-    """409: the object has changed meanwhile. Look again, then decide again."""
+    """409: the object has changed in the meantime. Read it again, then decide again."""
 
 
 class AlreadyExists(Conflict):
-    """409 to a create."""
+    """409 in response to a create."""
 
 
 class Gone(ApiError):
-    """410: that resource version is forgotten. List anew."""
+    """410: the server no longer has that resource version. List again."""
 
 
 class Invalid(ApiError):
-    """422: the object is refused as it is; `causes` has the fields."""
+    """422: the server refuses the object's content; `causes` has the fields."""
 
 
 class Forbidden(ApiError):
@@ -83,7 +85,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401, after the token was read again."""
+    """401, even with a credential that was fetched again, or no credential at all."""
 
 
 class TooManyRequests(ApiError):
@@ -95,14 +97,14 @@ class ServerError(ApiError):
 
 
 class Unreachable(ApiError):
-    """No response: refused, reset, no such name, no trust, or out of time.
+    """No response: refused, reset, unknown host name, untrusted certificate, or timeout.
 
     The message says what to check.
     """
 
 
 class Malformed(ApiError):
-    """A response that is not what the API promises, or is too large."""
+    """A response that breaks the API's promises, or is too large."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -117,12 +119,15 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may well succeed soon, with nobody doing anything about it."""
+    """Returns True if the same request may succeed soon without any action of a person."""
     return isinstance(error, TooManyRequests | ServerError | Unreachable | Unauthorized)
 
 
 def from_answer(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error that a response means; names of headers are in lower case."""
+    """Returns the error for a response that is not a success.
+
+    `operation` begins the message. The names in `headers` are in lower case.
+    """
     decoded = _decode(body)
     if decoded is None:
         text = body[:MESSAGE_LIMIT].decode(errors="replace").strip()
@@ -131,7 +136,7 @@ def from_answer(operation: str, status: int, headers: Mapping[str, str], body: b
 
 
 def from_status(operation: str, status: object) -> ApiError:
-    """The error that a Status within a watch means."""
+    """Returns the error for the Status in an ERROR event of a watch."""
     decoded = _decode(msgspec.json.encode(status))
     if decoded is None:
         decoded = _Status(message="an ERROR event without a Status")
@@ -153,7 +158,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def _decode(body: bytes) -> _Status | None:
-    """The Status that a response is, or None if it is something else."""
+    """Returns the Status in a response, or None if the response is not a Status."""
     try:
         status = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -164,6 +169,7 @@ def _decode(body: bytes) -> _Status | None:
 def _build(operation: str, code: int, status: _Status, retry_after: str) -> ApiError:
     details = status.details or _Details()
     kind = ServerError if code >= 500 else _BY_STATUS.get(code, ApiError)
+    # The API server sends 409 for two different problems. Only the reason tells them apart.
     if status.reason == "AlreadyExists":
         kind = AlreadyExists
     return kind(
@@ -177,6 +183,9 @@ def _build(operation: str, code: int, status: _Status, retry_after: str) -> ApiE
 
 
 def _retry_after(header: str, detail: int) -> float | None:
-    """The seconds that the server asks for, within reason; a header that is a date is ignored."""
+    """Returns the number of seconds that the server asks us to wait, at most LONGEST_RETRY_AFTER.
+
+    The header comes first, then the field of the Status. A header that holds a date is ignored.
+    """
     seconds = float(header) if re.fullmatch(r"[0-9]{1,9}", header) else float(detail)
     return min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else None

@@ -1,6 +1,6 @@
 """The credential plugin of a kubeconfig's user: a command that prints a credential.
 
-The protocol is client.authentication.k8s.io. Not loaded in a pod.
+The protocol is client.authentication.k8s.io. A pod never loads this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .client_config import Credential
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT = 60.0
-# Seconds before its expiry that a credential is not used any more.
+# A credential is no longer used when it expires within this number of seconds.
 EXPIRY_MARGIN = 10.0
 
 
@@ -30,7 +30,7 @@ class EnvironmentVariable(msgspec.Struct, frozen=True):
 
 
 class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """What a kubeconfig says about the command."""
+    """The command in a kubeconfig, and how it wants to be run."""
 
     command: str
     api_version: str = ""
@@ -49,16 +49,19 @@ class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExecCredential(msgspec.Struct, frozen=True, tag_field="kind", tag="ExecCredential"):
-    """What the command prints."""
+    """The object that the command prints."""
 
     status: ExecStatus
 
 
 class CredentialPlugin:
-    """Credentials by running the command, again when one has expired or was refused."""
+    """The credentials that a command prints.
+
+    The command runs again when the credential has expired or the API server has refused it.
+    """
 
     def __init__(self, config: ExecConfig, folder: Path, cluster: dict[str, object]) -> None:
-        """`folder` has the kubeconfig; `cluster` is what a command may ask to be told."""
+        """`folder` holds the kubeconfig. `cluster` is passed to a command that asks for it."""
         self._config = config
         self._folder = folder
         self._cluster = cluster
@@ -72,7 +75,8 @@ class CredentialPlugin:
             return current
 
         async with self._running:
-            # Requests that were refused together wait here for one run.
+            # Several requests may be refused together. Only the first one runs the command, the
+            # others find its result.
             current = self._current(refused)
             if current is None:
                 current, self._expiry = self._parse(await self._run())
@@ -80,14 +84,20 @@ class CredentialPlugin:
             return current
 
     def _current(self, refused: Credential | None) -> Credential | None:
+        """Returns the last credential; None if it has expired, was refused, or does not exist."""
         if self._expiry is not None and time.time() >= self._expiry - EXPIRY_MARGIN:
             return None
         return self._credential if self._credential != refused else None
 
     def program(self) -> str:
-        """What to run: a path with a slash is relative to the kubeconfig, a bare name looked up."""
+        """Returns the path of the command. UsageError if it does not exist.
+
+        A command with a slash is relative to the kubeconfig's folder. Any other is searched in
+        $PATH.
+        """
         command = self._config.command
-        # Not above, since most kubeconfigs have no command, and it loads what unpacks archives.
+        # Imported here, because most kubeconfigs have no command and shutil loads the modules that
+        # unpack archives.
         import shutil
 
         path = str(self._folder / command) if "/" in command else shutil.which(command)
@@ -99,6 +109,7 @@ class CredentialPlugin:
         return path
 
     async def _run(self) -> bytes:
+        """Runs the command and returns its output. Unauthorized if it fails or takes too long."""
         command = self._config.command
         pipe = asyncio.subprocess.PIPE
         try:
@@ -137,6 +148,7 @@ class CredentialPlugin:
         return output
 
     def _environment(self) -> dict[str, str]:
+        """Returns the environment of the command, with the request in KUBERNETES_EXEC_INFO."""
         spec: dict[str, object] = {"interactive": False}
         if self._config.provide_cluster_info:
             spec["cluster"] = self._cluster
@@ -149,7 +161,11 @@ class CredentialPlugin:
         return environment
 
     def _parse(self, output: bytes) -> tuple[Credential, float | None]:
-        """The credential and when it expires, in seconds since the epoch."""
+        """Returns the credential and its expiry in seconds since the epoch.
+
+        The expiry is None if the credential never expires. Unauthorized if the output is not an
+        ExecCredential, or has no credential in it.
+        """
         command = self._config.command
         try:
             status = msgspec.json.decode(output, type=ExecCredential).status
@@ -171,6 +187,7 @@ class CredentialPlugin:
             token=token, certificate=status.client_certificate_data, key=status.client_key_data
         )
 
+        # The protocol asks for RFC 3339. A timestamp without a zone is taken as UTC.
         expiry = status.expiration_timestamp
         if expiry is None:
             return credential, None

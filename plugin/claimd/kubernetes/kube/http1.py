@@ -1,7 +1,8 @@
-"""HTTP/1.1 as a client speaks it: a request into bytes, and its response out of bytes, without I/O.
+"""The client side of HTTP/1.1: formats requests and parses responses, without I/O.
 
-Strict, so that two sides never differ about where a response ends: what may be read in two ways is
-refused. No proxying, no upgrade, no compression. What a response means does not belong here.
+The parser is strict: it refuses everything that two implementations may read differently, so that
+both sides agree where a response ends. It knows no proxies, upgrades or compression. It does not
+interpret status codes and headers beyond the framing of the body.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-# Bytes of a head, of the line before a chunk, or of what follows the last chunk.
+# The most bytes of a head, of a chunk's size line, or of the trailer after the last chunk.
 LARGEST_HEAD = 16 << 10
 
 _TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
-# Of a header's value: neither a line's end nor what some take for one.
+# The value of a header. It holds no line end and no character that some parsers take for one.
 _TEXT = rb"[^\x00\n\r\x0b\x0c]*"
 _FIELDS = rb"(?:\r?\n" + _TOKEN + rb":" + _TEXT + rb")*"
 _HEAD = re.compile(
@@ -24,7 +25,8 @@ _HEAD = re.compile(
 )
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
-_FOLD = re.compile(rb"\r?\n[ \t]+")  # an old way to go on in the next line
+# An obsolete way to continue a header in the next line.
+_FOLD = re.compile(rb"\r?\n[ \t]+")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;" + _TEXT + rb")?[ \t]*\r\n")
 _TRAILER = re.compile(_FIELDS)
 _FRAMING = re.compile(rb"\n(?:content-length|transfer-encoding):", re.IGNORECASE)
@@ -36,29 +38,29 @@ _VALUE = re.compile(r"[ -~\x80-\xff]*")
 
 
 class ProtocolError(Exception):
-    """What came is no response of HTTP/1.1, or was broken off."""
+    """The bytes are no response of HTTP/1.1, or the connection ended in the middle of one."""
 
 
 class Response(NamedTuple):
-    """The head of a response, with the names of its headers in small letters."""
+    """The head of a response. The names of its headers are in lower case."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
 
 
 class Sign(Enum):
-    """What comes out of a connection beside heads and pieces of bodies."""
+    """The results of `Responses.next` that are neither a head nor a piece of a body."""
 
     NEED_DATA = "what has arrived is not enough"
     END = "the response is whole"
 
 
 class _Part(Enum):
-    """What of a response comes next."""
+    """The part of a response that comes next."""
 
     HEAD = 1
     COUNTED = 2  # a body of known length
-    UNTIL_CLOSE = 3  # a body of any length
+    UNTIL_CLOSE = 3  # a body that ends with the connection
     CHUNK_HEAD = 4
     CHUNK = 5
     CHUNK_END = 6
@@ -67,16 +69,17 @@ class _Part(Enum):
 
 
 def request(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    """The head of a request; its body follows as it is, and Content-Length says so.
+    """Returns the head of a request as bytes.
 
-    ValueError for what would be more than one head: none of it may hold the end of a line.
+    A body follows it unchanged, with its length in Content-Length. ValueError if the method, the
+    target or a header holds a line end or another control character, which would start a new line.
     """
     if not (_METHOD.fullmatch(method) and _TARGET.fullmatch(target)):
         raise ValueError(f"no method and target of a request: {method!r} {target!r}")
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers:
         if not (_METHOD.fullmatch(name) and _VALUE.fullmatch(value)):
-            # The value may be a token.
+            # The message leaves out the value, which may be a token.
             raise ValueError(f"the header {name!r} cannot be sent: it holds a control character")
         lines.append(f"{name}: {value}\r\n")
     lines.append("\r\n")
@@ -84,26 +87,30 @@ def request(method: str, target: str, headers: Iterable[tuple[str, str]]) -> byt
 
 
 class Responses:
-    """The responses of one connection, one after the other.
+    """The parser of the responses of one connection.
 
-    `expect` comes before each. Then `receive` takes what arrives, and `next` says what it is: the
-    head, also each interim one (1xx), then pieces of the body, then Sign.END.
+    Call `expect` before each response. Then pass the arriving bytes to `receive`, and call `next`
+    for the events: the head (interim heads with a status of 1xx come first), then the pieces of the
+    body, then Sign.END.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._is_closed = False  # by the other side
+        # The server has closed its side.
+        self._is_closed = False
         self._part = _Part.NOTHING
-        self._left = 0  # bytes of the body, or of the chunk
-        self._stays = True  # the connection, as far as the other side says
+        # Bytes that are missing of the body, or of the current chunk.
+        self._left = 0
+        # The server keeps the connection open after this response.
+        self._stays = True
 
     def expect(self) -> None:
-        """A request was sent, of a kind whose response may have a body: HEAD has none."""
+        """Prepares for the response to a request that was sent. The request must not be a HEAD."""
         assert self._part is _Part.NOTHING, "one response at a time"
         self._part = _Part.HEAD
 
     def receive(self, data: bytes) -> None:
-        """Empty if the other side has closed the connection."""
+        """Takes the bytes that have arrived. Empty: the server has closed the connection."""
         if data:
             self._buffer += data
         else:
@@ -111,34 +118,39 @@ class Responses:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the response under way has arrived."""
+        """True if a part of the current response has arrived."""
         return self._part is not _Part.HEAD or bool(self._buffer)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether another request may follow: all is read, and the connection stays."""
+        """True if another request may follow: the response is complete and the connection stays."""
         is_done = self._part is _Part.NOTHING and not self._buffer
         return is_done and self._stays and not self._is_closed
 
     def next(self) -> Response | bytes | Sign:
-        """What comes next. ProtocolError if it is nothing that may come."""
+        """Returns the next event of the response.
+
+        Sign.NEED_DATA means that more bytes must be received first. ProtocolError if the bytes are
+        not a valid response.
+        """
         match self._part:
             case _Part.HEAD:
-                return self._head()
+                return self._next_head()
             case _Part.COUNTED | _Part.CHUNK:
-                return self._counted()
+                return self._next_counted()
             case _Part.UNTIL_CLOSE:
-                return self._until_close()
+                return self._next_until_close()
             case _Part.NOTHING:
                 return Sign.END
-        return self._between_chunks()
+        return self._next_chunk()
 
     # ---------------------------------------------------------------- the head
 
-    def _head(self) -> Response | Sign:
+    def _next_head(self) -> Response | Sign:
         end = self._find(_HEAD_END)
         if end is None:
             return Sign.NEED_DATA
+        # The head ends with an empty line, which is not a part of it.
         head = self._take(end[1])[: end[0] - end[1]].removesuffix(b"\r")
         if b"\n " in head or b"\n\t" in head:
             line, end_of_line, fields = head.partition(b"\n")
@@ -160,7 +172,7 @@ class Responses:
         return response
 
     def _begin_body(self, response: Response, version: bytes) -> None:
-        """Where the body ends, by what the head says of it."""
+        """Finds out from the head where the body will end, and sets the next part accordingly."""
         lengths: set[bytes] = set()
         codings: list[bytes] = []
         options: list[bytes] = []
@@ -177,8 +189,10 @@ class Responses:
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise ProtocolError(f"a Content-Length that is no one number: {sorted(lengths)}")
 
-        # Both is a trap, or a mistake of somebody between us: what follows is nobody's response.
+        # A response with both headers is an attack or the mistake of a proxy: the bytes after it
+        # may not be the next response. RFC 9112 asks the client to close such a connection.
         self._stays = b"close" not in options and version >= b"1.1" and not (codings and lengths)
+        # These two statuses never have a body, whatever their headers say.
         if response.status in (204, 304):
             self._part = _Part.NOTHING
         elif codings:
@@ -192,7 +206,7 @@ class Responses:
 
     # ---------------------------------------------------------------- the body
 
-    def _counted(self) -> bytes | Sign:
+    def _next_counted(self) -> bytes | Sign:
         if not self._buffer:
             return self._wait()
         piece = self._take(min(self._left, len(self._buffer)))
@@ -202,7 +216,7 @@ class Responses:
             self._part = _Part.CHUNK_END if is_chunk else _Part.NOTHING
         return piece
 
-    def _until_close(self) -> bytes | Sign:
+    def _next_until_close(self) -> bytes | Sign:
         if self._buffer:
             return self._take(len(self._buffer))
         if not self._is_closed:
@@ -210,8 +224,8 @@ class Responses:
         self._part = _Part.NOTHING
         return Sign.END
 
-    def _between_chunks(self) -> bytes | Sign:
-        """Up to the next piece of the body, or the end."""
+    def _next_chunk(self) -> bytes | Sign:
+        """Reads up to the first piece of the next chunk, or to the end of the body."""
         if self._part is _Part.CHUNK_END:
             if not self._buffer.startswith(b"\r\n"):
                 if not b"\r\n".startswith(self._buffer):
@@ -231,9 +245,11 @@ class Responses:
             self._left = int(match[1], 16)
             if self._left:
                 self._part = _Part.CHUNK
-                return self._counted()
+                return self._next_counted()
+
+            # The trailer follows the chunk of size 0. A line end before it makes an empty trailer
+            # end like one with headers: with an empty line.
             self._part = _Part.TRAILER
-            # So that an empty trailer ends as one with lines does: with an empty line.
             self._buffer[:0] = b"\n"
 
         end = self._find(_HEAD_END)
@@ -250,7 +266,10 @@ class Responses:
     # ---------------------------------------------------------------- the bytes
 
     def _find(self, pattern: re.Pattern[bytes]) -> tuple[int, int] | None:
-        """Where it begins and ends; None if it may still come."""
+        """Returns start and end of the pattern's first match; None if more bytes are needed.
+
+        ProtocolError if there is no match within LARGEST_HEAD bytes, or none can come.
+        """
         match = pattern.search(self._buffer, 0, LARGEST_HEAD)
         if match is not None:
             return match.span()
@@ -260,7 +279,7 @@ class Responses:
         return None
 
     def _wait(self) -> Sign:
-        """ProtocolError if what is missing cannot come any more."""
+        """Returns NEED_DATA; ProtocolError if the connection is closed."""
         if self._is_closed:
             raise ProtocolError("the connection was closed in the middle of a response")
         return Sign.NEED_DATA

@@ -1,6 +1,7 @@
-"""A kubeconfig, JSON or YAML, in one file or several, as a ClientConfig.
+"""Reads a kubeconfig, in one file or several, as JSON or YAML, and returns a ClientConfig.
 
-Only what we can honour; the rest is refused by name. Not loaded in a pod.
+A kubeconfig with a setting that this client does not support is refused, and the error names the
+setting. A pod never loads this module.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     token: str = ""
     token_file: str = msgspec.field(name="tokenFile", default="")
     exec: exec_credentials.ExecConfig | None = None
-    # Read, and refused: acting as somebody else than the file says would be worse.
+    # These are read only to refuse them: to ignore them would mean to act as a different user.
     username: str = ""
     impersonate: str = msgspec.field(name="as", default="")
     auth_provider: dict[str, object] | None = None
@@ -66,7 +67,7 @@ class _NamedContext(msgspec.Struct, frozen=True):
 
 
 class Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
-    """One file."""
+    """The content of one kubeconfig file."""
 
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None
@@ -79,7 +80,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Entry(Generic[_T]):
-    """A cluster, user or context, and the file that says it: its paths are relative to that."""
+    """A cluster, user or context, and its file. Paths in it are relative to the file's folder."""
 
     file: Path
     value: _T
@@ -87,7 +88,7 @@ class _Entry(Generic[_T]):
 
 @dataclass
 class _Merged:
-    """Several files as one. What an earlier file says by a name, no later one changes."""
+    """Several files as one. As with kubectl, the first file that defines a name wins."""
 
     files: Sequence[Path]
     current_context: str = ""
@@ -96,6 +97,7 @@ class _Merged:
     contexts: dict[str, _Entry[Context]] = field(default_factory=dict)
 
     def add(self, file: Path, content: Kubeconfig) -> None:
+        """Adds the entries of a file whose names no earlier file has."""
         self.current_context = self.current_context or content.current_context
         for cluster in content.clusters or ():
             self.clusters.setdefault(cluster.name, _Entry(file, cluster.cluster or Cluster()))
@@ -105,6 +107,7 @@ class _Merged:
             self.contexts.setdefault(context.name, _Entry(file, context.context or Context()))
 
     def entry(self, kind: str, name: str, entries: dict[str, _Entry[_T]]) -> _Entry[_T]:
+        """Returns the entry of this name. UsageError if the name is empty or unknown."""
         files = ", ".join(str(file) for file in self.files)
         if not name:
             missing = "current-context" if kind == "context" else kind
@@ -116,7 +119,10 @@ class _Merged:
 
 
 def default_files(environment: Mapping[str, str]) -> list[Path]:
-    """Where kubectl looks if no file is named: those of $KUBECONFIG, else ~/.kube/config."""
+    """Returns the files that kubectl reads by default.
+
+    They are the files in $KUBECONFIG, or ~/.kube/config if the variable is empty.
+    """
     named = environment.get("KUBECONFIG", "").split(os.pathsep)
     files = [Path(name) for name in named if name]
     if files:
@@ -126,14 +132,15 @@ def default_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 def load(*files: Path, context: str = "") -> ClientConfig:
-    """The API server and user of a context: the one that is named, or the files' current one.
+    """Returns the configuration for a context of the files. Empty: their current context.
 
-    Every file has to be there. UsageError says what is wrong with which of them.
+    Every file must exist. UsageError names the file and the mistake in it.
     """
     merged = _Merged(files)
     for file in files:
         merged.add(file, _read(file))
 
+    # A context names a cluster and a user. Without a user the requests have no credential.
     chosen = merged.entry("context", context or merged.current_context, merged.contexts).value
     cluster = merged.entry("cluster", chosen.cluster, merged.clusters)
     user = _Entry(cluster.file, User())
@@ -158,11 +165,13 @@ def _read(file: Path) -> Kubeconfig:
 
     try:
         return msgspec.convert(document, Kubeconfig)
-    except ValueError as error:  # msgspec's, and that of names with half a character
+    except ValueError as error:
+        # A ValidationError of msgspec, or the UnicodeError for a name with a lone surrogate.
         raise errors.UsageError(f"{file} is not a kubeconfig: {error}") from error
 
 
 def _check_supported(cluster: _Entry[Cluster], user: _Entry[User]) -> None:
+    """Raises UsageError for a setting that this client does not support."""
     fields = (
         (cluster.file, "proxy-url", cluster.value.proxy_url),
         (user.file, "username", user.value.username),
@@ -199,7 +208,7 @@ def _client_config(cluster: _Entry[Cluster], user: _Entry[User]) -> ClientConfig
 
 
 def _split(cluster: _Entry[Cluster]) -> tuple[SplitResult, int]:
-    """The server's address and its port."""
+    """Returns the server's URL and its port. UsageError if the URL is not valid."""
     server = cluster.value.server
     problem = f"{cluster.file}: server {server!r}: expected https://HOST:PORT"
     try:
@@ -223,6 +232,7 @@ def _authority(cluster: _Entry[Cluster]) -> Path | str:
 
 
 def _pem(file: Path, name: str, inline: str, path: str) -> Path | str:
+    """Returns the decoded inline text, or else the path, which is relative to the kubeconfig."""
     if not inline:
         return file.parent / path if path else ""
     try:
@@ -232,7 +242,10 @@ def _pem(file: Path, name: str, inline: str, path: str) -> Path | str:
 
 
 def _credentials(cluster: _Entry[Cluster], user: _Entry[User]) -> Credentials:
-    """The user's token; a file of it comes before the token itself, and both before a command."""
+    """Returns the source of the user's credential.
+
+    As with kubectl, a token file is preferred to a token, and a token to a command.
+    """
     if user.value.token_file:
         if "\0" in user.value.token_file:
             raise errors.UsageError(f"{user.file}: tokenFile {user.value.token_file!r} is no path")
@@ -254,13 +267,17 @@ def _credentials(cluster: _Entry[Cluster], user: _Entry[User]) -> Credentials:
             f"{user.file}: exec wants a terminal (interactiveMode Always), which we have not"
         )
     _check_command(user.file, config)
+    # Looking for the command now reports a missing one at the start.
     plugin = exec_credentials.CredentialPlugin(config, user.file.parent, _cluster_info(cluster))
     plugin.program()
     return plugin
 
 
 def _check_command(file: Path, config: exec_credentials.ExecConfig) -> None:
-    """Refuses what no program can be given: the kernel ends each text at its first NUL."""
+    """Checks that the kernel can pass arguments and environment to the command.
+
+    The kernel ends each text at its first NUL, and each variable's name at its first "=".
+    """
     variables = config.env or ()
     texts = [config.command, *(config.args or ())]
     for variable in variables:
@@ -274,7 +291,7 @@ def _check_command(file: Path, config: exec_credentials.ExecConfig) -> None:
 
 
 def _cluster_info(cluster: _Entry[Cluster]) -> dict[str, object]:
-    """What a credential plugin may be told about the cluster, with files as their content."""
+    """Returns the cluster's entry for a credential plugin, with the content of its files."""
     value = cluster.value
     info: dict[str, object] = {
         "server": value.server,
@@ -288,7 +305,8 @@ def _cluster_info(cluster: _Entry[Cluster]) -> dict[str, object]:
         try:
             authority = authority.read_text()
         except (OSError, ValueError):
-            authority = ""  # the check of the certificates says what is wrong with it
+            # The check of the certificates will report this file.
+            authority = ""
     if authority:
         info["certificate-authority-data"] = base64.b64encode(authority.encode()).decode()
     return info

@@ -1,8 +1,9 @@
-"""What this driver asks of the API server, as typed operations.
+"""The operations of a DRA driver on the API server, with typed arguments and results.
 
-Everything goes out and comes in in the shape of v1, over the newest version that the server serves.
-Which that is, is found out before the first request, and again when a path is not there any more or
-the watch of the slices begins anew: the API server may be upgraded while we run.
+Arguments and results have the shape of resource.k8s.io/v1. The requests use the best version of the
+API that the server serves. The version is discovered before the first request. It is discovered
+again when a path no longer exists and when the watch of the slices starts, because the API server
+may be upgraded while we run.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from . import client, errors, watch
 
 log = logging.getLogger(__name__)
 
-# The minor version of Kubernetes from which counters may be in a slice without devices.
+# The first minor version of Kubernetes that accepts counters in a slice without devices.
 COUNTERS_SINCE = 35
 
 JSON = "application/json"
-_PLAIN = re.compile(r"[A-Za-z0-9._~-]+")  # what a path takes as it is
-# It takes JSON, which is YAML.
+# Names that need no quoting in a path.
+_PLAIN = re.compile(r"[A-Za-z0-9._~-]+")
+# The media type of server-side apply. JSON is valid YAML.
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 
@@ -39,7 +41,7 @@ _ADVICE = (
 )
 
 _T = TypeVar("_T")
-# Makes the body of a request for a version of the API.
+# A function that returns the body of a request for a version of the API.
 Body = Callable[[str], Document | list[Document]]
 
 
@@ -72,11 +74,11 @@ class _Group(msgspec.Struct, frozen=True):
 class Resources:
     """Claims and slices of one driver on one node.
 
-    `slices` is the live copy of what the API server has of ours. It is kept as long as somebody
-    runs `slices.run()`, and its specs have the shape of v1.
+    `slices` is a live copy of this driver's ResourceSlices on this node. It is kept up to date
+    while `slices.run()` runs. The specs in it have the shape of v1.
 
-    Every operation is one request, or a few if the served version is in doubt, within its time. It
-    raises an ApiError for everything that is not a success, and repeats nothing by itself.
+    Every operation is one request, or a few requests while the served version is in doubt. It
+    raises an ApiError if it does not succeed within its timeout. Repeating it is the caller's task.
     """
 
     def __init__(self, client_: client.Client, driver: str, node: str) -> None:
@@ -89,12 +91,13 @@ class Resources:
 
     @property
     def version(self) -> str:
-        """The version in use; the one that we like best until the API server has been asked."""
+        """The version of the API in use; the preferred one before the first request."""
         return self._version or versions.PREFERRED[0]
 
     # ---------------------------------------------------------------- claims
 
     async def claim(self, namespace: str, name: str, timeout: float = 10.0) -> ResourceClaim:
+        """Returns the claim. NotFound if it does not exist."""
         path = _claim_path(namespace, name)
         answer = await self._request("GET", path, name, timeout=timeout)
         return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
@@ -107,11 +110,11 @@ class Resources:
         devices: list[AllocatedDeviceStatus],
         manager: str,
     ) -> ResourceClaim | None:
-        """Makes these all that `manager` says in the claim's status.devices; others' entries stay.
+        """Makes `devices` the only entries of `manager` in the claim's status.devices.
 
-        A claim that was created anew since answers Invalid, one that is gone NotFound. May be
-        repeated. Where nothing is to be said any more, the claim as it is then: others may own
-        what is left.
+        Entries of other managers stay. Invalid if the claim was deleted and created again, NotFound
+        if it does not exist. May be repeated. If `devices` is empty, it returns the claim after the
+        change, because other managers may own entries of our devices. Otherwise it returns None.
         """
 
         def body(version: str) -> Document:
@@ -128,16 +131,16 @@ class Resources:
         return None if devices else _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
     async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
-        """Takes the entries that the driver has of this node's devices out of status.devices,
-        whoever owns them. No request if there are none.
+        """Removes the driver's entries for this node's devices from status.devices.
 
-        Invalid if the claim is another now than the one given.
+        It removes them no matter which manager owns them, and sends no request if there are none.
+        Invalid if the claim has changed since `claim` was read.
         """
         version = claim.metadata.resource_version
         operations: list[Document] = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         ]
-        # From the end, since what is removed moves all that comes after it.
+        # Removing an entry moves the later ones, so the last one goes first.
         entries = list(enumerate(claim.status.devices))
         for index, entry in reversed(entries):
             if entry.driver == driver and entry.pool == self._node:
@@ -151,33 +154,34 @@ class Resources:
     # ---------------------------------------------------------------- slices
 
     async def all_slices(self, node: str) -> list[Document]:
-        """Of every driver on the node."""
+        """Lists the slices of every driver on the node."""
         query = {"fieldSelector": f"spec.nodeName={node}"}
         async with self.slices.listing:
             answer = await self._request("GET", "resourceslices", "", query=query)
 
         listed = _decode(answer, _List, "the slices of the node")
-        # The items of a list do not say their version themselves.
+        # The items of a list may lack their apiVersion, which the list itself has.
         return [_in_v1_shape({"apiVersion": listed.api_version, **item}) for item in listed.items]
 
     async def create_slice(self, slice_: ResourceSlice, dry_run: bool = False) -> Document:
-        """The object as stored, or as it would be.
+        """Creates a slice and returns the stored object. A dry run returns what would be stored.
 
-        It may have been created although this fails: AlreadyExists or the copy will tell.
+        The server may have created the slice although this method raises. Then `slices` will have
+        it, and another attempt raises AlreadyExists.
         """
         return await self._write("POST", "resourceslices", slice_, dry_run)
 
     async def update_slice(self, slice_: ResourceSlice, dry_run: bool = False) -> Document:
-        """The object as stored, or as it would be.
+        """Replaces a slice and returns the stored object. A dry run returns what would be stored.
 
-        Conflict if it is not the one that the metadata tells of.
+        Conflict if the stored slice has another uid or resource version than `slice_`.
         """
         return await self._write("PUT", _slice_path(slice_.metadata.name), slice_, dry_run)
 
     async def delete_slice(self, name: str, uid: str, resource_version: str) -> None:
-        """Deletes this very state of the object; Conflict if it is another one.
+        """Deletes a slice. Conflict if it has another uid or resource version.
 
-        One that is gone is fine.
+        Succeeds if the slice does not exist.
         """
         options = {
             "apiVersion": "v1",
@@ -189,10 +193,10 @@ class Resources:
         except errors.NotFound:
             log.debug("slice %s is gone already", name)
 
-    async def keeps_counters(self, probe: ResourceSlice) -> str:
-        """Why the API server would not keep this slice's counters; empty if it would.
+    async def check_counters(self, probe: ResourceSlice) -> str:
+        """Returns the reason why the API server would drop the slice's counters.
 
-        The slice is not written.
+        Empty if it would keep them. The slice is not written.
         """
         answer = await self._client.request("GET", "/version")
         server = _decode(answer, _Server, "the API server's version")
@@ -204,6 +208,7 @@ class Resources:
                 f"partitions need 1.{COUNTERS_SINCE}"
             )
 
+        # The API server drops the fields of a feature gate that is off, without an error.
         stored = await self.create_slice(probe, dry_run=True)
         if not stored["spec"].get("sharedCounters"):
             return (
@@ -212,10 +217,10 @@ class Resources:
             )
         return ""
 
-    async def keeps_sharing(self, probe: ResourceSlice) -> str:
-        """Why the API server would not keep this slice's device shared; empty if it would.
+    async def check_sharing(self, probe: ResourceSlice) -> str:
+        """Returns the reason why the API server would not keep the slice's device shareable.
 
-        The slice is not written.
+        Empty if it would. The slice is not written.
         """
         stored = await self.create_slice(probe, dry_run=True)
         for device in stored["spec"].get("devices") or []:
@@ -224,8 +229,8 @@ class Resources:
             if device.get("allowMultipleAllocations") and all(policies):
                 return ""
         return (
-            "the API server drops allowMultipleAllocations or requestPolicy: it is older than 1.34, "
-            "or its feature gate DRAConsumableCapacity is off"
+            "the API server drops allowMultipleAllocations or requestPolicy: "
+            "it is older than 1.34, or its feature gate DRAConsumableCapacity is off"
         )
 
     async def _write(
@@ -246,16 +251,18 @@ class Resources:
     # ---------------------------------------------------------------- nodes and events
 
     async def node_uid(self, name: str) -> str:
-        answer = await self._client.request("GET", f"/api/v1/nodes/{_quoted(name)}")
+        """Returns the uid of a Node."""
+        answer = await self._client.request("GET", f"/api/v1/nodes/{_quote_segment(name)}")
         return _decode(answer, PartialObject, f"node {name}").metadata.uid
 
     async def node_capacity(self, name: str) -> dict[str, str]:
-        """What the Node offers, by the resource's name, as quantities."""
-        answer = await self._client.request("GET", f"/api/v1/nodes/{_quoted(name)}")
+        """Returns the capacity of a Node: the quantity of each resource, by the resource's name."""
+        answer = await self._client.request("GET", f"/api/v1/nodes/{_quote_segment(name)}")
         return _decode(answer, _Node, f"node {name}").status.capacity
 
     async def create_event(self, namespace: str, event: Mapping[str, object]) -> None:
-        path = f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
+        """Creates an Event of events.k8s.io/v1."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{_quote_segment(namespace)}/events"
         await self._client.request("POST", path, body=msgspec.json.encode(event))
 
     # ---------------------------------------------------------------- the version in use
@@ -270,9 +277,10 @@ class Resources:
         query: dict[str, str] | None = None,
         timeout: float = 10.0,
     ) -> bytes:
-        """One request to the group, once more if the version turns out not to be served any more.
+        """Sends a request to the API group, once more if its version is no longer served.
 
-        `name` is the object's: a NotFound that does not name it is about the path.
+        `name` is the object's name. A NotFound that does not name the object is about the path, and
+        means that the version may be gone.
         """
         version = self._version or await self._negotiate("", timeout)
         for _ in range(2):
@@ -297,9 +305,10 @@ class Resources:
         ) from refusal
 
     async def _negotiate(self, doubted: str, timeout: float = 10.0) -> str:
-        """The version to use: another than the doubted one if somebody has found it meanwhile.
+        """Returns the version to use, after a request with the version `doubted` has failed.
 
-        Only else the API server is asked, so that many requests that fail together ask once.
+        Many requests may fail together. The first one asks the API server, and the others use the
+        version that it found.
         """
         try:
             async with asyncio.timeout(timeout), self._negotiating:
@@ -312,7 +321,10 @@ class Resources:
             ) from None
 
     async def _discover(self, timeout: float) -> str:
-        """The version that we like best of those that are served."""
+        """Asks the API server for its versions and returns the preferred one.
+
+        NotServed if we speak none of them.
+        """
         try:
             answer = await self._client.request("GET", f"/apis/{GROUP}", timeout=timeout)
         except errors.NotFound as error:
@@ -333,7 +345,7 @@ class Resources:
 
 
 class _Slices(msgspec.Struct, frozen=True, kw_only=True):
-    """Our slices, in a version that the API server serves."""
+    """The collection of our slices, in a version that the API server serves."""
 
     version: str
     query: dict[str, str]
@@ -347,16 +359,16 @@ class _Slices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _claim_path(namespace: str, name: str) -> str:
-    return f"namespaces/{_quoted(namespace)}/resourceclaims/{_quoted(name)}"
+    return f"namespaces/{_quote_segment(namespace)}/resourceclaims/{_quote_segment(name)}"
 
 
 def _slice_path(name: str) -> str:
-    return f"resourceslices/{_quoted(name)}"
+    return f"resourceslices/{_quote_segment(name)}"
 
 
-def _quoted(name: str) -> str:
-    """As one part of a path, whatever the name holds."""
-    # Nearly every name is what a path has anyway, which is seen sooner than it is quoted.
+def _quote_segment(name: str) -> str:
+    """Returns the name as one segment of a path, with every special character escaped."""
+    # Nearly no name needs escapes, and this check is faster than quote().
     return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
@@ -367,9 +379,9 @@ def _content_type(method: str, content: Document | list[Document] | None) -> str
 
 
 def _in_v1_shape(obj: Document) -> Document:
-    """A slice of any version as plain data in the shape of v1.
+    """Converts a slice of any version to plain data in the shape of v1.
 
-    Its apiVersion and kind are left out, since they would be wrong then.
+    The result has no apiVersion and kind, because they would not fit to its shape.
     """
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     converted = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
@@ -381,10 +393,11 @@ def _in_v1_shape(obj: Document) -> Document:
 
 
 def _decode(answer: bytes, kind: type[_T], subject: str) -> _T:
+    """Decodes a response. Malformed, with `subject` in its message, if it has another shape."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # Opaque parameters may be nested thousands of levels deep and are legal all the same.
+        # Opaque parameters may legally be nested thousands of levels deep: RecursionError.
         raise errors.Malformed(
             f"{subject}: the API server's answer is not as expected: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""TLS contexts from a client's configuration, made anew when its files change."""
+"""TLS contexts from a client's configuration, which are built again when its files change."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from .client_config import ClientConfig, Credential
 
 log = logging.getLogger(__name__)
 
-# Seconds for which a server need not show its certificate again.
+# Seconds after which the server must show its certificate again, instead of resuming a session.
 SESSION_SECONDS = 3600.0
 
 
 class TlsContexts:
-    """The TLS context to connect with: always the newest that could be made.
+    """The newest TLS context that could be built, and the newest TLS session of its connections.
 
-    And the session that the server gave of late to a connection of this context: one that begins
-    with it costs both sides about a quarter less.
+    Resuming a session makes a handshake about a quarter cheaper for both sides.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         self._session: ssl.SSLSession | None = None
-        self._proved_at = 0.0  # when the server has last shown its certificate, by the clock
+        # The time, on the monotonic clock, when the server last showed its certificate.
+        self._proved_at = 0.0
         self._config = config
         self._sources: tuple[object, ...] = ()
         self._context: ssl.SSLContext | None = None
 
     def context(self, credential: Credential) -> ssl.SSLContext | None:
-        """None for plain HTTP.
+        """Returns the context for a new connection; None for plain HTTP.
 
-        OSError or ValueError if the files are no good and there is no older context.
+        If the files cannot be used, the earlier context stays in use. OSError or ValueError if
+        there is no earlier one.
         """
         config = self._config
         if not config.secure:
             return None
 
-        # Looked at for every new connection, which is cheap; a context is built only after a
-        # change, which is not.
+        # The files are looked at for every new connection, which is cheap. Building a context is
+        # expensive, so it happens only after a change.
         files = (_state_of(config.ca), _state_of(config.certificate), _state_of(config.key))
         sources = (*files, credential.certificate, credential.key)
         if self._context is None or sources != self._sources:
@@ -53,20 +54,24 @@ class TlsContexts:
             except (OSError, ValueError) as error:
                 if self._context is None:
                     raise
+                # Somebody may be replacing the files at this moment.
                 log.warning("using the certificates from before: %s", error)
             self._sources = sources
         return self._context
 
     @property
     def session(self) -> ssl.SSLSession | None:
-        """None if there is none, or if it is time for the server to show its certificate again."""
+        """The session for a new connection. None if there is none, or a new handshake is due."""
         is_old = time.monotonic() - self._proved_at >= SESSION_SECONDS
         return None if is_old else self._session
 
     def keep_session(self, connected: stream.Stream) -> None:
-        """After its first response, which is when the server has given one."""
+        """Keeps the session of a stream for later connections.
+
+        Call it after the stream's first response. Servers do not send a session before that.
+        """
         session = connected.session
-        # The stream may be one of before, and its session is of no use to another context.
+        # The stream may be older than the current context, which cannot use its session then.
         if session is None or connected.context is not self._context:
             return
         self._session = session
@@ -74,7 +79,7 @@ class TlsContexts:
             self._proved_at = time.monotonic()
 
     def drop_session(self) -> None:
-        """The next connection begins without."""
+        """Forgets the session, so that the next connection does a full handshake."""
         self._session = None
 
     def _build(self, credential: Credential) -> ssl.SSLContext:
@@ -96,7 +101,7 @@ class TlsContexts:
 
 
 def check(config: ClientConfig) -> None:
-    """Builds the TLS context once, so that a bad certificate or key is found at the start."""
+    """Builds the TLS context once. UsageError if a certificate or key cannot be used."""
     try:
         TlsContexts(config).context(Credential())
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -108,14 +113,14 @@ def check(config: ClientConfig) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Why certificates cannot be used, in words."""
+    """Returns the reason why certificates cannot be used, in words."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    # The library takes a path only. A file without a name keeps the key off every disk.
+    # OpenSSL's Python binding takes only a path. A file in memory keeps the key off every disk.
     with os.fdopen(os.memfd_create("pair"), "wb") as file:
         file.write(f"{certificate}\n{key}\n".encode())
         file.flush()
@@ -129,7 +134,10 @@ def _pem(source: Path | str) -> str:
 
 
 def _state_of(source: Path | str) -> object:
-    """What is another when the file's content may be another."""
+    """Returns a value that changes when the file's content may have changed.
+
+    A text that stands in the configuration itself never changes.
+    """
     if not isinstance(source, Path):
         return None
     try:
@@ -140,6 +148,7 @@ def _state_of(source: Path | str) -> object:
 
 
 def _name(source: Path | str) -> str:
+    """Returns the path for messages, without showing the content of inline texts."""
     if isinstance(source, Path):
         return str(source)
     return "inline" if source else "none"

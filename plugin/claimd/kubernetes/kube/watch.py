@@ -1,7 +1,7 @@
-"""A live copy of one collection: list, then watch, for ever.
+"""A live copy of one collection of objects: it lists, then watches, until it is cancelled.
 
-Level, not edge: whoever reads the copy is told that something changed, not what. What the objects
-mean is decided elsewhere.
+It is level-triggered: subscribers learn that something changed, and read the copy to see the new
+state. The informer does not interpret the objects.
 """
 
 from __future__ import annotations
@@ -23,36 +23,41 @@ log = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
 
-# Seconds that a watch must have lived for the trouble before it to be forgotten.
+# Seconds that a watch must live before the delays that earlier failures caused are reset.
 HEALTHY = 10.0
 LAST_DELAY = 30.0
-# Seconds of silence that end a watch. Bookmarks come about once a minute.
+# Seconds of silence that end a watch. The server sends a bookmark about once a minute.
 IDLE = 90.0
-# Seconds after which the server is asked to end a watch, spread over the nodes.
+# Seconds after which the server should end a watch. Each node picks a value from this range, so
+# that the nodes do not come back at the same time.
 SERVER_TIMEOUT = (300.0, 600.0)
 
 
 class Collection(Protocol):
-    """Where the collection is, as of now, and how its objects come into our shape."""
+    """The current path of a collection, and the conversion of its objects."""
 
     @property
     def path(self) -> str: ...
     @property
     def query(self) -> dict[str, str]: ...
-    def convert(self, obj: Document) -> Document: ...
+    def convert(self, obj: Document) -> Document:
+        """Returns the object in the shape that `Informer.objects` should have."""
 
 
 class Finder(Protocol):
     async def __call__(self) -> Collection:
-        """Called before every list and every watch; the same collection compares equal."""
+        """Returns the collection. It is called before every list and every watch.
+
+        Two results are equal if they are the same collection in the same version.
+        """
 
 
 class Informer:
-    """The objects of a collection, as the API server last told of them.
+    """A live copy of the objects of a collection.
 
-    `objects` has them by name, or by namespace/name where they have a namespace; nobody else may
-    change it. It is empty until `synced`, which is true from the first list on. While the API
-    server is away or sick, it stays as it was.
+    The keys of `objects` are the objects' names, or namespace/name for objects with a namespace.
+    Callers must not change it. It is empty until the first list has succeeded, which sets `synced`.
+    While the API server is away or sick, the copy keeps its last state.
     """
 
     def __init__(
@@ -65,45 +70,48 @@ class Informer:
     ) -> None:
         self.objects: dict[str, Document] = {}
         self.synced = False
-        # For the lists of others as well: a sick API server is asked for one at a time.
+        # Also taken by other callers that list, so that only one list request runs at a time. A
+        # list is expensive for an API server that is overloaded.
         self.listing = asyncio.Lock()
         self._client = client_
         self._find = find
         self._idle = idle
         self._sleep = sleep
-        self._troubled = False  # since the last healthy watch
+        # A watch or list has failed, or a watch has ended, since the last healthy watch.
+        self._troubled = False
         self._backoff = pacing.Backoff(1.5, LAST_DELAY, jitter=(0.67, 1.0))
         self._subscribers: list[Callable[[], None]] = []
 
     async def run(self) -> NoReturn:
-        """Keeps the copy true until cancelled, whatever the API server does.
+        """Keeps the copy up to date until it is cancelled, whatever the API server does.
 
-        Only a bug ends it, ours or that of a subscriber.
+        Only a bug, of this module or of a subscriber, raises an exception.
         """
         while True:
             try:
                 collection = await self._find()
                 version = await self._list(collection)
 
-                # Each watch goes on where the one before it has ended, so that nothing is missed
-                # between the two. Only another place or an error costs a new list.
+                # Each watch continues at the resource version where the previous one ended, so that
+                # no event is lost between them. Only a new path or an error makes a list necessary.
                 while True:
                     version = await self._follow(collection, version)
                     if await self._find() != collection:
-                        break  # the API server was upgraded: list in the new version
+                        # The API server was upgraded: list in the new version of the API.
+                        break
             except errors.Gone as error:
-                # The server has forgotten the version that we know, which is no trouble of its.
-                log.debug("listing anew: %s", error)
+                # The server has compacted the resource version that we know. It is healthy.
+                log.debug("listing again: %s", error)
                 await self._pause()
             except errors.ApiError as error:
                 await self._pause(error)
 
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        """`changed` is called from the loop, when `objects` has changed and on the first list."""
-        self._subscribers.append(changed)
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Has `callback` called after the first list and after each change of `objects`."""
+        self._subscribers.append(callback)
 
     async def _list(self, collection: Collection) -> str:
-        """Replaces the whole copy. Returns the resource version to watch from."""
+        """Lists, replaces the whole copy, and returns the resource version to watch from."""
         path = collection.path
         async with self.listing:
             answer = await self._client.request("GET", path, query=collection.query, timeout=30.0)
@@ -112,18 +120,22 @@ class Informer:
             document = msgspec.json.decode(answer, type=_List)
             converted = map(collection.convert, document.items or ())
             objects = {_key(obj): obj for obj in converted}
-            is_news = objects != self.objects or not self.synced
+            has_changed = objects != self.objects or not self.synced
         except _MALFORMED as error:
             raise errors.Malformed(f"GET {path}: not a list: {error!r}") from error
 
-        if is_news:
+        # The first list is a change even if it is empty.
+        if has_changed:
             self.objects = objects
             self.synced = True
             self._notify()
         return document.metadata.resource_version
 
     async def _follow(self, collection: Collection, version: str) -> str:
-        """One watch, to its clean end. Returns the resource version to go on from."""
+        """Watches until the server ends the watch.
+
+        Returns the resource version from which the next watch continues.
+        """
         loop = asyncio.get_running_loop()
         seconds = pacing.between(*SERVER_TIMEOUT)
         query = {
@@ -146,43 +158,46 @@ class Informer:
                 self._troubled = False
                 self._backoff.reset()
 
-        # Proxies and servers end watches as they like. Those that do it again and again are sick.
+        # Proxies and servers may end a watch at any time. The pause grows if it happens again and
+        # again.
         await self._pause()
         return version
 
     def _apply(self, collection: Collection, line: bytes) -> str:
-        """Takes one event into the copy; the resource version that it brings us to."""
+        """Applies one event to the copy and returns the resource version of the event."""
         operation = f"watching {collection.path}"
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.type == "ERROR":
                 raise errors.from_status(operation, event.object)
-            # A bookmark has nothing but a resource version, so there is nothing to convert.
+            # A bookmark has only a resource version, so it cannot be converted.
             obj = event.object
             if event.type != "BOOKMARK":
                 obj = collection.convert(obj)
             key, version = _key(obj), _metadata(obj, "resourceVersion")
             current = self.objects.get(key)
-            is_news = current != obj
+            # Comparing may raise as well: the object may be nested too deeply.
+            has_changed = current != obj
         except _MALFORMED as error:
             raise errors.Malformed(f"{operation}: not an event: {error!r}") from error
 
         if event.type == "DELETED" and current is not None:
             del self.objects[key]
             self._notify()
-        elif event.type in ("ADDED", "MODIFIED") and is_news:
+        elif event.type in ("ADDED", "MODIFIED") and has_changed:
             self.objects[key] = obj
             self._notify()
         return version
 
     def _notify(self) -> None:
-        for changed in self._subscribers:
-            changed()
+        for callback in self._subscribers:
+            callback()
 
     async def _pause(self, error: errors.ApiError | None = None) -> None:
-        """Waits longer, the more has gone wrong without a healthy watch between.
+        """Waits before the next request.
 
-        The first clean end of a watch costs nothing.
+        The pause grows with each failure and each end of a watch since the last healthy watch. The
+        first regular end of a watch causes no pause.
         """
         if self._troubled:
             delay = self._backoff.next_delay()
@@ -200,7 +215,8 @@ class Informer:
         await self._sleep(delay)
 
 
-# What is nested hundreds of levels deep can be too deep for whoever reads or compares it.
+# Exceptions that a malformed answer causes when it is decoded, converted or compared. An object
+# that is nested hundreds of levels deep raises RecursionError.
 _MALFORMED = (
     *(msgspec.DecodeError, UnicodeDecodeError, RecursionError),
     *(KeyError, TypeError, AttributeError),
@@ -222,6 +238,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 def _key(obj: Document) -> str:
+    """Returns the key of an object in `Informer.objects`."""
     namespace, name = _metadata(obj, "namespace"), _metadata(obj, "name")
     return f"{namespace}/{name}" if namespace else name
 

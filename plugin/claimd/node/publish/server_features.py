@@ -94,7 +94,7 @@ class CounterSupport(Support):
 
     async def _reason_dropped(self) -> str:
         probe = slices.counters_probe(self._driver, self._node)
-        return await self._resources.keeps_counters(probe)
+        return await self._resources.check_counters(probe)
 
 
 class SharingSupport(Support):
@@ -114,4 +114,4 @@ class SharingSupport(Support):
 
     async def _reason_dropped(self) -> str:
         probe = slices.sharing_probe(self._driver, self._node)
-        return await self._resources.keeps_sharing(probe)
+        return await self._resources.check_sharing(probe)

@@ -177,9 +177,9 @@ async def find_dropped_fields(
     sentences = []
     try:
         if _PARTS in needed:
-            sentences.append(await ours.keeps_counters(slices.counters_probe(driver, node)))
+            sentences.append(await ours.check_counters(slices.counters_probe(driver, node)))
         if _SHARING in needed:
-            sentences.append(await ours.keeps_sharing(slices.sharing_probe(driver, node)))
+            sentences.append(await ours.check_sharing(slices.sharing_probe(driver, node)))
     except errors.ApiError:
         # A missing right is reported by the check of the rights.
         return ()

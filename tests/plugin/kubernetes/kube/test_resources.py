@@ -445,7 +445,7 @@ async def test_whether_counters_are_kept(
     why: str,
 ) -> None:
     api.minor, api.dropped = minor, dropped
-    reason = await kube.keeps_counters(slices.counters_probe("d", "n"))
+    reason = await kube.check_counters(slices.counters_probe("d", "n"))
     assert reason.startswith(why)
     assert bool(reason) == bool(why)
     assert not [key for key in api.objects if key[0] == "resourceslices"]
@@ -458,8 +458,8 @@ async def test_whether_what_makes_a_device_shared_is_kept(
     api: apiserver.ApiServer, kube: resources.Resources, dropped: set[str]
 ) -> None:
     api.dropped = dropped
-    reason = await kube.keeps_sharing(slices.sharing_probe("d", "n"))
+    reason = await kube.check_sharing(slices.sharing_probe("d", "n"))
     assert reason.startswith("the API server drops allowMultipleAllocations") == bool(dropped)
     assert not [key for key in api.objects if key[0] == "resourceslices"]
     nothing = slice_of(count=0)
-    assert "drops allowMultipleAllocations" in await kube.keeps_sharing(nothing)
+    assert "drops allowMultipleAllocations" in await kube.check_sharing(nothing)

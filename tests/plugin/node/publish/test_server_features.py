@@ -187,7 +187,7 @@ class Resources:
     def __init__(self, answer: str | Exception):
         self.answer, self.asked = answer, 0
 
-    async def keeps_counters(self, probe: object) -> str:
+    async def check_counters(self, probe: object) -> str:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
