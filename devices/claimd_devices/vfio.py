@@ -10,7 +10,9 @@ from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
 
 DRIVER = "vfio-pci"
-DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace-gpu-vfio-pci")
+
+# The kernel names Grace's driver after its module, with underscores.
+DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci")
 
 # Drivers that stand in nobody's way: what they have, nobody uses.
 _IDLE = ("", "pci-stub", *DRIVERS)

@@ -24,6 +24,16 @@ def test_it_is_taken_with_the_rule_and_never_without(tree: Make) -> None:
     ]
 
 
+@pytest.mark.parametrize("driver", ["nvgrace_gpu_vfio_pci", "xe-vfio-pci"])
+def test_the_variants_of_vfio_pci_are_known(tree: Make, driver: str) -> None:
+    made = tree("nvidia:a100,driver=vfio-pci")
+    link = made.function("0000:11:00.0") / "driver"
+    link.unlink()
+    link.symlink_to(f"../../../../bus/pci/drivers/{driver}")
+    (gpu,) = look(made).gpus
+    assert (gpu.kind, gpu.driver) == ("vfio", driver)
+
+
 def test_iommufd(tree: Make) -> None:
     made = tree("amd:mi210,driver=vfio-pci")
     (made.function("0000:13:00.0") / "vfio-dev/vfio0").mkdir(parents=True)
