@@ -121,7 +121,7 @@ def of_explain() -> Row:
         cluster.add(cluster_objects.slice_(cluster_objects.gpus(8), node=node))
         held = [cluster_objects.name(number) for number in (0, 1, 4, 5)]
         cluster.add(cluster_objects.claim(f"job-{index}", held=held, on=node))
-    claim = pending.find(cluster, "train", "default")
+    claim = pending.find_subject(cluster, "train", "default")
     took = median(lambda: text.as_text(pending.report(cluster, claim)), 5)
     return Row(title="explain of a claim that 100 nodes of 8 refuse", ours=took, limit=0.5)
 

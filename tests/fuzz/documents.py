@@ -95,7 +95,7 @@ def _manifests(data: bytes) -> None:
         if not isinstance(document, dict):
             continue
         with contextlib.suppress(TypeError):
-            manifests.workload(manifests.completed(document))
+            manifests.parse_workload(manifests.with_defaults(document))
         with contextlib.suppress(ValueError):
             converted = convert.convert(document, "v1")
             if converted.document is not None and _has_names_alone(converted.document):

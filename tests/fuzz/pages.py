@@ -47,7 +47,7 @@ def _shown(data: bytes) -> None:
     for item in (data, None):
         _take(picture, str(kind), item)
         picture.draw()
-        for line in board.since(version).splitlines():
+        for line in board.changes_since(version).splitlines():
             msgspec.json.decode(line)
     picture.forget_old()
 

@@ -121,7 +121,7 @@ def explain(cluster):
     known = objects.Objects()
     for document in cluster:
         try:
-            workload = manifests.workload(document)
+            workload = manifests.parse_workload(document)
         except TypeError as error:
             raise errors.Fatal(str(error)) from error
         known.add(workload.pod if workload else document)

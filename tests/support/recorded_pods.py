@@ -133,7 +133,7 @@ def known_objects(recorded):
 
 def explained(recorded):
     known = known_objects(recorded)
-    subject = pending.find(known, f"pod/{recorded.pod}", "default")
+    subject = pending.find_subject(known, f"pod/{recorded.pod}", "default")
     answer = pending.report(known, subject, time_limit=1.0)
     outcomes = {node.node: node.outcome for node in answer.nodes}
     return Verdict(answer=answer, blocked=bool(answer.blockers), outcomes=outcomes)
@@ -149,7 +149,7 @@ def simulated(recorded):
     known = known_objects(recorded)
     published = PublishedDevices(known.slices, known.rules, known.classes)
     snapshot = Snapshot.of(known.nodes, known.pods, known.claims, published)
-    subject = pending.find(known, f"pod/{recorded.pod}", "default")
+    subject = pending.find_subject(known, f"pod/{recorded.pod}", "default")
     if subject not in snapshot.pending_pods():
         return scheduling_cycle.Pending()
     return scheduling_cycle.schedule_pod(snapshot, subject)

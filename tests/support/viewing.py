@@ -21,7 +21,7 @@ HOSTILE = (
 
 
 @contextlib.asynccontextmanager
-async def served(api, folder):
+async def serve(api, folder):
     """The page of the API server's cluster."""
     config = kubeconfigs.write(folder / "kubeconfig", {"server": api.url}, {})
     connection = client.Client(auth.client_config(str(config), folder), agent="test")
@@ -29,7 +29,7 @@ async def served(api, folder):
     try:
         async with follow.from_cluster(board, connection) as picture:
             page = Page(board, picture)
-            async with page.served():
+            async with page.serve():
                 yield page
     finally:
         await connection.close()

@@ -45,14 +45,14 @@ def refusals(
     the requests of the node's pods, `neighbours` these pods themselves, and `by_claims` the
     resources that a claim gives instead of the node.
     """
-    elsewhere = list(_named_elsewhere(pod, node))
+    elsewhere = list(_refusals_by_named_nodes(pod, node))
     yield from elsewhere
-    yield from _unschedulable(pod, node)
-    yield from _untolerated(pod, node)
+    yield from _refusals_of_cordon(pod, node)
+    yield from _refusals_by_taints(pod, node)
     if not elsewhere:
-        yield from _not_selected(pod, node)
-    yield from _taken_ports(pod, neighbours)
-    yield from _insufficient(pod, node, used, by_claims)
+        yield from _refusals_by_selector(pod, node)
+    yield from _refusals_by_ports(pod, neighbours)
+    yield from _refusals_by_resources(pod, node, used, by_claims)
 
 
 def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
@@ -67,18 +67,18 @@ def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 def is_selected(pod: Pod, node: Node) -> bool:
     """Whether the pod's nodeSelector and node affinity let it go there."""
-    return not any(_not_selected(pod, node))
+    return not any(_refusals_by_selector(pod, node))
 
 
 def is_tolerating(pod: Pod, node: Node) -> bool:
     """Whether no taint of the node keeps the pod away."""
-    return not any(_untolerated(pod, node))
+    return not any(_refusals_by_taints(pod, node))
 
 
 def count_unwelcome_taints(pod: Pod, node: Node) -> int:
     """Taints that the pod does not tolerate, and that are only a preference."""
     return sum(
-        taint.effect == "PreferNoSchedule" and not _tolerated(taint, pod.spec.tolerations)
+        taint.effect == "PreferNoSchedule" and not _is_tolerated(taint, pod.spec.tolerations)
         for taint in node.spec.taints
     )
 
@@ -101,8 +101,8 @@ def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def _unschedulable(pod: Pod, node: Node) -> Iterator[Refusal]:
-    if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE, pod.spec.tolerations):
+def _refusals_of_cordon(pod: Pod, node: Node) -> Iterator[Refusal]:
+    if node.spec.unschedulable and not _is_tolerated(UNSCHEDULABLE, pod.spec.tolerations):
         yield Refusal(
             rule="NodeUnschedulable",
             message="node(s) were unschedulable",
@@ -110,14 +110,14 @@ def _unschedulable(pod: Pod, node: Node) -> Iterator[Refusal]:
         )
 
 
-def _untolerated(pod: Pod, node: Node) -> Iterator[Refusal]:
+def _refusals_by_taints(pod: Pod, node: Node) -> Iterator[Refusal]:
     for taint in node.spec.taints:
         if taint.effect not in ("NoSchedule", "NoExecute"):
             continue
         # A cordoned node has this one as well, a moment later.
         if taint.key == UNSCHEDULABLE.key and node.spec.unschedulable:
             continue
-        if not _tolerated(taint, pod.spec.tolerations):
+        if not _is_tolerated(taint, pod.spec.tolerations):
             value = f"={taint.value}" if taint.value else ""
             meaning = _CONDITIONS.get(taint.key, "")
             yield Refusal(
@@ -139,7 +139,7 @@ _CONDITIONS = {
 }
 
 
-def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
@@ -151,7 +151,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-def _named_elsewhere(pod: Pod, node: Node) -> Iterator[Refusal]:
+def _refusals_by_named_nodes(pod: Pod, node: Node) -> Iterator[Refusal]:
     """Of a pod whose affinity names its nodes the scheduler looks at no others at all."""
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
@@ -176,7 +176,7 @@ def _named_elsewhere(pod: Pod, node: Node) -> Iterator[Refusal]:
         )
 
 
-def _not_selected(pod: Pod, node: Node) -> Iterator[Refusal]:
+def _refusals_by_selector(pod: Pod, node: Node) -> Iterator[Refusal]:
     message = "node(s) didn't match Pod's node affinity/selector"
     labels = node.metadata.labels
     for name, value in pod.spec.node_selector.items():
@@ -192,14 +192,14 @@ def _not_selected(pod: Pod, node: Node) -> Iterator[Refusal]:
     try:
         if nodes.selects(required, node):
             return
-        detail = f"its labels do not match the pod's node affinity{_unmet(required, node)}"
+        detail = f"its labels do not match the pod's node affinity{_describe_unmet(required, node)}"
     except ValueError as error:
         # The API server refuses such a selector; one that came by another way selects nothing.
         detail = f"the pod's node affinity cannot be evaluated: {error}"
     yield Refusal(rule="NodeAffinity", message=message, detail=detail)
 
 
-def _unmet(required: NodeSelector, node: Node) -> str:
+def _describe_unmet(required: NodeSelector, node: Node) -> str:
     """What the affinity asks for beside what the node has; nothing where it has alternatives."""
     if len(required.node_selector_terms) != 1:
         return ""
@@ -212,11 +212,11 @@ def _unmet(required: NodeSelector, node: Node) -> str:
             continue
         key = requirement.key
         actual = f"has {key}={labels[key]}" if key in labels else f"has no label {key}"
-        unmet.append(f"{_as_selector(requirement)}, it {actual}")
+        unmet.append(f"{_format_requirement(requirement)}, it {actual}")
     return f": {'; '.join(unmet)}" if unmet else ""
 
 
-def _as_selector(requirement: NodeSelectorRequirement) -> str:
+def _format_requirement(requirement: NodeSelectorRequirement) -> str:
     """As kubectl writes it."""
     key, values = requirement.key, requirement.values
     match requirement.operator:
@@ -233,13 +233,13 @@ def _as_selector(requirement: NodeSelectorRequirement) -> str:
     return f"{key}<{values[0]}"
 
 
-def _taken_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:
+def _refusals_by_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:
     wanted = pod.host_ports
     if not wanted:
         return
     for neighbour in neighbours:
         for port in sorted(wanted):
-            if any(_conflict(port, other) for other in neighbour.host_ports):
+            if any(_is_conflicting(port, other) for other in neighbour.host_ports):
                 number, protocol, _ = port
                 yield Refusal(
                     rule="NodePorts",
@@ -249,13 +249,13 @@ def _taken_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:
                 )
 
 
-def _conflict(left: tuple[int, str, str], right: tuple[int, str, str]) -> bool:
+def _is_conflicting(left: tuple[int, str, str], right: tuple[int, str, str]) -> bool:
     """Whether two host ports cannot be open at the same time; 0.0.0.0 is every address."""
     addresses = {left[2], right[2]}
     return left[:2] == right[:2] and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104
 
 
-def _insufficient(
+def _refusals_by_resources(
     pod: Pod, node: Node, used: Mapping[str, int], by_claims: Collection[str]
 ) -> Iterator[Refusal]:
     for shortage in resources.shortages(pod, node, used, by_claims):

@@ -65,9 +65,9 @@ class Neighbours:
         affinity = pod.spec.affinity
         self._near = affinity.pod_affinity.required_during_scheduling_ignored_during_execution
         self._far = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-        self._near_domains = self._find_near()
-        self._far_domains = self._find_far()
-        self._kept_away = self._find_kept_away(watchful)
+        self._near_domains = self._find_near_domains()
+        self._far_domains = self._find_far_domains()
+        self._kept_away = self._find_forbidden_domains(watchful)
         self._spreads = [
             _Spread(constraint, pod, nodes, pods_by_node)
             for constraint in pod.spec.topology_spread_constraints
@@ -79,12 +79,12 @@ class Neighbours:
 
     def refusals(self, node: Node) -> Iterator[Refusal]:
         """Why the other pods keep it from the node, the first reason first."""
-        yield from self._not_spread(node)
-        yield from self._not_near(node)
+        yield from self._refusals_by_spread(node)
+        yield from self._refusals_by_affinity(node)
 
     # ------------------------------------------------------------------ spread
 
-    def _not_spread(self, node: Node) -> Iterator[Refusal]:
+    def _refusals_by_spread(self, node: Node) -> Iterator[Refusal]:
         for spread in self._spreads:
             refusal = spread.refusal(node)
             if refusal is not None:
@@ -93,7 +93,7 @@ class Neighbours:
 
     # ------------------------------------------------------------------ near and far
 
-    def _not_near(self, node: Node) -> Iterator[Refusal]:
+    def _refusals_by_affinity(self, node: Node) -> Iterator[Refusal]:
         """The scheduler says one of these at a time."""
         if self._near and not self._is_near(node):
             asked = ", ".join(describe(term) for term in self._near)
@@ -129,32 +129,32 @@ class Neighbours:
             return True
 
         # The first of pods that are to be near to each other has nobody to be near to.
-        return not self._near_domains and self._is_meant_by_all(self._pod)
+        return not self._near_domains and self._matches_all_terms(self._pod)
 
-    def _find_near(self) -> set[Domain]:
+    def _find_near_domains(self) -> set[Domain]:
         """Where a pod is that matches all terms: the pod has to be near to one, not to several."""
         found: set[Domain] = set()
         if not self._near:
             return found
-        for node, other in self._placed():
-            if self._is_meant_by_all(other):
+        for node, other in self._pods_on_nodes():
+            if self._matches_all_terms(other):
                 domains = (_domain(term, node) for term in self._near)
                 found.update(domain for domain in domains if domain)
         return found
 
-    def _find_far(self) -> set[Domain]:
+    def _find_far_domains(self) -> set[Domain]:
         """Where a pod is that the pod keeps away from."""
         found: set[Domain] = set()
         if not self._far:
             return found
-        for node, other in self._placed():
+        for node, other in self._pods_on_nodes():
             for term in self._far:
                 domain = _domain(term, node)
                 if domain and matches(term, self._pod, other, self._namespaces):
                     found.add(domain)
         return found
 
-    def _find_kept_away(self, watchful: Iterable[Pod]) -> dict[Domain, Pod]:
+    def _find_forbidden_domains(self, watchful: Iterable[Pod]) -> dict[Domain, Pod]:
         """Where a pod is that keeps this one away, and how far that goes."""
         found: dict[Domain, Pod] = {}
         for other in watchful:
@@ -168,13 +168,13 @@ class Neighbours:
                     found.setdefault(domain, other)
         return found
 
-    def _placed(self) -> Iterator[tuple[Node, Pod]]:
+    def _pods_on_nodes(self) -> Iterator[tuple[Node, Pod]]:
         for name, pods in self._pods_by_node.items():
             if name in self._nodes:
                 for pod in pods:
                     yield self._nodes[name], pod
 
-    def _is_meant_by_all(self, other: Pod) -> bool:
+    def _matches_all_terms(self, other: Pod) -> bool:
         return all(matches(term, self._pod, other, self._namespaces) for term in self._near)
 
 

@@ -82,7 +82,7 @@ def evaluate(
     candidates: list[Candidate] = []
     enough = max(_ENOUGH_CANDIDATES, len(resolvable) // 10)
     for node in resolvable:
-        lower = _of_lower_priority(pod, pods_by_node.get(node, ()))
+        lower = _lower_priority_pods(pod, pods_by_node.get(node, ()))
         if not lower:
             counted[_NO_VICTIMS] += 1
             continue
@@ -120,13 +120,13 @@ def _why_not_allowed(
     # no reason to wait.
     nominated = pod.status.nominated_node_name
     if nominated in resolvable:
-        lower = _of_lower_priority(pod, pods_by_node.get(nominated, ()))
+        lower = _lower_priority_pods(pod, pods_by_node.get(nominated, ()))
         if any(is_preempted(each) for each in lower):
             return "not eligible due to a terminating pod on the nominated node."
     return ""
 
 
-def _of_lower_priority(pod: Pod, others: Iterable[Pod]) -> list[Pod]:
+def _lower_priority_pods(pod: Pod, others: Iterable[Pod]) -> list[Pod]:
     priority = priority_of(pod)
     return [each for each in others if priority_of(each) < priority]
 
@@ -139,7 +139,7 @@ def _candidate(
     Pods that a disruption budget protects are tried before all others.
     """
     gone = {each.metadata.uid for each in lower}
-    protected, others = _by_budgets(sorted(lower, key=_importance), budgets)
+    protected, others = _split_by_budgets(sorted(lower, key=_importance), budgets)
     for each in (*protected, *others):
         gone.discard(each.metadata.uid)
         if reasons(node, gone):
@@ -160,7 +160,7 @@ def _importance(pod: Pod) -> tuple[int, str, str, str]:
     return -priority_of(pod), started, metadata.creation_timestamp, metadata.name
 
 
-def _by_budgets(
+def _split_by_budgets(
     pods: Sequence[Pod], budgets: Sequence[DisruptionBudget]
 ) -> tuple[list[Pod], list[Pod]]:
     """The pods whose end would break a budget, and the others; both in their order."""
@@ -170,7 +170,7 @@ def _by_budgets(
     for pod in pods:
         is_protected = False
         for index, budget in enumerate(budgets):
-            if _is_about(budget, pod):
+            if _covers(budget, pod):
                 allowed[index] -= 1
                 is_protected = allowed[index] < 0
             if is_protected:
@@ -179,7 +179,7 @@ def _by_budgets(
     return protected, others
 
 
-def _is_about(budget: DisruptionBudget, pod: Pod) -> bool:
+def _covers(budget: DisruptionBudget, pod: Pod) -> bool:
     """One that selects everything protects nothing here, nor one that counts the pod as gone."""
     selector = budget.spec.selector
     if budget.metadata.namespace != pod.metadata.namespace or selector is None:

@@ -24,7 +24,7 @@ _TAINTS, _NODES, _SPREAD, _PODS = 3, 2, 2, 2  # weights
 _REQUIRED_WEIGHT = 1  # of another pod's required affinity
 
 
-def are_any(pod: Pod) -> bool:
+def has_preferences(pod: Pod) -> bool:
     """Whether the pod itself prefers anything."""
     affinity = pod.spec.affinity.node_affinity
     has_terms = affinity.preferred_during_scheduling_ignored_during_execution
@@ -42,17 +42,17 @@ def scores(
     """By the name of every node that would do; the highest is the best."""
     total = dict.fromkeys((node.metadata.name for node in feasible), 0)
     for weight, found in (
-        (_TAINTS, _by_taints(pod, feasible)),
-        (_NODES, _by_node_affinity(pod, feasible)),
-        (_SPREAD, _by_spread(pod, feasible, nodes, pods_by_node)),
-        (_PODS, _by_pods(pod, feasible, nodes, pods_by_node, watchful, namespaces)),
+        (_TAINTS, _score_taints(pod, feasible)),
+        (_NODES, _score_node_affinity(pod, feasible)),
+        (_SPREAD, _score_spread(pod, feasible, nodes, pods_by_node)),
+        (_PODS, _score_pods(pod, feasible, nodes, pods_by_node, watchful, namespaces)),
     ):
         for name, score in found.items():
             total[name] += weight * score
     return total
 
 
-def _by_taints(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
+def _score_taints(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
     """The fewer taints PreferNoSchedule that are not tolerated, the better."""
     counts = {node.metadata.name: filters.count_unwelcome_taints(pod, node) for node in feasible}
     highest = max(counts.values(), default=0)
@@ -61,7 +61,7 @@ def _by_taints(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
     return {name: _HIGHEST - _HIGHEST * count // highest for name, count in counts.items()}
 
 
-def _by_node_affinity(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
+def _score_node_affinity(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
     affinity = pod.spec.affinity.node_affinity
     terms = affinity.preferred_during_scheduling_ignored_during_execution
     if not terms:
@@ -83,7 +83,7 @@ def _by_node_affinity(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
     return {name: _HIGHEST * weight // highest for name, weight in weights.items()}
 
 
-def _by_spread(
+def _score_spread(
     pod: Pod,
     feasible: Sequence[Node],
     nodes: Mapping[str, Node],
@@ -138,7 +138,7 @@ def _count_domains(
     return counts
 
 
-def _by_pods(
+def _score_pods(
     pod: Pod,
     feasible: Sequence[Node],
     nodes: Mapping[str, Node],
@@ -155,7 +155,7 @@ def _by_pods(
             domain = (term.topology_key, value)
             sums[domain] = sums.get(domain, 0) + weight
 
-    own = _preferred(pod)
+    own = _preferred_terms(pod)
     if own:
         for name, others in pods_by_node.items():
             if name in nodes:
@@ -170,7 +170,7 @@ def _by_pods(
         required = other.spec.affinity.pod_affinity
         for term in required.required_during_scheduling_ignored_during_execution:
             add(term, _REQUIRED_WEIGHT, other, pod, node)
-        for term, weight in _preferred(other):
+        for term, weight in _preferred_terms(other):
             add(term, weight, other, pod, node)
 
     if not sums:
@@ -186,7 +186,7 @@ def _by_pods(
     return {name: int(_HIGHEST * ((score - lowest) / spread)) for name, score in raw.items()}
 
 
-def _preferred(pod: Pod) -> list[tuple[PodAffinityTerm, int]]:
+def _preferred_terms(pod: Pod) -> list[tuple[PodAffinityTerm, int]]:
     """What it prefers to be near to, with the weight; what it prefers to be far from, below 0."""
     affinity = pod.spec.affinity
     near = affinity.pod_affinity.preferred_during_scheduling_ignored_during_execution

@@ -270,7 +270,7 @@ class _NodeSearch:
                 feasible.append(node)
 
         snapshot = self._snapshot
-        is_choosy = preferences.are_any(self._pod) or snapshot.watchful_pods
+        is_choosy = preferences.has_preferences(self._pod) or snapshot.watchful_pods
         if len(feasible) > 1 and (is_choosy or snapshot.has_soft_taints):
             self._scores = preferences.scores(
                 self._pod,

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
 
     if arguments.file:
-        objects = sources.from_files(arguments.file, scope)
+        objects = sources.read_files(arguments.file, scope)
     else:
         objects = asyncio.run(_from_cluster(arguments, scope))
     report, verdicts = _report(arguments, objects)
@@ -81,7 +81,7 @@ def _exit_code(verdicts: Sequence[Verdict]) -> int:
 def _report(arguments: argparse.Namespace, objects: Objects) -> tuple[str, list[Verdict]]:
     """Returns the text to print, and the verdict on each pod, claim or class of the question."""
     # The changes of --without and --as-if-free hold for every question below.
-    changes = what_if.apply(
+    changes = what_if.apply_changes(
         objects, arguments.namespace, arguments.without or (), arguments.as_if_free or ()
     )
     is_json = arguments.output == "json"
@@ -106,7 +106,7 @@ def _report(arguments: argparse.Namespace, objects: Objects) -> tuple[str, list[
 
 
 def _survey(arguments: argparse.Namespace, objects: Objects, changes: Sequence[str]) -> Survey:
-    return survey.of(
+    return survey.survey_pods(
         objects,
         namespace="" if arguments.all_namespaces else arguments.namespace,
         node=arguments.node,
@@ -125,28 +125,28 @@ def _answers(
         "full": _is_wide(arguments),
     }
     if arguments.class_name:
-        answer = pending.of_class(objects, arguments.class_name, **settings)
-        yield pending.changed(answer, changes)
+        answer = pending.report_class(objects, arguments.class_name, **settings)
+        yield pending.with_changes(answer, changes)
         return
 
     # The objects of --dry join those of the cluster, so that they can refer to each other.
     is_new = bool(arguments.dry)
     if is_new:
-        new_objects, workloads = sources.would_be_made(arguments.dry, arguments.namespace)
-        objects.put(new_objects)
-        subjects = pending.would_be(new_objects)
+        new_objects, workloads = sources.read_manifests(arguments.dry, arguments.namespace)
+        objects.merge(new_objects)
+        subjects = pending.subjects_of_manifest(new_objects)
     else:
         workloads = []
-        subjects = [pending.find(objects, arguments.name, arguments.namespace)]
+        subjects = [pending.find_subject(objects, arguments.name, arguments.namespace)]
 
     for subject in subjects:
         its_changes = list(changes)
         if arguments.on:
-            subject, change = what_if.on_node(subject, arguments.on)  # noqa: PLW2901
+            subject, change = what_if.pin_to_node(subject, arguments.on)  # noqa: PLW2901
             its_changes.append(change)
         answer = pending.report(objects, subject, new=is_new, **settings)
-        answer = pending.of_workload(answer, subject, workloads)
-        yield pending.changed(answer, its_changes)
+        answer = pending.about_workload(answer, subject, workloads)
+        yield pending.with_changes(answer, its_changes)
 
 
 # The cluster that kubectl would use
@@ -154,7 +154,7 @@ def _answers(
 
 async def _from_cluster(arguments: argparse.Namespace, scope: sources.Scope) -> Objects:
     async with _client(arguments) as api:
-        return await sources.from_cluster(api, scope)
+        return await sources.read_cluster(api, scope)
 
 
 async def _watch(arguments: argparse.Namespace, scope: sources.Scope) -> int:
@@ -166,7 +166,7 @@ async def _watch(arguments: argparse.Namespace, scope: sources.Scope) -> int:
     from ..explain import live
 
     last_report = ""
-    async with _client(arguments) as api, live.watched(api, scope) as copy:
+    async with _client(arguments) as api, live.watch_cluster(api, scope) as copy:
         while True:
             report, verdicts, is_over = _current_report(arguments, copy.objects)
             if report != last_report:
@@ -177,7 +177,7 @@ async def _watch(arguments: argparse.Namespace, scope: sources.Scope) -> int:
 
             if is_over:
                 return _exit_code(verdicts)
-            await copy.changed()
+            await copy.wait_for_change()
 
 
 def _current_report(

@@ -91,7 +91,7 @@ async def _published_by_node(arguments: argparse.Namespace) -> list[Document]:
     client_config = auth.as_kubectl(settings.kubeconfig, "", settings.service_account, os.environ)
     api = client.Client(client_config, agent="claimd-slices")
     try:
-        objects = await sources.from_cluster(api, sources.Scope(everywhere=True))
+        objects = await sources.read_cluster(api, sources.Scope(everywhere=True))
     except kube_errors.ApiError as error:
         raise errors.Fatal(str(error)) from error
     finally:

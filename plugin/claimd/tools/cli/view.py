@@ -37,7 +37,7 @@ async def _view_files(arguments: argparse.Namespace) -> None:
     if arguments.output != "page":
         _print(picture, arguments.output)
         return
-    await _serve_until_signal(arguments, Page(board, picture).served(arguments.port))
+    await _serve_until_signal(arguments, Page(board, picture).serve(arguments.port))
 
 
 async def _view_cluster(arguments: argparse.Namespace) -> None:

@@ -34,7 +34,7 @@ class Cause:
     detail: str = ""
 
 
-def of(nodes: Sequence[NodeAnswer]) -> tuple[Group, ...]:
+def group_nodes(nodes: Sequence[NodeAnswer]) -> tuple[Group, ...]:
     """The nodes that are not good for it, by their causes: the nearest misses first."""
     by_causes: dict[tuple[Cause, ...], list[NodeAnswer]] = {}
     for node in nodes:
@@ -73,7 +73,7 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     )
 
 
-def said_of(group: Group) -> str:
+def predicate_of(group: Group) -> str:
     """The group's text with its verb, of as many nodes as there are."""
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
     return f"{forms[group.verb]} {group.text}"
@@ -85,11 +85,11 @@ _PLURAL = {"be": "are", "have": "have", "do": "do"}
 
 def distance(node: NodeAnswer) -> tuple[bool, int, int]:
     """How far the node is from good: devices that are not there at all, what is missing, rules."""
-    missing = _missing(node)
+    missing = _count_missing(node)
     return missing >= _FAR, missing + len(node.refusals), len(node.refusals)
 
 
-def _missing(node: NodeAnswer) -> int:
+def _count_missing(node: NodeAnswer) -> int:
     """How many devices are missing; _FAR where that is no question of how many."""
     if node.devices in ("yes", None):
         return 0
@@ -114,12 +114,12 @@ def requests(node: NodeAnswer) -> list[RequestVerdict]:
 def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
     """The rules about the node, or else what is short of devices there."""
     if node.refused_by:
-        causes = [_of_refusal(refusal) for refusal in node.refused_by]
+        causes = [_cause_of_refusal(refusal) for refusal in node.refused_by]
         return tuple(dict.fromkeys(causes))
     if node.outcome == "unknown":
         return (Cause(verb="be", text="not decided in time"),)
     if node.outcome == "error":
-        text = _ON_DEVICE.sub("", _without_claim(node.summary))
+        text = _ON_DEVICE.sub("", _strip_claim(node.summary))
         return (Cause(verb="have", text=f"an error: {text}"),)
     if not any(request.devices for request in requests(node)):
         if not node.pools:
@@ -127,16 +127,16 @@ def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
         state = "incomplete" if any("is incomplete" in pool for pool in node.pools) else "invalid"
         return (Cause(verb="have", text=f"no devices that can be used: a pool is {state}"),)
     if node.shortage.counts:
-        return (_of_count(node.shortage.counts[0], node),)
-    return (Cause(verb="have", text=f"not all together: {_without_claim(node.summary)}"),)
+        return (_cause_of_shortage(node.shortage.counts[0], node),)
+    return (Cause(verb="have", text=f"not all together: {_strip_claim(node.summary)}"),)
 
 
-def _without_claim(summary: str) -> str:
+def _strip_claim(summary: str) -> str:
     head, separator, rest = summary.partition(": ")
     return rest if separator and head.startswith("claim ") else summary
 
 
-def _of_refusal(refusal: Refusal) -> Cause:
+def _cause_of_refusal(refusal: Refusal) -> Cause:
     detail = refusal.detail
     match refusal.rule:
         case "NodeUnschedulable":
@@ -151,7 +151,7 @@ def _of_refusal(refusal: Refusal) -> Cause:
         case "NodePorts":
             return Cause(verb="have", text=f"{detail.partition(' is taken')[0]} taken")
         case "TaintToleration":
-            return _of_taint(detail)
+            return _cause_of_taint(detail)
         case "NodeAffinity":
             asked = detail.partition(", it ")[0]
             if asked.startswith("nodeSelector asks for "):
@@ -169,7 +169,7 @@ def _of_refusal(refusal: Refusal) -> Cause:
     return Cause(verb="be", text=f"refused: {detail}")
 
 
-def _of_taint(detail: str) -> Cause:
+def _cause_of_taint(detail: str) -> Cause:
     meaning, separator, taint = detail.rpartition("taint ")
     if not separator:
         return Cause(verb="be", text="not ready")
@@ -181,7 +181,7 @@ def _of_taint(detail: str) -> Cause:
     return Cause(verb="have", text=f"the taint {name}, which is not tolerated")
 
 
-def _of_count(count: Count, node: NodeAnswer) -> Cause:
+def _cause_of_shortage(count: Count, node: NodeAnswer) -> Cause:
     scope = f" {count.scope}" if count.scope else ""
     detail = obstacle(count, node)
     if count.suitable >= count.needed:
@@ -198,7 +198,7 @@ def obstacle(count: Count, node: NodeAnswer) -> str:
                 continue
             # Who holds what differs from node to node.
             reasons = Counter(
-                _without_sharers(device.reasons[0])
+                _strip_sharers(device.reasons[0])
                 for device in request.nearest
                 if device.reasons[0].rule != "held"
             )
@@ -207,7 +207,7 @@ def obstacle(count: Count, node: NodeAnswer) -> str:
     return ""
 
 
-def _without_sharers(reason: Reason) -> str:
+def _strip_sharers(reason: Reason) -> str:
     return reason.text.partition("; ")[0] if reason.rule == "consumed" else reason.text
 
 
@@ -221,7 +221,7 @@ def _figures(members: Sequence[NodeAnswer]) -> str:
     counts = [node.shortage.counts[0] for node in members]
     # All devices of a node are more on one node than on another.
     needed = _range([count.needed for count in counts])
-    have = _range([_had(count) for count in counts])
+    have = _range([_number_at_stage(count) for count in counts])
     held = ", others held by claims" if any(count.holders for count in counts) else ""
     return f" ({needed} needed, {have} {_stage(counts[0])}{held})"
 
@@ -238,7 +238,7 @@ def _stage(count: Count) -> str:
     return "suit" if count.suitable < count.needed else "free"
 
 
-def _had(count: Count) -> int:
+def _number_at_stage(count: Count) -> int:
     if count.there < count.needed:
         return count.there
     return count.suitable if count.suitable < count.needed else count.free

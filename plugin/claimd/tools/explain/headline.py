@@ -34,7 +34,7 @@ _NOT_LOOKED_AT = "not looked at: "
 _NOT_DECIDED = "not decided: "
 
 
-def completed(answer: Answer) -> Answer:
+def with_line(answer: Answer) -> Answer:
     """The answer with its line."""
     return dataclasses.replace(answer, line=_line(answer))
 
@@ -47,7 +47,7 @@ def _line(answer: Answer) -> str:
     line = f"{answer.subject}: {count(answer)}"
     if any(node.outcome == "yes" for node in answer.nodes):
         return line + _reservation(answer)
-    return f"{line}: {'; '.join(in_the_way(answer))}"
+    return f"{line}: {'; '.join(obstacles(answer))}"
 
 
 def _reservation(answer: Answer) -> str:
@@ -71,7 +71,7 @@ def count(answer: Answer) -> str:
     return line
 
 
-def in_the_way(answer: Answer) -> list[str]:
+def obstacles(answer: Answer) -> list[str]:
     """Each group with its number of nodes, the largest first; a single node with its own words.
 
     Nothing where no node was looked at, or where one is good for it.
@@ -92,7 +92,7 @@ def in_the_way(answer: Answer) -> list[str]:
         who = group.nodes[0] if len(group.nodes) == 1 else str(len(group.nodes))
         if len(group.nodes) == len(answer.nodes):
             who = "both" if len(group.nodes) == 2 else f"all {len(group.nodes)}"
-        parts.append(f"{who} {groups.said_of(group)}")
+        parts.append(f"{who} {groups.predicate_of(group)}")
     others = sum(len(group.nodes) for group in by_size[len(named) :])
     if others:
         parts.append(f"{others} for other reasons")
@@ -124,7 +124,7 @@ def own_words(node: NodeAnswer) -> str:
 def ways_out(node: NodeAnswer) -> Iterator[str]:
     """Changes that would make the node good for it, each line one way; the easiest first."""
     # Two rules may be about the same: a node that is not ready has two taints.
-    undone = [_undone(refusal, node.node) for refusal in node.refused_by]
+    undone = [_remedy_for(refusal, node.node) for refusal in node.refused_by]
     first = list(dict.fromkeys(undone))
     if not all(first):
         return
@@ -137,7 +137,7 @@ def ways_out(node: NodeAnswer) -> Iterator[str]:
             yield way
 
 
-def _undone(refusal: Refusal, node: str) -> str:
+def _remedy_for(refusal: Refusal, node: str) -> str:
     """What would take the rule out of the way; nothing where there is no single such thing."""
     detail = refusal.detail
     match refusal.rule:
@@ -155,13 +155,13 @@ def _undone(refusal: Refusal, node: str) -> str:
             if separator and label != asked and not is_fact:
                 return f"label {node} {label}"
         case "NodeResourcesFit":
-            return _less_of(refusal, node)
+            return _remedy_for_resource(refusal, node)
         case "NodePorts":
             return f"free {detail.partition(' is taken')[0]} on {node}"
     return ""
 
 
-def _less_of(refusal: Refusal, node: str) -> str:
+def _remedy_for_resource(refusal: Refusal, node: str) -> str:
     resource, separator, figures = refusal.detail.partition(": the pod requests ")
     if not separator:
         return ""
@@ -176,7 +176,7 @@ def _less_of(refusal: Refusal, node: str) -> str:
     return f"{less} or free some on {node}" if is_enough else less
 
 
-def said(group: Group) -> str:
+def group_title(group: Group) -> str:
     """A group as a line of its own begins."""
     noun = "node" if len(group.nodes) == 1 else "nodes"
-    return f"{len(group.nodes)} {noun} {groups.said_of(group)}"
+    return f"{len(group.nodes)} {noun} {groups.predicate_of(group)}"

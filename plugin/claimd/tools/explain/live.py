@@ -54,7 +54,7 @@ Observer = Callable[[str, str, "msgspec.Raw | None", str], None]
 
 
 @contextlib.asynccontextmanager
-async def watched(
+async def watch_cluster(
     client_: client.Client, scope: sources.Scope, observer: Observer | None = None
 ) -> AsyncIterator[LiveObjects]:
     """All that counts, kept current as long as the context is open.
@@ -86,14 +86,14 @@ class LiveObjects:
 
     def objects(self) -> Objects:
         """As of now; what was made before stays as it was."""
-        return self.frozen()()
+        return self.snapshot()()
 
-    def frozen(self) -> Callable[[], Objects]:
+    def snapshot(self) -> Callable[[], Objects]:
         """What makes the objects of this moment, later or in another thread."""
         items, unseen = tuple(self._items.values()), tuple(self._lists.unseen)
 
         def objects() -> Objects:
-            made = Objects(asked=self._scope.asked)
+            made = Objects(subjects=self._scope.subjects)
             made.unseen += unseen
             for item, kind, version in items:
                 made.add_json(item, kind, version)
@@ -115,7 +115,7 @@ class LiveObjects:
         """The collections that the API server does not let us see."""
         return self._lists.unseen
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Returns when something has changed that may count, with what came along with it."""
         waiting = asyncio.ensure_future(self._changed.wait())
         try:
@@ -149,7 +149,7 @@ class LiveObjects:
         self._items[key] = msgspec.Raw(bytes(item)), kind, version
         if self._observer and (before is None or before[0] != item):
             self._observer(kind, _name_of(key), item, version)
-        if before is None or _read(before[0], kind) != _read(item, kind):
+        if before is None or _comparable_part(before[0], kind) != _comparable_part(item, kind):
             self._changed.set()
 
     async def _follow(self, path: str) -> None:
@@ -161,7 +161,7 @@ class LiveObjects:
         while True:
             try:
                 if not versions[path]:
-                    versions[path] = await self._list_anew(path)
+                    versions[path] = await self._list_again(path)
                 await self._watch(path, backoff.reset)
             except kube_errors.ApiError as error:
                 self._trouble[path] = str(error), time.monotonic()
@@ -170,7 +170,7 @@ class LiveObjects:
             # Also after a clean end: a server that ends each watch at once is sick.
             await asyncio.sleep(backoff.next_delay())
 
-    async def _list_anew(self, path: str) -> str:
+    async def _list_again(self, path: str) -> str:
         """The whole collection once more, as its changes are forgotten."""
         listed: set[_Key] = set()
 
@@ -234,7 +234,7 @@ def _name_of(key: _Key) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _read(item: msgspec.Raw, kind: str) -> Any:
+def _comparable_part(item: msgspec.Raw, kind: str) -> Any:
     """What is read of an object, without its version; itself where it is damaged."""
     if kind not in KINDS:
         return None

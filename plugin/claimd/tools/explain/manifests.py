@@ -49,29 +49,32 @@ class Workload:
     pod: Document
 
 
-def completed(document: Document) -> Document:
+def with_defaults(document: Document) -> Document:
     """The document with numbers as quantities, and a pod with the API server's defaults.
 
     The argument is left as it is. What has a wrong shape is left alone: whoever reads it says so.
     """
-    document = _texts(document, inside=False)
+    document = _numbers_to_text(document, inside=False)
     if document.get("kind") == "Pod":
         document["spec"] = _with_requests(document.get("spec"))
     return document
 
 
-def _texts(value: Any, *, inside: bool) -> Any:
+def _numbers_to_text(value: Any, *, inside: bool) -> Any:
     """The value with numbers made into texts where they are quantities (`inside`)."""
     if isinstance(value, dict):
         texts = {}
         for name, inner in value.items():
             begins = name in _QUANTITIES and isinstance(inner, dict)
-            texts[name] = _texts(inner, inside=inside or begins)
+            texts[name] = _numbers_to_text(inner, inside=inside or begins)
         return texts
     if isinstance(value, list):
         # A list of quantities is one of numbers; of objects it begins anew, as in `requests` of
         # claims, which have a count.
-        return [_texts(inner, inside=inside and not isinstance(inner, dict)) for inner in value]
+        return [
+            _numbers_to_text(inner, inside=inside and not isinstance(inner, dict))
+            for inner in value
+        ]
     if inside and isinstance(value, int | float) and not isinstance(value, bool):
         return format(Decimal(repr(value)), "f")
     return value
@@ -118,19 +121,19 @@ def _container_with_requests(container: Any) -> Any:
 # Workloads
 
 
-def workload(document: Document) -> Workload | None:
+def parse_workload(document: Document) -> Workload | None:
     """What the document makes pods from; None where it makes none; TypeError where it is broken."""
     kind = document.get("kind")
     if kind not in _WORKLOADS:
         return None
-    metadata = _map(document, "metadata")
+    metadata = _map_field(document, "metadata")
     name = str(metadata.get("name", "") or "without-a-name")
-    spec = _map(document, "spec")
+    spec = _map_field(document, "spec")
     if kind == "CronJob":
-        spec = _map(_map(spec, "jobTemplate"), "spec")
-    template = _map(document if kind == "PodTemplate" else spec, "template")
+        spec = _map_field(_map_field(spec, "jobTemplate"), "spec")
+    template = _map_field(document if kind == "PodTemplate" else spec, "template")
 
-    pod_spec = dict(_map(template, "spec"))
+    pod_spec = dict(_map_field(template, "spec"))
     if kind == "DaemonSet":
         pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_TOLERATIONS_OF_DAEMONS]
     pod_metadata = {**(template.get("metadata") or {}), "name": f"{name}-…"}
@@ -139,7 +142,7 @@ def workload(document: Document) -> Workload | None:
     return Workload(
         kind=str(kind),
         name=name,
-        count=_count(str(kind), spec),
+        count=_pod_count(str(kind), spec),
         pod={
             "apiVersion": "v1",
             "kind": "Pod",
@@ -149,7 +152,7 @@ def workload(document: Document) -> Workload | None:
     )
 
 
-def _map(document: Document, name: str) -> Document:
+def _map_field(document: Document, name: str) -> Document:
     value = document.get(name)
     if value is None:
         return {}
@@ -158,7 +161,7 @@ def _map(document: Document, name: str) -> Document:
     return value
 
 
-def _count(kind: str, spec: Document) -> int:
+def _pod_count(kind: str, spec: Document) -> int:
     field = "parallelism" if kind in ("Job", "CronJob") else "replicas"
     count = spec.get(field, 1)
     return count if isinstance(count, int) else 1

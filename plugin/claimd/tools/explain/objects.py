@@ -148,7 +148,7 @@ class Objects:
     namespaces: list[Namespace] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     placed: list[PlacedPod] = field(default_factory=list)
-    asked: frozenset[tuple[str, str]] = frozenset()
+    subjects: frozenset[tuple[str, str]] = frozenset()
     slices_as_json: list[msgspec.Raw] = field(default_factory=list)
     # The slices that came as JSON, as they were read for these attributes.
     _shaped: list[ResourceSlice] | None = field(default=None, repr=False)
@@ -158,7 +158,7 @@ class Objects:
     # One pod for all whose namespace and labels are the same.
     _alike: dict[tuple[str, str, bool], Pod] = field(default_factory=dict, repr=False)
 
-    def put(self, more: Objects) -> None:
+    def merge(self, more: Objects) -> None:
         """These beside ours, or in the place of those that have their names."""
         for attribute, _ in KINDS.values():
             added = getattr(more, attribute)
@@ -188,9 +188,11 @@ class Objects:
         name = metadata.get("name", "without a name")
         version = str(item.get("apiVersion", "")).rpartition("/")[2]
         try:
-            document = manifests.completed(item | {"metadata": {"namespace": namespace} | metadata})
-            typed: Any = _typed(_v1(document, version), type_)
-            _check(typed)
+            document = manifests.with_defaults(
+                item | {"metadata": {"namespace": namespace} | metadata}
+            )
+            typed: Any = _to_type(_to_v1(document, version), type_)
+            _check_quantities(typed)
         except (msgspec.ValidationError, ValueError, TypeError, AttributeError) as error:
             raise errors.Fatal(f"{kind} {name} cannot be read: {error}") from error
         getattr(self, attribute).append(typed)
@@ -212,7 +214,7 @@ class Objects:
             typed: Any = msgspec.json.decode(item, type=type_) if version != "v1beta1" else None
             if typed is not None and not _is_complete(typed, item):
                 typed = None
-            _check(typed)
+            _check_quantities(typed)
         except (msgspec.DecodeError, ValueError):
             typed = None
         if typed is None:
@@ -233,7 +235,7 @@ class Objects:
         if version == "v1beta1":
             document = {"kind": "ResourceSlice", "apiVersion": version, **_document(item)}
             try:
-                item = msgspec.Raw(msgspec.json.encode(_v1(document, version)))
+                item = msgspec.Raw(msgspec.json.encode(_to_v1(document, version)))
             except (msgspec.ValidationError, ValueError, TypeError, AttributeError):
                 self.add(document, namespace)
                 return
@@ -242,7 +244,7 @@ class Objects:
     def _is_kept_whole(self, pod: Pod) -> bool:
         if not pod.spec.node_name:
             return True
-        if (pod.metadata.namespace, pod.metadata.name) in self.asked:
+        if (pod.metadata.namespace, pod.metadata.name) in self.subjects:
             return True
         return neighbours.is_watchful(pod)
 
@@ -297,9 +299,9 @@ class Objects:
         slices = []
         for item in self.slices_as_json:
             try:
-                typed, is_new = reader.read(item)
+                typed, is_new = reader.read_slice(item)
                 if is_new or typed.spec.shared_counters:
-                    _check(typed)
+                    _check_quantities(typed)
             except (msgspec.DecodeError, ValueError):
                 self.add({"kind": "ResourceSlice", "apiVersion": "v1", **_document(item)})
                 typed = self.slices.pop()
@@ -325,7 +327,7 @@ def read_whole(item: msgspec.Raw, kind: str, version: str) -> Any:
             pass  # perhaps it has a null where an API server writes none
     try:
         document = {"kind": kind, "apiVersion": version, **_document(item)}
-        return _typed(_v1(document, version), type_)
+        return _to_type(_to_v1(document, version), type_)
     except (errors.Fatal, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
@@ -360,7 +362,7 @@ KINDS: dict[str, tuple[str, type]] = {
 _CLUSTER_WIDE = (Node, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace)
 
 
-def _typed(document: Document, type_: type[_T]) -> _T:
+def _to_type(document: Document, type_: type[_T]) -> _T:
     """Through JSON, as raw parameters are kept as they are; what is empty counts as absent."""
     return msgspec.json.decode(msgspec.json.encode(_without_nulls(document)), type=type_)
 
@@ -376,7 +378,7 @@ def _without_nulls(value: Any) -> Any:
 # Older versions of the resource API
 
 
-def _v1(document: Document, version: str) -> Document:
+def _to_v1(document: Document, version: str) -> Document:
     """The document in the shape of v1; v1beta1 has less structure."""
     if version != "v1beta1":
         return document
@@ -385,19 +387,19 @@ def _v1(document: Document, version: str) -> Document:
         case "ResourceSlice":
             return document | {"spec": versions.spec_from_wire(spec, version)}
         case "ResourceClaim":
-            return document | {"spec": _claim_spec(spec)}
+            return document | {"spec": _claim_spec_to_v1(spec)}
         case "ResourceClaimTemplate":
-            return document | {"spec": spec | {"spec": _claim_spec(spec.get("spec") or {})}}
+            return document | {"spec": spec | {"spec": _claim_spec_to_v1(spec.get("spec") or {})}}
     return document
 
 
-def _claim_spec(spec: Document) -> Document:
+def _claim_spec_to_v1(spec: Document) -> Document:
     devices = spec.get("devices") or {}
-    requests = [_request(request) for request in devices.get("requests") or ()]
+    requests = [_request_to_v1(request) for request in devices.get("requests") or ()]
     return spec | {"devices": devices | {"requests": requests}}
 
 
-def _request(request: Document) -> Document:
+def _request_to_v1(request: Document) -> Document:
     """v1beta1 has what is asked for beside the request's name."""
     if request.get("firstAvailable"):
         return request
@@ -408,7 +410,7 @@ def _request(request: Document) -> Document:
 # Quantities, which are texts to the types
 
 
-def _check(typed: object) -> None:
+def _check_quantities(typed: object) -> None:
     """ValueError where a quantity is none, with its place: everything later relies on them."""
     for path, text in _quantities(typed):
         try:
@@ -420,28 +422,28 @@ def _check(typed: object) -> None:
 def _quantities(typed: object) -> Iterator[tuple[str, str]]:
     match typed:
         case ResourceSlice():
-            yield from _of_slice(typed)
+            yield from _quantities_of_slice(typed)
         case Claim():
-            yield from _of_claim_spec(typed.spec)
-            yield from _of_allocation(typed)
+            yield from _quantities_of_claim_spec(typed.spec)
+            yield from _quantities_of_allocation(typed)
         case ClaimTemplate():
-            yield from _of_claim_spec(typed.spec.spec)
+            yield from _quantities_of_claim_spec(typed.spec.spec)
         case Node():
-            yield from _named("status.allocatable", typed.status.allocatable)
+            yield from _quantities_by_name("status.allocatable", typed.status.allocatable)
         case Pod():
-            yield from _named("spec.overhead", typed.spec.overhead)
-            yield from _named("spec.resources.requests", typed.spec.resources.requests)
+            yield from _quantities_by_name("spec.overhead", typed.spec.overhead)
+            yield from _quantities_by_name("spec.resources.requests", typed.spec.resources.requests)
             for container in typed.all_containers:
                 path = f"container {container.name}: resources.requests"
-                yield from _named(path, container.resources.requests)
+                yield from _quantities_by_name(path, container.resources.requests)
 
 
-def _named(path: str, quantities: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _quantities_by_name(path: str, quantities: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in quantities.items():
         yield f"{path}.{name}", text
 
 
-def _of_slice(slice_: ResourceSlice) -> Iterator[tuple[str, str]]:
+def _quantities_of_slice(slice_: ResourceSlice) -> Iterator[tuple[str, str]]:
     for counter_set in slice_.spec.shared_counters:
         for name, counter in counter_set.counters.items():
             yield f"counter set {counter_set.name}, counter {name}", counter.value
@@ -462,7 +464,7 @@ def _of_slice(slice_: ResourceSlice) -> Iterator[tuple[str, str]]:
                     yield f"{path}, request policy", text
 
 
-def _of_claim_spec(spec: ResourceClaimSpec) -> Iterator[tuple[str, str]]:
+def _quantities_of_claim_spec(spec: ResourceClaimSpec) -> Iterator[tuple[str, str]]:
     for request in spec.devices.requests or ():
         for alternative in (request.exactly, *request.first_available):
             if alternative is None or alternative.capacity is None:
@@ -470,15 +472,19 @@ def _of_claim_spec(spec: ResourceClaimSpec) -> Iterator[tuple[str, str]]:
             name = request.name
             if not isinstance(alternative, ExactDeviceRequest):
                 name = f"{request.name}/{alternative.name}"
-            yield from _named(f"request {name}: capacity", alternative.capacity.requests)
+            yield from _quantities_by_name(
+                f"request {name}: capacity", alternative.capacity.requests
+            )
 
 
-def _of_allocation(claim: Claim) -> Iterator[tuple[str, str]]:
+def _quantities_of_allocation(claim: Claim) -> Iterator[tuple[str, str]]:
     if claim.status.allocation is None:
         return
     for result in claim.status.allocation.devices.results:
         consumed = result.consumed_capacity or {}
-        yield from _named(f"status: consumed capacity of device {result.device}", consumed)
+        yield from _quantities_by_name(
+            f"status: consumed capacity of device {result.device}", consumed
+        )
 
 
 def items_of(document: Any) -> Iterator[Document]:

@@ -43,7 +43,7 @@ HELP_TIME = 2.0
 _ALL_ARE_LOOKED_AT = 100
 
 
-def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
+def find_subject(objects: Objects, name: str, namespace: str) -> Pod | Claim:
     """The pod or claim that is meant; errors.Fatal where there is none.
 
     `name` is a claim or a pod, or claim/NAME or pod/NAME where both exist.
@@ -65,12 +65,13 @@ def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
     )
 
 
-def would_be(made: Objects) -> list[Pod | Claim]:
+def subjects_of_manifest(made: Objects) -> list[Pod | Claim]:
     """What a file would make: its pods, or else its claims, or the claims of its templates."""
     if made.pods:
         return [*made.pods]
     templates = [
-        preconditions.of_template(template, template.metadata.name) for template in made.templates
+        preconditions.claim_of_template(template, template.metadata.name)
+        for template in made.templates
     ]
     claims: list[Pod | Claim] = [*made.claims, *templates]
     if not claims:
@@ -81,7 +82,7 @@ def would_be(made: Objects) -> list[Pod | Claim]:
     return claims
 
 
-def of_class(
+def report_class(
     objects: Objects,
     name: str,
     *,
@@ -101,7 +102,7 @@ def of_class(
     for answer in question.ask(_nodes(cluster, node), time_limit, full=full, always=True):
         summary = answer.summary
         if answer.claims:
-            summary = in_class(answer.claims[0].requests[0])
+            summary = count_in_class(answer.claims[0].requests[0])
         answers.append(dataclasses.replace(answer, summary=summary))
 
     verdict: Verdict = "pending"
@@ -109,19 +110,19 @@ def of_class(
         verdict = "could run"
     elif {"resourceslices", "deviceclasses"}.intersection(objects.unseen):
         verdict = "unknown"
-    return headline.completed(
+    return headline.with_line(
         Answer(
             subject=f"class {name}",
             verdict=verdict,
             can="have a free device of it",
-            notes=tuple(unseen(objects)),
-            groups=groups.of(answers),
+            notes=tuple(notes_on_unseen(objects)),
+            groups=groups.group_nodes(answers),
             nodes=tuple(answers),
         )
     )
 
 
-def in_class(verdict: RequestVerdict) -> str:
+def count_in_class(verdict: RequestVerdict) -> str:
     return f"{verdict.suitable} of {len(verdict.devices)} devices are of the class and free"
 
 
@@ -154,8 +155,8 @@ def report(
 
 def preconditions_of(objects: Objects, subject: Pod | Claim) -> Preconditions:
     if isinstance(subject, Pod):
-        return preconditions.of_pod(subject, objects)
-    return preconditions.of_claim(subject, objects)
+        return preconditions.check_pod(subject, objects)
+    return preconditions.check_claim(subject, objects)
 
 
 def answer(  # noqa: PLR0913 - each is one thing that a question may have
@@ -172,9 +173,9 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     """As report(), in a cluster that serves several questions."""
     objects = cluster.objects
     pod = subject if isinstance(subject, Pod) else None
-    notes = [*unseen(objects), *found.notes]
+    notes = [*notes_on_unseen(objects), *found.notes]
     if new:
-        notes += _refused(found.waiting)
+        notes += _refused_selectors(found.waiting)
     places = _nodes(cluster, node)
     if found.blockers and not places:
         # Without blockers it is the answer.
@@ -186,12 +187,12 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     if not _is_settled(subject, found) and not undecidable:
         answers = question.ask(places, time_limit, full=full, always=bool(node))
     if any(answer.outcome == "unknown" for answer in answers):
-        notes.append(_of_undecided(time_limit))
+        notes.append(_note_on_undecided(time_limit))
     elif pod and not found.blockers and not any(one.outcome == "yes" for one in answers):
         notes += room.notes(cluster, pod, answers)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
-    grouped = groups.of(answers)
+    grouped = groups.group_nodes(answers)
     nearest = _nearest(question, places, answers, grouped, min(help_time, HELP_TIME))
     result = Answer(
         subject=f"{'pod' if pod else 'claim'} {subject.key}",
@@ -207,12 +208,12 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     if pod:
         # The quotes have the scheduler's words, with what is to be said of them.
         kept = tuple(note for note in notes if not note.startswith("the scheduler says: "))
-        quoted = tuple(quotes.of(pod, objects, result))
+        quoted = tuple(quotes.quotes_for_pod(pod, objects, result))
         result = dataclasses.replace(result, notes=kept, quotes=quoted)
-    return headline.completed(result)
+    return headline.with_line(result)
 
 
-def _of_undecided(time_limit: float) -> str:
+def _note_on_undecided(time_limit: float) -> str:
     """What the scheduler may do of what is not decided within the time limit."""
     if time_limit < TIME_LIMIT:
         return (
@@ -274,15 +275,15 @@ def _nearest(
     if not grouped or any(answer.outcome == "yes" for answer in answers):
         return None
     place = next(place for place in places if place.metadata.name == grouped[0].nearest)
-    return question.again(place, seconds)
+    return question.ask_in_full(place, seconds)
 
 
-def changed(answer: Answer, changes: Sequence[str]) -> Answer:
+def with_changes(answer: Answer, changes: Sequence[str]) -> Answer:
     """The answer with what was changed before the question."""
     return dataclasses.replace(answer, changes=tuple(changes)) if changes else answer
 
 
-def of_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Workload]) -> Answer:
+def about_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Workload]) -> Answer:
     """The answer about a pod, said of the workload that would make it, if one would."""
     for workload in workloads:
         made = workload.pod["metadata"]
@@ -295,11 +296,11 @@ def of_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Worklo
             notes = (*notes, f"it makes {workload.count} pods: this is about the first of them")
         kind, namespace = workload.kind.lower(), subject.metadata.namespace
         name = f"{kind} {namespace}/{workload.name}"
-        return headline.completed(dataclasses.replace(answer, subject=name, notes=notes))
+        return headline.with_line(dataclasses.replace(answer, subject=name, notes=notes))
     return answer
 
 
-def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
+def _refused_selectors(claims: Sequence[ResourceClaim]) -> Iterator[str]:
     """Selectors that the API server would not take."""
     for claim in claims:
         for request in claim.spec.devices.requests or ():
@@ -316,7 +317,7 @@ def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
                         )
 
 
-def unseen(objects: Objects) -> Iterator[str]:
+def notes_on_unseen(objects: Objects) -> Iterator[str]:
     """What the API server does not let us see, and what that means for the answer."""
     for resource in objects.unseen:
         if resource == "pods of other namespaces":
@@ -327,10 +328,10 @@ def unseen(objects: Objects) -> Iterator[str]:
 
 def _nodes(cluster: Cluster, only: str) -> list[Node]:
     """Nodes by name; where none were given, the ones that slices name."""
-    places = sorted(cluster.objects.nodes, key=lambda node: _natural(node.metadata.name))
+    places = sorted(cluster.objects.nodes, key=lambda node: _natural_order(node.metadata.name))
     if not cluster.objects.nodes:
         names = {slice_.spec.node_name for slice_ in cluster.slices} - {""}
-        places = [Node(metadata=Meta(name=name)) for name in sorted(names, key=_natural)]
+        places = [Node(metadata=Meta(name=name)) for name in sorted(names, key=_natural_order)]
     if not only:
         return places
 
@@ -340,7 +341,7 @@ def _nodes(cluster: Cluster, only: str) -> list[Node]:
     return chosen
 
 
-def _natural(name: str) -> list[tuple[str, int]]:
+def _natural_order(name: str) -> list[tuple[str, int]]:
     """For sorting: node-9 comes before node-10."""
     parts = _DIGITS.split(name)
     numbers = [*map(int, parts[1::2]), 0]

@@ -45,22 +45,22 @@ class Preconditions:
     undecidable: bool = False
 
 
-def of_pod(pod: Pod, objects: Objects) -> Preconditions:
+def check_pod(pod: Pod, objects: Objects) -> Preconditions:
     """Everything about the pod that no node can change, in the order in which it has to go."""
     found = Preconditions()
     found.blockers += _blockers_of_pod(pod)
     found.notes += _notes_of_pod(pod, objects)
     for claim in _claims_of(pod, objects, found):
-        _look_at(claim, pod, objects, found)
-    _look_for_slices(objects, found)
+        _check_state(claim, pod, objects, found)
+    _check_slices_are_visible(objects, found)
     return found
 
 
-def of_claim(claim: Claim, objects: Objects) -> Preconditions:
+def check_claim(claim: Claim, objects: Objects) -> Preconditions:
     """The same about a claim by itself, which is "it" then."""
     found = Preconditions()
-    _look_at(claim, None, objects, found)
-    _look_for_slices(objects, found)
+    _check_state(claim, None, objects, found)
+    _check_slices_are_visible(objects, found)
     if claim.status.allocation:
         # That is the answer, not a remark.
         found.blockers[:0] = found.notes
@@ -86,7 +86,7 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
     if scheduler not in ("", "default-scheduler"):
         yield f"scheduler {scheduler} decides, this is what the default one would say"
-    unseen = list(_not_looked_at(pod))
+    unseen = list(_unsupported_rules(pod))
     if unseen:
         yield f"not looked at: {', '.join(unseen)}"
     for condition in pod.status.conditions:
@@ -94,7 +94,7 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
             yield f"the scheduler says: {condition.message or condition.reason}"
 
 
-def _not_looked_at(pod: Pod) -> Iterator[str]:
+def _unsupported_rules(pod: Pod) -> Iterator[str]:
     """What the scheduler has rules about that are not kept here, as far as they concern the pod."""
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
@@ -120,9 +120,9 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
                 continue  # whoever makes claims from templates says that none is needed
 
         if name:
-            claim = _find(objects.claims, namespace, name)
+            claim = _find_claim(objects.claims, namespace, name)
             if claim is None:
-                _is_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
+                _report_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
             elif template_name and not claim.is_owned_by(pod):
                 found.blockers.append(f"claim {claim.key} was not made for this pod")
             else:
@@ -132,9 +132,9 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         template = _find_template(objects, namespace, template_name or "")
         if template is None:
             it = f"claim template {namespace}/{template_name}"
-            _is_missing(it, "resourceclaimtemplates", objects, found)
+            _report_missing(it, "resourceclaimtemplates", objects, found)
             continue
-        claim = of_template(template, f"{pod.metadata.name}-{entry.name}-…")
+        claim = claim_of_template(template, f"{pod.metadata.name}-{entry.name}-…")
         claims.append(claim)
         name = claim_name(claim)
         if pod.metadata.uid:
@@ -152,7 +152,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
     return [*claims, extended] if extended else claims
 
 
-def _is_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
+def _report_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
     """A blocker, unless it may be there and we are not allowed to see it."""
     if resource in objects.unseen:
         found.unseen.append(f"{it} cannot be seen: not allowed to see {resource}")
@@ -160,12 +160,12 @@ def _is_missing(it: str, resource: str, objects: Objects, found: Preconditions) 
         found.blockers.append(f"{it} does not exist")
 
 
-def _look_for_slices(objects: Objects, found: Preconditions) -> None:
+def _check_slices_are_visible(objects: Objects, found: Preconditions) -> None:
     if found.waiting and "resourceslices" in objects.unseen:
         found.unseen.append("no device can be seen: not allowed to see resourceslices")
 
 
-def _find(claims: Sequence[Claim], namespace: str, name: str) -> Claim | None:
+def _find_claim(claims: Sequence[Claim], namespace: str, name: str) -> Claim | None:
     for claim in claims:
         if (claim.metadata.namespace, claim.metadata.name) == (namespace, name):
             return claim
@@ -179,7 +179,7 @@ def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate
     return None
 
 
-def of_template(template: ClaimTemplate, name: str) -> Claim:
+def claim_of_template(template: ClaimTemplate, name: str) -> Claim:
     """The claim that would be made."""
     metadata = Meta(name=name, namespace=template.metadata.namespace)
     return Claim(metadata=metadata, spec=template.spec.spec)
@@ -193,16 +193,16 @@ def _extended_claim(pod: Pod, objects: Objects) -> Claim | None:
     return None
 
 
-def _look_at(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditions) -> None:
+def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditions) -> None:
     it = f"claim {claim_name(claim)}" if pod else "it"
     if claim.metadata.deletion_timestamp:
         found.blockers.append(f"{it} is being deleted since {claim.metadata.deletion_timestamp}")
     if claim.status.allocation:
         found.allocated.append(claim)
-        _look_at_allocation(claim, it, pod, found)
+        _check_allocation(claim, it, pod, found)
         return
     found.waiting.append(claim)
-    _look_at_namespace(claim, it, objects, found)
+    _check_admin_access(claim, it, objects, found)
     missing = list(_missing_classes(claim, f" of {it}" if pod else "", objects))
     if "deviceclasses" in objects.unseen:
         found.unseen += missing
@@ -211,7 +211,7 @@ def _look_at(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditio
         found.undecidable = found.undecidable or bool(missing)
 
 
-def _look_at_namespace(claim: Claim, it: str, objects: Objects, found: Preconditions) -> None:
+def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Preconditions) -> None:
     """Admin access is for claims of namespaces that an administrator has given a label."""
     asks = any(
         request.exactly is not None and request.exactly.admin_access
@@ -254,7 +254,7 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
             )
 
 
-def _look_at_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:
+def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:
     assert claim.status.allocation
     consumers = claim.status.reserved_for
     reserved = pod is not None and claim.is_reserved_for(pod)
@@ -265,7 +265,7 @@ def _look_at_allocation(claim: Claim, it: str, pod: Pod | None, found: Precondit
 
     place = allocated_on(claim)
     where = f" on {place}" if place else ""
-    users = f", reserved for {_shown(consumers)}" if consumers else ""
+    users = f", reserved for {_list_consumers(consumers)}" if consumers else ""
     found.notes.append(f"{it} is allocated already{where}{users}")
     if reserved or pod is None:
         found.blockers += _awaited_conditions(claim, f" of {it}" if pod else "")
@@ -289,7 +289,7 @@ def _selected_names(selector: NodeSelector) -> list[str]:
     return names
 
 
-def _shown(consumers: Sequence[Consumer]) -> str:
+def _list_consumers(consumers: Sequence[Consumer]) -> str:
     names = [f"pod {consumer.name}" for consumer in consumers[:3]]
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
     return ", ".join(names) + more
@@ -309,10 +309,10 @@ def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
         if failed:
             yield f"{device} has failed: {', '.join(sorted(failed))}; it will be given back"
         elif awaited:
-            yield f"{device} has to become {', '.join(awaited)}{_until(allocation)}"
+            yield f"{device} has to become {', '.join(awaited)}{_binding_deadline(allocation)}"
 
 
-def _until(allocation: Allocation) -> str:
+def _binding_deadline(allocation: Allocation) -> str:
     """Since when, and when the scheduler gives up and takes the devices back."""
     since = allocation.allocation_timestamp
     if not since:

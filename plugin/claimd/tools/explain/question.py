@@ -47,7 +47,7 @@ class Cluster:
         """`waiting` are the claims that will be asked about, of any question."""
         self.objects = objects
         slices = objects.slices_for(shapes.attributes_read(waiting, objects.classes))
-        self.slices = _with_rules(slices, objects.rules)
+        self.slices = _apply_taint_rules(slices, objects.rules)
         self.held = explain.holders(objects.claims)
 
         # What is asked for may be of a feature that nothing in the cluster has yet.
@@ -129,7 +129,7 @@ class Cluster:
 
     def shape_of(self, node: Node) -> Hashable:
         """The same for nodes for which the allocator says the same, pools' names aside."""
-        return self._shapes.of(node)
+        return self._shapes.shape_of(node)
 
 
 def _one_of_each(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
@@ -141,7 +141,7 @@ def _one_of_each(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     return list(by_devices.values())
 
 
-def _with_rules(
+def _apply_taint_rules(
     slices: Sequence[ResourceSlice], rules: Sequence[DeviceTaintRule]
 ) -> list[ResourceSlice]:
     """As taints.apply_rules(), where slices that share their devices do so afterwards."""
@@ -185,13 +185,13 @@ class _NodeShapes:
         # Pools with slices of several places: their nodes are each on their own.
         self._spread = {pool for pool, places in pools.items() if len(places) > 1}
 
-    def of(self, node: Node) -> Hashable:
+    def shape_of(self, node: Node) -> Hashable:
         name = node.metadata.name
         if self._by_selector:
             return name
         slices = self._by_node.get(name, ())
         parts = []
-        for slice_ in sorted(slices, key=_order):
+        for slice_ in sorted(slices, key=_slice_order):
             spec = slice_.spec
             if (spec.driver, spec.pool.name) in self._spread:
                 return name
@@ -212,7 +212,7 @@ class _NodeShapes:
         # Pools are searched by name, so it counts where this node's stand among those of all.
         order: list[Hashable] = []
         if self._of_all:
-            pools = sorted(map(_pool, [*self._of_all, *slices]))
+            pools = sorted(map(_pool_order, [*self._of_all, *slices]))
             order = ["" if pool[1] == name else pool for pool in pools]
         return tuple(parts), tuple(order), tuple(node.status.declared_features)
 
@@ -230,11 +230,11 @@ class _NodeShapes:
         return tuple(taken)
 
 
-def _order(slice_: ResourceSlice) -> tuple[str, str, str]:
+def _slice_order(slice_: ResourceSlice) -> tuple[str, str, str]:
     return slice_.spec.driver, slice_.spec.pool.name, slice_.metadata.name
 
 
-def _pool(slice_: ResourceSlice) -> tuple[str, str]:
+def _pool_order(slice_: ResourceSlice) -> tuple[str, str]:
     return slice_.spec.driver, slice_.spec.pool.name
 
 
@@ -272,7 +272,7 @@ class Question:
             if key in unjudged:
                 # Each gets its share of what is left, so that one node cannot take it all.
                 share = (end - time.monotonic()) / len(unjudged)
-                self._verdicts[key] = self._judged_within(node, share, always)
+                self._verdicts[key] = self._judge_within(node, share, always)
                 unjudged.remove(key)
 
             verdict = self._verdicts[key]
@@ -280,7 +280,7 @@ class Question:
             answers.append(_answer(node, self._refusals(node), verdict))
         return answers
 
-    def again(self, node: Node, time_limit: float) -> NodeAnswer:
+    def ask_in_full(self, node: Node, time_limit: float) -> NodeAnswer:
         """The node's answer in full, with what would have to change there.
 
         Of a node that was asked the outcome stays: others are put into words by it.
@@ -289,12 +289,12 @@ class Question:
         if not claims:
             return _answer(node, self._refusals(node), None)
 
-        expired = _after(time_limit)
+        expired = _expiry_check(time_limit)
         verdict = self._by_node.get(node.metadata.name)
         if verdict is None:
-            verdict = self._judged(node, claims, expired, always=False)
+            verdict = self._judge(node, claims, expired, always=False)
         elif verdict.node != node.metadata.name and verdict.outcome in ("no", "error"):
-            own = self._judged(node, claims, expired, always=False)
+            own = self._judge(node, claims, expired, always=False)
             if own.outcome == verdict.outcome:
                 verdict = own
 
@@ -321,15 +321,15 @@ class Question:
             return node.metadata.name
         return self._cluster.shape_of(node), self._implicit_key(claims)
 
-    def _judged_within(self, node: Node, seconds: float, always: bool) -> NodeVerdict:
+    def _judge_within(self, node: Node, seconds: float, always: bool) -> NodeVerdict:
         if seconds <= 0:
             return NodeVerdict(
                 node=node.metadata.name,
                 outcome="unknown",
                 summary="not decided: the time was over before this node was looked at",
             )
-        expired = _after(max(seconds, _LEAST_SHARE))
-        return self._judged(node, self._claims(node), expired, always)
+        expired = _expiry_check(max(seconds, _LEAST_SHARE))
+        return self._judge(node, self._claims(node), expired, always)
 
     def _claims(self, node: Node) -> list[ResourceClaim]:
         """Those that wait, and the one that the pod's extended resources need here."""
@@ -346,7 +346,7 @@ class Question:
             return None
         return msgspec.json.encode(claims[-1].spec)
 
-    def _judged(
+    def _judge(
         self,
         node: Node,
         claims: Sequence[ResourceClaim],
@@ -367,7 +367,7 @@ class Question:
 
     def _refusals(self, node: Node) -> tuple[filters.Refusal, ...]:
         pod, cluster = self._pod, self._cluster
-        elsewhere = tuple(_elsewhere(self._allocated, node))
+        elsewhere = tuple(_refusals_by_allocations(self._allocated, node))
         if pod is None:
             return elsewhere
 
@@ -377,7 +377,7 @@ class Question:
             for resource in cluster.resources_of_classes
             if allocatable.get(resource, "0") == "0"
         }
-        refusals = list(_unready(node))
+        refusals = list(_refusals_by_readiness(node))
         for refusal in filters.refusals(
             pod,
             node,
@@ -393,7 +393,7 @@ class Question:
         return (*refusals, *elsewhere)
 
 
-def _unready(node: Node) -> Iterator[filters.Refusal]:
+def _refusals_by_readiness(node: Node) -> Iterator[filters.Refusal]:
     """A node that is not ready has a taint that says so, a moment later."""
     if any(taint.key in _READY_TAINTS for taint in node.spec.taints):
         return
@@ -407,7 +407,7 @@ def _unready(node: Node) -> Iterator[filters.Refusal]:
             )
 
 
-def _elsewhere(claims: Sequence[Claim], node: Node) -> Iterator[filters.Refusal]:
+def _refusals_by_allocations(claims: Sequence[Claim], node: Node) -> Iterator[filters.Refusal]:
     """Claims whose devices cannot be used on this node."""
     for claim in claims:
         selector = claim.status.allocation.node_selector if claim.status.allocation else None
@@ -447,7 +447,7 @@ def _answer(
         summary=summary,
         refusals=details,
         refused_by=refusals,
-        allocation=tuple(_its_own(verdict.allocation, verdict.node, name)),
+        allocation=tuple(_own_devices(verdict.allocation, verdict.node, name)),
         claims=verdict.claims,
         pools=verdict.pools,
         shortage=verdict.shortage,
@@ -456,7 +456,7 @@ def _answer(
     )
 
 
-def _its_own(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[DeviceID]:
+def _own_devices(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[DeviceID]:
     """The node's devices in place of those of the node that was judged for it.
 
     Pools that nodes share have the same name for both, and nodes are only alike where the others
@@ -466,6 +466,6 @@ def _its_own(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[De
         yield device._replace(pool=node) if device.pool == judged else device
 
 
-def _after(seconds: float) -> Callable[[], bool]:
+def _expiry_check(seconds: float) -> Callable[[], bool]:
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end

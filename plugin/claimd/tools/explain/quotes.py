@@ -25,7 +25,7 @@ _ELSEWHERE = "resourceclaim not available on the node"
 _NOT_OURS = ("volume", "PersistentVolume", "persistentvolumeclaim", "NodeVolumeLimits")
 
 
-def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
+def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
     """The pod's condition and the newest Event of the scheduler, if it has not the same words."""
     if answer.verdict == "settled":
         return
@@ -40,7 +40,9 @@ def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
     said = ""
     if condition:
         said = condition.message or condition.reason
-        yield Quote(text=said, differences=tuple(_differences(said, answer)), unseen=_unseen(said))
+        yield Quote(
+            text=said, differences=tuple(_differences(said, answer)), unseen=_unseen_reasons(said)
+        )
     event = _newest_event(pod, objects)
     if event and event.text and event.text != said:
         yield Quote(
@@ -48,7 +50,7 @@ def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
             when=event.last_seen,
             source="event",
             differences=tuple(_differences(event.text, answer)),
-            unseen=_unseen(event.text),
+            unseen=_unseen_reasons(event.text),
         )
 
 
@@ -81,7 +83,7 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
     # Some releases name the claim behind a reason, the simulated scheduler what a node lacks.
     said_by_reason: Counter[str] = Counter()
     told = {}
-    for count, reason in _reasons(match[2]):
+    for count, reason in _split_reasons(match[2]):
         known = reason if _is_unseen(reason) else reason.partition(" (")[0]
         told[known] = known if known in told else reason
         said_by_reason[known] += count
@@ -89,14 +91,14 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
     ours = _our_reasons(answer)
     for reason, count in said_by_reason.items():
         if _is_unseen(reason):
-            yield f"{_nodes(count)} by a rule that is not looked at here: {reason}"
+            yield f"{_node_count(count)} by a rule that is not looked at here: {reason}"
             continue
         found = _count_of(reason, ours)
         if found != count and not yes:
             yield f'it counts {count} with "{told[reason]}", we find {found}'
 
 
-def _reasons(text: str) -> Iterator[tuple[int, str]]:
+def _split_reasons(text: str) -> Iterator[tuple[int, str]]:
     """The scheduler's reasons, each with its number of nodes."""
     reason = ""
     for part in _BETWEEN_REASONS.split(text):
@@ -114,9 +116,9 @@ def _is_unseen(reason: str) -> bool:
     return any(word in reason for word in _NOT_OURS)
 
 
-def _unseen(said: str) -> str:
+def _unseen_reasons(said: str) -> str:
     match = _MESSAGE.match(said)
-    reasons = _reasons(match[2]) if match else ()
+    reasons = _split_reasons(match[2]) if match else ()
     return ", ".join(f"{count} {reason}" for count, reason in reasons if _is_unseen(reason))
 
 
@@ -141,5 +143,5 @@ def _count_of(reason: str, ours: Counter[str]) -> int:
     return ours[reason]
 
 
-def _nodes(count: int) -> str:
+def _node_count(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"

@@ -23,11 +23,13 @@ def notes(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> Iterator
     """
     lowest = cluster.lowest_priority
     if answers and lowest is not None and lowest < preemption.priority_of(pod):
-        outcome = _evaluated(cluster, pod, answers)
-        yield f"preemption: {_in_words(pod, outcome, answers)}"
+        outcome = _evaluate_preemption(cluster, pod, answers)
+        yield f"preemption: {_describe_outcome(pod, outcome, answers)}"
 
 
-def _evaluated(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> preemption.Outcome:
+def _evaluate_preemption(
+    cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]
+) -> preemption.Outcome:
     placement = cluster.placement
     rules = node_rules.NodeRules(placement, pod)
     by_node = {answer.node: answer for answer in answers}
@@ -60,10 +62,10 @@ def _reasons_of_devices(answer: NodeAnswer) -> list[str]:
     return ["cannot allocate all claims"]
 
 
-def _in_words(pod: Pod, outcome: preemption.Outcome, answers: Sequence[NodeAnswer]) -> str:
+def _describe_outcome(pod: Pod, outcome: preemption.Outcome, answers: Sequence[NodeAnswer]) -> str:
     nobody = "no pod of lower priority goes for it"
     if outcome.candidate is not None:
-        return _of_candidate(outcome.candidate)
+        return _describe_candidate(outcome.candidate)
     if pod.spec.preemption_policy == preemption.NEVER:
         return f"{nobody}, as its preemptionPolicy is Never"
     if outcome.keeps_nomination:
@@ -79,7 +81,7 @@ def _lacks_devices_alone(answer: NodeAnswer) -> bool:
     return answer.devices == "no" and (not answer.refused_by or _is_resolvable(answer))
 
 
-def _of_candidate(candidate: preemption.Candidate) -> str:
+def _describe_candidate(candidate: preemption.Candidate) -> str:
     victims = [
         f"{each.key} (priority {preemption.priority_of(each)})"
         for each in candidate.victims[:_SHOWN]

@@ -106,7 +106,7 @@ class SliceReader:
         self._devices: dict[object, Device] = {}
         self._lists: dict[tuple[int, ...], list[Device]] = {}
 
-    def read(self, document: msgspec.Raw) -> tuple[ResourceSlice, bool]:
+    def read_slice(self, document: msgspec.Raw) -> tuple[ResourceSlice, bool]:
         """The slice, and whether it has devices that no slice before it had.
 
         ValidationError where it is none. Of a device like one that was read, the values of

@@ -53,7 +53,7 @@ class Scope:
     everywhere: bool = False
 
     @property
-    def asked(self) -> frozenset[tuple[str, str]]:
+    def subjects(self) -> frozenset[tuple[str, str]]:
         name = self.name.rpartition("/")[2]
         return frozenset([(self.namespace, name)] if name else ())
 
@@ -61,12 +61,12 @@ class Scope:
 DEFAULT_SCOPE = Scope()
 
 
-def from_files(paths: Iterable[Path], scope: Scope = DEFAULT_SCOPE) -> Objects:
+def read_files(paths: Iterable[Path], scope: Scope = DEFAULT_SCOPE) -> Objects:
     """All objects of the files; errors.Fatal where one cannot be read.
 
     A folder stands for the files in it, and `-` for standard input.
     """
-    objects = Objects(asked=scope.asked)
+    objects = Objects(subjects=scope.subjects)
     for path in _files(paths):
         content = _content(path)
         if not _add_list(content, objects, scope.namespace):
@@ -125,7 +125,7 @@ def _add_list(content: bytes, objects: Objects, namespace: str) -> bool:
     return True
 
 
-def would_be_made(place: Path, namespace: str = "default") -> tuple[Objects, list[Workload]]:
+def read_manifests(place: Path, namespace: str = "default") -> tuple[Objects, list[Workload]]:
     """What a file or folder would make: its objects, with a pod for each workload.
 
     The workloads are in the order of the file; errors.Fatal where something cannot be read.
@@ -135,7 +135,7 @@ def would_be_made(place: Path, namespace: str = "default") -> tuple[Objects, lis
     for path in _files([place]):
         for item in _documents(path, _content(path)):
             try:
-                workload = manifests.workload(item)
+                workload = manifests.parse_workload(item)
             except TypeError as error:
                 raise errors.Fatal(f"{item['kind']} in {path} cannot be read: {error}") from error
             if workload is None:
@@ -173,13 +173,13 @@ class Lists:
     unseen: list[str] = dataclasses.field(default_factory=list)
 
 
-async def from_cluster(client_: client.Client, scope: Scope) -> Objects:
+async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
     """All that we may see; what we may not is named.
 
     Templates are those of the namespace, unless all are asked for. So are pods, where those of all
     namespaces may not be seen: then what the others use of their nodes is not known.
     """
-    objects = Objects(asked=scope.asked)
+    objects = Objects(subjects=scope.subjects)
 
     def take(_: str, item: msgspec.Raw, kind: str, version: str) -> None:
         objects.add_json(item, kind, version)
@@ -205,7 +205,7 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
         if isinstance(answer, str):
             lists.queries[path], lists.versions[path] = queries[path], answer
         elif path == "/api/v1/pods" and isinstance(answer, kube_errors.Forbidden):
-            await _pods_of_namespace(client_, scope.namespace, take, lists)
+            await _read_pods_of_namespace(client_, scope.namespace, take, lists)
         elif isinstance(answer, kube_errors.Forbidden):
             # Namespaces count for admin access alone, where it is said that they are not known.
             if name != "namespaces":
@@ -245,7 +245,7 @@ async def _served_versions(client_: client.Client) -> list[str]:
     return [version["version"] for version in group.get("versions", ())]
 
 
-async def _pods_of_namespace(
+async def _read_pods_of_namespace(
     client_: client.Client, namespace: str, take: Taker, lists: Lists
 ) -> None:
     from claimd.kubernetes.kube import errors as kube_errors  # loaded already

@@ -40,7 +40,7 @@ class Survey:
     version: str = VERSION
 
 
-def of(
+def survey_pods(
     objects: Objects,
     *,
     namespace: str = "",
@@ -99,7 +99,7 @@ def _survey(
     groups.sort(key=lambda group: (group.verdict == "could run", -len(group.pods), group.pods))
 
     notes = [f"as if: {change}" for change in changes]
-    notes += pending.unseen(objects)
+    notes += pending.notes_on_unseen(objects)
     if len(pods) > 1:
         notes.append("each pod is looked at by itself: together they may need more than there is")
     line = _line(groups, len(pods))

@@ -34,18 +34,18 @@ def as_data(answer: Answer) -> dict[str, Any]:
     Of a node that another was judged for there is what holds for both: the devices of the other,
     and who holds them, stand with that one.
     """
-    nodes = tuple(map(_without_others, answer.nodes))
+    nodes = tuple(map(_strip_judged_node, answer.nodes))
     answer = dataclasses.replace(answer, nodes=nodes)
     data: dict[str, Any] = msgspec.to_builtins(answer)
     for node, of_node in zip(answer.nodes, data["nodes"], strict=True):
         of_node["allocation"] = [str(device) for device in node.allocation]
         for claim, of_claim in zip(node.claims, of_node["claims"], strict=True):
             for request, of_request in zip(claim.requests, of_claim["requests"], strict=True):
-                _complete(of_request, request)
+                _add_derived_fields(of_request, request)
     return data
 
 
-def _without_others(node: NodeAnswer) -> NodeAnswer:
+def _strip_judged_node(node: NodeAnswer) -> NodeAnswer:
     """The answer without what is said of the node that was judged for it."""
     if not node.like:
         return node
@@ -63,7 +63,7 @@ def _without_others(node: NodeAnswer) -> NodeAnswer:
     )
 
 
-def _complete(data: dict[str, Any], request: RequestVerdict) -> None:
+def _add_derived_fields(data: dict[str, Any], request: RequestVerdict) -> None:
     data["suitable"] = request.suitable
     data["nearest"] = [str(verdict.device) for verdict in request.nearest]
     for verdict, of_device in zip(request.devices, data["devices"], strict=True):
@@ -163,7 +163,7 @@ def _group_lines(group: Group, nearest: NodeAnswer, *, in_full: bool) -> Iterato
 
     shown = ", ".join(group.nodes[:_NAMES])
     more = f" and {len(group.nodes) - _NAMES} more" if len(group.nodes) > _NAMES else ""
-    yield f"{headline.said(group)}: {shown}{more}"
+    yield f"{headline.group_title(group)}: {shown}{more}"
     if group.have_devices:
         have = "has" if group.have_devices == 1 else "have"
         yield f"    {group.have_devices} of them {have} the devices"
@@ -207,7 +207,7 @@ def _claim_lines(node: NodeAnswer, claim: ClaimVerdict) -> Iterator[str]:
         is_short = bool(request.devices) and request.suitable < request.needed
         if node.outcome != "yes" and not is_short:
             continue
-        if not node.summary.endswith((str(request), pending.in_class(request))):
+        if not node.summary.endswith((str(request), pending.count_in_class(request))):
             yield f"  claim {claim.claim}: {request}"
         yield from _reason_lines(node, request)
 

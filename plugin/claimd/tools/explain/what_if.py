@@ -30,7 +30,7 @@ class _SliceHead(ApiStruct, frozen=True, kw_only=True):
     spec: _SliceSpec = _SliceSpec()
 
 
-def without(objects: Objects, reference: str, namespace: str) -> str:
+def remove_object(objects: Objects, reference: str, namespace: str) -> str:
     """As if a claim or a pod were not there; errors.Fatal where it is not. Says so in a line.
 
     `reference` is claim/NAME or pod/NAME, or claim/NAMESPACE/NAME for one of another namespace.
@@ -46,11 +46,11 @@ def without(objects: Objects, reference: str, namespace: str) -> str:
         objects.claims = kept
         return f"claim {key} were not there"
     if kind == "pod":
-        return _without_pod(objects, reference, key)
+        return _remove_pod(objects, reference, key)
     raise errors.Fatal(f"--without {reference}: expected claim/NAME or pod/NAME")
 
 
-def _without_pod(objects: Objects, reference: str, key: str) -> str:
+def _remove_pod(objects: Objects, reference: str, key: str) -> str:
     before = len(objects.pods) + len(objects.placed)
     namespace, _, name = key.partition("/")
     objects.pods = [pod for pod in objects.pods if pod.key != key]
@@ -67,7 +67,7 @@ def _without_pod(objects: Objects, reference: str, key: str) -> str:
     return f"pod {key} were not there{_and_claims(count)}"
 
 
-def as_if_free(objects: Objects, node: str) -> str:
+def free_node(objects: Objects, node: str) -> str:
     """As if no pod ran on the node, and no claim had its devices; errors.Fatal for no such node."""
     pools = {
         (slice_.spec.driver, slice_.spec.pool.name)
@@ -100,7 +100,7 @@ def as_if_free(objects: Objects, node: str) -> str:
     return f"node {node} were free ({pods} and the devices of {claims} leave it)"
 
 
-def on_node(subject: Pod | Claim, node: str) -> tuple[Pod | Claim, str]:
+def pin_to_node(subject: Pod | Claim, node: str) -> tuple[Pod | Claim, str]:
     """The subject as if it had to run there: its own choice of nodes does not count."""
     line = f"it had to run on node {node}, whatever nodes it selects"
     if not isinstance(subject, Pod):
@@ -131,10 +131,10 @@ def _and_claims(count: int) -> str:
     return f", and {count} {'claim' if count == 1 else 'claims'} gave devices back"
 
 
-def apply(
+def apply_changes(
     objects: Objects, namespace: str, references: Iterable[str], free: Iterable[str]
 ) -> list[str]:
     """All changes to the cluster, in the order given; what each comes to."""
-    lines = [without(objects, reference, namespace) for reference in references]
-    lines += [as_if_free(objects, node) for node in free]
+    lines = [remove_object(objects, reference, namespace) for reference in references]
+    lines += [free_node(objects, node) for node in free]
     return lines

@@ -52,7 +52,7 @@ class Board:
             if key.startswith(prefix) and value != _GONE
         ]
 
-    def since(self, version: int) -> bytes:
+    def changes_since(self, version: int) -> bytes:
         """All that has changed after a version, as JSON in a line; `whole` if it is everything."""
         if version < self._oldest or version > self.version:
             version = 0

@@ -82,14 +82,14 @@ class Picture:
         self._dirty |= concerned
         if self._past is not None:
             if new is not None:
-                self._past += timeline.told_by(kind, new)
+                self._past += timeline.past_changes(kind, new)
         else:
-            for change in timeline.of(kind, before, new, self._clock()):
+            for change in timeline.changes_between(kind, before, new, self._clock()):
                 self._add_change(change)
 
         if kind == "Pod":
             self._pods_changed = True
-            if new is not None and timeline.waits(new):
+            if new is not None and timeline.is_waiting(new):
                 self._waiting.add(key)
             else:
                 self._waiting.discard(key)
@@ -122,7 +122,7 @@ class Picture:
     def _draw_problems(self) -> None:
         self._board.put("problems", sorted(self._problems.values()) or None)
 
-    def explained(self, found: survey.Survey) -> None:
+    def set_answers(self, found: survey.Survey) -> None:
         """What explain says of the pods that wait."""
         self._answers = {pod: group for group in found.groups for pod in group.pods}
         self._pods_changed = True
@@ -184,7 +184,7 @@ def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
         made["line"] = group.line
         made["verdict"] = group.verdict
         made["help"] = list(group.answer.help)
-        reasons = headline.in_the_way(group.answer)
+        reasons = headline.obstacles(group.answer)
         if reasons:
             made["count"], made["reasons"] = headline.count(group.answer), reasons
         made["with"] = len(group.pods)
@@ -200,7 +200,7 @@ def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
 def from_files(board: Board, paths: Iterable[Path]) -> Picture:
     """The objects of files, which do not change; errors.Fatal where one cannot be read."""
     scope = sources.Scope(everywhere=True)
-    objects = sources.from_files(paths, scope)
+    objects = sources.read_files(paths, scope)
     picture = Picture(board)
     for kind, found in (
         ("Node", objects.nodes),
@@ -214,7 +214,7 @@ def from_files(board: Board, paths: Iterable[Path]) -> Picture:
             is_namespaced = kind in ("ResourceClaim", "Pod")
             picture.put(kind, f"{namespace}/{name}" if is_namespaced else name, one)
     picture.draw()
-    picture.explained(survey.of(objects, time_limit=_EXPLAIN_LIMIT))
+    picture.set_answers(survey.survey_pods(objects, time_limit=_EXPLAIN_LIMIT))
     picture.draw()
     return picture
 
@@ -230,7 +230,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
         changed.set()
 
     scope = sources.Scope(everywhere=True)
-    async with live.watched(client_, scope, observe) as copy:
+    async with live.watch_cluster(client_, scope, observe) as copy:
         board.put("unseen", list(copy.unseen) or None)
         picture.draw()
         tasks = [
@@ -259,18 +259,18 @@ async def _explain(picture: Picture, copy: live.LiveObjects, changed: asyncio.Ev
     """Asks in a thread of its own, so that no picture waits for it."""
     while True:
         began = time.monotonic()
-        await _explain_once(picture, copy.frozen())
+        await _explain_once(picture, copy.snapshot())
         changed.set()
         await asyncio.sleep(_EXPLAIN_PAUSE + 2 * (time.monotonic() - began))
-        await copy.changed()
+        await copy.wait_for_change()
 
 
 async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> None:
-    def asked() -> survey.Survey:
-        return survey.of(objects(), time_limit=_EXPLAIN_LIMIT)
+    def explain() -> survey.Survey:
+        return survey.survey_pods(objects(), time_limit=_EXPLAIN_LIMIT)
 
     try:
-        picture.explained(await asyncio.to_thread(asked))
+        picture.set_answers(await asyncio.to_thread(explain))
     except errors.Fatal as error:
         picture.cannot_explain(str(error))
 

@@ -89,10 +89,16 @@ def _devices(world: World, row_name: str, slices: Sequence[ResourceSlice]) -> li
 
 def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any, ...]:
     whole = parents.get(key, key)
-    return whole.driver, whole.pool, _natural(whole.device), key != whole, _natural(key.device)
+    return (
+        whole.driver,
+        whole.pool,
+        _natural_order(whole.device),
+        key != whole,
+        _natural_order(key.device),
+    )
 
 
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
+def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
     """gpu-2 before gpu-10."""
     pieces: list[tuple[int, int | str]] = []
     digits = ""
@@ -123,7 +129,7 @@ def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_sh
     }
     for name, value in (
         ("memory", _capacity(device, key.driver, "memory")),
-        ("id", _first(device.attributes, key.driver, _NAMES_OF_IDENTITIES)),
+        ("id", _first_text(device.attributes, key.driver, _NAMES_OF_IDENTITIES)),
     ):
         if value and value != "unknown":
             made[name] = value
@@ -171,10 +177,12 @@ def held_since(claim: Claim) -> str:
 
 def model_of(device: Device, driver: str) -> str:
     """What people call it."""
-    return _first(device.attributes, driver, _NAMES_OF_MODELS) or driver
+    return _first_text(device.attributes, driver, _NAMES_OF_MODELS) or driver
 
 
-def _first(attributes: Mapping[str, DeviceAttribute], driver: str, names: Iterable[str]) -> str:
+def _first_text(
+    attributes: Mapping[str, DeviceAttribute], driver: str, names: Iterable[str]
+) -> str:
     for name in names:
         attribute = attributes.get(name) or attributes.get(f"{driver}/{name}")
         if attribute is not None and isinstance(attribute.value, str) and attribute.value:
@@ -253,12 +261,14 @@ def _parents(
     by_uuid = {
         (key.driver, uuid): key
         for key, (device, _) in found.items()
-        if (uuid := _first(device.attributes, key.driver, ["uuid"]))
+        if (uuid := _first_text(device.attributes, key.driver, ["uuid"]))
     }
     parents = {}
     for key, (device, _) in found.items():
-        told = DeviceKey(key.driver, key.pool, _first(device.attributes, key.driver, ["parent"]))
-        uuid = _first(device.attributes, key.driver, ["parentUUID"])
+        told = DeviceKey(
+            key.driver, key.pool, _first_text(device.attributes, key.driver, ["parent"])
+        )
+        uuid = _first_text(device.attributes, key.driver, ["parentUUID"])
         whole = told if told in found else by_uuid.get((key.driver, uuid))
         if whole is not None:
             parents[key] = whole

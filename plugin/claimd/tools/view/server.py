@@ -59,7 +59,7 @@ async def serve_cluster(client_: client.Client, port: int = 0) -> AsyncIterator[
     board = Board()
     async with (
         follow.from_cluster(board, client_) as picture,
-        Page(board, picture).served(port) as address,
+        Page(board, picture).serve(port) as address,
     ):
         yield address
 
@@ -84,7 +84,7 @@ class Page:
         return f"http://{HOST}:{self.port}/#{self.token}"
 
     @contextlib.asynccontextmanager
-    async def served(self, port: int = 0) -> AsyncIterator[str]:
+    async def serve(self, port: int = 0) -> AsyncIterator[str]:
         """The address, until the context ends; an OSError where the port is not to be had."""
         server = Server(self.respond, _too_many, _MOST_REQUESTS)
         self.port = await server.start(HOST, port)
@@ -149,7 +149,7 @@ class Page:
             self._streams += 1
             try:
                 while True:
-                    await send(self._board.since(version))
+                    await send(self._board.changes_since(version))
                     version = self._board.version
                     await self._board.wait(version, _HEARTBEAT)
             finally:

@@ -30,39 +30,39 @@ class Change(NamedTuple):
     subject: str = ""  # namespace/name of the claim or pod
 
 
-def of(kind: str, before: Any, after: Any, now: float) -> Iterator[Change]:
+def changes_between(kind: str, before: Any, after: Any, now: float) -> Iterator[Change]:
     """The changes from one state of an object to the next; None where it is not there."""
     match kind:
         case "ResourceClaim":
-            yield from _of_claim(before, after, now)
+            yield from _claim_changes(before, after, now)
         case "ResourceSlice":
-            yield from _of_slice(before, after, now)
+            yield from _slice_changes(before, after, now)
         case "Pod":
-            yield from _of_pod(before, after, now)
+            yield from _pod_changes(before, after, now)
         case "Node":
-            yield from _of_node(before, after, now)
+            yield from _node_changes(before, after, now)
 
 
-def told_by(kind: str, found: Any) -> Iterator[Change]:
+def past_changes(kind: str, found: Any) -> Iterator[Change]:
     """What an object tells of its past, for the time before somebody looked."""
     match kind:
         case "ResourceClaim" if results_of(found):
-            since = moment(rows.held_since(found))
-            yield from _allocation(found, "got", since)
+            since = parse_time(rows.held_since(found))
+            yield from _allocation_change(found, "got", since)
         case "ResourceSlice":
             for device in found.spec.devices:
                 yield from _new_taints(found, None, device, 0.0)
-        case "Pod" if waits(found):
-            since = moment(found.metadata.creation_timestamp)
+        case "Pod" if is_waiting(found):
+            since = parse_time(found.metadata.creation_timestamp)
             yield Change(since, "waits", f"pod {found.key} waits", subject=found.key)
 
 
-def waits(pod: Pod) -> bool:
+def is_waiting(pod: Pod) -> bool:
     """Whether the scheduler has still to find a node for it."""
     return not pod.spec.node_name and not pod.has_ended and not pod.metadata.deletion_timestamp
 
 
-def moment(text: str) -> float:
+def parse_time(text: str) -> float:
     """An RFC 3339 time in seconds since 1970; 0 for what is none."""
     try:
         return datetime.datetime.fromisoformat(text).timestamp()
@@ -73,16 +73,16 @@ def moment(text: str) -> float:
 # ---------------------------------------------------------------- claims
 
 
-def _of_claim(before: Claim | None, after: Claim | None, now: float) -> Iterator[Change]:
+def _claim_changes(before: Claim | None, after: Claim | None, now: float) -> Iterator[Change]:
     had = {key_of(result) for result in results_of(before)}
     has = {key_of(result) for result in results_of(after)}
     if before is not None and had - has:
-        yield from _allocation(before, "gave back", now)
+        yield from _allocation_change(before, "gave back", now)
     if after is not None and has - had:
-        yield from _allocation(after, "got", now)
+        yield from _allocation_change(after, "got", now)
 
 
-def _allocation(claim: Claim, verb: str, time: float) -> Iterator[Change]:
+def _allocation_change(claim: Claim, verb: str, time: float) -> Iterator[Change]:
     results = results_of(claim)
     names = ", ".join(result.device for result in results[:4])
     if len(results) > 4:
@@ -102,7 +102,7 @@ def _allocation(claim: Claim, verb: str, time: float) -> Iterator[Change]:
 # ---------------------------------------------------------------- devices
 
 
-def _of_slice(
+def _slice_changes(
     before: ResourceSlice | None, after: ResourceSlice | None, now: float
 ) -> Iterator[Change]:
     had = {device.name: device for device in before.spec.devices} if before else {}
@@ -116,7 +116,7 @@ def _of_slice(
         ("went", [name for name in had if name not in has]),
     ):
         if names:
-            text = f"{_listed(names)} {verb} on {place}"
+            text = f"{_join_names(names)} {verb} on {place}"
             yield Change(now, verb, text, node=place, device=names[0])
     for name in has.keys() & had.keys():
         yield from _new_taints(some, had[name], has[name], now)
@@ -126,7 +126,7 @@ def _of_slice(
             yield Change(now, "well", text, node=place, device=name)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     if len(names) > 3:
         return f"{len(names)} devices"
     return ", ".join(names)
@@ -140,7 +140,7 @@ def _new_taints(
     for taint in after.taints:
         if (taint.key, taint.value) not in known:
             why = f"{taint.key}={taint.value}" if taint.value else taint.key
-            time = now or moment(taint.time_added or "")
+            time = now or parse_time(taint.time_added or "")
             text = f"{after.name} on {place} is tainted: {why}"
             yield Change(time, "sick", text, node=place, device=after.name)
 
@@ -152,9 +152,9 @@ def _taints(device: Device) -> set[tuple[str, str]]:
 # ---------------------------------------------------------------- pods and nodes
 
 
-def _of_pod(before: Pod | None, after: Pod | None, now: float) -> Iterator[Change]:
-    waited = before is not None and waits(before)
-    if after is not None and waits(after) and before is None:
+def _pod_changes(before: Pod | None, after: Pod | None, now: float) -> Iterator[Change]:
+    waited = before is not None and is_waiting(before)
+    if after is not None and is_waiting(after) and before is None:
         yield Change(now, "waits", f"pod {after.key} waits", subject=after.key)
     elif waited and after is not None and after.spec.node_name:
         node = after.spec.node_name
@@ -165,7 +165,7 @@ def _of_pod(before: Pod | None, after: Pod | None, now: float) -> Iterator[Chang
         yield Change(now, "placed", text, subject=before.key)
 
 
-def _of_node(before: Node | None, after: Node | None, now: float) -> Iterator[Change]:
+def _node_changes(before: Node | None, after: Node | None, now: float) -> Iterator[Change]:
     if before is None or after is None:
         name = (after or before).metadata.name  # type: ignore[union-attr]
         verb = "joined" if before is None else "left"

@@ -59,8 +59,8 @@ def answer(content, claim, tmp_path):
     documents = [cluster_objects.node("new"), cluster_objects.class_(), claim, *slices(content)]
     file = tmp_path / "world.json"
     file.write_text(json.dumps({"kind": "List", "items": documents}))
-    objects = sources.from_files([file])
-    return pending.report(objects, pending.find(objects, "claim/train", "default")).verdict
+    objects = sources.read_files([file])
+    return pending.report(objects, pending.find_subject(objects, "claim/train", "default")).verdict
 
 
 def test_what_only_a_live_node_can_tell_is_left_out(make_template):

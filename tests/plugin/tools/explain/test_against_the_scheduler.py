@@ -83,11 +83,11 @@ def test_two_thousand_mixes_of_all_machines():
 
 @pytest.mark.parametrize("recorded", recorded_pods.situations(), ids=names)
 def test_objects_as_an_api_server_writes_them_get_the_same_answer(recorded):
-    known = objects.Objects(asked=frozenset({("default", recorded.pod)}))
+    known = objects.Objects(subjects=frozenset({("default", recorded.pod)}))
     for document in recorded.objects:
         version = document["apiVersion"].rpartition("/")[2]
         known.add_json(msgspec.Raw(json.dumps(document)), document["kind"], version)
-    subject = pending.find(known, f"pod/{recorded.pod}", "default")
+    subject = pending.find_subject(known, f"pod/{recorded.pod}", "default")
     answer = pending.report(known, subject, time_limit=1.0)
     # What is found out within the time is another thing each time.
     if answer.verdict != "unknown":

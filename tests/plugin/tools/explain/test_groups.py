@@ -51,26 +51,26 @@ def refused(name, rule, detail, message="", **more):
 
 
 def test_nodes_that_are_short_alike_go_together_with_their_figures():
-    [group] = groups.of([short("a", free=1), short("b", free=3), short("c", free=2)])
-    assert groups.said_of(group) == "have too few free GPUs (4 needed, 1 to 3 free)"
+    [group] = groups.group_nodes([short("a", free=1), short("b", free=3), short("c", free=2)])
+    assert groups.predicate_of(group) == "have too few free GPUs (4 needed, 1 to 3 free)"
     assert group.nodes == ("a", "b", "c")
     assert group.nearest == "b"
 
 
 def test_all_devices_are_more_on_one_node_than_on_another():
-    [group] = groups.of([short("a", needed=4, free=3), short("b", needed=8, free=7)])
-    assert groups.said_of(group) == "have too few free GPUs (4 to 8 needed, 3 to 7 free)"
+    [group] = groups.group_nodes([short("a", needed=4, free=3), short("b", needed=8, free=7)])
+    assert groups.predicate_of(group) == "have too few free GPUs (4 to 8 needed, 3 to 7 free)"
 
 
 def test_the_reason_of_the_nearest_devices_is_told():
-    [group] = groups.of([short("a", suitable=0, reasons=["memory is 40Gi"])])
-    assert groups.said_of(group) == (
+    [group] = groups.group_nodes([short("a", suitable=0, reasons=["memory is 40Gi"])])
+    assert groups.predicate_of(group) == (
         "has too few GPUs that suit (4 needed, 0 suit): memory is 40Gi"
     )
 
 
 def test_the_nearest_miss_comes_first():
-    found = groups.of(
+    found = groups.group_nodes(
         [
             short("none", suitable=0),
             short("two missing", free=2),
@@ -143,8 +143,8 @@ def test_the_nearest_miss_comes_first():
     ],
 )
 def test_rules_in_words_that_hold_for_many_nodes(rule, message, detail, told):
-    [group] = groups.of([refused("n", rule, detail, message)])
-    assert groups.said_of(group) == told
+    [group] = groups.group_nodes([refused("n", rule, detail, message)])
+    assert groups.predicate_of(group) == told
     assert group.have_devices == 1
 
 
@@ -152,8 +152,8 @@ def test_several_rules_are_told_together():
     cpu = refused("n", "NodeResourcesFit", "cpu: the pod requests 8, 4 of 64 are left")
     memory = refused("n", "NodeResourcesFit", "memory: …", "Insufficient memory").refused_by
     both = NodeAnswer(node="n", outcome="no", summary="", refused_by=(*cpu.refused_by, *memory))
-    [group] = groups.of([both])
-    assert groups.said_of(group).endswith(" and too little memory left")
+    [group] = groups.group_nodes([both])
+    assert groups.predicate_of(group).endswith(" and too little memory left")
 
 
 def test_an_error_an_incomplete_pool_and_no_driver():
@@ -165,7 +165,9 @@ def test_an_error_an_incomplete_pool_and_no_driver():
         node="c", outcome="no", summary="no driver …", pools=("pool x is incomplete: 1 of 2",)
     )
     bare = NodeAnswer(node="d", outcome="no", summary="no driver …")
-    assert {groups.said_of(group) for group in groups.of([error, late, torn, bare])} == {
+    assert {
+        groups.predicate_of(group) for group in groups.group_nodes([error, late, torn, bare])
+    } == {
         "has an error: selector 1: no",
         "is not decided in time",
         "has no devices that can be used: a pool is incomplete",
@@ -177,8 +179,8 @@ def test_of_nodes_that_are_alike_not_all_may_have_figures():
     counted = dataclasses.replace(short("a"), outcome="unknown")
     without = dataclasses.replace(counted, node="b", shortage=Shortage())
     for nodes in ([counted, without], [without, counted]):
-        [group] = groups.of(nodes)
-        assert groups.said_of(group) == "are not decided in time"
+        [group] = groups.group_nodes(nodes)
+        assert groups.predicate_of(group) == "are not decided in time"
 
 
 def alike(answer, node):
@@ -186,18 +188,24 @@ def alike(answer, node):
 
 
 def test_of_equals_the_one_that_is_known_in_full_is_the_nearest():
-    assert groups.of([alike(short("a", free=3), "b"), short("b", free=3)])[0].nearest == "b"
-    assert groups.of([alike(short("a", free=3), "b"), short("b", free=1)])[0].nearest == "a"
-    assert groups.of([short("a", free=3), short("b", free=3)])[0].nearest == "a"
     assert (
-        groups.of([alike(short("a", free=1), "c"), alike(short("b", free=1), "c")])[0].nearest
+        groups.group_nodes([alike(short("a", free=3), "b"), short("b", free=3)])[0].nearest == "b"
+    )
+    assert (
+        groups.group_nodes([alike(short("a", free=3), "b"), short("b", free=1)])[0].nearest == "a"
+    )
+    assert groups.group_nodes([short("a", free=3), short("b", free=3)])[0].nearest == "a"
+    assert (
+        groups.group_nodes([alike(short("a", free=1), "c"), alike(short("b", free=1), "c")])[
+            0
+        ].nearest
         == "a"
     )
 
 
 def test_of_groups_that_are_equally_near_the_larger_comes_first():
     cordoned = [refused(name, "NodeUnschedulable", "it is cordoned") for name in "ab"]
-    found = groups.of([refused("c", "Other", "anything"), *cordoned])
+    found = groups.group_nodes([refused("c", "Other", "anything"), *cordoned])
     assert [group.nodes for group in found] == [("a", "b"), ("c",)]
 
 
@@ -236,7 +244,7 @@ def test_rules_with_the_same_verb_share_it():
         ((cordoned, taint), "is cordoned and has the taint a=b:NoSchedule, which is not tolerated"),
         ((cordoned, cordoned), "is cordoned"),
     ):
-        assert groups.said_of(groups.of([both(*refusals)])[0]) == told
+        assert groups.predicate_of(groups.group_nodes([both(*refusals)])[0]) == told
 
 
 @pytest.mark.parametrize(
@@ -256,7 +264,7 @@ def test_rules_with_the_same_verb_share_it():
     ],
 )
 def test_more_rules(rule, detail, told):
-    assert groups.said_of(groups.of([refused("n", rule, detail)])[0]) == told
+    assert groups.predicate_of(groups.group_nodes([refused("n", rule, detail)])[0]) == told
 
 
 def counted(count, *devices, request="gpus"):
@@ -332,7 +340,7 @@ HOLDERS = (Holder(device=DeviceID("d", "p", "a"), claims=("default/other",)),)
     ],
 )
 def test_of_what_there_are_too_few(short_of, told):
-    assert groups.said_of(groups.of([counted(short_of, verdict("a"))])[0]) == told
+    assert groups.predicate_of(groups.group_nodes([counted(short_of, verdict("a"))])[0]) == told
 
 
 def test_what_does_not_go_together():
@@ -342,17 +350,20 @@ def test_what_does_not_go_together():
         summary="claim default/train: no two of them are under one root",
     )
     told = "has not all together: no two of them are under one root"
-    assert groups.said_of(groups.of([node])[0]) == told
+    assert groups.predicate_of(groups.group_nodes([node])[0]) == told
     plain = dataclasses.replace(node, summary="something: else")
-    assert groups.said_of(groups.of([plain])[0]) == "has not all together: something: else"
+    assert (
+        groups.predicate_of(groups.group_nodes([plain])[0])
+        == "has not all together: something: else"
+    )
 
 
 def test_an_invalid_pool():
     node = NodeAnswer(node="n", outcome="no", summary="", pools=("pool x is invalid: twice",))
-    assert groups.said_of(groups.of([node])[0]) == (
+    assert groups.predicate_of(groups.group_nodes([node])[0]) == (
         "has no devices that can be used: a pool is invalid"
     )
 
 
 def test_good_nodes_are_in_no_group():
-    assert groups.of([NodeAnswer(node="n", outcome="yes", summary="")]) == ()
+    assert groups.group_nodes([NodeAnswer(node="n", outcome="yes", summary="")]) == ()

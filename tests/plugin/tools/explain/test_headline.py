@@ -35,7 +35,7 @@ def cluster(*documents):
 
 def report(*documents):
     known = cluster(*documents)
-    return pending.report(known, pending.find(known, "pod/job", "default"))
+    return pending.report(known, pending.find_subject(known, "pod/job", "default"))
 
 
 def job(**spec):
@@ -216,7 +216,7 @@ def answered(nodes=(), *group_sizes, **more):
     if not nodes:
         names = [name for group in made for name in group.nodes]
         nodes = [NodeAnswer(node=name, outcome="no", summary="") for name in names]
-    return headline.completed(Answer(subject="it", groups=made, nodes=tuple(nodes), **more))
+    return headline.with_line(Answer(subject="it", groups=made, nodes=tuple(nodes), **more))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
 def test_a_node_in_its_own_words(node_answer, words):
     assert headline.own_words(node_answer) == words
     where = "on n " if node_answer.refusals else ""
-    answer = headline.completed(Answer(subject="it", nodes=(node_answer,)))
+    answer = headline.with_line(Answer(subject="it", nodes=(node_answer,)))
     assert answer.line == f"it: 0 of 1 nodes could have it: {where}{words}"
 
 
@@ -377,5 +377,5 @@ def test_what_undoes_a_rule(rule, detail, way):
 
 def test_a_group_as_a_line_begins():
     two, one = answered((), 2, 1).groups
-    assert headline.said(two) == "2 nodes have cause 0"
-    assert headline.said(one) == "1 node has cause 1"
+    assert headline.group_title(two) == "2 nodes have cause 0"
+    assert headline.group_title(one) == "1 node has cause 1"

@@ -25,15 +25,15 @@ async def watched(api, folder):
     """Waits for the next change, and gives the beginning of the answer then."""
     config = kubeconfigs.write(folder / "kubeconfig", {"server": api.url}, {})
     connection = client.Client(auth.client_config(str(config), folder), agent="test")
-    async with live.watched(connection, sources.Scope(name="claim/train")) as copy:
+    async with live.watch_cluster(connection, sources.Scope(name="claim/train")) as copy:
         first = iter([True])
 
         async def line():
             if not next(first, False):
                 async with asyncio.timeout(30):
-                    await copy.changed()
+                    await copy.wait_for_change()
             objects = copy.objects()
-            subject = pending.find(objects, "claim/train", "default")
+            subject = pending.find_subject(objects, "claim/train", "default")
             return pending.report(objects, subject).line.partition(" nodes ")[0]
 
         yield line
@@ -114,7 +114,7 @@ class Cut:
 
 async def test_a_watch_that_breaks_off_does_not_go_back_in_time():
     connection = Cut()
-    async with live.watched(connection, sources.Scope(name="pod/web")) as copy:
+    async with live.watch_cluster(connection, sources.Scope(name="pod/web")) as copy:
         await apiserver.until(lambda: len(connection.watched_from) == 2)
         assert connection.watched_from == ["5", "9"]
         assert [one.spec.node_name for one in copy.objects().pods] == ["node-1"]
@@ -135,7 +135,7 @@ class Forgetful(Cut):
 
 async def test_a_new_list_is_watched_from_its_own_version():
     connection = Forgetful()
-    async with live.watched(connection, sources.Scope(name="pod/web")):
+    async with live.watch_cluster(connection, sources.Scope(name="pod/web")):
         await apiserver.until(lambda: len(connection.watched_from) == 2)
         assert connection.watched_from == ["5", "5"]
 
@@ -165,8 +165,8 @@ class Damaged(Cut):
 
 async def test_another_damage_is_a_change():
     connection = Damaged()
-    async with live.watched(connection, sources.Scope(name="pod/web")) as copy:
+    async with live.watch_cluster(connection, sources.Scope(name="pod/web")) as copy:
         for _ in range(2):
             connection.next_change.set()
             async with asyncio.timeout(30):
-                await copy.changed()
+                await copy.wait_for_change()

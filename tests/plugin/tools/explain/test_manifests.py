@@ -12,7 +12,7 @@ def pod(**resources):
 
 
 def requests(document):
-    return manifests.completed(document)["spec"]["containers"][0]["resources"]["requests"]
+    return manifests.with_defaults(document)["spec"]["containers"][0]["resources"]["requests"]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_only_quantities_become_texts():
         },
     }
     before = copy.deepcopy(claim)
-    [request] = manifests.completed(claim)["spec"]["devices"]["requests"]
+    [request] = manifests.with_defaults(claim)["spec"]["devices"]["requests"]
     assert request["exactly"] == {"count": 2, "capacity": {"requests": {"memory": "10"}}}
     assert claim == before
 
@@ -52,7 +52,7 @@ def test_the_quantities_of_a_slice():
         "allowMultipleAllocations": True,
         "consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": 3}}}],
     }
-    completed = manifests.completed({"kind": "ResourceSlice", "spec": {"devices": [device]}})
+    completed = manifests.with_defaults({"kind": "ResourceSlice", "spec": {"devices": [device]}})
     [device] = completed["spec"]["devices"]
     assert device["capacity"]["memory"] == {
         "value": "80",
@@ -66,13 +66,13 @@ def test_limits_are_requests_unless_there_are_others():
     document = pod(limits={"cpu": 4, "nvidia.com/gpu": "1"}, requests={"cpu": "2"})
     assert requests(document) == {"cpu": "2", "nvidia.com/gpu": "1"}
     init = {"kind": "Pod", "spec": {"initContainers": [{"resources": {"limits": {"cpu": 1}}}]}}
-    [container] = manifests.completed(init)["spec"]["initContainers"]
+    [container] = manifests.with_defaults(init)["spec"]["initContainers"]
     assert container["resources"]["requests"] == {"cpu": "1"}
 
 
 @pytest.mark.parametrize("spec", [None, 5, [], {"containers": 5}, {"containers": [5]}])
 def test_a_wrong_shape_is_left_alone(spec):
-    assert manifests.completed({"kind": "Pod", "spec": spec})["spec"] == spec
+    assert manifests.with_defaults({"kind": "Pod", "spec": spec})["spec"] == spec
 
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main"}]}}
@@ -80,7 +80,7 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name":
 
 def workload(kind, **spec):
     metadata = {"name": "web", "namespace": "team"}
-    return manifests.workload({"kind": kind, "metadata": metadata, "spec": spec})
+    return manifests.parse_workload({"kind": kind, "metadata": metadata, "spec": spec})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_pods_of_a_daemon_set_run_where_others_may_not():
 
 
 def test_other_objects_make_no_pods():
-    assert manifests.workload({"kind": "Service"}) is None
+    assert manifests.parse_workload({"kind": "Service"}) is None
 
 
 def test_a_broken_one_is_told():
@@ -120,14 +120,14 @@ def test_a_broken_one_is_told():
 
 def test_what_the_pod_may_use_as_a_whole_is_its_request():
     limited = pod() | {"spec": {"resources": {"limits": {"cpu": 2}, "requests": {"memory": "1Gi"}}}}
-    spec = manifests.completed(limited)["spec"]
+    spec = manifests.with_defaults(limited)["spec"]
     assert spec["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
 
 
 def test_in_the_nodes_network_each_port_is_one_of_the_node():
     ports = [{"containerPort": 80}, {"containerPort": 1, "hostPort": 2}, 5]
     document = {"kind": "Pod", "spec": {"hostNetwork": True, "containers": [{"ports": ports}]}}
-    [container] = manifests.completed(document)["spec"]["containers"]
+    [container] = manifests.with_defaults(document)["spec"]["containers"]
     assert container["ports"] == [
         {"hostPort": 80, "containerPort": 80},
         {"hostPort": 2, "containerPort": 1},

@@ -81,8 +81,8 @@ def test_what_is_wrong_is_named_with_its_place(document, message):
 
 def test_put_replaces_what_has_the_same_name():
     known = read(claim(count=1))
-    known.put(read(claim(count=2)))
-    known.put(read(claim("other")))
+    known.merge(read(claim(count=2)))
+    known.merge(read(claim("other")))
     assert [one.metadata.name for one in known.claims] == ["train", "other"]
     assert known.claims[0].spec.devices.requests[0].exactly.count == 2
 

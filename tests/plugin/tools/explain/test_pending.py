@@ -395,4 +395,4 @@ def test_what_cannot_be_seen_decides_nothing(known):
 def test_a_class_whose_devices_may_not_be_seen(known, unseen, verdict):
     world = known()
     world.unseen.append(unseen)
-    assert pending.of_class(world, "other").verdict == verdict
+    assert pending.report_class(world, "other").verdict == verdict

@@ -14,14 +14,14 @@ def of_pod(waiting, *others):
     known = objects.Objects()
     for document in (class_(), waiting, *others):
         known.add(document)
-    return preconditions.of_pod(known.pods[0], known)
+    return preconditions.check_pod(known.pods[0], known)
 
 
 def of_claim(document, *others):
     known = objects.Objects()
     for item in (document, *others):
         known.add(item)
-    return preconditions.of_claim(known.claims[0], known)
+    return preconditions.check_claim(known.claims[0], known)
 
 
 def with_status(waiting, **status):
@@ -224,7 +224,7 @@ def test_whether_a_namespace_is_for_admin_access_may_not_be_known():
 def test_what_is_not_seen_may_be_there(spec, resource, what):
     known = objects.Objects(unseen=[resource])
     known.add(pod(resourceClaims=spec))
-    found = preconditions.of_pod(known.pods[0], known)
+    found = preconditions.check_pod(known.pods[0], known)
     assert found.blockers == []
     assert found.unseen == [f"{what}: not allowed to see {resource}"]
 
@@ -232,7 +232,7 @@ def test_what_is_not_seen_may_be_there(spec, resource, what):
 def test_neither_classes_nor_slices_are_seen():
     known = objects.Objects(unseen=["deviceclasses", "resourceslices"])
     known.add(claim())
-    found = preconditions.of_claim(known.claims[0], known)
+    found = preconditions.check_claim(known.claims[0], known)
     assert found.blockers == []
     assert found.unseen == [
         "request gpus asks for device class 'gpu.claimd.dev', "

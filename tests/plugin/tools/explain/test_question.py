@@ -27,14 +27,14 @@ def load(tmp_path):
     def read(*documents):
         path = tmp_path / "dump.json"
         path.write_text(json.dumps({"kind": "List", "items": [class_(), *documents]}))
-        return sources.from_files([path], sources.Scope(name="train"))
+        return sources.read_files([path], sources.Scope(name="train"))
 
     return read
 
 
 def like(objects, full=False):
     """By each node the one that was judged for it."""
-    claim_ = pending.find(objects, "claim/train", "default")
+    claim_ = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, claim_, full=full)
     return {one.node: one.like for one in answer.nodes}, answer
 
@@ -140,7 +140,7 @@ def test_pods_on_nodes_count_whether_kept_in_full_or_not(load):
         pod("train", containers=[container, port]),
     )
     assert len(objects.placed) == 2
-    subject = pending.find(objects, "pod/train", "default")
+    subject = pending.find_subject(objects, "pod/train", "default")
     answer = pending.report(objects, subject, full=False)
     assert [one.summary for one in answer.nodes] == [
         "cpu: the pod requests 60, 4 of 64 are left",
@@ -156,7 +156,7 @@ def test_a_second_question_looks_at_what_the_first_did_not(load):
     wanted = [claim(), claim("by-model", selectors=[one]), claim("by-vendor", selectors=[other])]
     objects = load(*mixed, *wanted)
     for name_, good in (("train", 2), ("by-model", 1), ("by-vendor", 2), ("by-model", 1)):
-        subject = pending.find(objects, f"claim/{name_}", "default")
+        subject = pending.find_subject(objects, f"claim/{name_}", "default")
         answer = pending.report(objects, subject, full=False)
         assert sum(one.outcome == "yes" for one in answer.nodes) == good
 
@@ -221,7 +221,7 @@ def test_nodes_share_the_time_with_those_that_differ(load, monkeypatch):
 def test_after_the_end_no_node_is_judged(load, monkeypatch):
     seconds = judged_by(monkeypatch, lambda: "yes")
     objects = load(*places(2), claim())
-    subject = pending.find(objects, "claim/train", "default")
+    subject = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, subject, time_limit=0.0)
     assert [one.outcome for one in answer.nodes] == ["unknown", "unknown"]
     assert answer.verdict == "unknown" and not seconds[1:]
@@ -239,7 +239,7 @@ def test_the_note_of_what_is_not_decided_has_the_time_that_there_was(
 ):
     judged_by(monkeypatch, lambda: "unknown")
     objects = load(*places(1), claim())
-    subject = pending.find(objects, "claim/train", "default")
+    subject = pending.find_subject(objects, "claim/train", "default")
     [said] = pending.report(objects, subject, time_limit=time_limit).notes
     assert said.startswith(note)
 

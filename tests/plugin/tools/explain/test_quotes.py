@@ -5,7 +5,7 @@ import pytest
 from claimd.kubernetes.scheduling.filters import Refusal
 from claimd.tools.explain import objects, pending
 from claimd.tools.explain.answer import Answer, NodeAnswer
-from claimd.tools.explain.quotes import of as quotes_of
+from claimd.tools.explain.quotes import quotes_for_pod
 from tests.support.cluster_objects import claim, class_, gpu, made, name, node, pod, slice_
 
 HELD = "0/1 nodes are available: 1 cannot allocate all claims. preemption: 0/1 nodes are available."
@@ -35,7 +35,7 @@ def quotes(*documents):
     known = objects.Objects()
     for document in (class_(), node("node-1"), slice_([gpu(0)]), *documents):
         known.add(document)
-    return pending.report(known, pending.find(known, "pod/job", "default")).quotes
+    return pending.report(known, pending.find_subject(known, "pod/job", "default")).quotes
 
 
 def test_a_condition_that_agrees():
@@ -114,9 +114,9 @@ def judged(*refused_by, outcome="no", devices="yes", name="n"):
 def differences(said, *nodes, verdict="pending"):
     known = objects.Objects()
     known.add(waiting(said))
-    subject = pending.find(known, "pod/job", "default")
+    subject = pending.find_subject(known, "pod/job", "default")
     answer = Answer(subject="it", verdict=verdict, nodes=nodes)
-    found = list(quotes_of(subject, known, answer))
+    found = list(quotes_for_pod(subject, known, answer))
     return found[0].differences if found else None
 
 

@@ -15,7 +15,7 @@ def notes(*documents):
     known = objects.Objects()
     for document in documents:
         known.add(document)
-    subject = pending.find(known, "pod/job", "default")
+    subject = pending.find_subject(known, "pod/job", "default")
     return pending.report(known, subject, time_limit=1.0).notes
 
 

@@ -58,7 +58,9 @@ def unlike(**more):
 
 def lists(names, *devices):
     reader = shapes.SliceReader(names)
-    read = [reader.read(msgspec.Raw(json.dumps(slice_([device])).encode())) for device in devices]
+    read = [
+        reader.read_slice(msgspec.Raw(json.dumps(slice_([device])).encode())) for device in devices
+    ]
     return [slice_.spec.devices for slice_, _ in read], [is_new for _, is_new in read]
 
 
@@ -93,6 +95,6 @@ def test_a_list_is_kept_apart_as_it_takes_a_feature():
 
 def test_what_comes_as_json_is_what_comes_as_plain_data():
     document = slice_(gpus(8))
-    slice_read, _ = shapes.SliceReader(None).read(msgspec.Raw(json.dumps(document).encode()))
+    slice_read, _ = shapes.SliceReader(None).read_slice(msgspec.Raw(json.dumps(document).encode()))
     [slice_added] = read(document).slices
     assert slice_read.spec == slice_added.spec

@@ -142,5 +142,5 @@ def test_objects_come_on_standard_input_too(monkeypatch):
     """As from `kubectl get … -o json | claimd explain -f -`."""
     document = {"kind": "List", "items": [class_(), pod()]}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document).encode())))
-    found = sources.from_files([Path("-")])
+    found = sources.read_files([Path("-")])
     assert [one.metadata.name for one in found.pods] == ["job"]

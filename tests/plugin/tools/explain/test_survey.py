@@ -24,7 +24,7 @@ def ask(tmp_path):
     def of(*documents, **more):
         path = tmp_path / "dump.json"
         path.write_text(json.dumps({"kind": "List", "items": [class_(), *documents]}))
-        return survey.of(sources.from_files([path]), **more)
+        return survey.survey_pods(sources.read_files([path]), **more)
 
     return of
 
@@ -112,7 +112,7 @@ def test_without_permission_nothing_is_said_of_the_pods():
     cluster = objects.Objects(unseen=["pods"])
     for document in (class_(), *CLUSTER):
         cluster.add(document)
-    found = survey.of(cluster)
+    found = survey.survey_pods(cluster)
     assert found.line == "whether pods wait for a node is not known: not allowed to see pods"
     assert found.notes == ("not allowed to see pods: the answer may be wrong",)
 
@@ -121,7 +121,7 @@ def test_what_is_not_seen_is_told():
     cluster = objects.Objects(unseen=["pods of other namespaces"])
     for document in (class_(), *CLUSTER, waiting("web")):
         cluster.add(document)
-    assert "what they use of nodes is not counted" in survey.of(cluster).notes[0]
+    assert "what they use of nodes is not counted" in survey.survey_pods(cluster).notes[0]
 
 
 def test_pods_come_by_name_whatever_the_order_of_the_dump(ask):

@@ -18,12 +18,12 @@ def nodes(count, outcome="no", first=0, **more):
 
 
 def answer(*places, **more):
-    return headline.completed(
+    return headline.with_line(
         Answer(
             subject="pod default/job",
             can="could run it",
             nodes=places,
-            groups=groups.of(places),
+            groups=groups.group_nodes(places),
             **more,
         )
     )

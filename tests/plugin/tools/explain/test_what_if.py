@@ -30,7 +30,7 @@ def load(request, tmp_path):
             return known
         path = tmp_path / "dump.json"
         path.write_text(json.dumps({"kind": "List", "items": [class_(), *documents]}))
-        return sources.from_files([path], sources.Scope(name="job"))
+        return sources.read_files([path], sources.Scope(name="job"))
 
     return read
 
@@ -50,7 +50,7 @@ def cluster():
 
 
 def outcomes(known, subject=None):
-    subject = subject or pending.find(known, "pod/job", "default")
+    subject = subject or pending.find_subject(known, "pod/job", "default")
     return {one.node: one.outcome for one in pending.report(known, subject).nodes}
 
 
@@ -60,39 +60,39 @@ def test_as_it_is(load):
 
 def test_without_a_claim(load):
     known = load(*cluster())
-    told = what_if.apply(known, "default", ["claim/other"], [])
+    told = what_if.apply_changes(known, "default", ["claim/other"], [])
     assert told == ["claim default/other were not there"]
-    answer = pending.report(known, pending.find(known, "pod/job", "default"))
+    answer = pending.report(known, pending.find_subject(known, "pod/job", "default"))
     assert answer.nodes[0].summary == "cpu: the pod requests 8, 4 of 64 are left"
 
 
 def test_without_a_pod_what_it_has_is_given_back(load):
     known = load(*cluster())
-    told = what_if.apply(known, "default", ["pod/busy"], [])
+    told = what_if.apply_changes(known, "default", ["pod/busy"], [])
     assert told == ["pod default/busy were not there, and 1 claim gave devices back"]
     assert outcomes(known) == {"node-1": "yes", "node-2": "no"}
 
 
 def test_of_another_namespace(load):
     known = load(*cluster())
-    told = what_if.apply(known, "elsewhere", ["claim/default/other"], [])
+    told = what_if.apply_changes(known, "elsewhere", ["claim/default/other"], [])
     assert told == ["claim default/other were not there"]
 
 
 def test_as_if_a_node_were_free(load):
     known = load(*cluster())
-    told = what_if.apply(known, "default", [], ["node-1"])
+    told = what_if.apply_changes(known, "default", [], ["node-1"])
     assert told == ["node node-1 were free (1 pod and the devices of 1 claim leave it)"]
     assert outcomes(known) == {"node-1": "yes", "node-2": "no"}
 
 
 def test_on_a_node_its_own_choice_does_not_count(load):
     known = load(*cluster())
-    subject, told = what_if.on_node(pending.find(known, "pod/job", "default"), "node-2")
+    subject, told = what_if.pin_to_node(pending.find_subject(known, "pod/job", "default"), "node-2")
     assert told == "it had to run on node node-2, whatever nodes it selects"
     assert outcomes(known, subject)["node-2"] == "yes"
-    wanted = pending.find(known, "claim/train", "default")
-    assert what_if.on_node(wanted, "node-2")[0] is wanted
+    wanted = pending.find_subject(known, "claim/train", "default")
+    assert what_if.pin_to_node(wanted, "node-2")[0] is wanted
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_on_a_node_its_own_choice_does_not_count(load):
 )
 def test_what_is_not_there_is_said(load, without, free, message):
     with pytest.raises(errors.Fatal) as failure:
-        what_if.apply(load(*cluster()), "default", without, free)
+        what_if.apply_changes(load(*cluster()), "default", without, free)
     assert str(failure.value) == message
 
 
@@ -115,8 +115,8 @@ def test_a_slice_that_cannot_be_read_is_told_as_without_changes(tmp_path):
     broken["spec"]["pool"] = "oops"
     path = tmp_path / "dump.json"
     path.write_text(json.dumps({"kind": "List", "items": [*cluster(), class_(), broken]}))
-    known = sources.from_files([path])
-    what_if.apply(known, "default", [], ["node-1"])
+    known = sources.read_files([path])
+    what_if.apply_changes(known, "default", [], ["node-1"])
     with pytest.raises(errors.Fatal, match="ResourceSlice .* cannot be read: "):
         outcomes(known)
 
@@ -125,14 +125,14 @@ def test_what_leaves_is_counted(load):
     more = [pod(f"busy-{number}", nodeName="node-1") for number in range(2)]
     shared = claim("shared", held=[name(0)], reserved=["busy", "busy-0"])
     known = load(*cluster(), *more, shared)
-    told = what_if.apply(known, "default", ["pod/busy-1"], ["node-1"])
+    told = what_if.apply_changes(known, "default", ["pod/busy-1"], ["node-1"])
     assert told == [
         "pod default/busy-1 were not there",
         "node node-1 were free (2 pods and the devices of 2 claims leave it)",
     ]
 
     known = load(*cluster(), *more, claim("second", held=[name(1)], reserved=["busy"]), shared)
-    told = what_if.apply(known, "default", ["pod/busy", "resourceclaim/second"], ["node-2"])
+    told = what_if.apply_changes(known, "default", ["pod/busy", "resourceclaim/second"], ["node-2"])
     assert told == [
         "pod default/busy were not there, and 2 claims gave devices back",
         "claim default/second were not there",

@@ -8,7 +8,7 @@ from claimd.tools.view.board import Board
 
 
 def news(board, version=0):
-    return json.loads(board.since(version))
+    return json.loads(board.changes_since(version))
 
 
 def test_only_what_changed():

@@ -156,7 +156,7 @@ def test_what_cannot_be_read_is_named_and_stays_as_it_was(damage):
     put(picture, document)
     picture.draw()
     assert uses(picture) == ["taken", "free"]
-    (problem,) = json.loads(picture._board.since(0))["set"]["problems"]
+    (problem,) = json.loads(picture._board.changes_since(0))["set"]["problems"]
     assert problem.startswith("ResourceSlice 00000-gpu.claimd.dev-node-1 cannot be read: ")
 
 
@@ -167,10 +167,10 @@ def test_what_could_never_be_read_may_go(kind):
     picture = pictured(slice_(gpus(1)))
     picture.take(kind, "x", msgspec.Raw(b"[]"), "v1")
     picture.draw()
-    assert "problems" in json.loads(picture._board.since(0))["set"]
+    assert "problems" in json.loads(picture._board.changes_since(0))["set"]
     picture.take(kind, "x", None, "v1")
     picture.draw()
-    assert "problems" not in json.loads(picture._board.since(0))["set"]
+    assert "problems" not in json.loads(picture._board.changes_since(0))["set"]
 
 
 def test_details_of_a_device():

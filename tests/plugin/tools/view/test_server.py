@@ -22,7 +22,7 @@ async def api():
 
 @pytest.fixture
 async def page(api, tmp_path):
-    async with viewing.served(api, tmp_path) as served:
+    async with viewing.serve(api, tmp_path) as served:
         yield served
 
 

@@ -2,14 +2,14 @@
 
 import json
 
-from claimd.tools.view.timeline import KEPT, moment
+from claimd.tools.view.timeline import KEPT, parse_time
 from tests.plugin.tools.view.test_rows import pictured, put
 from tests.support.cluster_objects import claim, gpu, gpus, name, node, pod, slice_
 
 
 def told(picture):
     picture.draw()
-    entries = json.loads(picture._board.since(0))["set"]
+    entries = json.loads(picture._board.changes_since(0))["set"]
     numbers = [int(key[7:]) for key in entries if key.startswith("change/")]
     return [entries[f"change/{number}"]["text"] for number in sorted(numbers)]
 
@@ -82,4 +82,4 @@ def test_an_hour_is_kept():
 
 
 def test_what_is_no_time():
-    assert [moment(text) for text in ("", "yesterday", "9" * 400)] == [0.0, 0.0, 0.0]
+    assert [parse_time(text) for text in ("", "yesterday", "9" * 400)] == [0.0, 0.0, 0.0]
