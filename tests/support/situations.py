@@ -45,9 +45,9 @@ ROOT_FOLDER = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Why is my pod pending
 
-The scheduler says "cannot allocate all claims". `claimd explain` says what stands in the way on how many nodes, which node
-is the nearest miss, and what would help; then the nodes by what they have in common, with the same decisions as the
-scheduler's. It only reads:
+The scheduler says "cannot allocate all claims". `claimd explain` says what stands in the way on how many nodes, which
+node is the nearest miss, and what would help; then the nodes by what they have in common, with the same decisions as
+the scheduler's. It only reads:
 
     claimd explain train                        # a claim or a pod of the namespace default
     claimd explain pod/job -n team-a --node node-3
@@ -75,18 +75,19 @@ faster. The role that a user needs is in `deploy/explain`; what may not be seen 
 | 4 | unknown: not decided in time |
 
 Text has three nodes of each kind by name, and nodes with the same devices in the same state are judged once, so that
-5,000 nodes take a second or two and one screen. `-o wide` or `--all` has each node by itself; `-o json` has everything,
-of a node that is `like` another only what holds for both (with `--all` each has its own). Its `version` is
-`claimd.dev/explain/v2`, which changes when a field goes or means something else; `verdict`, `line`, `groups` and `nodes`
-are where to begin.
+5,000 nodes take a second or two and one screen. `-o wide` or `--all` has each node by itself; `-o json` has
+everything, of a node that is `like` another only what holds for both (with `--all` each has its own). Its `version`
+is `claimd.dev/explain/v2`, which changes when a field goes or means something else; `verdict`, `line`, `groups` and
+`nodes` are where to begin.
 
 Before devices it looks at what else keeps a pod away: scheduling gates, claims that are missing, deleted or allocated
 elsewhere, and of each node whether it is cordoned, tainted, selected by the pod, has the CPU, memory, ports and the
-like that the pod asks for, and what the other pods mean for it: affinity, anti-affinity and topology spread. Volumes are
-not looked at: where a pod has them, the answer says so. Where pods of lower priority run, a note says which of them would go
-for the pod, or why none does (disruption budgets are not looked at). What the scheduler itself says in the pod's condition and Events stands beside it, with what is different.
-Where a claim is missing or being deleted the scheduler says nothing at all. `--dry` takes what people write: a Deployment,
-a Job and the like stand for the pods that they make, numbers are quantities, and limits are requests.
+like that the pod asks for, and what the other pods mean for it: affinity, anti-affinity and topology spread. Volumes
+are not looked at: where a pod has them, the answer says so. Where pods of lower priority run, a note says which of
+them would go for the pod, or why none does (disruption budgets are not looked at). What the scheduler itself says in
+the pod's condition and Events stands beside it, with what is different. Where a claim is missing or being deleted the
+scheduler says nothing at all. `--dry` takes what people write: a Deployment, a Job and the like stand for the pods
+that they make, numbers are quantities, and limits are requests.
 
 An answer takes ten seconds at most (`--timeout`). The scheduler has as many for each node: where that is not enough, it
 says "timed out trying to allocate devices", and the pod stays pending.
