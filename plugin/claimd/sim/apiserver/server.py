@@ -192,7 +192,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     bootstrap.make(registry, catalog)
     housekeeping.make_accounts()
     housekeeping.definitions.reconcile()
-    store.listeners.append(housekeeping.changed)
+    store.listeners.append(housekeeping.note_change)
 
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
     dispatch.token_in_path = not options.tls
@@ -227,8 +227,8 @@ def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | No
     loop = asyncio.get_running_loop()
     disk = Disk(options.db, options.profile, loop.call_soon)
     secrets = disk.load(store) or ServerSecrets.new()
-    disk.keep(secrets)
-    store.listeners.append(disk.changed)
+    disk.store_secrets(secrets)
+    store.listeners.append(disk.record_change)
     return secrets, disk
 
 

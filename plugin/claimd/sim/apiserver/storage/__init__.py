@@ -1,1 +1,1 @@
-"""Objects as they are stored: the store, the registry in front of it, what follows from a write."""
+"""The stored objects: the store, the registry in front of it, and what follows from a write."""

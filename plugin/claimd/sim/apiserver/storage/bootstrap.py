@@ -1,4 +1,4 @@
-"""What a cluster has from the start: namespaces, priority classes, the roles of every user."""
+"""The objects that every cluster has: namespaces, priority classes and the roles of all users."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ BINDINGS: dict[str, list[str]] = {
 
 
 def make(registry: Registry, catalog: Catalog) -> None:
-    """Makes what is missing, and leaves alone what is there."""
+    """Creates the missing objects, and leaves those that exist as they are."""
     for name in NAMESPACES:
         _ensure(registry, catalog, "namespaces", "", {"metadata": {"name": name}})
 
     for name, (value, description) in priorities.SYSTEM_CLASSES.items():
-        made = {"metadata": {"name": name}, "value": value, "description": description}
-        _ensure(registry, catalog, PRIORITY_CLASSES.plural, PRIORITY_CLASSES.group, made)
+        priority_class = {"metadata": {"name": name}, "value": value, "description": description}
+        _ensure(registry, catalog, PRIORITY_CLASSES.plural, PRIORITY_CLASSES.group, priority_class)
 
     for name, rules in ROLES.items():
         role = {"metadata": {"name": name, "labels": LABELS}, "rules": rules}

@@ -1,7 +1,7 @@
-"""Definitions of custom resources, served: their names are accepted, their kinds come and go.
+"""The controllers of CustomResourceDefinitions: they accept names, and serve and remove kinds.
 
-What controllers do in a real server is done here as soon as a definition has changed, before the
-next request that can know of it.
+A real server has controllers for this. Here it happens as soon as a definition has changed, before
+the next request can see the change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .store import Change
 WRITE = WriteOptions(field_manager="kube-apiserver")
 WRITE_STATUS = WriteOptions(field_manager="kube-apiserver", subresource="status")
 
-# In the order in which they are looked at: the part of the names, the reason of a conflict.
+# The parts of the names in the order of their checks, and the reason of a conflict for each.
 NAMES = {
     "plural": "PluralConflict",
     "singular": "SingularConflict",
@@ -31,52 +31,60 @@ NAMES = {
 
 
 class Definitions:
+    """The controller of all definitions."""
+
     def __init__(self, registry: Registry, catalog: Catalog) -> None:
         self._registry, self._catalog = registry, catalog
         self._kind = catalog.kind(DEFINITIONS.plural, DEFINITIONS.group)
-        # By name, what a definition made, and of which state of it.
-        self._made: dict[str, tuple[str, dict[str, ApiResource]]] = {}
-        self._ending: set[GroupResource] = set()  # kinds whose definitions are being deleted
+        # The resources of each definition by its name, with the state that they were built from.
+        self._built: dict[str, tuple[str, dict[str, ApiResource]]] = {}
+        # The resources whose definitions are being deleted.
+        self._ending: set[GroupResource] = set()
 
     def concerns(self, change: Change) -> bool:
-        """Whether something follows from the change."""
+        """Returns True if a change calls for `reconcile`."""
         if change.resource == DEFINITIONS:
             return True
         return change.new is None and change.resource in self._ending
 
     def reconcile(self) -> None:
-        """Serves what is defined; may be repeated at any time."""
+        """Serves the kinds of all definitions. May be repeated at any time."""
         for definition in self._all():
             self._accept(definition)
+
+        # Deletion comes last: an object can be deleted only while its kind is served.
         self._serve()
         for definition in self._all():
             if "deletionTimestamp" in definition["metadata"]:
                 self._end(definition)
 
     def _all(self) -> list[Document]:
-        """The older ones first: who came first keeps a name."""
+        """Returns the definitions, older ones first, so that the first user of a name keeps it."""
         items = self._registry.store.page(DEFINITIONS).items
         return sorted(items, key=lambda each: each["metadata"]["creationTimestamp"])
 
     # ------------------------------------------------------------ names
 
     def _accept(self, definition: Document) -> None:
-        """Writes which names are accepted, if that is not what stands there."""
+        """Writes the accepted names and the conditions into the status, if they have changed."""
         status = definition["status"]
         wanted, accepted = definition["spec"]["names"], dict(status.get("acceptedNames") or {})
         reason, message = "NoConflicts", "no conflicts found"
-        taken = self._taken(definition)
+
+        # A name that another definition uses is refused. The name that was accepted before stays.
+        taken = self._names_in_use(definition)
         for part, conflict in NAMES.items():
             words = wanted.get(part) or []
-            in_use = [
-                word for word in ([words] if isinstance(words, str) else words) if word in taken
-            ]
+            words = [words] if isinstance(words, str) else words
+            in_use = [word for word in words if word in taken]
             if in_use and wanted.get(part) != accepted.get(part):
                 reason, message = conflict, f'"{in_use[0]}" is already in use'
             elif wanted.get(part):
                 accepted[part] = wanted[part]
             else:
                 accepted.pop(part, None)
+
+        # Categories may be shared, so they never conflict.
         accepted.pop("categories", None)
         if wanted.get("categories"):
             accepted["categories"] = wanted["categories"]
@@ -86,12 +94,15 @@ class Definitions:
         conditions = list(status.get("conditions") or ())
         names_accepted = ("NamesAccepted", is_accepted, reason, message)
         conditions = self._with_condition(conditions, *names_accepted)
+
+        # A definition that was established once stays so, whatever its new names are.
         if is_accepted or was_established:
             why = ("InitialNamesAccepted", "the initial names have been accepted")
             conditions = self._with_condition(conditions, "Established", True, *why)
         else:
             why = ("NotAccepted", "not all names are accepted")
             conditions = self._with_condition(conditions, "Established", False, *why)
+
         if "deletionTimestamp" in definition["metadata"]:
             why = ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
             conditions = self._with_condition(conditions, "Terminating", True, *why)
@@ -102,8 +113,8 @@ class Definitions:
             name = definition["metadata"]["name"]
             self._registry.update(self._kind, "", name, new, WRITE_STATUS)
 
-    def _taken(self, definition: Document) -> set[str]:
-        """Names that other definitions of the group have."""
+    def _names_in_use(self, definition: Document) -> set[str]:
+        """Returns the names that other definitions of the group use."""
         taken: set[str] = set()
         for other in self._all():
             is_same = other["metadata"]["name"] == definition["metadata"]["name"]
@@ -118,7 +129,10 @@ class Definitions:
     def _with_condition(
         self, conditions: list[Document], of_type: str, holds: bool, reason: str, message: str
     ) -> list[Document]:
-        """In its place, with the time of its last change."""
+        """Returns the conditions with this one in its old place.
+
+        Its transition time changes only if its status does.
+        """
         status = "True" if holds else "False"
         condition = {
             "lastTransitionTime": self._registry.now(),
@@ -138,6 +152,7 @@ class Definitions:
     # ------------------------------------------------------------ kinds
 
     def _serve(self) -> None:
+        """Hands the resources of all established definitions to the catalog."""
         built_in = {kind.resource for kind in self._catalog.kinds if not kind.is_custom}
         served: list[dict[str, ApiResource]] = []
         self._ending = set()
@@ -145,6 +160,7 @@ class Definitions:
             if not definitions.is_true(definition, "Established"):
                 continue
             resource = _resource(definition)
+            # A definition cannot take the place of a built-in kind.
             if resource in built_in:
                 continue
             served.append(self._api_resources(definition))
@@ -153,17 +169,22 @@ class Definitions:
         self._catalog.serve(served)
 
     def _api_resources(self, definition: Document) -> dict[str, ApiResource]:
-        """Made anew when the definition has changed: a large one takes its time."""
+        """Returns the resources of a definition.
+
+        They are built again only if the definition has changed.
+
+        Building them takes long for a large schema.
+        """
         metadata = definition["metadata"]
         ends = "deletionTimestamp" in metadata
         state = f"{metadata['uid']}/{metadata['generation']}/{ends}"
-        known = self._made.get(metadata["name"])
+        known = self._built.get(metadata["name"])
         if known is None or known[0] != state:
-            known = self._made[metadata["name"]] = state, definitions.api_resources(definition)
+            known = self._built[metadata["name"]] = state, definitions.api_resources(definition)
         return known[1]
 
     def _end(self, definition: Document) -> None:
-        """Deletes the objects of the kind, and lets the definition go when there are none."""
+        """Deletes the objects of the kind. Once there are none, removes the definition's finalizer."""
         resource, store = _resource(definition), self._registry.store
         objects = store.page(resource).items
         if objects:
@@ -173,6 +194,7 @@ class Definitions:
                 if "deletionTimestamp" not in metadata:
                     namespace, name = metadata.get("namespace", ""), metadata["name"]
                     self._registry.delete(kind, namespace, name, DeleteOptions())
+
         finalizers = definition["metadata"].get("finalizers") or []
         if store.page(resource).items or CLEANUP not in finalizers:
             return

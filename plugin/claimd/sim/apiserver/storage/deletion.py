@@ -1,4 +1,4 @@
-"""How an object goes: at once, or after its finalizers and its grace period. Pure."""
+"""The deletion of an object: at once, or after its finalizers and its grace period. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from . import object_parts
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 POLICY_FINALIZERS = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}
-DEFAULT_GRACE_PERIOD = 30  # seconds, of a pod that does not say
+# Seconds for a pod without terminationGracePeriodSeconds.
+DEFAULT_GRACE_PERIOD = 30
 
 
 def check_preconditions(kind: Kind, metadata: Document, options: DeleteOptions) -> None:
-    """409 for the deletion of another object than the client has seen."""
+    """Raises a 409 if the object is not the one that the client wants to delete."""
     _check(kind, metadata, "UID", options.uid, metadata["uid"], "deleted and then recreated")
     version = metadata["resourceVersion"]
     _check(kind, metadata, "ResourceVersion", options.resource_version, version, "modified")
@@ -32,13 +33,13 @@ def _check(
         return
     differs = f"({wanted}) does not match the {what} in record ({current})"
     why = f"the {what} in the precondition {differs}. The object might have been {perhaps}"
-    # These messages name the kind where others name the plural.
+    # These messages have the kind where others have the plural.
     resource = GroupResource(kind.resource.kind, kind.resource.group, kind.resource.kind)
     raise status_errors.conflict(resource, metadata["name"], why)
 
 
 def finalizers(metadata: Document, options: DeleteOptions, default_policy: str = "") -> list[str]:
-    """Those that the object has, and the one that stands for the policy of this deletion."""
+    """Returns the object's finalizers and the one of this deletion's propagation policy."""
     own = metadata.get("finalizers") or ()
     others = [name for name in own if name not in (ORPHAN, FOREGROUND)]
     policy = options.propagation_policy or default_policy
@@ -46,14 +47,14 @@ def finalizers(metadata: Document, options: DeleteOptions, default_policy: str =
 
 
 def has_contents(obj: Document) -> bool:
-    """A namespace says in its spec who has to empty it."""
+    """Returns True for a namespace that must be emptied first, which its spec's finalizers tell."""
     if (obj.get("apiVersion"), obj["kind"]) != ("v1", "Namespace"):
         return False
     return bool((obj.get("spec") or {}).get("finalizers"))
 
 
 def is_over(old: Document, new: Document) -> bool:
-    """A deletion that nothing holds up any more, once this write is done."""
+    """Returns True if this write removes the last obstacle to a deletion."""
     metadata = old["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False
@@ -61,11 +62,11 @@ def is_over(old: Document, new: Document) -> bool:
 
 
 def grace_period(kind: Kind, obj: Document, options: DeleteOptions) -> int:
-    """Seconds: a pod that is on a node goes when its kubelet says that it has ended.
+    """Returns the seconds that a pod may stay until its kubelet confirms its end.
 
-    Later deletions can shorten what an earlier one has said, never lengthen it.
+    Only a pod on a node has a grace period. A later deletion can shorten it, but not lengthen it.
     """
-    # A kind of a definition may have that name, and anything for a status.
+    # A custom resource may have this kind, too, and its status may be anything.
     if kind.resource != PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -82,8 +83,8 @@ def grace_period(kind: Kind, obj: Document, options: DeleteOptions) -> int:
 
 
 def mark(kind: Kind, old: Document, names: list[str], grace: int, now: str) -> Document:
-    """The object as one that is deleted and still there, with these finalizers."""
-    metadata = object_parts.without(old["metadata"], "finalizers")
+    """Returns the object with a deletion timestamp and these finalizers."""
+    metadata = object_parts.drop_fields(old["metadata"], "finalizers")
     if names:
         metadata["finalizers"] = names
 

@@ -1,8 +1,8 @@
-"""The objects in an SQLite file, so that a server goes on where an earlier one ended.
+"""The objects in an SQLite file, so that a server continues where an earlier one ended.
 
-Whatever a client has heard of outlives the server, however that ends: changes are committed before
-anybody is told of them. They are not synced one by one, so that a machine that loses its power may
-lose the last of them. Nobody reads the file while we run.
+A change is committed before any client sees it, so it outlives the server, however that ends. A
+commit is not synced, so a machine that loses its power may lose the last changes. No other process
+reads the file while the server runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from .store import Change, Store
 
 Call = Callable[[], None]
 
-CLOSED = "closed"  # the fact of a server that ended well: its last version
-SKIPPED_VERSIONS = 1_000_000  # more than a server writes between two syncs
+# The name of the fact that a server ended cleanly. Its value is the last resource version.
+CLOSED = "closed"
+# More resource versions than a server writes between two syncs.
+SKIPPED_VERSIONS = 1_000_000
 
 _EXPECTED = "expected a file that `claimd sim` wrote, or none"
 
@@ -46,11 +48,11 @@ PUT_FACT = "insert or replace into facts values (?, ?)"
 
 
 class Unusable(Fatal):
-    """The file is none of ours, of a server of another release, or in use."""
+    """The file has other content, belongs to a server of another release, or is in use."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    """What every object has that a server has made."""
+    """The metadata that every stored object has."""
 
     name: str
     uid: str
@@ -63,26 +65,27 @@ class _Object(msgspec.Struct):
 
 
 class Disk:
-    """The file, ours alone until `close`. Unusable if it cannot be that.
+    """The SQLite file of a server. The process holds a lock on it until `close`.
 
-    `soon` is told when there is something to commit, and calls what it is given before any task
-    goes on. Who answers a client in the same step commits first.
+    The constructor raises Unusable if the file cannot be used. It calls `soon` when there is
+    something to commit. `soon` must call its argument before any other task goes on. A caller that
+    answers a client in the same step commits first.
     """
 
     def __init__(self, path: Path, release: str, soon: Callable[[Call], object]) -> None:
         self._path, self._soon = path, soon
         self._uncommitted: list[Change] = []
-        opened = contextlib.ExitStack()
+        cleanup = contextlib.ExitStack()
         try:
             self._lock = _lock(path)
-            opened.callback(os.close, self._lock)
+            cleanup.callback(os.close, self._lock)
             self._file = sqlite3.connect(path, isolation_level=None)
-            opened.callback(self._file.close)
+            cleanup.callback(self._file.close)
             pragmas = "pragma journal_mode = wal; pragma synchronous = normal;"
             self._file.executescript(f"{pragmas} {TABLES}")
             self._facts = dict(self._file.execute("select name, value from facts"))
         except (sqlite3.Error, OSError) as error:
-            opened.close()
+            cleanup.close()
             reason = error.strerror if isinstance(error, OSError) else error
             raise Unusable(f"{path}: {_EXPECTED}: {reason}") from error
 
@@ -96,9 +99,11 @@ class Disk:
         self._facts["release"] = release
 
     def load(self, store: Store) -> ServerSecrets | None:
-        """Puts the objects back into the store; the secrets, if the file is not new.
+        """Restores the objects into the store.
 
-        Unusable, and closed, if something else stands in it than what a server writes.
+        Returns the server's secrets, or None for a new file.
+
+        If the file's content is damaged, closes it and raises Unusable.
         """
         try:
             return self._load(store)
@@ -122,26 +127,28 @@ class Disk:
         if not version:
             return None
 
-        # A server that did not end well may have told of versions that are not in the file. None of
-        # them may come again: and whoever watches from one has to begin anew.
+        # After a crash the file may lack versions that clients have seen. Such a version must not
+        # be used again, and a client that watches from one must list again.
         if self._facts.pop(CLOSED, "") != str(version):
             version += SKIPPED_VERSIONS
         self._file.execute(DROP_FACT, (CLOSED,))
-        self._file.execute("pragma wal_checkpoint")  # synced: from now on, it did not end well
+        # Sync the file now, so that it lacks the fact of a clean end from here on.
+        self._file.execute("pragma wal_checkpoint")
         store.restart(version)
         return ServerSecrets(self._facts["admin"], bytes.fromhex(self._facts["key"]))
 
-    def keep(self, secrets: ServerSecrets) -> None:
-        """With the next commit."""
+    def store_secrets(self, secrets: ServerSecrets) -> None:
+        """Stores the secrets with the next commit."""
         self._facts |= {"admin": secrets.admin_token, "key": secrets.signing_key.hex()}
 
-    def changed(self, change: Change) -> None:
-        """For every change of the store, from within it."""
+    def record_change(self, change: Change) -> None:
+        """Records a change of the store. The store calls this within every write."""
         if not self._uncommitted:
             self._soon(self.commit)
         self._uncommitted.append(change)
 
     def commit(self) -> None:
+        """Writes the recorded changes in one transaction."""
         changes, self._uncommitted = self._uncommitted, []
         if not changes:
             return
@@ -161,6 +168,7 @@ class Disk:
         self._file.execute("commit")
 
     def close(self) -> None:
+        """Commits, records the clean end, and releases the file."""
         self.commit()
         self._file.execute(PUT_FACT, (CLOSED, self._facts.get("version", "")))
         self._end()
@@ -171,11 +179,11 @@ class Disk:
 
 
 def _lock(path: Path) -> int:
-    """The descriptor that holds the file for this process.
+    """Creates and locks the file. Returns the descriptor that holds the lock.
 
-    Two servers with one file would write over each other; a lock ends with its process, however
-    that ends. The file is made for us alone: it holds tokens, and what SQLite lays beside it gets
-    its mode.
+    Two servers with one file would overwrite each other's data. The kernel releases the lock when
+    the process ends, for any reason. Only our user may read the file, because it contains tokens.
+    SQLite gives the files that it creates next to it the same mode.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)

@@ -1,7 +1,7 @@
-"""Garbage collection by owner references: what a controller does for a real API server.
+"""Garbage collection by owner references, which a controller does in a real cluster.
 
-It goes in passes. A pass does what is due and says whether there was anything; the next one sees
-what came of it.
+It works in passes. A pass does what is due and returns the number of its writes. The next pass sees
+their effects.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ WRITE = WriteOptions(field_manager="kube-controller-manager")
 
 
 def collect(registry: Registry, kinds: Sequence[Kind]) -> int:
-    """How many objects were changed or deleted; to be called again until it is none."""
+    """Runs one pass. Returns the number of objects that were changed or deleted.
+
+    The caller repeats it until the number is 0.
+    """
     return _Pass(registry, kinds).run()
 
 
 class _Pass:
-    """All objects as they were when it began."""
+    """One pass over all objects as they are at its start."""
 
     def __init__(self, registry: Registry, kinds: Sequence[Kind]) -> None:
         self._registry = registry
@@ -47,30 +50,31 @@ class _Pass:
             except StatusError as error:
                 if error.code not in (404, 409):
                     raise
-                # It has changed since this pass began: the next one sees how.
+                # The object has changed since this pass began. The next pass sees the change.
                 done += 1
         return done
 
     def _follow_owners(self, kind: Kind, obj: Document) -> int:
-        """Deletes what nobody owns any more who would stay."""
+        """Deletes the object if all its owners are gone or wait for their dependents."""
         metadata = obj["metadata"]
         waited_for = False
         for reference in metadata["ownerReferences"]:
             owner = self._by_uid.get(reference.get("uid", ""))
             if owner is None:
                 continue
-            # Such an owner is only waiting for its dependents to go.
+            # An owner with this finalizer is being deleted and waits for its dependents.
             if FOREGROUND not in (owner.get("finalizers") or ()):
                 return 0
             waited_for = True
 
+        # If an owner waits, dependents of this object must be gone before the object itself.
         policy = "Foreground" if waited_for else "Background"
         options = DeleteOptions(uid=metadata["uid"], propagation_policy=policy)
         self._registry.delete(kind, metadata.get("namespace", ""), metadata["name"], options)
         return 1
 
     def _release(self, kind: Kind, obj: Document) -> int:
-        """Takes the finalizers away that are ours, once what they wait for is done."""
+        """Removes our finalizers once their work is done."""
         finalizers = obj["metadata"].get("finalizers") or []
         if ORPHAN in finalizers:
             return self._orphan(kind, obj)
@@ -80,7 +84,7 @@ class _Pass:
         return 0
 
     def _orphan(self, kind: Kind, owner: Document) -> int:
-        """Sets the dependents free, then lets their owner go."""
+        """Removes the owner reference from all dependents, then the finalizer from their owner."""
         uid = owner["metadata"]["uid"]
         dependents = self._dependents(uid)
         for dependent_kind, dependent in dependents:
@@ -91,7 +95,7 @@ class _Pass:
         return 1 + len(dependents)
 
     def _is_blocked(self, owner: Document) -> bool:
-        """Some dependent says that its owner has to wait for it."""
+        """Returns True if a dependent with blockOwnerDeletion still exists."""
         uid = owner["metadata"]["uid"]
         for _, dependent in self._dependents(uid):
             for reference in dependent["metadata"]["ownerReferences"]:

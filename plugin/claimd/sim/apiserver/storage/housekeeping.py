@@ -1,7 +1,7 @@
-"""What goes on by itself: garbage is collected, and each namespace has its default account.
+"""Background work: garbage collection, and the default service account of each namespace.
 
-In a real cluster controllers do this. Without it hardly anything else works, so that it is a part
-of the server here. Where no controllers run beside it, it also ends namespaces.
+Controllers do this in a real cluster. The server does it here, because little works without it. If
+no controllers run with the server, it also removes terminating namespaces.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from .definitions import Definitions
 from .registry import Registry
 from .store import Change
 
-PAUSE = 0.05  # seconds between two rounds, so that a burst of changes is one
+# Seconds between two rounds, so that a burst of changes needs one round.
+PAUSE = 0.05
 MANAGER = "kube-controller-manager"
 WRITE = WriteOptions(field_manager=MANAGER)
 FINALIZE = WriteOptions(field_manager=MANAGER, subresource="finalize")
 
 
 class Housekeeping:
+    """The task that runs the background work in rounds."""
+
     def __init__(self, registry: Registry, catalog: Catalog, end_namespaces: bool = False) -> None:
         self._registry, self._catalog = registry, catalog
         self._ends_namespaces = end_namespaces
@@ -31,15 +34,17 @@ class Housekeeping:
         self._due = asyncio.Event()
         self._due.set()
 
-    def changed(self, change: Change) -> None:
-        """For every change of the store, from within it: only notes whether a round is due."""
+    def note_change(self, change: Change) -> None:
+        """Notes whether a change needs a round. The store calls this within every write."""
         if change.resource == NAMESPACES and change.old is None:
-            # Before the next request is looked at: it may be for a pod in there.
+            # The account must exist before the next request, which may create a pod in the
+            # namespace.
             asyncio.get_running_loop().call_soon(self.make_accounts)
 
         if self.definitions.concerns(change):
             asyncio.get_running_loop().call_soon(self.definitions.reconcile)
 
+        # Only these changes can produce garbage, an empty namespace or a missing account.
         new = change.new
         if (
             new is None
@@ -50,7 +55,7 @@ class Housekeeping:
             self._due.set()
 
     async def run(self) -> None:
-        """Never ends by itself."""
+        """Runs a round whenever one is due. It ends only by cancellation."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -62,7 +67,7 @@ class Housekeeping:
             await asyncio.sleep(PAUSE)
 
     def make_accounts(self) -> None:
-        """The default account of every namespace that has none."""
+        """Creates the default service account in every namespace that lacks it."""
         store, kind = self._registry.store, self._catalog.kind("serviceaccounts")
         account = {"metadata": {"name": "default"}}
         for namespace in store.page(NAMESPACES).items:
@@ -78,13 +83,14 @@ class Housekeeping:
                     raise
 
     def _end_namespaces(self) -> None:
-        """Deletes what is in a terminating namespace, and lets it go when it is empty."""
+        """Deletes the objects of terminating namespaces, and removes namespaces that are empty."""
         store, kind = self._registry.store, self._catalog.kind("namespaces")
         for namespace in store.page(NAMESPACES).items:
             name = namespace["metadata"]["name"]
             if "deletionTimestamp" not in namespace["metadata"]:
                 continue
 
+            # A namespace whose objects were just deleted is looked at again in the next round.
             is_empty = True
             for inside in self._catalog.kinds:
                 if not inside.namespaced:

@@ -1,6 +1,6 @@
-"""managedFields: who owns which field of an object, after an apply and after any other write.
+"""The managedFields of an object: the owners of its fields after an apply and after other writes.
 
-`apply` is server-side apply; `update` is every other way of writing. Pure: the time is given.
+`apply` is server-side apply, and `update` is for every other write. Pure: the time is a parameter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..types.fields import Path
 from ..types.schema import Schema
 from ..types.status_errors import Cause, StatusError
 
-# What the system writes or every writer repeats: nobody owns it.
+# Fields that have no owner: the system writes them, or every writer repeats them.
 UNOWNED_METADATA = (
     "name",
     "namespace",
@@ -36,21 +36,25 @@ UNOWNED: frozenset[Path] = frozenset(
 
 @dataclass(frozen=True)
 class Manager:
-    """Who writes and how; a subresource's writes have owners of their own."""
+    """A writer and its kind of write. Writes to a subresource have owners of their own."""
 
     name: str
-    operation: str  # Apply, Update
+    # Apply or Update.
+    operation: str
     api_version: str
     subresource: str = ""
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """An apply is the same one in every version; any other write is not."""
+        """The key of the manager's entry.
+
+        An apply continues its earlier entry in any version, another write only in its own version.
+        """
         version = self.api_version if self.operation == "Update" else ""
         return self.name, self.operation, version, self.subresource
 
     def __str__(self) -> str:
-        """As conflicts name it."""
+        """Returns the manager as conflict messages have it."""
         text = f'"{self.name}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -61,12 +65,14 @@ class Manager:
 
 @dataclass(frozen=True)
 class ManagedFieldsEntry:
+    """One entry: a manager, the fields that it owns, and the time of its last change."""
+
     manager: Manager
     owned: frozenset[Path]
     time: str
 
     @classmethod
-    def of(cls, entry: Document) -> ManagedFieldsEntry:
+    def from_document(cls, entry: Document) -> ManagedFieldsEntry:
         manager = Manager(
             entry.get("manager", ""),
             entry.get("operation", "Update"),
@@ -92,7 +98,7 @@ class ManagedFieldsEntry:
         return entry
 
     def order(self) -> tuple[str, ...]:
-        """The order that entries stand in."""
+        """Returns the sort key of the entries."""
         manager = self.manager
         return (
             manager.operation,
@@ -103,17 +109,19 @@ class ManagedFieldsEntry:
         )
 
 
-Entries = dict[tuple[str, ...], ManagedFieldsEntry]  # by the identity of their managers
+# The entries by the identities of their managers.
+Entries = dict[tuple[str, ...], ManagedFieldsEntry]
 
 
 def apply(
     schema: Schema, live: Document, config: Document, manager: Manager, force: bool, time: str
 ) -> Document:
-    """The object after a server-side apply of the configuration.
+    """Returns the object after a server-side apply of the configuration.
 
-    The configuration is laid over the object; what the manager applied last time, does not apply
-    any more and nobody else owns goes. A field that another manager owns with another value is a
-    conflict, which names each field and its owner. With `force`, the field changes hands.
+    The configuration is laid over the object. A field goes if the manager applied it last time,
+    does not apply it now, and no other manager owns it. If another manager owns a field with
+    another value, the apply raises a conflict that lists each such field and its owner. With
+    `force` the field changes hands instead.
     """
     entries = _entries(live) or _before_first_apply(schema, live, manager, time)
     last = entries.pop(manager.identity, None)
@@ -133,7 +141,7 @@ def apply(
     result = fields.without_nulls(result)
     owned = _ownable(applied)
     if owned:
-        # Who applies the same again is not remembered for when he did.
+        # The time of an entry does not change if the apply has changed no field.
         since = time
         if _without_managed_fields(result) == _without_managed_fields(live):
             since = last.time if last else ""
@@ -142,9 +150,9 @@ def apply(
 
 
 def update(schema: Schema, live: Document, new: Document, manager: Manager, time: str) -> Document:
-    """The object after any other write: what it changed is the manager's, and nobody else's.
+    """Returns the object after a write that is no apply. The manager owns what it has changed.
 
-    A writer may change managedFields, too: where the new object has them, they count.
+    A writer may change managedFields, too. If the new object has them, they are the starting point.
     """
     says_owners = "managedFields" in new.get("metadata", {})
     entries = _entries(new) if says_owners else _entries(live)
@@ -160,7 +168,7 @@ def update(schema: Schema, live: Document, new: Document, manager: Manager, time
 
 
 def _before_first_apply(schema: Schema, live: Document, manager: Manager, time: str) -> Entries:
-    """Of what was there before anybody applied, the owner, if nobody is known to own it."""
+    """Returns the entry for fields that existed before the first apply and have no known owner."""
     owned, _ = _compare(schema, {}, live)
     if not owned:
         return {}
@@ -171,29 +179,29 @@ def _before_first_apply(schema: Schema, live: Document, manager: Manager, time: 
 def _prune(
     schema: Schema, result: Document, owners: list[frozenset[Path]], last: frozenset[Path]
 ) -> Document:
-    """Without what the manager applied last time and nobody owns now, not even itself.
+    """Removes the fields that the manager applied last time and that have no owner now.
 
-    Two things keep it from being a difference of sets. Structs are owned through their fields, so
-    that they count wherever a field of theirs does. And with an item of a list all that is in it
-    goes, whoever wrote it: so what a removal leaves is looked at, not what it names.
+    Two rules make this more than a difference of sets. A struct is owned through its fields, so a
+    struct counts where any of its fields does. And a removed list item takes along all fields in
+    it, whoever owns them. So this function compares the documents that removals leave.
     """
 
     def complete(paths: Collection[Path]) -> set[Path]:
         return fields.with_named_fields(schema, paths)
 
-    def left_without(removed: set[Path]) -> set[Path]:
-        left = fields.remove_items(schema, result, removed)
-        return complete(fields.field_set(schema, left))
+    def paths_without(removed: set[Path]) -> set[Path]:
+        rest = fields.remove_items(schema, result, removed)
+        return complete(fields.field_set(schema, rest))
 
     present, applied_last = complete(fields.field_set(schema, result)), complete(last)
     owned = complete(frozenset().union(*owners))
-    unowned = present - (left_without(applied_last) | owned)
-    removed = (present - left_without(unowned)) & applied_last
+    unowned = present - (paths_without(applied_last) | owned)
+    removed = (present - paths_without(unowned)) & applied_last
     return cast(Document, fields.remove_items(schema, result, removed))
 
 
 def _disown(entries: Entries, paths: frozenset[Path]) -> Entries:
-    """Without these paths, and without whoever then owns nothing."""
+    """Returns the entries without these paths, and without entries that then own none."""
     left: Entries = {}
     for identity, entry in entries.items():
         owned = entry.owned - paths
@@ -208,13 +216,13 @@ def _disown(entries: Entries, paths: frozenset[Path]) -> Entries:
 def _compare(
     schema: Schema, old: Document, new: Document
 ) -> tuple[frozenset[Path], frozenset[Path]]:
-    """What was added or has another value, and what is gone, less what nobody owns."""
+    """Returns the ownable paths that were added or changed, and those that were removed."""
     changed, removed = fields.compare(schema, old, new)
     return _ownable(changed), _ownable(removed)
 
 
 def _ownable(paths: Iterable[Path]) -> frozenset[Path]:
-    # Lists of metadata count as one: there are no paths into managedFields.
+    # A list in the metadata is one path, so there are no paths into managedFields.
     return frozenset(paths) - UNOWNED
 
 
@@ -224,7 +232,7 @@ def _ownable(paths: Iterable[Path]) -> frozenset[Path]:
 def _entries(obj: Document) -> Entries:
     entries: Entries = {}
     for document in obj.get("metadata", {}).get("managedFields") or ():
-        entry = ManagedFieldsEntry.of(document)
+        entry = ManagedFieldsEntry.from_document(document)
         entries[entry.manager.identity] = entry
     return entries
 
@@ -238,7 +246,7 @@ def _with_managed_fields(obj: Document, entries: Entries) -> Document:
 
 
 def _without_managed_fields(obj: Document) -> Document:
-    """Another object with other metadata, whatever was in it."""
+    """Returns a copy of the object whose metadata is a copy, too, without managedFields."""
     metadata = dict(obj.get("metadata") or {})
     metadata.pop("managedFields", None)
     return obj | {"metadata": metadata}

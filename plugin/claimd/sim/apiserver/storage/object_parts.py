@@ -1,4 +1,4 @@
-"""The parts of an object that writers have a say in, and those that stay as they are. Pure."""
+"""The parts of an object that a writer may change, and those that it may not. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from claimd.kubernetes.api.document import Document
 
 from ..types.kind import Kind
 
-# What a client may say, and only the system changes.
+# Fields that only the system changes, whatever a client sends.
 SYSTEM_METADATA = (
     "uid",
     "creationTimestamp",
@@ -17,25 +17,29 @@ SYSTEM_METADATA = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Groups whose kinds' metadata may be written together with the status.
+# Groups whose kinds take metadata from a write of the status, too.
 STATUS_TAKES_METADATA = ("apps", "batch")
 IDENTITY = ("name", "namespace", "uid", "resourceVersion")
 
 
 def with_type_meta(kind: Kind, obj: Document) -> Document:
-    """The object with its version and kind in front, whatever it said itself."""
+    """Returns the object with the apiVersion and kind of `kind` as its first fields."""
     type_meta = {"apiVersion": kind.api_version, "kind": kind.resource.kind}
-    return type_meta | without(obj, "apiVersion", "kind")
+    return type_meta | drop_fields(obj, "apiVersion", "kind")
 
 
-def without(obj: Document, *names: str) -> Document:
+def drop_fields(obj: Document, *names: str) -> Document:
     return {name: value for name, value in obj.items() if name not in names}
 
 
 def writable(kind: Kind, obj: Document, subresource: str) -> Document:
-    """What a request may write: the status with what identifies the object, or the rest."""
+    """Returns the part of an object that a request writes.
+
+    A write to a subresource has the status and the fields that identify the object. Any other write
+    has the rest.
+    """
     if not subresource:
-        return without(obj, "status") if kind.has_status else dict(obj)
+        return drop_fields(obj, "status") if kind.has_status else dict(obj)
     metadata = obj["metadata"]
     part: Document = {name: obj[name] for name in ("apiVersion", "kind", "status") if name in obj}
     part["metadata"] = {name: metadata[name] for name in IDENTITY if name in metadata}
@@ -43,18 +47,19 @@ def writable(kind: Kind, obj: Document, subresource: str) -> Document:
 
 
 def carry_over(kind: Kind, old: Document, new: Document, subresource: str) -> Document:
-    """The new object, with everything as it was that this request may not change."""
+    """Returns the new object with the old values of all parts that this request may not change."""
     if subresource == "status":
         if kind.resource.group in STATUS_TAKES_METADATA:
             return _with_status(old, new) | {"metadata": _with_system_metadata(kind, old, new)}
         return _with_status(old, new)
+    # The finalizers in a namespace's spec change only through its `finalize` subresource.
     if kind.resource.kind == "Namespace" and subresource != "finalize":
         new = new | {"spec": old.get("spec") or {}}
 
     new = new | {"metadata": _with_system_metadata(kind, old, new, "")}
 
     if kind.has_status:
-        new = without(new, "status")
+        new = drop_fields(new, "status")
         if "status" in old:
             new["status"] = old["status"]
     return new
@@ -63,12 +68,15 @@ def carry_over(kind: Kind, old: Document, new: Document, subresource: str) -> Do
 def _with_system_metadata(
     kind: Kind, old: Document, new: Document, subresource: str = "status"
 ) -> Document:
-    """The new object's, with what is the system's as it was; and of a status what is not its."""
+    """Returns the new metadata with the old values of the system's fields.
+
+    A write of a Deployment's status does not change the labels either.
+    """
     before, metadata = old["metadata"], dict(new["metadata"])
-    kept: tuple[str, ...] = SYSTEM_METADATA
+    unchangeable: tuple[str, ...] = SYSTEM_METADATA
     if subresource and kind.resource.kind == "Deployment":
-        kept = (*SYSTEM_METADATA, "labels")
-    for name in kept:
+        unchangeable = (*SYSTEM_METADATA, "labels")
+    for name in unchangeable:
         metadata.pop(name, None)
         if name in before:
             metadata[name] = before[name]
@@ -76,8 +84,8 @@ def _with_system_metadata(
 
 
 def _with_status(old: Document, new: Document) -> Document:
-    """The old object with the new status, and with the owners that the new one says."""
-    result = without(old, "status")
+    """Returns the old object with the status and managedFields of the new one."""
+    result = drop_fields(old, "status")
     if "managedFields" in new["metadata"]:
         entries = new["metadata"]["managedFields"]
         result["metadata"] = old["metadata"] | {"managedFields": entries}
@@ -87,9 +95,9 @@ def _with_status(old: Document, new: Document) -> Document:
 
 
 def without_times(obj: Document) -> Document:
-    """Without when its fields were written, and in which version of the store."""
+    """Returns the object without its resource version and the times of its managedFields."""
     metadata = dict(obj["metadata"])
     metadata.pop("resourceVersion", None)
     entries = metadata.get("managedFields", ())
-    metadata["managedFields"] = [without(entry, "time") for entry in entries]
+    metadata["managedFields"] = [drop_fields(entry, "time") for entry in entries]
     return obj | {"metadata": metadata}

@@ -1,6 +1,7 @@
-"""The patches that say how a document changes: JSON patch, merge patch, strategic merge patch.
+"""JSON patch, merge patch and strategic merge patch.
 
-Pure: nothing given is changed, the patched document is another one. Apply is in `managed_fields`.
+Pure: a document is never changed, and the patched document is another one. Server-side apply is in
+`managed_fields`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ..types.status_errors import StatusError, bad_request
 REJECTED = "the server rejected our request due to an error in our request"
 GO_TYPES: dict[type, str] = {list: "array", str: "string", bool: "bool"}
 
-# The directives of a strategic merge patch; the last two have a field's name behind them.
+# The directives of a strategic merge patch. The last two are followed by a field's name.
 PATCH, RETAIN_KEYS = "$patch", "$retainKeys"
 SET_ORDER, DELETE_ITEMS = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
 def apply_patch(schema: Schema, document: Any, form: str, patch: Any) -> Any:
-    """The document after the patch; `form` is json, merge or strategic."""
+    """Returns the document after the patch. `form` is json, merge or strategic."""
     if form == "json":
         return json_patch(document, patch)
     if not isinstance(patch, dict):
@@ -37,7 +38,7 @@ def apply_patch(schema: Schema, document: Any, form: str, patch: Any) -> Any:
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386: maps merge, null removes, all else replaces."""
+    """Applies a patch of RFC 7386: maps merge, null removes a field, any other value replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(document) if isinstance(document, dict) else {}
@@ -53,7 +54,10 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """RFC 6902, one operation after the other; one that fails refuses the whole patch."""
+    """Applies a patch of RFC 6902, one operation after the other.
+
+    An operation that fails refuses the whole patch.
+    """
     if not isinstance(operations, list):
         why = "cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         raise bad_request(f"error decoding patch: json: {why}")
@@ -68,36 +72,37 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 def _add(document: Any, operation: Document) -> Any:
     value = copy.deepcopy(operation["value"])
-    return _put(document, _steps(operation["path"]), value, insert=True)
+    return _set_value(document, _steps(operation["path"]), value, insert=True)
 
 
 def _remove(document: Any, operation: Document) -> Any:
     *steps, last = _steps(operation["path"])
-    container = _at(document, steps)
+    container = _value_at(document, steps)
     del container[_index(container, last) if isinstance(container, list) else last]
     return document
 
 
 def _replace(document: Any, operation: Document) -> Any:
     steps = _steps(operation["path"])
-    _at(document, steps)  # it has to be there
-    return _put(document, steps, copy.deepcopy(operation["value"]), insert=False)
+    # The lookup raises an error if the path does not exist.
+    _value_at(document, steps)
+    return _set_value(document, steps, copy.deepcopy(operation["value"]), insert=False)
 
 
 def _copy(document: Any, operation: Document) -> Any:
-    value = copy.deepcopy(_at(document, _steps(operation["from"])))
-    return _put(document, _steps(operation["path"]), value, insert=True)
+    value = copy.deepcopy(_value_at(document, _steps(operation["from"])))
+    return _set_value(document, _steps(operation["path"]), value, insert=True)
 
 
 def _move(document: Any, operation: Document) -> Any:
-    value = _at(document, _steps(operation["from"]))
+    value = _value_at(document, _steps(operation["from"]))
     document = _remove(document, {"path": operation["from"]})
-    return _put(document, _steps(operation["path"]), value, insert=True)
+    return _set_value(document, _steps(operation["path"]), value, insert=True)
 
 
 def _test(document: Any, operation: Document) -> Any:
-    value, expected = _at(document, _steps(operation["path"])), operation.get("value")
-    # Python has True equal to 1, JSON has not.
+    value, expected = _value_at(document, _steps(operation["path"])), operation.get("value")
+    # Python takes True for 1, JSON does not.
     if value != expected or isinstance(value, bool) != isinstance(expected, bool):
         raise ValueError("the test failed")
     return document
@@ -119,7 +124,7 @@ def _steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def _at(document: Any, steps: Sequence[str]) -> Any:
+def _value_at(document: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         if isinstance(document, list):
             document = document[_index(document, step)]
@@ -135,11 +140,11 @@ def _index(items: list[Any], step: str) -> int:
     return index
 
 
-def _put(document: Any, steps: list[str], value: Any, insert: bool) -> Any:
+def _set_value(document: Any, steps: list[str], value: Any, insert: bool) -> Any:
     if not steps:
         return value
     *before, last = steps
-    container = _at(document, before)
+    container = _value_at(document, before)
     if isinstance(container, dict):
         container[last] = value
     elif not isinstance(container, list):
@@ -157,7 +162,7 @@ def _put(document: Any, steps: list[str], value: Any, insert: bool) -> Any:
 
 
 def strategic_merge(schema: Schema, document: Any, patch: Document) -> Any:
-    """A merge patch that knows lists with keys, and the directives that kubectl writes."""
+    """Applies a merge patch that merges lists with keys and knows the directives of kubectl."""
     directive = patch.get(PATCH)
     if directive == "replace":
         return {name: value for name, value in patch.items() if name != PATCH}
@@ -166,8 +171,8 @@ def strategic_merge(schema: Schema, document: Any, patch: Document) -> Any:
 
     result = dict(document) if isinstance(document, dict) else {}
     if RETAIN_KEYS in patch:
-        kept = _listed(patch[RETAIN_KEYS], "retainKeys")
-        result = {name: value for name, value in result.items() if name in kept}
+        retained = _require_list(patch[RETAIN_KEYS], "retainKeys")
+        result = {name: value for name, value in result.items() if name in retained}
     for name, value in patch.items():
         if name.startswith("$"):
             _apply_directive(result, name, value)
@@ -176,16 +181,16 @@ def strategic_merge(schema: Schema, document: Any, patch: Document) -> Any:
         else:
             result[name] = _strategic_value(schema.child(name), result.get(name), value)
 
-    # Lists are put in order once all their items are there.
+    # Lists are put in order once all their items are there, so this is a second pass.
     for name, order in patch.items():
         field = name.removeprefix(SET_ORDER)
         if name.startswith(SET_ORDER) and isinstance(result.get(field), list):
-            places = _listed(order, "setElementOrder list")
-            result[field] = _ordered(schema.child(field), result[field], places)
+            places = _require_list(order, "setElementOrder list")
+            result[field] = _reorder(schema.child(field), result[field], places)
     return result
 
 
-def _listed(value: Any, what: str) -> list[Any]:
+def _require_list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise bad_request(f"invalid patch format of {what}")
     return value
@@ -194,9 +199,9 @@ def _listed(value: Any, what: str) -> list[Any]:
 def _apply_directive(result: Document, name: str, value: Any) -> None:
     if name.startswith(DELETE_ITEMS):
         field = name.removeprefix(DELETE_ITEMS)
-        gone = _listed(value, "primitive list")
-        before = _listed(result.get(field) or [], "primitive list")
-        result[field] = [item for item in before if item not in gone]
+        removed = _require_list(value, "primitive list")
+        before = _require_list(result.get(field) or [], "primitive list")
+        result[field] = [item for item in before if item not in removed]
     elif not name.startswith(SET_ORDER) and name not in (RETAIN_KEYS, PATCH):
         raise bad_request(f"unknown directive {name}")
 
@@ -208,11 +213,14 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
         return new
     if schema.keys:
         _check_items(new)
-    if any(isinstance(item, dict) and item.get(PATCH) == "replace" for item in new):
-        return [item for item in new if not isinstance(item, dict) or item.get(PATCH) != "replace"]
+    others = [item for item in new if not isinstance(item, dict) or item.get(PATCH) != "replace"]
+    if len(others) != len(new):
+        return others
 
-    # What is no list gives way to one: an item before this in the same patch may have put it there.
+    # A list replaces any other value. Such a value can come from a list item before this one in the
+    # same patch.
     before = old if isinstance(old, list) else []
+
     items = {fields.path_element(schema, item): item for item in before}
     for item in new:
         element = fields.path_element(schema, item)
@@ -223,7 +231,7 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
         else:
             old_item = items.get(element)
             items[element] = _strategic_value(schema.item or UNTYPED, old_item, item)
-    return _interleaved(schema, items, before, new)
+    return _interleave(schema, items, before, new)
 
 
 def _check_items(items: list[Any]) -> None:
@@ -233,10 +241,12 @@ def _check_items(items: list[Any]) -> None:
             raise bad_request(f"cannot restore slice from {what}: expected objects with a key")
 
 
-def _interleaved(
-    schema: Schema, items: dict[str, Any], old: list[Any], new: list[Any]
-) -> list[Any]:
-    """What the patch names comes first, but behind an unnamed item that stood before it."""
+def _interleave(schema: Schema, items: dict[str, Any], old: list[Any], new: list[Any]) -> list[Any]:
+    """Returns the merged items in order.
+
+    Items of the patch come first, but an item that it does not contain stays in front of those that
+    followed it.
+    """
     named = [fields.path_element(schema, item) for item in new]
     before = [fields.path_element(schema, item) for item in old]
     unnamed_left = [element for element in before if element in items and element not in named]
@@ -252,8 +262,11 @@ def _interleaved(
     return [items[element] for element in (*order, *unnamed_left, *named_left)]
 
 
-def _ordered(schema: Schema, items: list[Any], order: list[Any]) -> list[Any]:
-    """The items that the order names, as it names them; others stay behind what they followed."""
+def _reorder(schema: Schema, items: list[Any], order: list[Any]) -> list[Any]:
+    """Returns the items in the directive's order.
+
+    An item that the directive does not contain stays behind the item that it followed.
+    """
     if schema.keys:
         _check_items(order)
     places = {fields.path_element(schema, entry): place for place, entry in enumerate(order)}

@@ -1,8 +1,9 @@
-"""What may be done with an object of any kind: create, update, apply, delete.
+"""The operations on an object of any kind: create, update, apply and delete.
 
-Names, versions, the status apart from the rest, owners of fields, finalizers: what all kinds have
-in common is here, between HTTP and the store. What one kind has beyond that is its strategy. Time,
-uids and the letters of generated names are given, so that the same calls make the same objects.
+Between HTTP and the store, the registry has the rules that all kinds share: names, versions, the
+status as a separate part, owners of fields, and finalizers. The rules of a single kind are its
+strategy. Time, uids and the letters of generated names are parameters, so the same calls make the
+same objects.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from . import deletion, managed_fields, object_parts
 from .managed_fields import Manager
 from .store import Store
 
-MAX_GENERATED_PREFIX = 58  # characters: with the letters behind them, a DNS label
+# Characters. With the letters that follow them, the name is a DNS label.
+MAX_GENERATED_PREFIX = 58
 UNCONDITIONAL_UPDATE = "Invalid value: 0: must be specified for an update"
 
 
 class Registry:
-    """All kinds' objects, by the rules of a release.
+    """The objects of all kinds, by the rules of a Kubernetes release.
 
-    Every method does all of it or nothing: it returns the object as it is stored then, or raises a
-    StatusError and has changed nothing. A dry run returns what would be stored.
+    Every method does all of its work or none: it returns the object as it is stored, or raises a
+    StatusError and has changed nothing. A dry run returns the object as it would be stored.
     """
 
     def __init__(
@@ -43,17 +45,18 @@ class Registry:
     ) -> None:
         self.store, self.release = store, release
         self.now, self._new_uid, self._name_suffix = now, new_uid, name_suffix
-        # What whoever stands around the server says to the writer of an object.
+        # Returns warnings for the writer of an object. The simulated cluster sets it.
         self.advice: Callable[[Document], list[str]] = lambda _: []
 
     # ------------------------------------------------------------ create
 
     def create(self, kind: Kind, namespace: str, obj: Document, options: WriteOptions) -> Document:
+        """Creates an object and returns it as it is stored."""
         self._strategy(kind).check_admission(obj, None, self._context(options))
         new = self._with_system_metadata(kind, namespace, obj, options)
 
-        # The writer owns what makes the object differ from one of which nobody has said anything.
-        # A status that it may come with is nobody's.
+        # The writer owns the fields in which the object differs from an empty one. The status has
+        # no owner, even if the object comes with one.
         empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._strategy(kind).empty
         if kind.has_status and "status" in new:
             empty["status"] = new["status"]
@@ -64,12 +67,13 @@ class Registry:
     def _with_system_metadata(
         self, kind: Kind, namespace: str, obj: Document, options: WriteOptions
     ) -> Document:
-        """The object with a name, what the system gives it, and its defaults.
+        """Returns the object with a name, the system's metadata, and its defaults.
 
-        Without a status, unless objects of the kind may be created with one.
+        The status is dropped, unless objects of the kind may be created with one.
         """
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
+            # A real server answers 500 here, because this check is in its storage layer.
             message = "resourceVersion should not be set on objects to be created"
             raise StatusError(500, "", message)
         _check_namespace(kind, namespace, metadata)
@@ -77,7 +81,7 @@ class Registry:
         if not metadata.get("name") and metadata.get("generateName"):
             prefix = metadata["generateName"][:MAX_GENERATED_PREFIX]
             metadata["name"] = prefix + self._name_suffix()
-        metadata = object_parts.without(
+        metadata = object_parts.drop_fields(
             metadata,
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
@@ -93,7 +97,10 @@ class Registry:
         return kind_strategy.with_defaults(new | {"metadata": metadata}, self._context(options))
 
     def _create(self, kind: Kind, new: Document, options: WriteOptions) -> Document:
-        """From here on nothing that is added is the writer's."""
+        """Validates and stores a new object.
+
+        The writer does not own fields that are added from here on.
+        """
         kind_strategy, context = self._strategy(kind), self._context(options)
         metadata = new["metadata"]
         new = kind_strategy.prepare_for_create(new, context)
@@ -111,10 +118,10 @@ class Registry:
     def update(
         self, kind: Kind, namespace: str, name: str, obj: Document, options: WriteOptions
     ) -> Document:
-        """Replaces the object; what the object says of itself must be the one that is stored.
+        """Replaces an object. Name and uid of the new object must be those of the stored one.
 
-        With a resource version, 409 if that is not the latest. Without one the update counts
-        whatever is stored, but for kinds that have to be told it.
+        If the new object has a resource version, the update raises a 409 unless that is the latest
+        one. Without a resource version it replaces any version, unless the kind requires one.
         """
         metadata = obj.get("metadata") or {}
         _check_name(metadata.get("name") or name, name)
@@ -127,8 +134,7 @@ class Registry:
             plural, group = kind.resource.plural, kind.resource.group
             raise status_errors.invalid(GroupResource(plural, group, plural), name, [cause])
 
-        # A uid is a precondition of who replaces an object. In a patch it is a field like others,
-        # and one that may not change.
+        # A uid in an update is a precondition. In a patch it is a field, which may not change.
         uid = old["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
             why = _other_uid(kind, old["metadata"], metadata["uid"])
@@ -143,7 +149,7 @@ class Registry:
         change: Callable[[Document], Document],
         options: WriteOptions,
     ) -> Document:
-        """Replaces the object by what `change` makes of it, as patches do."""
+        """Replaces the object by the result of `change`, as patches do."""
         old = self.store.get(kind.resource, namespace, name)
         return self._update(kind, old, change(old), options, _manager(kind, options, "Update"))
 
@@ -155,30 +161,31 @@ class Registry:
         options: WriteOptions,
         manager: Manager | None,
     ) -> Document:
-        """`manager` is None where the owners of the fields are right already."""
-        metadata = _checked_metadata(kind, old, obj)
+        """Stores a new version of an object. `manager` is None if managedFields are already right."""
+        metadata = _check_metadata(kind, old, obj)
         kind_strategy, context = self._strategy(kind), self._context(options)
 
-        # What the writer has a say in, with its defaults and its owner.
+        # The parts that the writer may change, with their defaults and owners.
         new = object_parts.with_type_meta(kind, obj) | {"metadata": metadata}
         new = object_parts.carry_over(kind, old, new, options.subresource)
         new = kind_strategy.with_defaults(new, context)
         if manager:
             new = self._with_owners(kind, old, new, metadata, manager)
 
-        # From here on nothing that is added is the writer's.
+        # The writer does not own fields that are added from here on.
         if not options.subresource:
             kind_strategy.check_admission(new, old, context)
         new = kind_strategy.prepare_for_update(new, old, options.subresource, context)
         causes = kind_strategy.validate_update(new, old, obj, options.subresource, context)
         if causes:
             raise status_errors.invalid(kind.resource, metadata["name"], causes)
+
         if kind.has_generation and kind_strategy.changes_generation(new, old):
             generation = old["metadata"].get("generation", 0) + 1
             new = new | {"metadata": new["metadata"] | {"generation": generation}}
         options.validate_admission(old, new)
 
-        # Who changes nothing is not remembered for when he did not.
+        # A write that changes no field does not change the times in managedFields either.
         if object_parts.without_times(new) == object_parts.without_times(old):
             new = old
         if options.dry_run:
@@ -191,17 +198,18 @@ class Registry:
     def _with_owners(
         self, kind: Kind, old: Document, new: Document, metadata: Document, manager: Manager
     ) -> Document:
-        """`metadata` is as the writer said it.
+        """Returns the new object with its managedFields. `metadata` is that of the request.
 
-        Old releases took it for the writer's even with a status, where it is not stored.
+        In old releases a write of the status owns its metadata, although that is not stored.
         """
         now = self.now()
         if manager.subresource != "status" or not self._strategy(kind).status_takes_metadata:
             return managed_fields.update(kind.schema, old, new, manager, now)
 
         as_written = new | {"metadata": metadata}
-        owned = managed_fields.update(kind.schema, old, as_written, manager, now)["metadata"]
-        stored = object_parts.without(new["metadata"], "managedFields")
+        with_owners = managed_fields.update(kind.schema, old, as_written, manager, now)
+        owned = with_owners["metadata"]
+        stored = object_parts.drop_fields(new["metadata"], "managedFields")
         if "managedFields" in owned:
             stored["managedFields"] = owned["managedFields"]
         return new | {"metadata": stored}
@@ -217,7 +225,7 @@ class Registry:
         options: WriteOptions,
         force: bool,
     ) -> tuple[Document, bool]:
-        """The object after a server-side apply, and whether it is new."""
+        """Applies a configuration server-side. Returns the object, and True if it is new."""
         metadata = config.get("metadata") or {}
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
@@ -248,9 +256,11 @@ class Registry:
     # ------------------------------------------------------------ delete
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Document:
-        """The object: gone, or deleted and waiting for its finalizers or for its kubelet.
+        """Deletes an object.
 
-        May be repeated; then it can still shorten the grace period or change the policy.
+        Returns it as removed, or as waiting for its finalizers or its kubelet.
+
+        May be repeated. A repeated deletion can shorten the grace period or change the policy.
         """
         old = self.store.get(kind.resource, namespace, name)
         deletion.check_preconditions(kind, old["metadata"], options)
@@ -271,12 +281,13 @@ class Registry:
         last = self.store.delete(kind.resource, old)
         if "deletionTimestamp" not in old["metadata"]:
             return last
+        # An object that was already being deleted shows that its grace period is over.
         return last | {"metadata": last["metadata"] | {"deletionGracePeriodSeconds": 0}}
 
     # ------------------------------------------------------------ rules of the kind
 
     def warnings(self, kind: Kind, obj: Document) -> list[str]:
-        """Of what is not wrong with an object that was written, and yet should be otherwise."""
+        """Returns warnings about an object that is valid and yet questionable."""
         return self._strategy(kind).warnings(obj)
 
     def _strategy(self, kind: Kind) -> Strategy:
@@ -297,11 +308,11 @@ def _manager(kind: Kind, options: WriteOptions, operation: str) -> Manager:
     return Manager(options.field_manager, operation, api_version, options.subresource)
 
 
-# ---------------------------------------------------------------- is it the object that is meant?
+# ---------------------------------------------------------------- the identity of an object
 
 
-def _checked_metadata(kind: Kind, old: Document, obj: Document) -> Document:
-    """The metadata of a new object, which must be that of the old one."""
+def _check_metadata(kind: Kind, old: Document, obj: Document) -> Document:
+    """Returns the metadata of a new version, after a check that it belongs to the old object."""
     before, metadata = old["metadata"], dict(obj.get("metadata") or {})
     name = before["name"]
     _check_name(metadata.setdefault("name", name), name)
@@ -310,7 +321,8 @@ def _checked_metadata(kind: Kind, old: Document, obj: Document) -> Document:
     if metadata.get("resourceVersion", version) != version:
         raise status_errors.modified_conflict(kind.resource, name)
     if metadata.get("finalizers") == []:
-        del metadata["finalizers"]  # as a list that has become empty is not written
+        # Go's encoding omits an empty list.
+        del metadata["finalizers"]
     return metadata
 
 
@@ -321,7 +333,7 @@ def _check_name(name: str, wanted: str) -> None:
 
 
 def _check_namespace(kind: Kind, namespace: str, metadata: Document) -> None:
-    """Puts the namespace in where the object does not say it."""
+    """Adds the namespace to metadata that lacks it, and refuses another one."""
     if not kind.namespaced:
         if metadata.get("namespace"):
             raise bad_request("namespace should not be set on a cluster-scoped object")
@@ -340,7 +352,7 @@ def _check_no_uid(kind: Kind, name: str, metadata: Document) -> None:
 
 
 def _other_uid(kind: Kind, before: Document, uid: str) -> str:
-    """As a real server words it, whose store notices."""
+    """Returns the reason of a conflict of uids, in the words of a real server's store."""
     parts = (kind.resource.plural, before.get("namespace"), before["name"])
     key = "/".join(part for part in parts if part)
     uids = f"UID in precondition: {uid}, UID in object meta: {before['uid']}"

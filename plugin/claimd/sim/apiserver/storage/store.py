@@ -1,7 +1,7 @@
-"""Where the objects are: one counter of resource versions, lists, and the changes that led there.
+"""The store of all objects: one counter of resource versions, lists, and the recent changes.
 
-Objects are never changed, only replaced; each is a StoredObject. What a kind allows is not decided here; there is no HTTP
-and no clock.
+A stored object is a StoredObject. It is never changed, only replaced. The store knows no rules of
+kinds, no HTTP and no clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..types.resource import GroupResource
 from ..types.selectors import Predicate
 from ..types.stored_object import StoredObject
 
-Key = tuple[str, str]  # namespace, name
+# The namespace and name of an object.
+Key = tuple[str, str]
 
 TOO_OLD_TO_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start "
@@ -34,63 +35,78 @@ TOO_OLD_TO_CONTINUE = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write. Its event shows `last`: of a deletion the last state, with its own version."""
+    """One write. `last` is the object of its watch event.
+
+    The event of a deletion shows the last state with the version of the deletion.
+    """
 
     resource_version: int
     resource: GroupResource
     key: Key
-    old: Document | None  # None: created
-    new: Document | None  # None: deleted
+    # None if the object is created.
+    old: Document | None
+    # None if the object is deleted.
+    new: Document | None
     last: Document
 
 
 @dataclass(frozen=True)
 class Page:
+    """A part of a list. `remaining_item_count` is None if the number is unknown."""
+
     items: Sequence[Document]
     resource_version: int
     continue_token: str = ""
-    remaining_item_count: int | None = None  # None: not known
+    remaining_item_count: int | None = None
 
 
 @dataclass(eq=False)
 class Watcher:
-    """Has the changes of one resource that nobody has taken yet; `wake` is called for each."""
+    """The queue of one watch: the changes of a resource that have not been sent yet.
+
+    `wake` is called for each change.
+    """
 
     resource: GroupResource
     wake: Callable[[], None]
     pending: deque[Change] = field(default_factory=deque)
-    overflowed: bool = False  # more came than was taken: whoever watches has to begin anew
+    # The queue became too long and lacks changes, so the client must list again.
+    overflowed: bool = False
 
 
 class Store:
-    """All objects, and the last changes, as many as `window` says.
+    """All objects, and the last `window` changes.
 
-    Watches and lists as of an older version go back as far as those changes do. Writes are
+    Watches and lists of an older version go back as far as these changes do. Writes are
     compare-and-swap: `old` must be the very object that is stored.
     """
 
     def __init__(self, window: int = 10_000, first_resource_version: int = 1) -> None:
         self.resource_version = first_resource_version
         self.window = window
-        # Called with each change before the write returns; they may change nothing themselves.
+        # Called with each change before the write returns. A listener must not write.
         self.listeners: list[Callable[[Change], None]] = []
         self._objects: dict[GroupResource, dict[Key, Document]] = {}
-        # Of each in order, since lists are: there are thousands of objects, and one comes at a time.
+        # The sorted keys of each resource, because lists are sorted. They are kept between
+        # requests: there are thousands of objects, and each write adds at most one.
         self._keys: dict[GroupResource, list[Key]] = {}
         self._listed: dict[GroupResource, list[Document]] = {}
         self._changes: deque[Change] = deque()
-        self._compacted = first_resource_version  # changes up to this version are gone
+        # Changes up to this version are dropped.
+        self._compacted = first_resource_version
         self._watchers: dict[GroupResource, set[Watcher]] = {}
 
     # ------------------------------------------------------------ reading
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Document:
+        """Returns the object, or raises a 404."""
         obj = self.find(resource, namespace, name)
         if obj is None:
             raise status_errors.not_found(resource, name)
         return obj
 
     def find(self, resource: GroupResource, namespace: str, name: str) -> Document | None:
+        """Returns the object, or None."""
         return self._objects.get(resource, {}).get((namespace, name))
 
     def page(
@@ -102,9 +118,11 @@ class Store:
         continue_token: str = "",
         exact: int | None = None,
     ) -> Page:
-        """A page of the objects, by name, as of one version: that of the first page, `exact`, now.
+        """Returns one page of the objects, sorted by namespace and name.
 
-        No limit is one page. 410 for a version that is compacted away, 504 for one to come.
+        All pages of a list show the same version: the current one of the first page, or `exact`.
+        Without a limit the list is one page. Raises a 410 for a version that is compacted, and a
+        504 for one that does not exist yet.
         """
         after: Key = ("", "")
         if continue_token:
@@ -125,11 +143,12 @@ class Store:
 
         if not limit and predicate is None:
             return Page(self._all(resource, objects, keys), version)
+
         items: list[Document] = []
         for index, key in enumerate(keys):
             if limit and len(items) == limit:
                 token = _continue_token(version, keys[index - 1])
-                # With a predicate, nobody knows what it would take of the rest.
+                # With a predicate the number of remaining matches is unknown.
                 remaining = None if predicate else len(keys) - index
                 return Page(items, version, token, remaining)
             if predicate is None or predicate(objects[key]):
@@ -137,7 +156,7 @@ class Store:
         return Page(items, version)
 
     def _parse_continue_token(self, token: str) -> tuple[int, Key]:
-        """The version of the list, and the key behind which it goes on."""
+        """Returns the version of the list, and the key after which it continues."""
         text = ""
         try:
             text = base64.urlsafe_b64decode(token.encode()).decode("latin-1")
@@ -146,7 +165,7 @@ class Store:
         except (ValueError, TypeError) as error:
             why = "illegal base64 data"
             if not isinstance(error, binascii.Error):
-                # As Go quotes a byte that is no ASCII.
+                # Go quotes a byte that is not ASCII in this way.
                 why = f"invalid character {text[:1]!r}".replace("\\x", "\\u00")
             why = f"continue key is not valid: {why} looking for beginning of value"
             raise status_errors.bad_request(f"invalid continue token: {why}") from error
@@ -160,7 +179,10 @@ class Store:
     def _all(
         self, resource: GroupResource, objects: dict[Key, Document], keys: Sequence[Key]
     ) -> Sequence[Document]:
-        """The objects of these keys; of all that there are now, the same list until one changes."""
+        """Returns the objects of these keys.
+
+        For all current objects of a resource this is the same list until one of them changes.
+        """
         if keys is not self._keys.get(resource):
             return [objects[key] for key in keys]
         if resource not in self._listed:
@@ -170,12 +192,12 @@ class Store:
     def _as_of(
         self, resource: GroupResource, version: int
     ) -> tuple[dict[Key, Document], Sequence[Key]]:
-        """The objects of a version, and their keys in order."""
+        """Returns the objects of a version, and their sorted keys."""
         now = self._objects.get(resource, {})
         if version >= self.resource_version:
             return now, self._keys.get(resource, ())
 
-        # Backwards through the changes since, undoing each.
+        # Undo the changes since that version, the latest one first.
         then = dict(now)
         for change in reversed(self._changes):
             if change.resource_version <= version:
@@ -191,14 +213,14 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def create(self, resource: GroupResource, obj: Document) -> Document:
-        """The object as it is stored; 409 if there is one of its name."""
+        """Stores a new object and returns it. Raises a 409 if one of this name exists."""
         key = key_of(obj)
         if key in self._objects.get(resource, {}):
             raise status_errors.already_exists(resource, key[1])
         return self._write(resource, key, None, obj)
 
     def replace(self, resource: GroupResource, old: Document, new: Document) -> Document:
-        """The object as it is stored; the same content is no change and no new version."""
+        """Replaces an object and returns the stored one. Equal content makes no new version."""
         key = key_of(old)
         if self._objects.get(resource, {}).get(key) is not old:
             raise status_errors.modified_conflict(resource, key[1])
@@ -209,14 +231,16 @@ class Store:
         return self._write(resource, key, old, new)
 
     def delete(self, resource: GroupResource, old: Document) -> Document:
-        """What was there, with the version of its end."""
+        """Removes an object. Returns its last state with the version of the deletion."""
         key = key_of(old)
         if self._objects.get(resource, {}).get(key) is not old:
             raise status_errors.not_found(resource, key[1])
         del self._objects[resource][key]
+
         keys = self._keys[resource]
         del keys[bisect_left(keys, key)]
         self._listed.pop(resource, None)
+
         self.resource_version += 1
         last = StoredObject(_with_version(old, self.resource_version))
         _supersede(old)
@@ -230,25 +254,25 @@ class Store:
         stored = StoredObject(_with_version(new, self.resource_version))
         if old is not None:
             _supersede(old)
-        self._put(resource, key, stored)
+        self._insert(resource, key, stored)
         self._publish(Change(self.resource_version, resource, key, old, stored, stored))
         return stored
 
-    def _put(self, resource: GroupResource, key: Key, stored: StoredObject) -> None:
+    def _insert(self, resource: GroupResource, key: Key, stored: StoredObject) -> None:
         objects = self._objects.setdefault(resource, {})
         if key not in objects:
             insort(self._keys.setdefault(resource, []), key)
         objects[key] = stored
         self._listed.pop(resource, None)
 
-    # ------------------------------------------------------------ from an earlier server
+    # ------------------------------------------------------------ objects of an earlier server
 
     def restore(self, resource: GroupResource, obj: Document) -> None:
-        """Puts an object back as it was. No change: nobody watches yet."""
-        self._put(resource, key_of(obj), StoredObject(obj))
+        """Puts an object of an earlier server back, without a change for watchers."""
+        self._insert(resource, key_of(obj), StoredObject(obj))
 
     def restart(self, resource_version: int) -> None:
-        """Goes on from an earlier server's version; its changes are gone."""
+        """Continues from the version of an earlier server. The changes up to it are dropped."""
         self.resource_version = self._compacted = resource_version
 
     # ------------------------------------------------------------ watching
@@ -256,9 +280,10 @@ class Store:
     def watch(
         self, resource: GroupResource, wake: Callable[[], None], since: int | None = None
     ) -> Watcher:
-        """A watcher that has every change after the version, or from now on.
+        """Returns a watcher that gets every change after the version, or every change from now on.
 
-        410 if those changes are not all there any more, 504 for a version to come.
+        Raises a 410 if some of these changes are dropped, and a 504 for a version that does not
+        exist yet.
         """
         watcher = Watcher(resource, wake)
         if since is not None:
@@ -267,23 +292,24 @@ class Store:
             if since < self._compacted:
                 message = f"too old resource version: {since} ({self._compacted})"
                 raise status_errors.expired_version(message)
-            watcher.pending.extend(self._since(resource, since))
+            watcher.pending.extend(self._changes_since(resource, since))
         self._watchers.setdefault(resource, set()).add(watcher)
         return watcher
 
     @property
     def watching(self) -> int:
+        """The number of watchers."""
         return sum(map(len, self._watchers.values()))
 
     def stop(self, watcher: Watcher) -> None:
         self._watchers[watcher.resource].discard(watcher)
 
     def compact(self) -> None:
-        """Drops every change that is kept: watches from before now get 410."""
+        """Drops all changes. A watch from an earlier version gets a 410."""
         self._changes.clear()
         self._compacted = self.resource_version
 
-    def _since(self, resource: GroupResource, version: int) -> Iterator[Change]:
+    def _changes_since(self, resource: GroupResource, version: int) -> Iterator[Change]:
         for change in self._changes:
             if change.resource_version > version and change.resource == resource:
                 yield change
@@ -303,7 +329,10 @@ class Store:
 
 
 def watch_event(change: Change, predicate: Predicate | None = None) -> tuple[str, Document] | None:
-    """How a watch with this selection sees the change: what leaves the selection is deleted."""
+    """Returns the event that a watch with this selection gets for a change, or None.
+
+    An object that leaves the selection is deleted for the watch, and one that enters it is added.
+    """
     before = change.old is not None and (predicate is None or predicate(change.old))
     after = change.new is not None and (predicate is None or predicate(change.new))
     if after:
@@ -320,7 +349,7 @@ def key_of(obj: Document) -> Key:
 
 
 def _supersede(old: Document) -> None:
-    assert isinstance(old, StoredObject), "what is stored is made here"
+    assert isinstance(old, StoredObject), "the store makes all stored objects"
     old.supersede()
 
 

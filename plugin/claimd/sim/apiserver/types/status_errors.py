@@ -27,8 +27,9 @@ class Cause:
 
 
 class StatusError(Exception):
-    """A refusal of the API server. Without `details` its Status has no such field, not even an
-    empty one.
+    """A refusal of the API server.
+
+    Without `details` its Status has no such field, not even an empty one.
     """
 
     def __init__(
