@@ -170,9 +170,16 @@ class Folder:
 
 
 def _sync(folder: Path) -> None:
+    """Makes the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a folder alone. Syncing everything takes longer and promises
+        # the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+        os.sync()
     finally:
         os.close(descriptor)
 

@@ -224,6 +224,20 @@ def test_what_could_not_be_taken_back_is_known(tmp_path, before, fault):
     assert set(json.loads(out)) == on_disk(tmp_path)
 
 
+@traced
+def test_a_file_system_that_cannot_sync_folders_has_everything_synced(tmp_path):
+    place = tmp_path / "plugins" / DRIVER
+    script = """
+        asyncio.run(put(c))
+        print(json.dumps(asyncio.run(seen())))
+    """
+    paths = [place, place / "claims", place.parent]
+    out, log = run(tmp_path, script, "fsync:error=EINVAL", paths=paths, trace="fsync,sync")
+    assert json.loads(out) == ["uid-c"]
+    assert on_disk(tmp_path) == {"uid-c"}
+    assert "EINVAL" in log.read_text()
+
+
 @pytest.mark.parametrize("gone", ["", "claims", "claims/uid-a.json", "claims.lock"])
 async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     """Pods hold the claims, whatever somebody has done to the files; the lock alone tells nothing
