@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.scheduling import daemon_sets
 
 from ..requests import Request
 from . import deployments, replica_sets, revisions, stateful_sets
@@ -24,15 +25,6 @@ from .templates import (
     name_of,
     revision,
     update_status,
-)
-
-_ALWAYS_TOLERATED = (  # node taints that every DaemonSet pod tolerates
-    ("not-ready", "NoExecute"),
-    ("unreachable", "NoExecute"),
-    ("disk-pressure", "NoSchedule"),
-    ("memory-pressure", "NoSchedule"),
-    ("pid-pressure", "NoSchedule"),
-    ("unschedulable", "NoSchedule"),
 )
 
 
@@ -132,19 +124,12 @@ def _may_run_on(daemon_set: Document, node: Document, *, present: bool = False) 
     if not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
 
-    tolerations = [*(spec.get("tolerations") or ()), *_default_tolerations()]
+    tolerations = daemon_sets.pod_tolerations(spec)
     effects = ("NoExecute",) if present else ("NoSchedule", "NoExecute")
     for taint in (node.get("spec") or {}).get("taints") or ():
         if taint.get("effect") in effects and not is_tolerated(taint, tolerations):
             return False
     return True
-
-
-def _default_tolerations() -> list[Document]:
-    return [
-        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
-        for name, effect in _ALWAYS_TOLERATED
-    ]
 
 
 def _only_on(node: str, daemon_set: Document) -> Document:
@@ -154,7 +139,7 @@ def _only_on(node: str, daemon_set: Document) -> Document:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {
         "affinity": (spec.get("affinity") or {}) | {"nodeAffinity": required},
-        "tolerations": [*(spec.get("tolerations") or ()), *_default_tolerations()],
+        "tolerations": daemon_sets.pod_tolerations(spec),
     }
 
 

@@ -10,6 +10,8 @@ import dataclasses
 from decimal import Decimal
 from typing import Any
 
+from claimd.kubernetes.scheduling import daemon_sets
+
 Document = dict[str, Any]
 
 # Their values are quantities by name, or objects that have quantities in them.
@@ -25,18 +27,6 @@ _WORKLOADS = frozenset(
         *("ReplicationController", "PodTemplate"),
     )
 )
-# The daemon set's controller adds these to its pods, so that they run where others may not.
-_TOLERATIONS_OF_DAEMONS = [
-    {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
-    for name, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-    )
-]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +125,7 @@ def parse_workload(document: Document) -> Workload | None:
 
     pod_spec = dict(_map_field(template, "spec"))
     if kind == "DaemonSet":
-        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_TOLERATIONS_OF_DAEMONS]
+        pod_spec["tolerations"] = daemon_sets.pod_tolerations(pod_spec)
     pod_metadata = {**(template.get("metadata") or {}), "name": f"{name}-…"}
     if metadata.get("namespace"):
         pod_metadata["namespace"] = metadata["namespace"]
