@@ -260,7 +260,7 @@ def test_only_a_driver_that_is_told_how_many_can_have_more_devices():
 def test_fake_gpus_for_each_step_of_a_sweep(devices, tmp_path):
     parsed = fake.parse(ours.many(devices))
     fake.write(tmp_path, parsed)
-    assert len(scan.scan(Roots.under(tmp_path)).gpus) == devices
+    assert len(scan.scan(Roots.in_folder(tmp_path)).gpus) == devices
 
 
 def test_the_example_driver_comes_from_a_program_or_a_clone(tmp_path):

@@ -31,7 +31,7 @@ def seen(words: Iterable[str], vendor: str) -> Inventory:
     """A machine's GPUs, of which the component takes the vendor's."""
     with tempfile.TemporaryDirectory(prefix="claimd-test-") as folder:
         fake.write(Path(folder), fake.parse(words))
-        return scan.scan(Roots.under(Path(folder)), Rules(include=(vendor,), vfio=True))
+        return scan.scan(Roots.in_folder(Path(folder)), Rules(include=(vendor,), vfio=True))
 
 
 class Driver:
@@ -75,7 +75,7 @@ def asks(class_: str, *expressions: str, **more: Any) -> dict[str, Any]:
 
 def with_parts(inventory: Inventory, change: Callable[[Gpu], dict[str, Any]]) -> Inventory:
     """With what only a vendor's library tells of parts, as by the setting nvml."""
-    return Inventory.of(
+    return Inventory.from_unsorted(
         dataclasses.replace(gpu, **change(gpu)) if gpu.parent else gpu for gpu in inventory.gpus
     )
 

@@ -52,7 +52,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     # KFD tells most, to those who may read its files.
     topology = kfd.Topology()
     if kfd_node:
-        topology = function.cache.read_once("kfd", lambda _: kfd.read(roots), notes)
+        topology = function.cache.read_once("kfd", lambda _: kfd.read_topology(roots), notes)
     agents = _agents(function, topology, nodes, notes)
     is_closed = bool(topology.unreadable)
     cores = amdgpu.Cores()
@@ -73,7 +73,7 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     target = _target(function, agents, cores)
     compute_units = _compute_units(function, agents)
-    integrated = amd_ids.integrated(target, function.device_id)
+    integrated = amd_ids.is_integrated(target, function.device_id)
     carve_out = memory if integrated else None
     if integrated:
         memory = _usable_memory(function, memory, agents, notes)
@@ -82,7 +82,7 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     partitions: Sequence[_Partition] = ()
     if count > 1 and agents:
-        partitions = _of_agents(roots, agents)
+        partitions = _agent_partitions(roots, agents)
     elif count > 1:
         render_nodes = amdgpu.partition_nodes(roots, function, nodes, count)
         partitions = [_Partition(node=node) for node in render_nodes]
@@ -223,7 +223,7 @@ def _agents(
     The first must have the render node of the PCI function, and all its ids: else the files
     contradict each other and none of them is believed.
     """
-    agents = topology.at(function.address)
+    agents = topology.agents_at(function.address)
     if not agents:
         return []
     own_minors = {node.minor for node in nodes if "/renderD" in node.path}
@@ -255,7 +255,7 @@ class _Partition:
     compute_units: int | None = None
 
 
-def _of_agents(roots: Roots, agents: list[kfd.Agent]) -> list[_Partition]:
+def _agent_partitions(roots: Roots, agents: list[kfd.Agent]) -> list[_Partition]:
     partitions = []
     for index, agent in enumerate(agents):
         node = _render_node(roots, agent, is_first=index == 0)

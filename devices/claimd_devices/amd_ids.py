@@ -61,15 +61,15 @@ def dies(device_id: int) -> int | None:
 def family(target: str | None, device_id: int) -> str:
     """The generation by the compile target, else by the PCI id; `unknown` where the tables end."""
     by_target = _BY_TARGET.get(target) if target else None
-    return by_target or ids.of_device(VENDOR_ID, device_id).family
+    return by_target or ids.find_device(VENDOR_ID, device_id).family
 
 
-def integrated(target: str | None, device_id: int) -> bool | None:
+def is_integrated(target: str | None, device_id: int) -> bool | None:
     """Whether it is a part of a processor, with the machine's memory; None if that is not known.
 
     A target is one chip's, which is sold with a processor around it or without.
     """
-    by_id = ids.of_device(VENDOR_ID, device_id).integrated
+    by_id = ids.find_device(VENDOR_ID, device_id).integrated
     if by_id is not None:
         return by_id
     if target in _APU_TARGETS:
@@ -81,5 +81,5 @@ def product(device_id: int, revision: int | None) -> str | None:
     """What people call it, for boards without a name in their memory."""
     by_revision = ids.Known()
     if revision is not None:
-        by_revision = ids.of_revision(VENDOR_ID, device_id, revision)
-    return by_revision.name or ids.of_device(VENDOR_ID, device_id).name
+        by_revision = ids.find_revision(VENDOR_ID, device_id, revision)
+    return by_revision.name or ids.find_device(VENDOR_ID, device_id).name

@@ -123,7 +123,9 @@ def _devices_behind(roots: Roots, function: Function, first: DeviceNode) -> list
     It makes as many for each GPU, however that is divided, right after the GPU's own node. No file
     says whose they are, but their order does as long as the driver took up one GPU after the other.
     """
-    listed = function.cache.read_once("amdgpu_xcp", lambda notes: _listed(roots, notes), [])
+    listed = function.cache.read_once(
+        "amdgpu_xcp", lambda notes: _list_render_devices(roots, notes), []
+    )
     behind: list[_Device] = []
     is_behind = False
     for device in listed:
@@ -134,7 +136,7 @@ def _devices_behind(roots: Roots, function: Function, first: DeviceNode) -> list
     return behind
 
 
-def _listed(roots: Roots, notes: list[str]) -> list[_Device]:
+def _list_render_devices(roots: Roots, notes: list[str]) -> list[_Device]:
     """All render nodes of the machine, by their minor numbers."""
     folder = f"{roots.sys}/class/drm"
     found = []

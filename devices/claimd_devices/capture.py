@@ -150,7 +150,7 @@ class _Trees:
         return f"{self.roots[top]}/{rest}" if rest else self.roots[top]
 
 
-def write(
+def pack(
     file: Path, roots: Roots, scan: Callable[[], Inventory], *, redact: bool = False
 ) -> tuple[Inventory, int]:
     """Writes what `scan` reads; returns what it saw, and how many files and links were written.
@@ -168,10 +168,10 @@ def write(
     files = {name: content for name, content in trees.files.items() if name not in trees.folders}
     if redact:
         serials = _replacements(inventory)
-        files = {name: _redacted(content, serials) for name, content in files.items()}
+        files = {name: _redact(content, serials) for name, content in files.items()}
 
     about = {"format": 1, "roots": tops, "errors": dict(sorted(trees.errors.items()))}
-    with _replacing(file) as stream, _tar_into(stream) as archive:
+    with _replacement_of(file) as stream, _tar_into(stream) as archive:
         _add(archive, ABOUT, f"{json.dumps(about, indent=1)}\n".encode())
         for name in sorted({*trees.folders, *trees.links, *files}):
             if name in trees.links:
@@ -184,7 +184,7 @@ def write(
 
 
 @contextlib.contextmanager
-def _replacing(file: Path) -> Iterator[IO[bytes]]:
+def _replacement_of(file: Path) -> Iterator[IO[bytes]]:
     """A stream whose content takes the place of a file at the end of the block, if it gets there.
 
     Root writes here into folders of others, who know the other name as well: whatever lies there is
@@ -261,7 +261,7 @@ def _replacements(inventory: Inventory) -> dict[bytes, bytes]:
     return replacements
 
 
-def _redacted(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
+def _redact(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
     for serial, other in serials.items():
         content = content.replace(serial, other)
     return _BUILDER.sub(b"(redacted)", content)
@@ -282,7 +282,7 @@ class Replay:
         skipped = []
         for one in inventory.skipped:
             skipped.append(replace(one, reason=self._original(one.reason)))
-        return Inventory.of(map(self._gpu, inventory.gpus), skipped)
+        return Inventory.from_unsorted(map(self._gpu, inventory.gpus), skipped)
 
     def _gpu(self, gpu: Gpu) -> Gpu:
         libraries = gpu.libraries
@@ -296,7 +296,7 @@ class Replay:
         return text
 
 
-def read(file: Path, folder: Path) -> Replay:
+def unpack(file: Path, folder: Path) -> Replay:
     """Puts the trees of a tar file below an empty folder, to be scanned there.
 
     ValueError if it is no capture; whoever made it may wish us ill, so nothing of it leads out of
@@ -304,14 +304,14 @@ def read(file: Path, folder: Path) -> Replay:
     trees fail as they did on the machine.
     """
     try:
-        tree = _Tree(_whole(file))
+        tree = _Tree(_read_limited(file))
         original_roots, errors = _about(tree.about)
         links = tree.links_that_stay_inside()
     except ValueError as error:
         raise ValueError(f"{file} is no capture: {error}") from error
-    _put_down(tree, links, folder)
+    _write_tree(tree, links, folder)
 
-    roots = replace(Roots.under(folder), host=str(folder / HOST))
+    roots = replace(Roots.in_folder(folder), host=str(folder / HOST))
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     errors_here = {}
     for name, code in errors.items():
@@ -327,7 +327,7 @@ def stop_replay() -> None:
     sysfs.replay_errors({})
 
 
-def _whole(file: Path) -> bytes:
+def _read_limited(file: Path) -> bytes:
     with file.open("rb") as stream:
         data = stream.read(_LARGEST_CAPTURE + 1)
     if len(data) > _LARGEST_CAPTURE:
@@ -447,7 +447,7 @@ def _is_inside(name: str) -> bool:
     return len(parts) <= _DEEPEST and len(os.fsencode(name)) < _LONGEST_NAME
 
 
-def _put_down(tree: _Tree, links: Mapping[str, str], folder: Path) -> None:
+def _write_tree(tree: _Tree, links: Mapping[str, str], folder: Path) -> None:
     for name in sorted(tree.folders):
         os.mkdir(folder / name, 0o700)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -46,12 +46,12 @@ def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
 
     NotUsable until they are there: the driver is bound before it registers them.
     """
-    return _required(folder, ("card", "renderD"))
+    return _require_nodes(folder, ("card", "renderD"))
 
 
 def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
     """The nodes of a virtual function, which may lack one of them. NotUsable if it lacks both."""
-    return _required(folder, ("",))
+    return _require_nodes(folder, ("",))
 
 
 def has_screen(folder: str) -> bool:
@@ -85,7 +85,7 @@ def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _required(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
+def _require_nodes(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
     notes: list[str] = []
     found = nodes(folder, notes)
     if notes:

@@ -322,7 +322,7 @@ def _rename_node(target: _Target, old_name: str, new_name: str, number: int) -> 
 
     # The device's own folder, the link of its class, the node: the kernel's order.
     old.rename(new)
-    _put(new / "dev", f"{major}:{number}\n")
+    _replace_file(new / "dev", f"{major}:{number}\n")
     (target.tree / "sys/class/drm" / old_name).unlink(missing_ok=True)
     link = target.tree / "sys/class/drm" / new_name
     link.symlink_to(os.path.relpath(new, link.parent.resolve()))
@@ -395,10 +395,10 @@ _Saved = dict[str, dict[str, _Before]]
 def _change(target: _Target, path: Path, value: str) -> None:
     _save(target, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _put(path, f"{value}\n")
+    _replace_file(path, f"{value}\n")
 
 
-def _put(path: Path, text: str) -> None:
+def _replace_file(path: Path, text: str) -> None:
     """Root without any capability cannot write what is read-only, but can put another in its place."""
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o444
     path.unlink(missing_ok=True)

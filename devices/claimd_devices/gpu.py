@@ -28,7 +28,7 @@ class Roots:
     nvidia_driver: str = ""  # where NVIDIA's user space lies on the host; empty: looked for
 
     @staticmethod
-    def under(folder: Path) -> Roots:
+    def in_folder(folder: Path) -> Roots:
         """The roots of a tree that was written or captured under one folder."""
         return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev", host=str(folder))
 
@@ -231,12 +231,12 @@ class Inventory:
         self._by_name.update((gpu.name, gpu) for gpu in self.gpus)
 
     @staticmethod
-    def of(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
+    def from_unsorted(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
         """An Inventory of GPUs in any order."""
         by_name = sorted(gpus, key=lambda gpu: gpu.name)
         return Inventory(gpus=tuple(by_name), skipped=tuple(sorted(skipped)))
 
-    def named(self, name: str) -> Gpu | None:
+    def find_gpu(self, name: str) -> Gpu | None:
         """The GPU or part of this name."""
         return self._by_name.get(name)
 

@@ -97,7 +97,7 @@ class HealthReport:
     def __post_init__(self) -> None:
         self._by_name.update(self.findings)
 
-    def of(self, name: str) -> tuple[Finding, ...]:
+    def findings_of(self, name: str) -> tuple[Finding, ...]:
         """The findings of the GPU of this name, the worst first; none if it is well or unknown."""
         return self._by_name.get(name, ())
 
@@ -150,7 +150,7 @@ class History:
         An event from before a driver was bound, or that is known, changes nothing.
         """
         if event.kind == BOUND:
-            self.driver_bound(event.at)
+            self.reset(event.at)
             return
         if event.at <= self._bound_at:
             return
@@ -170,7 +170,7 @@ class History:
                 events.append(replace(newest, at=since))
         return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
-    def driver_bound(self, at: float) -> None:
+    def reset(self, at: float) -> None:
         """A driver has the GPU anew: what the kernel said and counted before is over."""
         self._bound_at = max(self._bound_at, at)
         for key, (_, newest) in list(self._events.items()):
@@ -185,15 +185,15 @@ class History:
         shown = {symptom.kind: symptom for symptom in symptoms}
 
         for kind in set(self._persistence) - set(shown):
-            self._not_shown(kind)
+            self._observe_absence(kind)
         for kind, symptom in shown.items():
             if symptom.count is None:
-                self._shown(kind, symptom, now)
+                self._observe_presence(kind, symptom, now)
             else:
-                self._counted(kind, symptom, symptom.count, now)
+                self._observe_count(kind, symptom, symptom.count, now)
         self._observed = True
 
-    def _shown(self, kind: str, symptom: Symptom, now: float) -> None:
+    def _observe_presence(self, kind: str, symptom: Symptom, now: float) -> None:
         persistence = self._persistence.setdefault(kind, _Persistence())
         if not persistence.checks_with and not persistence.believed:
             persistence.since = now
@@ -207,7 +207,7 @@ class History:
         if persistence.checks_with >= _CHECKS_TO_APPEAR.get(kind, 1):
             persistence.believed = True
 
-    def _not_shown(self, kind: str) -> None:
+    def _observe_absence(self, kind: str) -> None:
         persistence = self._persistence[kind]
         persistence.checks_with = 0
         persistence.checks_without += 1
@@ -215,7 +215,7 @@ class History:
         if is_over or not persistence.believed:
             del self._persistence[kind]
 
-    def _counted(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
+    def _observe_count(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
         # What was counted before the first check is not news, but a counter that was not there then
         # began at zero.
         if kind not in self._counters:

@@ -31,17 +31,17 @@ _NOTHING = Known()
 _PLACEMENTS = {"integrated": True, "package": True, "discrete": False}
 
 
-def of_device(vendor_id: int, device_id: int) -> Known:
+def find_device(vendor_id: int, device_id: int) -> Known:
     """What is known of all GPUs of a PCI id; nothing where the table ends."""
     return _look_up(f"{vendor_id:04x}:{device_id:04x}")
 
 
-def of_revision(vendor_id: int, device_id: int, revision: int) -> Known:
+def find_revision(vendor_id: int, device_id: int, revision: int) -> Known:
     """The name of the one model that has a revision of the chip, if the table tells them apart."""
     return _look_up(f"{vendor_id:04x}:{device_id:04x}:{revision:02x}")
 
 
-def of_board(vendor_id: int, device_id: int, name: str) -> Known:
+def find_board(vendor_id: int, device_id: int, name: str) -> Known:
     """The memory of a board by its driver's name too, for ids of boards with several sizes."""
     return _look_up(f"{vendor_id:04x}:{device_id:04x}:{name}")
 

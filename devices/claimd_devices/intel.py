@@ -42,19 +42,19 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     product = intel_ids.product(function.device_id)
     return Detail(
-        nodes=nodes + _by_path(function, nodes),
+        nodes=nodes + _by_path_nodes(function, nodes),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
         product=product.name,
         family=product.family,
         architecture=product.architecture,
-        integrated=intel_ids.integrated(function.device_id, function.address),
+        integrated=intel_ids.is_integrated(function.device_id, function.address),
         memory=memory,
         tiles=tiles,
         notes=tuple(notes),
     )
 
 
-def _by_path(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceNode, ...]:
+def _by_path_nodes(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceNode, ...]:
     """The names by which Intel's user space looks for the nodes.
 
     On a host udev links them; in a container they are nodes with the same numbers, which needs

@@ -13,10 +13,10 @@ _OF_PROCESSOR = "0000:00:02.0"
 
 def product(device_id: int) -> ids.Known:
     """What the id stands for; nothing but an unknown family where the table ends."""
-    return ids.of_device(VENDOR_ID, device_id)
+    return ids.find_device(VENDOR_ID, device_id)
 
 
-def integrated(device_id: int, address: str) -> bool | None:
+def is_integrated(device_id: int, address: str) -> bool | None:
     """Whether it is a part of the processor: by its id, or by its place; None if neither tells."""
     known = product(device_id).integrated
     if known is None and address == _OF_PROCESSOR:

@@ -40,12 +40,12 @@ class Topology:
     agents: dict[str, list[Agent]] = field(default_factory=dict)  # by slot
     unreadable: str = ""  # why there may be more than is known
 
-    def at(self, address: str) -> list[Agent]:
+    def agents_at(self, address: str) -> list[Agent]:
         """Those of the GPU at a PCI address, in the order of its partitions."""
         return self.agents.get(address.rpartition(".")[0], [])
 
 
-def read(roots: Roots) -> Topology:
+def read_topology(roots: Roots) -> Topology:
     """What KFD tells now.
 
     What cannot be read leaves its agent out and is told in `unreadable`: it is of interest to the

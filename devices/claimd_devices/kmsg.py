@@ -62,7 +62,7 @@ class Log:
         self._rest = b""  # of a record that was read in part
         self._newest = -1.0  # seconds since the boot of the newest line that dmesg gave
 
-    def fresh(self) -> list[Line]:
+    def read_new_lines(self) -> list[Line]:
         """What was logged since the last call; at the first, all that the kernel still has.
 
         Never raises for what is wrong with the log: `unavailable` says it, and the next call tries

@@ -40,7 +40,7 @@ class Board:
     smallest: int | None  # into how many of its smallest instances it can be divided
 
     @staticmethod
-    def of(device_id: int, architecture: str | None, memory: int | None) -> Board:
+    def from_ids(device_id: int, architecture: str | None, memory: int | None) -> Board:
         """By its PCI device id and what compilers call it."""
         smallest = _SMALLEST_BY_ARCHITECTURE.get(architecture or "")
         return Board(memory=memory, smallest=_SMALLEST_BY_ID.get(device_id, smallest))

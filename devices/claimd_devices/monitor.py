@@ -64,7 +64,7 @@ class Monitor:
         *,
         grace: float,
         interval: float,
-        read_symptoms: ReadSymptoms = symptoms.all_of,
+        read_symptoms: ReadSymptoms = symptoms.read_gpus,
     ) -> None:
         """A GPU that is gone is kept for `grace` seconds; there is a check at least every `interval`."""
         self.last = HealthReport()
@@ -93,7 +93,7 @@ class Monitor:
 
         skipped_by_address = {skipped.address: skipped for skipped in inventory.skipped}
         for name, tracked in list(self._tracked.items()):
-            if inventory.named(name) is not None:
+            if inventory.find_gpu(name) is not None:
                 continue
             skipped = skipped_by_address.get(tracked.gpu.address)
             if skipped is not None and skipped.expected:
@@ -107,7 +107,7 @@ class Monitor:
         now = time.time()
         event = None
         if uevent.wedged:
-            event = symptoms.wedged(uevent.address, uevent.wedged, now)
+            event = symptoms.wedged_event(uevent.address, uevent.wedged, now)
         elif uevent.action == "bind" and uevent.subsystem == "pci" and self._sets_up(uevent):
             event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
 
@@ -138,7 +138,7 @@ class Monitor:
 
         return HealthState(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
-            events=tuple(sorted(events, key=_by_time)),
+            events=tuple(sorted(events, key=_event_order)),
             findings=tuple(serious),
         )
 
@@ -185,7 +185,7 @@ class Monitor:
         self._wake.clear()
         present = [tracked.gpu for tracked in self._tracked.values() if tracked.missing is None]
         shown, lines = await deadline.run_in_thread(
-            lambda: (self._read_symptoms(self._roots, present), self._kernel_log.fresh())
+            lambda: (self._read_symptoms(self._roots, present), self._kernel_log.read_new_lines())
         )
 
         now = time.time()
@@ -219,7 +219,7 @@ class Monitor:
 
         # One that comes back was set up anew: what befell it before is over.
         if tracked.is_absent:
-            tracked.history.driver_bound(now)
+            tracked.history.reset(now)
             others = [event for event in self._earlier_events if event.address != gpu.address]
             self._earlier_events = tuple(others)
         tracked.gpu, tracked.missing = gpu, None
@@ -310,7 +310,7 @@ def check_once(
     now = time.time()
     kernel_log = kmsg.Log(roots)
     shown, lines = deadline.run(
-        lambda: (symptoms.all_of(roots, inventory.gpus), kernel_log.fresh())
+        lambda: (symptoms.read_gpus(roots, inventory.gpus), kernel_log.read_new_lines())
     )
     events = [*state.events]
     for line in lines:
@@ -331,7 +331,9 @@ def check_once(
                 history.add_event(event)
         findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
-            findings[gpu.name] += _by_one_check(symptom, known.get((gpu.name, symptom.kind)))
+            findings[gpu.name] += _findings_of_one_check(
+                symptom, known.get((gpu.name, symptom.kind))
+            )
 
     for skipped in inventory.skipped:
         if deadline.is_hung(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
@@ -340,7 +342,7 @@ def check_once(
 
     retained = []
     for gpu, since in state.gone:
-        if inventory.named(gpu.name) is None and gpu.name not in findings:
+        if inventory.find_gpu(gpu.name) is None and gpu.name not in findings:
             retained.append(gpu)
             findings[gpu.name] = [known.get((gpu.name, "absent")) or _absent(since, _VANISHED)]
 
@@ -368,7 +370,7 @@ def _concerns(event: health.Event, gpu: Gpu) -> bool:
     return mig.is_in_instance(gpu, event.instance)
 
 
-def _by_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:
+def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:
     """What follows from a symptom that was seen but once, of which a Monitor may know more."""
     if symptom.count == 0:
         return []
@@ -395,7 +397,7 @@ def _absent(since: float, reason: str) -> Finding:
     return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
 
 
-def _by_time(event: health.Event) -> tuple[float, str, str, str]:
+def _event_order(event: health.Event) -> tuple[float, str, str, str]:
     return event.at, event.address, event.kind, event.value
 
 
@@ -410,14 +412,14 @@ def _shows_anything(shown: Mapping[str, tuple[Symptom, ...]]) -> bool:
 def _log_changes(before: HealthReport, after: HealthReport) -> None:
     """A line for each finding that is new, and for each that is over."""
     for name, findings in after.findings:
-        known = {(finding.kind, finding.value) for finding in before.of(name)}
+        known = {(finding.kind, finding.value) for finding in before.findings_of(name)}
         for finding in findings:
             if (finding.kind, finding.value) not in known:
                 level = logging.INFO if finding.severity == health.NOTE else logging.WARNING
                 _log.log(level, "%s: %s: %s", name, finding.severity, finding.sentence)
 
     for name, findings in before.findings:
-        still = {(finding.kind, finding.value) for finding in after.of(name)}
+        still = {(finding.kind, finding.value) for finding in after.findings_of(name)}
         for finding in findings:
             if (finding.kind, finding.value) not in still:
                 _log.info("%s: this is over: %s", name, finding.sentence)

@@ -66,7 +66,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     # A MIG instance is opened by the nodes of its GPU and two of its own.
     common = _nodes(roots, function, minor, majors, notes)
     memory = _memory(function.device_id, product)
-    board = mig.Board.of(function.device_id, architecture, memory)
+    board = mig.Board.from_ids(function.device_id, architecture, memory)
     instances = mig.parts(roots, minor, board, common, majors.get("nvidia-caps"), notes)
     parts = _with_libraries(instances, host)
 
@@ -80,7 +80,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         family=family,
         architecture=architecture,
         vbios=_vbios(information.get("Video BIOS")),
-        integrated=nvidia_ids.integrated(function.device_id),
+        integrated=nvidia_ids.is_integrated(function.device_id),
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
         environment=_ENVIRONMENT,

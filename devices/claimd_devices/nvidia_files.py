@@ -207,7 +207,7 @@ def find(places: list[HostFiles], version: str) -> Driver | None:
     package does not have, no container needs.
     """
     for files in places:
-        libraries = _by_cache(files, version) or _by_folder(files, version)
+        libraries = _find_by_cache(files, version) or _find_by_folder(files, version)
         if libraries is None:
             continue
 
@@ -246,7 +246,7 @@ def _folders(files: HostFiles) -> list[str]:
     return [folder for folder in folders if files.real(folder) is not None]
 
 
-def _by_cache(files: HostFiles, version: str) -> _Libraries | None:
+def _find_by_cache(files: HostFiles, version: str) -> _Libraries | None:
     """By the cache of the loader in the root, which is what its programs go by."""
     for path in _CACHES:
         content = files.content(path, [])
@@ -258,7 +258,7 @@ def _by_cache(files: HostFiles, version: str) -> _Libraries | None:
             if "nv" not in entry.soname and not entry.soname.startswith("libcuda"):
                 continue
             real = files.real(entry.path)
-            if real is None or not _is_of(real, version):
+            if real is None or not _is_driver_library(real, version):
                 continue
             if libraries is None:
                 folder = posixpath.dirname(entry.path)
@@ -271,7 +271,7 @@ def _by_cache(files: HostFiles, version: str) -> _Libraries | None:
     return None
 
 
-def _by_folder(files: HostFiles, version: str) -> _Libraries | None:
+def _find_by_folder(files: HostFiles, version: str) -> _Libraries | None:
     """By the names of the files in the first folder that has the driver."""
     for folder in _folders(files):
         if not any(files.real(f"{folder}/{stem}.so.{version}") for stem in _ESSENTIAL):
@@ -279,7 +279,7 @@ def _by_folder(files: HostFiles, version: str) -> _Libraries | None:
         libraries = _Libraries(triplet=_triplet_of(folder), folder=folder)
         place, names = files.names(folder)
         for name in names:
-            real = files.real(f"{folder}/{name}") if _is_of(name, version) else None
+            real = files.real(f"{folder}/{name}") if _is_driver_library(name, version) else None
             if real is not None:
                 libraries.add(_soname(files, place, name, names), real)
         return libraries
@@ -293,7 +293,7 @@ def _triplet_of(folder: str) -> str:
     return f"{os.uname().machine}-linux-gnu"
 
 
-def _is_of(path: str, version: str) -> bool:
+def _is_driver_library(path: str, version: str) -> bool:
     """Whether a library is one of the driver's of this version."""
     match = _FILE.fullmatch(posixpath.basename(path))
     return match is not None and (match[2] == version or match[1] in _OWN_VERSIONS)

@@ -44,16 +44,16 @@ VENDOR_ID = 0x10DE
 
 def family(device_id: int) -> tuple[str, str | None]:
     """The generation, and what compilers call it; `unknown` and None where the tables end."""
-    known = ids.of_device(VENDOR_ID, device_id)
+    known = ids.find_device(VENDOR_ID, device_id)
     if known.family != UNKNOWN:
         return known.family, known.architecture
     row = _ROWS[bisect_right(_STARTS, device_id) - 1]
     return row[1], row[2]
 
 
-def integrated(device_id: int) -> bool | None:
+def is_integrated(device_id: int) -> bool | None:
     """Whether it is a part of a processor, as of Thor and GB10; None where the table ends."""
-    return ids.of_device(VENDOR_ID, device_id).integrated
+    return ids.find_device(VENDOR_ID, device_id).integrated
 
 
 def memory(device_id: int, product: str | None) -> int | None:
@@ -61,7 +61,7 @@ def memory(device_id: int, product: str | None) -> int | None:
 
     A program finds a little less.
     """
-    by_id = ids.of_device(VENDOR_ID, device_id).memory
+    by_id = ids.find_device(VENDOR_ID, device_id).memory
     if by_id is not None or product is None:
         return by_id
-    return ids.of_board(VENDOR_ID, device_id, product.removeprefix("NVIDIA ")).memory
+    return ids.find_board(VENDOR_ID, device_id, product.removeprefix("NVIDIA ")).memory

@@ -80,7 +80,7 @@ class Answer:
             parts={name: part for name, part in self.parts.items() if name in names},
         )
 
-    def over(self, older: Answer) -> Answer:
+    def with_older(self, older: Answer) -> Answer:
         """With what an older answer has where this one tells nothing."""
         return replace(
             self,
@@ -127,7 +127,7 @@ class Library:
             self._renew(asked)
 
         parents = {gpu.parent for gpu in asked}
-        gpus = [_completed(gpu, self._answer, parents) for gpu in inventory.gpus]
+        gpus = [_complete_gpu(gpu, self._answer, parents) for gpu in inventory.gpus]
         return replace(inventory, gpus=tuple(gpus))
 
     def _renew(self, asked: list[Gpu]) -> None:
@@ -136,7 +136,7 @@ class Library:
 
         keys = {_key(gpu) for gpu in self._asked}
         unchanged = [gpu for gpu in asked if _key(gpu) in keys]
-        self._answer = answer.over(self._answer.about(unchanged))
+        self._answer = answer.with_older(self._answer.about(unchanged))
         self._asked = tuple(asked)
 
         is_whole = bool(answer.trouble) or answer.covers(asked)
@@ -149,7 +149,7 @@ class Library:
         if self._hung is not None and self._hung.poll() is None:
             return Answer(trouble="it hangs, and the process that asked it cannot be ended")
         try:
-            return _understood(self._output_of_helper(path))
+            return _parse_answer(self._output_of_helper(path))
         except (OSError, *_NOT_UNDERSTOOD) as error:
             return Answer(trouble=f"{path}: {error}")
 
@@ -197,7 +197,7 @@ class Library:
         self._hung = process
 
 
-def _understood(output: bytes) -> Answer:
+def _parse_answer(output: bytes) -> Answer:
     """The helper's document. One of _NOT_UNDERSTOOD for any other."""
     import json  # only where MIG is asked about: it would cost every start a millisecond
 
@@ -250,7 +250,7 @@ def _amount(value: Any) -> int | None:
     return value if is_fit else None
 
 
-def _completed(gpu: Gpu, answer: Answer, parents: set[str | None]) -> Gpu:
+def _complete_gpu(gpu: Gpu, answer: Answer, parents: set[str | None]) -> Gpu:
     """The GPU or part with what the answer adds to it."""
     part = answer.parts.get(gpu.name)
     if part is not None and gpu.kind == "partition":

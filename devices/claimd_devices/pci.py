@@ -244,19 +244,19 @@ def _link(path: str | None, port: str | None, notes: list[str], *, with_now: boo
         return _NO_LINK
 
     return _Link(
-        width=_width(f"{path}/max_link_width", notes),
-        width_now=_width(f"{path}/current_link_width", notes) if with_now else None,
-        speed=_speed(f"{path}/max_link_speed", notes),
-        speed_now=_speed(f"{path}/current_link_speed", notes) if with_now else None,
+        width=_link_width(f"{path}/max_link_width", notes),
+        width_now=_link_width(f"{path}/current_link_width", notes) if with_now else None,
+        speed=_link_speed(f"{path}/max_link_speed", notes),
+        speed_now=_link_speed(f"{path}/current_link_speed", notes) if with_now else None,
     )
 
 
-def _width(path: str, notes: list[str]) -> int | None:
+def _link_width(path: str, notes: list[str]) -> int | None:
     lanes = sysfs.decimal(path, notes)
     return lanes if lanes is not None and 0 < lanes <= _MOST_LANES else None
 
 
-def _speed(path: str, notes: list[str]) -> int | None:
+def _link_speed(path: str, notes: list[str]) -> int | None:
     """Megatransfers a second of a lane."""
     value = sysfs.text(path, notes)
     if value is None or value in ("Unknown", "Unknown speed"):

@@ -69,7 +69,7 @@ class Attempt:
         except OSError as error:
             raise Refused(f"{value or 'nothing'!r} > {path}: {error.strerror}") from error
 
-    def until(self, fact: Callable[[], bool]) -> bool:
+    def wait_until(self, fact: Callable[[], bool]) -> bool:
         """Whether it has become true in time. A driver may be probed after the write has returned."""
         end = time.monotonic() + SETTLE
         while not fact():
@@ -114,7 +114,7 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
 def check_same(roots: Roots, functions: Iterable[Binding]) -> None:
     """Refused if another device stands at the address of one of them by now."""
     for function in functions:
-        other = _another(roots, function)
+        other = _other_device(roots, function)
         if other:
             raise Refused(
                 f"at {function.address} is another device by now, {other} in place of "
@@ -122,7 +122,7 @@ def check_same(roots: Roots, functions: Iterable[Binding]) -> None:
             )
 
 
-def renewed(
+def renew_bindings(
     roots: Roots, known: Sequence[Binding], found: Sequence[Binding]
 ) -> tuple[Binding, ...]:
     """What has to be undone, by what stands written down of an earlier try and what is there now.
@@ -198,7 +198,7 @@ def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
     failure; neither is a driver that is not loaded now: the kernel binds it when it comes. Another
     device at its address is not touched, nor a driver that somebody has bound since.
     """
-    ours = [function for function in functions if not _is_another(attempt.roots, function)]
+    ours = [function for function in functions if not _is_other_device(attempt.roots, function)]
     for function in ours[:1]:
         programs = _programs_with(attempt.roots, _vfio_nodes(attempt.roots, function.address))
         if programs and _driver(attempt.roots, function.address) in vfio.DRIVERS:
@@ -226,7 +226,7 @@ def _take(attempt: Attempt, function: Binding) -> None:
         return
     _unbind(attempt, address)
     attempt.write(f"{roots.sys}/bus/pci/drivers_probe", address)
-    if not attempt.until(lambda: _driver(roots, address) in vfio.DRIVERS):
+    if not attempt.wait_until(lambda: _driver(roots, address) in vfio.DRIVERS):
         raise Refused(f"{vfio.DRIVER} does not take {address}; the kernel's log may say why")
 
 
@@ -261,7 +261,7 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     if not function.driver or not os.path.isdir(driver):
         return
     attempt.write(f"{driver}/bind", address)
-    if not attempt.until(lambda: _driver(roots, address) == function.driver):
+    if not attempt.wait_until(lambda: _driver(roots, address) == function.driver):
         raise Refused(f"{function.driver} does not take {address} back")
 
 
@@ -272,7 +272,7 @@ def _unbind(attempt: Attempt, address: str) -> None:
         return
     _lock_nvidia(attempt, address)
     attempt.write(f"{roots.sys}/bus/pci/drivers/{driver}/unbind", address)
-    if not attempt.until(lambda: _driver(roots, address) != driver):
+    if not attempt.wait_until(lambda: _driver(roots, address) != driver):
         raise Refused(f"{driver} does not let go of {address}")
 
 
@@ -328,14 +328,14 @@ def _device(roots: Roots, address: str) -> str:
     return f"{vendor:04x}:{device:04x}" if vendor is not None and device is not None else ""
 
 
-def _another(roots: Roots, function: Binding) -> str:
+def _other_device(roots: Roots, function: Binding) -> str:
     """Which other device stands at the address now; empty if none does, as far as is known."""
     now = _device(roots, function.address)
     return now if function.device and now != function.device else ""
 
 
-def _is_another(roots: Roots, function: Binding) -> bool:
-    other = _another(roots, function)
+def _is_other_device(roots: Roots, function: Binding) -> bool:
+    other = _other_device(roots, function)
     if other:
         log.warning("%s is not touched: %s is there now", function.address, other)
     return bool(other)

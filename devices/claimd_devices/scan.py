@@ -62,7 +62,7 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
     """
     gpus = []
     for gpu in inventory.gpus:
-        before = last.named(gpu.name) if gpu.is_asleep else None
+        before = last.find_gpu(gpu.name) if gpu.is_asleep else None
         is_same = before is not None and (before.vendor_id, before.device_id) == (
             gpu.vendor_id,
             gpu.device_id,
@@ -82,7 +82,7 @@ def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
     """
     gpus = []
     for gpu in inventory.gpus:
-        before = last.named(gpu.name)
+        before = last.find_gpu(gpu.name)
         is_same = before is not None and (before.vendor_id, before.device_id, before.driver) == (
             gpu.vendor_id,
             gpu.device_id,
@@ -125,7 +125,7 @@ def _scan(
     for function in functions:
         vendor = by_vendor_id.get(function.vendor_id)
         if vendor is None:
-            skipped.append(_of_no_vendor(function))
+            skipped.append(_skip_unknown_vendor(function))
             continue
         reason = wanted.reason_not(function)
         if reason:
@@ -155,7 +155,7 @@ def _scan(
         except Exception as error:  # noqa: BLE001
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))
-    return Inventory.of(_without_orphans_counters(gpus), skipped)
+    return Inventory.from_unsorted(_without_orphans_counters(gpus), skipped)
 
 
 _LINK = ("link_width", "link_speed", "link_width_now", "link_speed_now")
@@ -185,13 +185,13 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
         counters["vfs"] = 1
 
     # What a part of a processor says of its link is made up: it has none.
-    of_bus = _of_bus(roots, function, vendor, bus.by_address.get(function.physical or ""))
+    bus_facts = _bus_facts(roots, function, vendor, bus.by_address.get(function.physical or ""))
     if detail.integrated:
-        of_bus |= dict.fromkeys(_LINK)
+        bus_facts |= dict.fromkeys(_LINK)
 
     kind = _kind(function, detail, bus)
     whole = Gpu(
-        **of_bus,
+        **bus_facts,
         kind=kind,
         parent=name_of(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
@@ -207,7 +207,7 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
         architecture=detail.architecture,
         vbios=detail.vbios,
         integrated=detail.integrated,
-        is_package=ids.of_device(function.vendor_id, function.device_id).is_package,
+        is_package=ids.find_device(function.vendor_id, function.device_id).is_package,
         compute_units=detail.compute_units if kind != DIVIDED else None,
         tiles=detail.tiles,
         carve_out=detail.carve_out,
@@ -246,7 +246,7 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
         raise NotUsable(f"bound to the kernel driver {function.driver}, expected {expected}{hint}")
 
 
-def _of_bus(
+def _bus_facts(
     roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None
 ) -> dict[str, Any]:
     """What the bus tells of it. A virtual function has the link of the physical one."""
@@ -339,10 +339,10 @@ def _for_virtual_machines(
         )
 
     notes = list(function.notes)
-    of_bus = _of_bus(roots, function, vendor, None)
-    known = ids.of_device(function.vendor_id, function.device_id)
+    bus_facts = _bus_facts(roots, function, vendor, None)
+    known = ids.find_device(function.vendor_id, function.device_id)
     return Gpu(
-        **of_bus,
+        **bus_facts,
         kind=VFIO,
         nodes=nodes(notes),
         product=known.name,
@@ -365,7 +365,7 @@ def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
     return related
 
 
-def _of_no_vendor(function: pci.Function) -> Skipped:
+def _skip_unknown_vendor(function: pci.Function) -> Skipped:
     reason = f"of a vendor that claimd does not know ({function.ids})"
     if function.base_class == pci.ACCELERATOR:
         return Skipped(address=function.address, reason=f"an accelerator {reason}")

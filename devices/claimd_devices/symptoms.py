@@ -93,7 +93,7 @@ XIDS_OF_HARDWARE = {
 _XIDS_OF_WHOLE_GPU = frozenset({62, 64, 74, 79, 95, 119, 120, 136, 143})
 
 
-def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
+def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
     """All that one check shows. Counters are always among them, so that their growth can be seen.
 
     Never raises for what is wrong with the GPU. Whoever must not wait for one that hangs runs this
@@ -109,21 +109,21 @@ def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
         head = files.bytes("config")[:4]
         if head and not head.strip(b"\xff"):
             return (_lost(address),)
-        symptoms += _of_link(files)
-        symptoms += _of_counters(files)
-        symptoms += _of_sensors(files)
-        symptoms += _of_xe(files)
+        symptoms += _link_symptoms(files)
+        symptoms += _counter_symptoms(files)
+        symptoms += _sensor_symptoms(files)
+        symptoms += _xe_symptoms(files)
     return files.with_errors(symptoms)
 
 
-def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
+def read_gpus(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
     """Of each GPU by its name. A GPU that hangs costs two seconds once, and the others nothing."""
     address_of = {gpu.name: gpu.address for gpu in gpus}
 
     def read_all() -> dict[str, tuple[Symptom, ...]]:
         # Parts have their GPU's address, and are as it is.
         addresses = sorted(set(address_of.values()))
-        by_address = {address: read(roots, address) for address in addresses}
+        by_address = {address: read_gpu(roots, address) for address in addresses}
         return {name: by_address[address] for name, address in address_of.items()}
 
     return deadline.run(read_all)
@@ -194,7 +194,7 @@ def _lost(address: str) -> Symptom:
     return Symptom(kind="lost", severity=FAILED, sentence=sentence)
 
 
-def _of_link(files: Files) -> list[Symptom]:
+def _link_symptoms(files: Files) -> list[Symptom]:
     """The link to the slot against the most that both of its ends can do."""
     vendor_id = sysfs.hexadecimal(f"{files.folder}/vendor", [])
     target = sysfs.link(files.folder, [])
@@ -220,9 +220,9 @@ def _of_link(files: Files) -> list[Symptom]:
             narrow = Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width))
             symptoms.append(narrow)
 
-    speed, fastest = _speed(link, "current_link_speed"), _speed(link, "max_link_speed")
+    speed, fastest = _link_speed(link, "current_link_speed"), _link_speed(link, "max_link_speed")
     if speed and fastest:
-        fastest = min(fastest, _speed(port, "max_link_speed") or fastest)
+        fastest = min(fastest, _link_speed(port, "max_link_speed") or fastest)
         if speed < fastest:
             sentence = (
                 f"its PCIe link runs at {speed:g} of {fastest:g} GT/s, "
@@ -232,13 +232,13 @@ def _of_link(files: Files) -> list[Symptom]:
     return symptoms
 
 
-def _speed(files: Files, name: str) -> float:
+def _link_speed(files: Files, name: str) -> float:
     """In GT/s; 0 if it is not known."""
     match = _SPEED.match(files.text(name))
     return float(match[1]) if match else 0.0
 
 
-def _of_counters(files: Files) -> list[Symptom]:
+def _counter_symptoms(files: Files) -> list[Symptom]:
     fatal = "the PCIe port has reported fatal errors of the GPU (AER)"
     nonfatal = "the PCIe port has reported errors of the GPU that were not fatal (AER)"
     symptoms = []
@@ -262,7 +262,7 @@ def _of_counters(files: Files) -> list[Symptom]:
     return symptoms
 
 
-def _of_sensors(files: Files) -> list[Symptom]:
+def _sensor_symptoms(files: Files) -> list[Symptom]:
     """The first sensor that is at its critical temperature, or above."""
     for monitor in files.names("hwmon"):
         for name in files.names(f"hwmon/{monitor}"):
@@ -281,7 +281,7 @@ def _of_sensors(files: Files) -> list[Symptom]:
     return []
 
 
-def _of_xe(files: Files) -> list[Symptom]:
+def _xe_symptoms(files: Files) -> list[Symptom]:
     if files.text("survivability_mode") in ("", "0", "disabled"):
         return []
     sentence = (
@@ -318,7 +318,7 @@ def _event_of_text(text: str, at: float) -> Event | None:
         return _xid(address, code, at, instance)
     match = _WEDGED.fullmatch(text)
     if match is not None:
-        return wedged(match[1], "", at)
+        return wedged_event(match[1], "", at)
     for pattern in _BOUND:
         match = pattern.match(text)
         if match is not None:
@@ -326,7 +326,7 @@ def _event_of_text(text: str, at: float) -> Event | None:
     return None
 
 
-def wedged(address: str, methods: str, at: float) -> Event | None:
+def wedged_event(address: str, methods: str, at: float) -> Event | None:
     """The kernel's word that a GPU hangs, by uevent (with what would help) or log; None if it has
     helped itself.
     """

@@ -31,12 +31,12 @@ def readings(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Reading, ...]
     addresses = {gpu.name: gpu.address for gpu in gpus if gpu.parent is None}
 
     def read_all() -> dict[str, tuple[Reading, ...]]:
-        return {name: read(roots, address) for name, address in addresses.items()}
+        return {name: read_gpu(roots, address) for name, address in addresses.items()}
 
     return deadline.run(read_all)
 
 
-def read(roots: Roots, address: str) -> tuple[Reading, ...]:
+def read_gpu(roots: Roots, address: str) -> tuple[Reading, ...]:
     """Of one GPU, never raising for what is wrong with it."""
     folder = f"{roots.sys}/bus/pci/devices/{address}"
     if deadline.is_hung(folder):
@@ -45,7 +45,7 @@ def read(roots: Roots, address: str) -> tuple[Reading, ...]:
     if symptoms.is_asleep(files):
         return ()
 
-    found = [*_of_sensors(files)]
+    found = [*_sensor_readings(files)]
     busy = files.number("gpu_busy_percent")
     if busy is not None:
         found.append(Reading("busy", min(max(busy, 0), 100) / 100))
@@ -55,7 +55,7 @@ def read(roots: Roots, address: str) -> tuple[Reading, ...]:
     return tuple(found)
 
 
-def _of_sensors(files: symptoms.Files) -> Iterable[Reading]:
+def _sensor_readings(files: symptoms.Files) -> Iterable[Reading]:
     for monitor in files.names("hwmon"):
         folder = f"hwmon/{monitor}"
         names = set(files.names(folder))

@@ -200,7 +200,7 @@ class Watch:
             return inventory
 
         skipped = [other for other in inventory.skipped if other.address not in counts]
-        return Inventory.of([*inventory.gpus, *kept], skipped)
+        return Inventory.from_unsorted([*inventory.gpus, *kept], skipped)
 
     def _log_news(self, inventory: Inventory) -> None:
         """A line for each device of which something else is to be said than before."""

@@ -100,7 +100,7 @@ async def node(folder: Path) -> AsyncIterator[Node]:
     fake.write(folder / "fake", fake.parse(["nvidia:h100=8"]))
     async with apiserver.serve() as api:
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
-        gpu = scan.scan(Roots.under(folder / "fake")).gpus[0]
+        gpu = scan.scan(Roots.in_folder(folder / "fake")).gpus[0]
         claim = api.put("resourceclaims", claim_object("again", result(gpu.name)))
         yield Node(folder, api.url, claim)
 

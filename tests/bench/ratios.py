@@ -299,7 +299,7 @@ def _server(folder: Path) -> Iterator[tuple[Program, Callable[[bytes], object]]]
 def _computations(folder: Path) -> dict[str, float]:
     """In turns, in this process."""
     fake.write(folder / "scanned", fake.parse(["nvidia:h100=16"]))
-    roots = Roots.under(folder / "scanned")
+    roots = Roots.in_folder(folder / "scanned")
     parsed = allocating.parse(alloc_hard.large_node(4))
 
     def decide() -> None:

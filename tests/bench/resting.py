@@ -116,7 +116,7 @@ async def running_world(words: list[str]) -> AsyncIterator[World]:
         folder = Path(name)
         fake.write(folder / "fake", fake.parse(words))
         faults.enable(folder / "fake")
-        gpus = scan.scan(Roots.under(folder / "fake")).gpus
+        gpus = scan.scan(Roots.in_folder(folder / "fake")).gpus
         async with (
             apiserver.serve() as api,
             podresources.serve(names.pod_resources_socket(folder / "kubelet")) as pods,

@@ -49,9 +49,9 @@ def main() -> None:
         for key, words in NODES.items():
             fake.write(Path(folder) / key, fake.parse(words))
             found[key] = 1000 * statistics.median(
-                _seconds(Roots.under(Path(folder) / key)) for _ in range(LOOKS)
+                _seconds(Roots.in_folder(Path(folder) / key)) for _ in range(LOOKS)
             )
-        roots = Roots.under(Path(folder) / "scan_16")
+        roots = Roots.in_folder(Path(folder) / "scan_16")
         for _ in range(50):
             scan.scan(roots)
         before = _resident()
@@ -73,11 +73,11 @@ def _seconds(roots: Roots) -> float:
 async def _until_seen(tree: Path) -> list[float]:
     """Seconds from a uevent until there is an Inventory with what it is about."""
     faults.enable(tree)
-    address = scan.scan(Roots.under(tree)).gpus[0].address
+    address = scan.scan(Roots.in_folder(tree)).gpus[0].address
     path = f"/devices/pci0000:10/0000:10:01.0/{address}"
     seen: asyncio.Queue[Inventory] = asyncio.Queue()
     watching = asyncio.create_task(
-        watch.Watch(Roots.under(tree), Rules(), 3600.0).run(seen.put_nowait)
+        watch.Watch(Roots.in_folder(tree), Rules(), 3600.0).run(seen.put_nowait)
     )
     await seen.get()
     took = []

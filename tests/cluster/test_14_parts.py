@@ -35,7 +35,7 @@ ALL = {
 def write(tree: Path, description: Object) -> Inventory:
     fake.write(tree, description)
     uevents.broadcast(tree, uevents.message("change", "/devices/pci0000:10", "pci"))
-    return scan.scan(Roots.under(tree))
+    return scan.scan(Roots.in_folder(tree))
 
 
 def published(driver: Driver) -> set[str]:
@@ -74,7 +74,7 @@ def vendor(request: pytest.FixtureRequest) -> str:
 
 def whole_of(there: Inventory, vendor: str) -> Gpu:
     (found,) = {gpu.parent for gpu in there.gpus if gpu.vendor == vendor and gpu.parent is not None}
-    whole = there.named(found)
+    whole = there.find_gpu(found)
     assert whole is not None
     return whole
 
@@ -131,7 +131,7 @@ def test_who_has_a_part_excludes_who_wants_all(
     for name, of in (("user", "part"), ("neighbour", "beside")):
         running(name)
         ((device,),) = allotted(ns.get("resourceclaim", of)).values()
-        part = divided.named(device)
+        part = divided.find_gpu(device)
         assert part is not None
         assert part.kind == "partition"
         assert nodes(ns, name) == {node.path: (node.major, node.minor) for node in part.nodes}

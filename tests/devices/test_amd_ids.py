@@ -43,7 +43,7 @@ def test_the_generation_by_target_then_by_id(
 def test_integrated_by_either_or_not_known(
     target: str | None, device_id: int, expected: bool | None
 ) -> None:
-    assert amd_ids.integrated(target, device_id) is expected
+    assert amd_ids.is_integrated(target, device_id) is expected
 
 
 def test_a_name_by_revision_then_by_id() -> None:

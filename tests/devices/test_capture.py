@@ -26,12 +26,12 @@ def forgetting() -> Iterator[None]:
 
 def replayed(file: Path, folder: Path) -> Inventory:
     folder.mkdir()
-    replay = capture.read(file, folder)
+    replay = capture.unpack(file, folder)
     return replay.with_original_paths(scan.scan(replay.roots, with_link_now=True))
 
 
 def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:
-    capture.write(file, made.roots, made.scan, redact=redact)
+    capture.pack(file, made.roots, made.scan, redact=redact)
     return made.scan()
 
 
@@ -48,8 +48,8 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_pa
     captured(tree("machine:mi300x-cpx"), tmp_path / "one.tar")
     folder = tmp_path / "again"
     folder.mkdir()
-    replay = capture.read(tmp_path / "one.tar", folder)
-    capture.write(
+    replay = capture.unpack(tmp_path / "one.tar", folder)
+    capture.pack(
         tmp_path / "two.tar", replay.roots, lambda: scan.scan(replay.roots, with_link_now=True)
     )
     with tarfile.open(tmp_path / "one.tar") as one, tarfile.open(tmp_path / "two.tar") as two:
@@ -151,7 +151,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
         tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "../proc"), ("sys/a/b", tarfile.REGTYPE, "")
     )
     with pytest.raises(ValueError, match="is no capture"):
-        capture.read(tmp_path / "c.tar", tmp_path / "again")
+        capture.unpack(tmp_path / "c.tar", tmp_path / "again")
     assert not (tmp_path / "again/proc").exists()
 
 
@@ -163,7 +163,7 @@ def prison(file: Path, folder: Path, **links: str) -> dict[str, str]:
     ]
     hostile(file, *entries)
     folder.mkdir()
-    capture.read(file, folder)
+    capture.unpack(file, folder)
     where = {}
     for link in folder.rglob("*"):
         if link.is_symlink():
@@ -200,7 +200,7 @@ def test_links_that_lead_in_circles_are_kept_and_cost_no_time(tmp_path: Path) ->
         *((f"sys/{name}", tarfile.SYMTYPE, target) for name, target in links.items()),
     )
     (tmp_path / "again").mkdir()
-    capture.read(tmp_path / "c.tar", tmp_path / "again")
+    capture.unpack(tmp_path / "c.tar", tmp_path / "again")
     assert len(os.listdir(tmp_path / "again/sys")) == 2001
 
 
@@ -348,7 +348,7 @@ def test_of_a_large_file_the_first_part_is_captured(
     version = "proc/driver/nvidia/version"
     content = (made.folder / version).read_bytes()
     monkeypatch.setattr(capture, "_LARGEST_FILE", 40)
-    capture.write(tmp_path / "c.tar", made.roots, made.scan)
+    capture.pack(tmp_path / "c.tar", made.roots, made.scan)
     with tarfile.open(tmp_path / "c.tar") as tar:
         captured_content = tar.extractfile(version)
         assert captured_content is not None
@@ -364,5 +364,5 @@ def test_a_capture_that_fails_leaves_what_was_there(tree: Make, tmp_path: Path) 
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output error"):
-        capture.write(file, made.roots, fail)
+        capture.pack(file, made.roots, fail)
     assert file.read_text() == "before"

@@ -151,7 +151,7 @@ def vendor_of(tree: Tree, path: Path) -> str | None:
 
 def by_id(gpu: Gpu) -> tuple[object, object]:
     """What the table has of it, which stands where the driver does not tell."""
-    known = ids.of_device(gpu.vendor_id, gpu.device_id)
+    known = ids.find_device(gpu.vendor_id, gpu.device_id)
     return known.name, known.memory
 
 
@@ -318,7 +318,7 @@ def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool
     found = {gpu.name: gpu for gpu in after.gpus}
     assert set(found) <= {gpu.name for gpu in machine.before.gpus}, "a device that is not there"
     for gpu in machine.before.gpus:
-        parent = machine.before.named(gpu.parent or "")
+        parent = machine.before.find_gpu(gpu.parent or "")
         concerned = own in (gpu.address, parent and parent.address) or (
             own is None and vendor == gpu.vendor
         )

@@ -35,7 +35,7 @@ def gpu(name: str, **more: object) -> Gpu:
 
 def test_the_trees_of_a_machine_and_of_a_folder() -> None:
     assert Roots() == Roots(sys=Path("/sys"), proc=Path("/proc"), dev=Path("/dev"), host="")
-    assert Roots.under(Path("/t")) == Roots(
+    assert Roots.in_folder(Path("/t")) == Roots(
         sys=Path("/t/sys"), proc=Path("/t/proc"), dev=Path("/t/dev"), host="/t"
     )
 
@@ -51,24 +51,24 @@ def test_a_name_is_made_of_the_address(address: str, name: str) -> None:
 def test_an_inventory_is_sorted_whatever_it_was_made_of() -> None:
     gpus = [gpu("gpu-c"), gpu("gpu-a"), gpu("gpu-b")]
     skipped = [Skipped(address="b", reason="x"), Skipped(address="a", reason="y")]
-    inventory = Inventory.of(iter(gpus), iter(skipped))
+    inventory = Inventory.from_unsorted(iter(gpus), iter(skipped))
     assert [one.name for one in inventory.gpus] == ["gpu-a", "gpu-b", "gpu-c"]
     assert [one.address for one in inventory.skipped] == ["a", "b"]
-    assert inventory == Inventory.of(reversed(gpus), reversed(skipped))
+    assert inventory == Inventory.from_unsorted(reversed(gpus), reversed(skipped))
 
 
 def test_gpus_are_found_by_name() -> None:
-    inventory = Inventory.of([gpu("gpu-a"), gpu("gpu-b")])
-    assert inventory.named("gpu-b") is inventory.gpus[1]
-    assert inventory.named("gpu-c") is None
-    assert Inventory().named("gpu-a") is None
+    inventory = Inventory.from_unsorted([gpu("gpu-a"), gpu("gpu-b")])
+    assert inventory.find_gpu("gpu-b") is inventory.gpus[1]
+    assert inventory.find_gpu("gpu-c") is None
+    assert Inventory().find_gpu("gpu-a") is None
 
 
 def test_what_the_link_does_at_the_moment_is_no_difference() -> None:
     resting = gpu("a", link_width=16, link_width_now=1, link_speed_now=2500, is_asleep=True)
     assert resting == gpu("a", link_width=16, link_width_now=16, link_speed_now=32000)
     assert resting != gpu("a", link_width=8)
-    assert Inventory.of([resting]) == Inventory.of([gpu("a", link_width=16)])
+    assert Inventory.from_unsorted([resting]) == Inventory.from_unsorted([gpu("a", link_width=16)])
 
 
 def test_nodes_are_sorted_by_path_then_numbers() -> None:
@@ -116,8 +116,8 @@ def test_what_nobody_has_said_of_a_gpu_is_not_so() -> None:
 
 
 def test_what_an_inventory_looks_up_by_is_no_part_of_it() -> None:
-    inventory = Inventory.of([gpu("gpu-a")])
+    inventory = Inventory.from_unsorted([gpu("gpu-a")])
     assert "_by_name" not in repr(inventory)
-    assert hash(inventory) == hash(Inventory.of([gpu("gpu-a")]))
+    assert hash(inventory) == hash(Inventory.from_unsorted([gpu("gpu-a")]))
     with pytest.raises(TypeError):
         Inventory(_by_name={})  # type: ignore[call-arg]

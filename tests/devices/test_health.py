@@ -184,11 +184,11 @@ def test_a_driver_that_was_bound_ends_what_was_before_it_alone() -> None:
     history.observe([counted(1)], 10)
     history.observe([counted(2)], 20)
     history.add_event(WEDGED)
-    history.driver_bound(100.0)
+    history.reset(100.0)
     assert kinds(history, 101) == []
     history.add_event(Event(address="a", kind="wedged", at=100.5, severity=FAILED))
     history.observe([counted(3)], 101)
-    history.driver_bound(50.0)
+    history.reset(50.0)
     assert kinds(history, 102) == ["aer-fatal", "wedged"]
     assert history.next_change(102) == ERROR_WINDOW - 1
 
@@ -203,8 +203,8 @@ def test_nothing_goes_by_itself_where_nothing_is() -> None:
 def test_a_report_knows_its_gpus_by_name() -> None:
     finding = Finding(kind="hot", severity=DEGRADED, sentence="it is hot", since=1)
     report = HealthReport(findings=(("a", (finding,)),))
-    assert report.of("a") == (finding,)
-    assert report.of("b") == ()
+    assert report.findings_of("a") == (finding,)
+    assert report.findings_of("b") == ()
     assert report == HealthReport(findings=(("a", (finding,)),))
     assert report != HealthReport()
 

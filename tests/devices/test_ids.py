@@ -22,18 +22,18 @@ def test_a_row_with_all_and_one_with_nothing(table: Path) -> None:
     table.write_text(
         "#from x\ty\n10de:0001\tNVIDIA X\tHopper\tsm_90\tdiscrete\t80\n10de:0002\t\t\t\t\t\n"
     )
-    assert ids.of_device(0x10DE, 1) == Known("NVIDIA X", "Hopper", "sm_90", False, 80 << 30)
-    assert ids.of_device(0x10DE, 2) == Known()
-    assert ids.of_device(0x10DE, 3) == Known()
+    assert ids.find_device(0x10DE, 1) == Known("NVIDIA X", "Hopper", "sm_90", False, 80 << 30)
+    assert ids.find_device(0x10DE, 2) == Known()
+    assert ids.find_device(0x10DE, 3) == Known()
 
 
 def test_a_revision_and_a_name_are_rows_of_their_own(table: Path) -> None:
     table.write_text("#\n1002:744c:c8\tAMD X\t\t\t\t\n10de:1e30:Quadro RTX 8000\t\t\t\t\t48\n")
-    assert ids.of_revision(0x1002, 0x744C, 0xC8).name == "AMD X"
-    assert ids.of_revision(0x1002, 0x744C, 0xC9) == Known()
-    assert ids.of_board(0x10DE, 0x1E30, "Quadro RTX 8000").memory == 48 << 30
+    assert ids.find_revision(0x1002, 0x744C, 0xC8).name == "AMD X"
+    assert ids.find_revision(0x1002, 0x744C, 0xC9) == Known()
+    assert ids.find_board(0x10DE, 0x1E30, "Quadro RTX 8000").memory == 48 << 30
     for odd in ("Quadro", "", "\udcff"):
-        assert ids.of_board(0x10DE, 0x1E30, odd) == Known()
+        assert ids.find_board(0x10DE, 0x1E30, odd) == Known()
 
 
 def test_places(table: Path) -> None:
@@ -45,20 +45,20 @@ def test_places(table: Path) -> None:
     ):
         ids._look_up.cache_clear()
         table.write_text(f"#\n10de:0001\tX\t\t\t{place}\t\n")
-        known = ids.of_device(0x10DE, 1)
+        known = ids.find_device(0x10DE, 1)
         assert (known.integrated, known.is_package) == (integrated, is_package)
 
 
 def test_without_the_table_nothing_is_known(table: Path) -> None:
     assert not table.exists()
-    assert ids.of_device(0x10DE, 0x2330) == Known()
+    assert ids.find_device(0x10DE, 0x2330) == Known()
 
 
 def test_an_id_is_looked_for_once(table: Path) -> None:
     table.write_text("#\n10de:0001\tX\t\t\t\t\n")
-    first = ids.of_device(0x10DE, 1)
+    first = ids.find_device(0x10DE, 1)
     table.unlink()
-    assert ids.of_device(0x10DE, 1) is first
+    assert ids.find_device(0x10DE, 1) is first
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_id_is_looked_for_once(table: Path) -> None:
     ],
 )
 def test_the_shipped_table(vendor_id: int, device_id: int, expected: Known) -> None:
-    known = ids.of_device(vendor_id, device_id)
+    known = ids.find_device(vendor_id, device_id)
     assert (known.family, known.architecture, known.integrated, known.memory) == (
         expected.family,
         expected.architecture,

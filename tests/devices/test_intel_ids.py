@@ -43,6 +43,6 @@ def test_memory_is_in_bytes(device_id: int, gib: int | None) -> None:
 
 
 def test_the_place_tells_of_what_the_table_does_not_have() -> None:
-    assert intel_ids.integrated(0x0001, "0000:00:02.0") is True
-    assert intel_ids.integrated(0x0001, "0000:03:00.0") is None
-    assert intel_ids.integrated(0xE20B, "0000:00:02.0") is False
+    assert intel_ids.is_integrated(0x0001, "0000:00:02.0") is True
+    assert intel_ids.is_integrated(0x0001, "0000:03:00.0") is None
+    assert intel_ids.is_integrated(0xE20B, "0000:00:02.0") is False

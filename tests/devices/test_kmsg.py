@@ -14,7 +14,7 @@ from claimd_devices.kmsg import Line, Log
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     (tmp_path / "dev").mkdir()
-    return Log(Roots.under(tmp_path))
+    return Log(Roots.in_folder(tmp_path))
 
 
 def write(tmp_path: Path, *texts: str) -> None:
@@ -25,14 +25,14 @@ def write(tmp_path: Path, *texts: str) -> None:
 
 def test_all_at_first_then_what_is_new(log: Log, tmp_path: Path) -> None:
     write(tmp_path, "one", "two; with a semicolon")
-    first = log.fresh()
+    first = log.read_new_lines()
     assert [line.text for line in first] == ["one", "two; with a semicolon"]
     assert abs(first[0].at - time.time()) < 5
-    assert log.fresh() == []
+    assert log.read_new_lines() == []
     write(tmp_path, "three")
     with (tmp_path / "dev/kmsg").open("a") as file:
         file.write(" SUBSYSTEM=pci\n DEVICE=+pci:0000:11:00.0\nno record\n")
-    assert [line.text for line in log.fresh()] == ["three"]
+    assert [line.text for line in log.read_new_lines()] == ["three"]
     assert log.unavailable == ""
 
 
@@ -40,20 +40,20 @@ def test_a_log_that_is_another_file_now_is_read_from_its_beginning(
     log: Log, tmp_path: Path
 ) -> None:
     write(tmp_path, "one")
-    log.fresh()
+    log.read_new_lines()
     (tmp_path / "dev/kmsg").rename(tmp_path / "old")
     write(tmp_path, "two")
-    assert [line.text for line in log.fresh()] == ["two"]
+    assert [line.text for line in log.read_new_lines()] == ["two"]
 
 
 def test_a_tree_without_a_log_has_nothing_to_say(log: Log) -> None:
-    assert log.fresh() == []
+    assert log.read_new_lines() == []
     assert log.unavailable == ""
 
 
 def test_a_log_that_cannot_be_read_is_named(log: Log, tmp_path: Path) -> None:
     (tmp_path / "dev/kmsg").symlink_to("/proc/self/mem")
-    assert log.fresh() == []
+    assert log.read_new_lines() == []
     assert log.unavailable == f"{tmp_path}/dev/kmsg: Input/output error"
 
 
@@ -63,12 +63,12 @@ def test_the_kernel_s_own_log(dev: str) -> None:
     """By the device, and without one by the system call behind dmesg."""
     log = Log(Roots(dev=Path(dev)))
     mark = f"claimd test {os.urandom(4).hex()}"
-    lines = log.fresh()
+    lines = log.read_new_lines()
     assert lines, "the kernel has said something since it began"
     assert 0 < lines[0].at <= lines[-1].at < time.time() + 5
     assert log.unavailable == ""
     Path("/dev/kmsg").write_text(f"{mark}\n")
-    assert not [line for line in log.fresh() if mark in line.text], "a program wrote it"
+    assert not [line for line in log.read_new_lines() if mark in line.text], "a program wrote it"
 
 
 RECORDS = """\
@@ -137,7 +137,7 @@ def test_a_read_of_the_log_is_watched_while_it_lasts(log: Log, tmp_path: Path) -
     write(tmp_path, "one")
 
     def look() -> tuple[int, str | None]:
-        return len(log.fresh()), deadline._thread.attempt.path
+        return len(log.read_new_lines()), deadline._thread.attempt.path
 
     assert deadline.run(look) == (1, None)
 
@@ -145,17 +145,17 @@ def test_a_read_of_the_log_is_watched_while_it_lasts(log: Log, tmp_path: Path) -
 def test_a_record_that_was_read_in_part_is_read_on(log: Log, tmp_path: Path) -> None:
     path = tmp_path / "dev/kmsg"
     path.write_text("6,1,1000000,-;one\n6,2,20000")
-    assert [line.text for line in log.fresh()] == ["one"]
+    assert [line.text for line in log.read_new_lines()] == ["one"]
     with path.open("a") as file:
         file.write("00,-;two\n")
-    assert [line.text for line in log.fresh()] == ["two"]
+    assert [line.text for line in log.read_new_lines()] == ["two"]
 
 
 def test_the_file_from_before_does_not_stay_open(log: Log, tmp_path: Path) -> None:
     write(tmp_path, "one")
-    log.fresh()
+    log.read_new_lines()
     before = len(os.listdir("/proc/self/fd"))
     (tmp_path / "dev/kmsg").rename(tmp_path / "old")
     write(tmp_path, "two")
-    assert [line.text for line in log.fresh()] == ["two"]
+    assert [line.text for line in log.read_new_lines()] == ["two"]
     assert len(os.listdir("/proc/self/fd")) == before

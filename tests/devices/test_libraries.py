@@ -185,17 +185,17 @@ def test_a_capture_has_what_they_are_and_not_what_is_in_them(
     made = tree("nvidia:l4=2")
     driver_layouts.write(made.folder, layout, fill=lambda path, _: path.write_text("secret"))
     made.put("etc/cdi/nvidia.yaml", spec(9, 0))
-    capture.write(tmp_path / "c.tar", made.roots, made.scan)
+    capture.pack(tmp_path / "c.tar", made.roots, made.scan)
     assert b"secret" not in (tmp_path / "c.tar").read_bytes()
     (tmp_path / "again").mkdir()
-    replay = capture.read(tmp_path / "c.tar", tmp_path / "again")
+    replay = capture.unpack(tmp_path / "c.tar", tmp_path / "again")
     assert replay.with_original_paths(scan.scan(replay.roots)) == made.scan()
     capture.stop_replay()
 
 
 def test_without_a_version_there_is_nothing_to_look_for(tmp_path: Path) -> None:
     driver_layouts.write(tmp_path, "ubuntu")
-    host = libraries.look(Roots.under(tmp_path), None)
+    host = libraries.look(Roots.in_folder(tmp_path), None)
     assert (host.driver, host.lack) == (None, "the driver's version is not known")
     chosen = libraries.choose(host, "GPU-1", "/dev/nvidia0")
     assert chosen.how == NONE

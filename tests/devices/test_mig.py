@@ -77,9 +77,9 @@ def test_names_of_the_smallest(tree: Make, device_id: str, instance: int, profil
 
 
 def test_a_board_that_no_table_has() -> None:
-    assert Board.of(0x2330, "sm_90", None) == Board(memory=None, smallest=8)
-    assert Board.of(0x2684, "sm_89", 24 * GIB) == Board(memory=24 * GIB, smallest=None)
-    assert Board.of(0x0000, None, None) == Board(memory=None, smallest=None)
+    assert Board.from_ids(0x2330, "sm_90", None) == Board(memory=None, smallest=8)
+    assert Board.from_ids(0x2684, "sm_89", 24 * GIB) == Board(memory=24 * GIB, smallest=None)
+    assert Board.from_ids(0x0000, None, None) == Board(memory=None, smallest=None)
 
 
 def test_two_computing_parts_of_one_instance_have_no_memory_of_their_own(tree: Make) -> None:

@@ -46,7 +46,7 @@ class World:
         faults.inject(self.tree.folder, order, device, value)
 
     def kinds(self, name: str = NAME) -> list[tuple[str, str]]:
-        return [(finding.kind, finding.severity) for finding in self.monitor.last.of(name)]
+        return [(finding.kind, finding.severity) for finding in self.monitor.last.findings_of(name)]
 
     async def until(self, fact: Callable[[], bool], seconds: float = 30) -> None:
         async with asyncio.timeout(seconds):
@@ -57,7 +57,7 @@ class World:
         await self.until(lambda: (kind, severity) in self.kinds(name))
 
     async def is_well(self, name: str = NAME) -> None:
-        await self.until(lambda: not self.monitor.last.of(name))
+        await self.until(lambda: not self.monitor.last.findings_of(name))
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ async def test_a_fault_is_found_and_is_over_when_it_is_healed(
         assert world.monitor.last.findings == ()
         world.give(order, value=value)
         await world.finds(kind, severity)
-        (finding,) = [found for found in world.monitor.last.of(NAME) if found.kind == kind]
+        (finding,) = [found for found in world.monitor.last.findings_of(NAME) if found.kind == kind]
         assert finding.sentence
         assert world.kinds(OTHER) == [], "its neighbour is well"
         world.give("plug" if order == "unplug" else "heal")
@@ -125,7 +125,9 @@ async def test_a_narrow_link_is_found_behind_a_switch_as_well(tree: Make, model:
     (gpu,) = made.scan().gpus
     async with watching(made) as world:
         world.give("link", gpu.address)
-        await world.until(lambda: [one.kind for one in world.monitor.last.of(gpu.name)] == ["link"])
+        await world.until(
+            lambda: [one.kind for one in world.monitor.last.findings_of(gpu.name)] == ["link"]
+        )
         world.give("heal", gpu.address)
         await world.is_well(gpu.name)
 
@@ -148,7 +150,7 @@ async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
         await world.finds("absent", FAILED)
         report = world.monitor.last
         assert [gpu.name for gpu in report.retained] == [NAME]
-        assert "vanished from the PCI bus" in report.of(NAME)[0].sentence
+        assert "vanished from the PCI bus" in report.findings_of(NAME)[0].sentence
         await world.until(lambda: world.monitor.last == HealthReport())
         world.give("plug")
         await world.until(lambda: world.watch.last is not None and len(world.watch.last.gpus) == 2)
@@ -161,7 +163,7 @@ async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> N
         (made.function(FIRST) / "driver").unlink()
         await world.watch.rescan()
         assert [gpu.name for gpu in world.monitor.last.retained] == [NAME]
-        assert "bound to no kernel driver" in world.monitor.last.of(NAME)[0].sentence
+        assert "bound to no kernel driver" in world.monitor.last.findings_of(NAME)[0].sentence
 
 
 async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) -> None:
@@ -186,7 +188,7 @@ async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="none")
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="rebind,bus-reset")
         await world.finds("wedged", FAILED, name)
-        assert "rebind, bus-reset" in world.monitor.last.of(name)[0].sentence
+        assert "rebind, bus-reset" in world.monitor.last.findings_of(name)[0].sentence
         assert len(world.reports) == 2, "a GPU that has helped itself is well"
         broadcast("bind", path, "pci", PCI_SLOT_NAME=address, DRIVER="amdgpu")
         await world.is_well(name)
@@ -256,9 +258,9 @@ def test_one_glance_tells_what_it_can(tree: Make) -> None:
     for order, value in (("aer", ""), ("hot", ""), ("wedge", ""), ("xid", "48")):
         faults.inject(made.folder, order, FIRST, value)
     report = monitor.check_once(made.roots, made.scan())
-    found = [(finding.kind, finding.severity) for finding in report.of(NAME)]
+    found = [(finding.kind, finding.severity) for finding in report.findings_of(NAME)]
     assert found == [("wedged", FAILED), ("xid", FAILED), ("hot", DEGRADED), ("aer-fatal", "note")]
-    assert report.of(OTHER) == ()
+    assert report.findings_of(OTHER) == ()
     faults.inject(made.folder, "heal", NAME)
     assert monitor.check_once(made.roots, made.scan()) == HealthReport()
 
@@ -320,7 +322,7 @@ def shown() -> Shown:
 @pytest.fixture
 def alone(tmp_path: Path, shown: Shown) -> monitor.Monitor:
     """A monitor of no tree, which checks when it is told to."""
-    roots = Roots.under(tmp_path)
+    roots = Roots.in_folder(tmp_path)
     return monitor.Monitor(roots, grace=300, interval=3600, read_symptoms=shown.read)
 
 
@@ -333,7 +335,7 @@ async def test_a_gpu_that_answers_again_is_scanned_for(tree: Make) -> None:
 
     faults.inject(made.folder, "hang", FIRST)
     one.on_inventory(await asyncio.to_thread(made.scan))
-    assert [finding.kind for finding in one.last.of(NAME)] == ["unresponsive"]
+    assert [finding.kind for finding in one.last.findings_of(NAME)] == ["unresponsive"]
     assert [gpu.name for gpu in one.last.retained] == [NAME]
     await one.check()
     assert rescans == [], "it still hangs"
@@ -355,16 +357,16 @@ async def test_a_gpu_that_answers_again_is_scanned_for(tree: Make) -> None:
 async def test_nobody_scans_for_a_gpu_that_is_gone(alone: monitor.Monitor) -> None:
     rescans: list[bool] = []
     alone.request_rescan = lambda: rescans.append(True)
-    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
     alone.on_inventory(Inventory())
     await alone.check()
     assert rescans == []
 
 
 async def test_only_gpus_that_are_there_are_checked(alone: monitor.Monitor, shown: Shown) -> None:
-    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)]))
     await alone.check()
-    alone.on_inventory(Inventory.of([gpu(2)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(2)]))
     await alone.check()
     assert shown.asked == [[gpu(1).name, gpu(2).name], [gpu(2).name]]
 
@@ -372,14 +374,14 @@ async def test_only_gpus_that_are_there_are_checked(alone: monitor.Monitor, show
 async def test_who_publishes_is_told_whether_listeners_were(
     alone: monitor.Monitor, shown: Shown
 ) -> None:
-    assert alone.on_inventory(Inventory.of([gpu(1), gpu(2)])) is False, "all is well"
-    assert alone.on_inventory(Inventory.of([gpu(1)])) is False, "nobody listens"
+    assert alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)])) is False, "all is well"
+    assert alone.on_inventory(Inventory.from_unsorted([gpu(1)])) is False, "nobody listens"
     reports: list[HealthReport] = []
     task = asyncio.create_task(alone.run(reports.append))
     while not shown.asked:
         await asyncio.sleep(0)
-    assert alone.on_inventory(Inventory.of([gpu(1)])) is False, "no news"
-    assert alone.on_inventory(Inventory.of([gpu(1), gpu(2)])) is True
+    assert alone.on_inventory(Inventory.from_unsorted([gpu(1)])) is False, "no news"
+    assert alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)])) is True
     assert reports[-1] == HealthReport()
     task.cancel()
     await asyncio.wait([task])
@@ -387,16 +389,16 @@ async def test_who_publishes_is_told_whether_listeners_were(
 
 
 def test_a_gpu_that_a_rule_leaves_alone_is_no_absent_one(alone: monitor.Monitor) -> None:
-    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)]))
     skipped = [
         Skipped(address=gpu(1).address, reason="excluded by the rule amd", expected=True),
         Skipped(address=gpu(2).address, reason="bound to no kernel driver"),
     ]
-    alone.on_inventory(Inventory.of([], skipped))
+    alone.on_inventory(Inventory.from_unsorted([], skipped))
     assert [retained.name for retained in alone.last.retained] == [gpu(2).name]
-    (finding,) = alone.last.of(gpu(2).name)
+    (finding,) = alone.last.findings_of(gpu(2).name)
     assert finding.sentence == "the GPU is not there any more: bound to no kernel driver"
-    assert alone.last.of(gpu(1).name) == ()
+    assert alone.last.findings_of(gpu(1).name) == ()
 
 
 def test_the_time_since_when_a_gpu_is_gone_stays(
@@ -404,20 +406,22 @@ def test_the_time_since_when_a_gpu_is_gone_stays(
 ) -> None:
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(monitor, "time", SimpleNamespace(time=lambda: clock.now))
-    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
     for now in (1010.0, 1020.0, 1309.0):
         clock.now = now
         alone.on_inventory(Inventory())
-        assert [finding.since for finding in alone.last.of(gpu().name)] == [1010]
+        assert [finding.since for finding in alone.last.findings_of(gpu().name)] == [1010]
     clock.now = 1310.0
     alone.on_inventory(Inventory())
     assert alone.last == HealthReport(), "given up after the grace"
 
 
 async def test_an_absent_gpu_is_given_up_in_time_though_nothing_is_heard(tmp_path: Path) -> None:
-    one = monitor.Monitor(Roots.under(tmp_path), grace=0.2, interval=3600, read_symptoms=nothing)
+    one = monitor.Monitor(
+        Roots.in_folder(tmp_path), grace=0.2, interval=3600, read_symptoms=nothing
+    )
     reports: list[HealthReport] = []
-    one.on_inventory(Inventory.of([gpu()]))
+    one.on_inventory(Inventory.from_unsorted([gpu()]))
     one.on_inventory(Inventory())
     task = asyncio.create_task(one.run(reports.append))
     async with asyncio.timeout(30):
@@ -437,7 +441,7 @@ async def test_what_is_suspected_is_looked_at_again_soon(
 ) -> None:
     monkeypatch.setattr(monitor, "SOON", 0.01)
     monkeypatch.setattr(monitor, "SPACING", 0.01)
-    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
     shown.symptoms[gpu().name] = (HOT,)
     task = asyncio.create_task(alone.run(lambda report: None))
     async with asyncio.timeout(30):
@@ -452,7 +456,7 @@ async def test_counters_are_no_suspicion(
 ) -> None:
     monkeypatch.setattr(monitor, "SOON", 0.01)
     monkeypatch.setattr(monitor, "SPACING", 0.01)
-    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
     shown.symptoms[gpu().name] = (Symptom(kind="ras", severity=FAILED, sentence="x", count=3),)
     task = asyncio.create_task(alone.run(lambda report: None))
     await asyncio.sleep(0.3)
@@ -481,13 +485,13 @@ async def test_a_check_that_fails_is_not_the_last(
 async def test_the_state_is_what_a_later_process_cannot_find_out(
     alone: monitor.Monitor, shown: Shown
 ) -> None:
-    alone.on_inventory(Inventory.of([gpu(1), gpu(2), gpu(3)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2), gpu(3)]))
     alone.on_uevent(Uevent(action="change", subsystem="drm", path="/0000:01:00.0", wedged="rebind"))
     note = Symptom(kind="link-speed", severity=NOTE, sentence="slow")
     shown.symptoms[gpu(2).name] = (LOST, note)
     for _ in range(3):
         await alone.check()
-    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)]))
 
     state = alone.state
     assert [gone.name for gone, _ in state.gone] == [gpu(3).name]
@@ -505,10 +509,10 @@ def test_a_later_process_goes_on_where_the_first_ended(
     gone = ((gpu(2), now - 30), (gpu(3), now - 30))
     alone.restore(HealthState(gone=gone, events=(wedged, of_gone)))
 
-    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
-    assert [finding.kind for finding in alone.last.of(gpu(1).name)] == ["wedged"]
-    assert alone.last.of(gpu(2).name) == (), "it is back, and was set up anew"
-    (absent,) = alone.last.of(gpu(3).name)
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), gpu(2)]))
+    assert [finding.kind for finding in alone.last.findings_of(gpu(1).name)] == ["wedged"]
+    assert alone.last.findings_of(gpu(2).name) == (), "it is back, and was set up anew"
+    (absent,) = alone.last.findings_of(gpu(3).name)
     assert (absent.kind, absent.since) == ("absent", int(now - 30))
 
 
@@ -519,22 +523,22 @@ def test_what_befell_a_gpu_that_came_back_is_not_believed_again(alone: monitor.M
         for index in (1, 2)
     ]
     alone.restore(HealthState(gone=((gpu(1), now - 30),), events=tuple(events)))
-    alone.on_inventory(Inventory.of([gpu(1)]))
+    alone.on_inventory(Inventory.from_unsorted([gpu(1)]))
     part = replace(gpu(1), name=f"{gpu(1).name}-xcp-0", kind="partition")
-    alone.on_inventory(Inventory.of([gpu(1), part, gpu(2)]))
-    assert alone.last.of(part.name) == ()
-    assert [finding.kind for finding in alone.last.of(gpu(2).name)] == ["wedged"]
+    alone.on_inventory(Inventory.from_unsorted([gpu(1), part, gpu(2)]))
+    assert alone.last.findings_of(part.name) == ()
+    assert [finding.kind for finding in alone.last.findings_of(gpu(2).name)] == ["wedged"]
 
 
 def test_of_uevents_only_some_say_what_is_wrong(alone: monitor.Monitor) -> None:
-    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
     path = f"/devices/pci0000:00/{gpu().address}"
     alone.on_uevent(Uevent(action="change", subsystem="pci", path=path))
     assert alone.last == HealthReport()
     alone.on_uevent(Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
     for action, subsystem in (("bind", "drm"), ("unbind", "pci"), ("change", "pci")):
         alone.on_uevent(Uevent(action=action, subsystem=subsystem, path=path))
-        assert [finding.kind for finding in alone.last.of(gpu().name)] == ["wedged"]
+        assert [finding.kind for finding in alone.last.findings_of(gpu().name)] == ["wedged"]
     alone.on_uevent(Uevent(action="bind", subsystem="pci", path=path))
     assert alone.last == HealthReport()
 
@@ -564,10 +568,12 @@ def test_one_check_goes_by_what_a_monitor_knows(tree: Make) -> None:
     gone = ((gpu(5), 88.0),)
     state = HealthState(gone=gone, findings=((NAME, known),))
     report = monitor.check_once(made.roots, inventory, state)
-    found = [(finding.kind, finding.since) for finding in report.of(NAME)]
+    found = [(finding.kind, finding.since) for finding in report.findings_of(NAME)]
     assert found == [("aer-fatal", 77), ("hot", 77)], "what is not seen is not repeated"
     assert [retained.name for retained in report.retained] == [gpu(5).name]
-    assert [(finding.kind, finding.since) for finding in report.of(gpu(5).name)] == [("absent", 88)]
+    assert [(finding.kind, finding.since) for finding in report.findings_of(gpu(5).name)] == [
+        ("absent", 88)
+    ]
 
     back = HealthState(gone=((inventory.gpus[1], 88.0),))
     assert monitor.check_once(made.roots, inventory, back).retained == ()
@@ -665,10 +671,10 @@ async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(tree: Make
         log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
         log(made, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
         await world.monitor.check()
-        assert [one.value for one in world.monitor.last.of(NAME)] == ["154", "79"]
-        assert world.monitor.last.of(NAME)[0].sentence.endswith("GPU Reset Required")
+        assert [one.value for one in world.monitor.last.findings_of(NAME)] == ["154", "79"]
+        assert world.monitor.last.findings_of(NAME)[0].sentence.endswith("GPU Reset Required")
         assert world.kinds(OTHER) == []
 
         log(made, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
         await world.monitor.check()
-        assert world.monitor.last.of(NAME) == ()
+        assert world.monitor.last.findings_of(NAME) == ()

@@ -39,7 +39,7 @@ def test_the_row_that_an_id_is_in(device_id: int, family: str, architecture: str
     [(0x2B00, True), (0x2E12, True), (0x2330, False), (0x2684, False), (0xFFFF, None)],
 )
 def test_integrated(device_id: int, expected: bool | None) -> None:
-    assert nvidia_ids.integrated(device_id) is expected
+    assert nvidia_ids.is_integrated(device_id) is expected
 
 
 @pytest.mark.parametrize(

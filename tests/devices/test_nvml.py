@@ -90,7 +90,7 @@ def test_mig_is_on_and_there_is_no_instance(tree: Make) -> None:
     stub(made, parts="")
     empty, whole = library_of(made).complete(made.scan()).gpus
     assert (empty.address, empty.kind, empty.memory) == ("0000:11:00.0", "divided", None)
-    assert "MIG is on and there is no instance" in notes_of(Inventory.of([empty]))
+    assert "MIG is on and there is no instance" in notes_of(Inventory.from_unsorted([empty]))
     assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
 
 
@@ -139,7 +139,9 @@ def test_what_it_said_stands_while_it_cannot_be_asked(tree: Make) -> None:
     assert divided.kind == "divided"
 
     stub(two, crashes_in="init")
-    left = Inventory.of([gpu for gpu in two.scan().gpus if gpu.address == divided.address], ())
+    left = Inventory.from_unsorted(
+        [gpu for gpu in two.scan().gpus if gpu.address == divided.address], ()
+    )
     (gpu,) = library.complete(left).gpus
     assert (gpu.kind, gpu.memory) == ("divided", None)
     assert "cannot be asked" in " ".join(gpu.notes)

@@ -69,11 +69,12 @@ async def test_memory_after_3_000_changes_is_what_it_was_after_100(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "claimd")  # pytest keeps what is logged
-    whole = Inventory.of(gpu(number) for number in range(16))
+    whole = Inventory.from_unsorted(gpu(number) for number in range(16))
     parts = [
-        Inventory.of(gpu(other) for other in range(16) if other != number) for number in range(16)
+        Inventory.from_unsorted(gpu(other) for other in range(16) if other != number)
+        for number in range(16)
     ]
-    one = monitor.Monitor(Roots.under(tmp_path), grace=0.0, interval=10.0)
+    one = monitor.Monitor(Roots.in_folder(tmp_path), grace=0.0, interval=10.0)
 
     def change(times: int) -> int:
         for number in range(times):

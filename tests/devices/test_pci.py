@@ -29,7 +29,7 @@ def function(folder: Path, target: str | None, address: str = ADDRESS, **values:
 
 
 def look(folder: Path) -> list[pci.Function]:
-    functions, skipped = pci.functions(Roots.under(folder), with_link_now=True)
+    functions, skipped = pci.functions(Roots.in_folder(folder), with_link_now=True)
     assert skipped == []
     return functions
 
@@ -125,7 +125,7 @@ def test_names_that_are_no_addresses_are_ignored(tmp_path: Path) -> None:
 def test_without_its_class_nobody_knows_what_it_is(tmp_path: Path) -> None:
     function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}")
     (tmp_path / BUS / ADDRESS / "class").unlink()
-    functions, (skipped,) = pci.functions(Roots.under(tmp_path))
+    functions, (skipped,) = pci.functions(Roots.in_folder(tmp_path))
     assert functions == []
     assert (skipped.address, skipped.reason) == (
         ADDRESS,
@@ -134,7 +134,7 @@ def test_without_its_class_nobody_knows_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_sys_without_a_bus_is_said(tmp_path: Path) -> None:
-    functions, (skipped,) = pci.functions(Roots.under(tmp_path))
+    functions, (skipped,) = pci.functions(Roots.in_folder(tmp_path))
     assert functions == []
     assert skipped.reason == f"{tmp_path}/sys/bus/pci/devices: missing: no PCI device can be seen"
 

@@ -34,13 +34,13 @@ attempt = playing_kernel.Attempt
 
 def refusal(kernel: PlayingKernel, kind: type[rebind.Refused] = rebind.Refused) -> str:
     with pytest.raises(rebind.Refused) as raised:
-        rebind.bindings(Roots.under(kernel.folder), GPU)
+        rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     assert type(raised.value) is kind
     return str(raised.value)
 
 
 def test_there_and_back(kernel: PlayingKernel) -> None:
-    roots = Roots.under(kernel.folder)
+    roots = Roots.in_folder(kernel.folder)
     functions = rebind.bindings(roots, GPU)
     assert functions == (
         Binding(address=GPU, driver="nvidia", device="10de:27b8"),
@@ -61,9 +61,9 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
 
 
 def test_what_an_older_checkpoint_does_not_know_does_not_matter(kernel: PlayingKernel) -> None:
-    found = rebind.bindings(Roots.under(kernel.folder), GPU)
+    found = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     functions = [replace(function, device="") for function in found]
-    rebind.check_same(Roots.under(kernel.folder), functions)
+    rebind.check_same(Roots.in_folder(kernel.folder), functions)
     rebind.take(attempt(kernel), functions)
     assert kernel.state() == TAKEN
     rebind.give_back(attempt(kernel), functions)
@@ -71,7 +71,7 @@ def test_what_an_older_checkpoint_does_not_know_does_not_matter(kernel: PlayingK
 
 
 def test_both_may_be_repeated(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
     done = list(kernel.done)
     rebind.take(attempt(kernel), functions)
@@ -105,7 +105,7 @@ class Dying(playing_kernel.Attempt):
 @pytest.mark.parametrize("after", [True, False])
 @pytest.mark.parametrize("number", range(6))
 def test_death_at_every_write(kernel: PlayingKernel, number: int, after: bool) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
 
     for work, end in ((rebind.take, OWN), (rebind.take, TAKEN), (rebind.give_back, OWN)):
         rebind.give_back(attempt(kernel), functions)
@@ -123,7 +123,7 @@ def test_the_override_and_the_driver_of_before_come_back(kernel: PlayingKernel) 
     folder = kernel.folder / "sys/bus/pci/devices"
     (folder / GPU / "driver_override").write_text("nvidia\n")
     (folder / ITS_SOUND / "driver").unlink()
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     before = kernel.state()
     assert before == {GPU: ("nvidia", "nvidia"), ITS_SOUND: ("", "")}
     rebind.take(attempt(kernel), functions)
@@ -132,7 +132,7 @@ def test_the_override_and_the_driver_of_before_come_back(kernel: PlayingKernel) 
 
 
 def test_a_driver_that_does_not_let_go(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     kernel.stubborn.add("nvidia")
     with pytest.raises(rebind.Refused, match=f"^nvidia does not let go of {GPU}$"):
         rebind.take(attempt(kernel), functions)
@@ -140,7 +140,7 @@ def test_a_driver_that_does_not_let_go(kernel: PlayingKernel) -> None:
 
 
 def test_a_function_that_vfio_pci_cannot_take(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     kernel.unwilling.add("vfio-pci")
     with pytest.raises(rebind.Refused, match=f"^vfio-pci does not take {GPU}; the kernel's log"):
         rebind.take(attempt(kernel), functions)
@@ -148,7 +148,7 @@ def test_a_function_that_vfio_pci_cannot_take(kernel: PlayingKernel) -> None:
 
 
 def test_a_driver_that_does_not_take_it_back(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
     kernel.unwilling.add("nvidia")
     with pytest.raises(rebind.Refused, match=f"^nvidia does not take {GPU} back$"):
@@ -160,7 +160,7 @@ def test_a_driver_that_does_not_take_it_back(kernel: PlayingKernel) -> None:
 
 
 def test_what_the_kernel_does_not_take_is_said_with_its_reason(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     unbind = kernel.folder / "sys/bus/pci/drivers/nvidia/unbind"
     unbind.unlink()
     unbind.symlink_to("/dev/full")
@@ -170,7 +170,7 @@ def test_what_the_kernel_does_not_take_is_said_with_its_reason(kernel: PlayingKe
 
 
 def test_an_attempt_that_was_given_up_does_nothing_more(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     kernel.hang("nvidia")
     waiting = attempt(kernel)
     thread = threading.Thread(target=_ignoring(rebind.take), args=(waiting, functions), daemon=True)
@@ -199,7 +199,7 @@ def _ignoring(work: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_a_function_that_is_gone_needs_no_driver(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
     (kernel.folder / f"sys/bus/pci/devices/{GPU}").unlink()
     rebind.give_back(attempt(kernel), functions)
@@ -207,7 +207,7 @@ def test_a_function_that_is_gone_needs_no_driver(kernel: PlayingKernel) -> None:
 
 
 def test_a_driver_that_is_not_loaded_now_gets_it_from_the_kernel(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
     drivers = kernel.folder / "sys/bus/pci/drivers"
     os.rename(drivers / "nvidia", drivers / "away")
@@ -223,7 +223,7 @@ def test_a_gpu_that_a_program_has_open_is_refused(kernel: PlayingKernel, node: s
     kernel.open_by(812, "python3", "/dev/null", node)
     assert refusal(kernel, rebind.InUse) == "python3 (pid 812) still has it open on the node"
     kernel.end(812)
-    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+    assert rebind.bindings(Roots.in_folder(kernel.folder), GPU)
 
 
 def test_a_node_counts_by_its_number_wherever_it_is(kernel: PlayingKernel, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_node_counts_by_its_number_wherever_it_is(kernel: PlayingKernel, tmp_p
     dev = kernel.folder / f"sys/bus/pci/devices/{GPU}/drm/renderD128/dev"
     dev.chmod(0o644)
     kernel.open_by(9, "train", "/dev/null")
-    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+    assert rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     dev.write_text("1:3\n")
     assert refusal(kernel, rebind.InUse) == "train (pid 9) still has it open on the node"
 
@@ -239,11 +239,11 @@ def test_a_node_counts_by_its_number_wherever_it_is(kernel: PlayingKernel, tmp_p
 @pytest.mark.parametrize("node", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1", "/dev/null"])
 def test_who_has_another_open_does_not_count(kernel: PlayingKernel, node: str) -> None:
     kernel.open_by(812, "python3", node)
-    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+    assert rebind.bindings(Roots.in_folder(kernel.folder), GPU)
 
 
 def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> None:
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
     kernel.open_by(33, "qemu-system-x86", "/dev/vfio/20")
     with pytest.raises(rebind.InUse, match=r"^qemu-system-x86 \(pid 33\) still has it open"):
@@ -254,7 +254,7 @@ def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> No
 @pytest.mark.parametrize("given", [True, False])
 def test_nvidia_s_own_lock(kernel: PlayingKernel, given: bool) -> None:
     """Its file says 1 while nobody uses the GPU, and it is taken back if nothing comes of it."""
-    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     lock = kernel.folder / f"proc/driver/nvidia/gpus/{GPU}/unbindLock"
     if given:
         lock.write_text("0\n")
@@ -278,7 +278,7 @@ def test_a_neighbour_that_is_used_is_named(kernel: PlayingKernel) -> None:
         "a virtual machine would take both"
     )
     assert refusal(kernel) == expected
-    (skipped,) = scan.scan(Roots.under(kernel.folder), Rules(vfio_bind=("nvidia",))).skipped
+    (skipped,) = scan.scan(Roots.in_folder(kernel.folder), Rules(vfio_bind=("nvidia",))).skipped
     assert skipped.reason == expected
 
 
@@ -303,7 +303,7 @@ def test_what_is_no_part_of_a_card_does_not_go_with_it(
 )
 def test_what_a_card_has_goes_with_it(kernel: PlayingKernel, driver: str, class_code: str) -> None:
     kernel.add_neighbour("0000:11:00.2", of=GPU, driver=driver, class_code=class_code)
-    assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 3
+    assert len(rebind.bindings(Roots.in_folder(kernel.folder), GPU)) == 3
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_usb_controller_with_a_disk_or_the_network_does_not_go_with_it(
     if is_used:
         assert "with 0000:11:00.2, which the driver xhci_hcd uses" in refusal(kernel)
     else:
-        assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 3
+        assert len(rebind.bindings(Roots.in_folder(kernel.folder), GPU)) == 3
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_bridges_and_what_nobody_uses_are_no_hindrance(
     kernel: PlayingKernel, driver: str, class_code: str
 ) -> None:
     kernel.add_neighbour("0000:12:00.0", of=GPU, driver=driver, class_code=class_code)
-    assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 2
+    assert len(rebind.bindings(Roots.in_folder(kernel.folder), GPU)) == 2
 
 
 def test_without_vfio_pci(tree: Make) -> None:
@@ -357,7 +357,7 @@ def test_a_gpu_at_whose_screen_somebody_works(tree: Make) -> None:
 
 def test_a_gpu_that_is_gone(kernel: PlayingKernel) -> None:
     with pytest.raises(rebind.Refused, match="^the kernel shows no such device$"):
-        rebind.bindings(Roots.under(kernel.folder), "0000:77:00.0")
+        rebind.bindings(Roots.in_folder(kernel.folder), "0000:77:00.0")
 
 
 def test_a_file_that_must_not_be_written(kernel: PlayingKernel) -> None:
@@ -370,7 +370,7 @@ def test_a_file_that_must_not_be_written(kernel: PlayingKernel) -> None:
 
 
 def test_it_is_the_same_device_in_every_state(kernel: PlayingKernel) -> None:
-    roots = Roots.under(kernel.folder)
+    roots = Roots.in_folder(kernel.folder)
     functions = rebind.bindings(roots, GPU)
     seen = []
 

@@ -26,7 +26,7 @@ def test_a_mixed_node(tree: Make) -> None:
         ("gpu-0000-1b-00-0", "amd", 1, "pci0000:18"),
         ("gpu-0000-1d-00-0", "intel", 1, "pci0000:1c"),
     ]
-    assert inventory.named("gpu-0000-17-00-0") is inventory.gpus[2]
+    assert inventory.find_gpu("gpu-0000-17-00-0") is inventory.gpus[2]
 
 
 def test_the_same_tree_gives_the_same_inventory(tree: Make) -> None:

@@ -21,7 +21,7 @@ def made(tree: Make) -> Tree:
 
 
 def shown(made: Tree, address: str = ADDRESS) -> dict[str, Symptom]:
-    return {symptom.kind: symptom for symptom in symptoms.read(made.roots, address)}
+    return {symptom.kind: symptom for symptom in symptoms.read_gpu(made.roots, address)}
 
 
 def put(made: Tree, name: str, content: str | bytes) -> None:
@@ -157,7 +157,7 @@ def test_survivability_mode(made: Tree, mode: str, is_shown: bool) -> None:
 
 def test_a_configuration_space_of_ones_is_all_there_is_to_say(made: Tree) -> None:
     put(made, "config", b"\xff" * 64)
-    (symptom,) = symptoms.read(made.roots, ADDRESS)
+    (symptom,) = symptoms.read_gpu(made.roots, ADDRESS)
     assert (symptom.kind, symptom.severity) == ("lost", FAILED)
     put(made, "config", b"")
     assert "lost" not in shown(made)
@@ -190,14 +190,14 @@ def test_a_gpu_whose_files_hang(made: Tree) -> None:
 
 
 def test_of_no_gpus_there_is_nothing(made: Tree) -> None:
-    assert symptoms.all_of(made.roots, []) == {}
+    assert symptoms.read_gpus(made.roots, []) == {}
 
 
 def test_parts_are_as_their_gpu_is(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx")
     whole, *parts = made.scan().gpus
     (made.function(whole.address) / "config").write_bytes(b"\xff" * 64)
-    found = symptoms.all_of(made.roots, [whole, *parts])
+    found = symptoms.read_gpus(made.roots, [whole, *parts])
     assert list(found) == [whole.name, *(part.name for part in parts)]
     assert {shown[0].kind for shown in found.values()} == {"lost"}
 
@@ -214,7 +214,7 @@ def test_of_a_sleeping_gpu_nothing_is_read_that_wakes_it(made: Tree, name: str, 
     put(made, name, value)
     put(made, "hwmon/hwmon3/temp2_input", "100")
     with sysfs.recording() as accesses:
-        assert symptoms.read(made.roots, ADDRESS) == ()
+        assert symptoms.read_gpu(made.roots, ADDRESS) == ()
     folder = f"{made.roots.sys}/bus/pci/devices/{ADDRESS}/"
     files = sorted(path.removeprefix(folder) for path, _ in accesses)
     assert set(files) <= {"power/runtime_status", "power_state"}
@@ -223,7 +223,7 @@ def test_of_a_sleeping_gpu_nothing_is_read_that_wakes_it(made: Tree, name: str, 
 def test_of_one_that_is_awake_it_is_read(made: Tree) -> None:
     put(made, "power/runtime_status", "active")
     with sysfs.recording() as accesses:
-        symptoms.read(made.roots, ADDRESS)
+        symptoms.read_gpu(made.roots, ADDRESS)
     assert any(path.endswith("/config") for path, _ in accesses)
 
 
@@ -349,7 +349,7 @@ def test_what_xids_mean() -> None:
     ],
 )
 def test_what_would_help_a_wedged_gpu(methods: str, advice: str) -> None:
-    event = symptoms.wedged(ADDRESS, methods, 5.0)
+    event = symptoms.wedged_event(ADDRESS, methods, 5.0)
     assert event is not None
     assert event.sentence.endswith(advice)
     assert (event.kind, event.severity, event.lasts, event.at) == ("wedged", FAILED, None, 5.0)
@@ -357,7 +357,7 @@ def test_what_would_help_a_wedged_gpu(methods: str, advice: str) -> None:
 
 @pytest.mark.parametrize("methods", ["none", "none,", ","])
 def test_a_gpu_that_has_helped_itself(methods: str) -> None:
-    assert symptoms.wedged(ADDRESS, methods, 5.0) is None
+    assert symptoms.wedged_event(ADDRESS, methods, 5.0) is None
 
 
 def test_vfio_pci_sets_nothing_up() -> None:

@@ -119,7 +119,7 @@ def changed(inventory):
         task.cancel()
 async def main():
     global task
-    task = asyncio.create_task(watch.Watch(Roots.under(folder), Rules(), 0.05).run(changed))
+    task = asyncio.create_task(watch.Watch(Roots.in_folder(folder), Rules(), 0.05).run(changed))
     await asyncio.wait([task], timeout=60)
 asyncio.run(main())
 print(seen)
@@ -191,7 +191,7 @@ async def test_faults_of_a_fake_tree_are_heard_while_the_block_lasts(tmp_path: P
     looks: list[None] = []
     heard: list[uevents.Uevent] = []
     message = uevents.message("change", "/devices/x", "pci")
-    with uevents.listening(lambda: looks.append(None), heard.append, Roots.under(tmp_path)):
+    with uevents.listening(lambda: looks.append(None), heard.append, Roots.in_folder(tmp_path)):
         assert uevents.broadcast(tmp_path, message) == 1
         await until(lambda: bool(heard))
     assert heard == [uevents.Uevent(action="change", subsystem="pci", path="/devices/x")]
@@ -205,14 +205,14 @@ async def test_a_tree_without_the_folder_is_heard_by_the_clock_alone(
 ) -> None:
     with (
         caplog.at_level(logging.INFO, "claimd.devices"),
-        uevents.listening(lambda: None, roots=Roots.under(tmp_path)),
+        uevents.listening(lambda: None, roots=Roots.in_folder(tmp_path)),
     ):
         pass
     assert "claimd fake" not in caplog.text, "a machine's own tree has none"
     (tmp_path / uevents.SOCKETS).write_text("")
     with (
         caplog.at_level(logging.INFO, "claimd.devices"),
-        uevents.listening(lambda: None, roots=Roots.under(tmp_path)),
+        uevents.listening(lambda: None, roots=Roots.in_folder(tmp_path)),
     ):
         pass
     assert "faults of `claimd fake` are seen by the clock alone" in caplog.text

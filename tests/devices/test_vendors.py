@@ -87,7 +87,7 @@ from claimd_devices.gpu import Roots, Rules
 
 tree = Path(sys.argv[1])
 fake.write(tree, fake.parse(["acme:anvil=2", "nvidia:l4", "bmc:aspeed"]))
-roots = Roots.under(tree)
+roots = Roots.in_folder(tree)
 gpus = scan.scan(roots).gpus
 print([gpu.vendor for gpu in gpus])
 print([gpu.vendor for gpu in scan.scan(roots, Rules(exclude=("acme",))).gpus])
@@ -155,7 +155,7 @@ from claimd_devices import monitor, scan, watch
 from claimd_devices.gpu import Roots
 dear = {"claimd_devices.amdgpu", "claimd_devices.kfd", "claimd_devices.mig", "claimd_devices.nvidia_files"}
 print(sorted(dear & set(sys.modules)))
-scan.scan(Roots.under(Path(sys.argv[1])))
+scan.scan(Roots.in_folder(Path(sys.argv[1])))
 print(sorted(dear & set(sys.modules)))
 """
     done = subprocess.run(

@@ -312,7 +312,7 @@ def look(roots, rules):
     begun.set()
     return scan.scan(roots, rules)
 async def main():
-    one = asyncio.create_task(watch.Watch(Roots.under(Path(sys.argv[1])), Rules(), 60, look).run(print))
+    one = asyncio.create_task(watch.Watch(Roots.in_folder(Path(sys.argv[1])), Rules(), 60, look).run(print))
     await asyncio.to_thread(begun.wait, 30)
     assert begun.is_set() and not one.done()
     one.cancel()

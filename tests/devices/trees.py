@@ -17,7 +17,7 @@ class Tree:
 
     @property
     def roots(self) -> Roots:
-        return Roots.under(self.folder)
+        return Roots.in_folder(self.folder)
 
     def scan(self, **changes: Any) -> Inventory:
         """All that can be seen; `changes` are fields of the roots."""

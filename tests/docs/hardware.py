@@ -303,7 +303,7 @@ async def _provoke(kind: str, model: str, act: Callable[[Path, str], None]) -> S
         tree = Path(folder) / "tree"
         fake.write(tree, fake.parse([model]))
         faults.enable(tree)
-        roots = Roots.under(tree)
+        roots = Roots.in_folder(tree)
         inventory = scan.scan(roots)
         address = inventory.gpus[0].address
         watched = monitor.Monitor(roots, grace=300.0, interval=20.0)

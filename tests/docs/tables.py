@@ -134,7 +134,7 @@ def device_metadata() -> str:
     """What the container of a pod reads that has a claim of a template."""
     with tempfile.TemporaryDirectory() as folder:
         fake.write(Path(folder), fake.parse(["nvidia:l4"]))
-        known = scan.scan(Roots.under(Path(folder)))
+        known = scan.scan(Roots.in_folder(Path(folder)))
     (gpu,) = known.gpus
 
     device = prepared.PreparedDevice(

@@ -106,7 +106,7 @@ class World:
         self.folder, self.keys, self.trouble, self.api = folder, keys, trouble, api
         self.kubelet = Kubelet(folder / "kubelet")
         fake.write(folder / "fake", fake.parse(["amd:mi300x=4"]))
-        self.gpus = scan.scan(Roots.under(folder / "fake")).gpus
+        self.gpus = scan.scan(Roots.in_folder(folder / "fake")).gpus
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
         self.process: asyncio.subprocess.Process | None = None
         # Of this world alone: nobody listens there, or somebody who never answers.

@@ -53,7 +53,7 @@ class State:
 async def live(claims: int, folder: Path) -> list[str]:
     """Plays the kubelet; what was not kept, in words."""
     fake.write(folder / "fake", fake.parse(["nvidia:h100=8"]))
-    gpus = scan.scan(Roots.under(folder / "fake")).gpus
+    gpus = scan.scan(Roots.in_folder(folder / "fake")).gpus
     async with apiserver.serve() as api:
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
         kubelet = Kubelet(folder / "kubelet")

@@ -51,7 +51,7 @@ class Kernel:
         self._there = {index: (minor, card) for (index, (_, card)), minor in moved}
 
     def inventory(self) -> Inventory:
-        return Inventory.of(
+        return Inventory.from_unsorted(
             worlds.gpu(
                 index,
                 uuid=f"{index:08x}{card:08x}",

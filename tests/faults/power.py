@@ -92,7 +92,7 @@ class Bench:
         self.recordings = {recording.name: recording for recording in recordings}
         self._seen: set[str] = set()
         self._number = 0
-        self._inventory = Inventory.of(_renumbered(gpu) for gpu in world.gpus)
+        self._inventory = Inventory.from_unsorted(_renumbered(gpu) for gpu in world.gpus)
 
     async def attempt(self, point: str) -> str:
         name, step, variant = point.rsplit("/", 2)

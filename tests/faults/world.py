@@ -62,7 +62,7 @@ class World:
         for path in (self.kubelet / "plugins_registry", self.kubelet / "plugins", self.cdi):
             path.mkdir(parents=True)
         (self.cdi / FOREIGN).write_text("{}")
-        self.gpus = scan.scan(Roots.under(folder / "fake"), Rules(vfio_bind=(VFIO_GPU,))).gpus
+        self.gpus = scan.scan(Roots.in_folder(folder / "fake"), Rules(vfio_bind=(VFIO_GPU,))).gpus
         assert self.gpus[FOR_MACHINES].kind == "vfio"
         self.unclaimed = kernel.state()
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
@@ -338,7 +338,7 @@ async def world() -> AsyncIterator[World]:
         fake.write(tree, fake.parse(["amd:mi300x=2", "nvidia:h100=2", "nvidia:l4", "iommu=1"]))
         async with apiserver.serve() as api:
             with playing_kernel.playing(tree) as kernel:
-                gpu = scan.scan(Roots.under(tree)).gpus[FOR_MACHINES].address
+                gpu = scan.scan(Roots.in_folder(tree)).gpus[FOR_MACHINES].address
                 kernel.add_neighbour(
                     f"{gpu[:-1]}1", of=gpu, driver=playing_kernel.SOUND, class_code="040300"
                 )

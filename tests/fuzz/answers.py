@@ -25,7 +25,7 @@ _LIBRARIES = Libraries(
     reason="found",
     mounts=(Mount(source="/usr/lib/libcuda.so.1", target="/usr/lib/claimd/libcuda.so.1"),),
 )
-_INVENTORY = Inventory.of(
+_INVENTORY = Inventory.from_unsorted(
     [
         worlds.gpu(0),
         worlds.gpu(1, vendor="nvidia"),

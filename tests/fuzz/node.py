@@ -55,7 +55,7 @@ def _capture(data: bytes) -> None:
     prison = _prison()
     inside = f"{prison}/inside"
     try:
-        replay = capture.read(target.file("capture", _with_sums(data)), Path(inside))
+        replay = capture.unpack(target.file("capture", _with_sums(data)), Path(inside))
         scan.scan(replay.roots)
     except ValueError:
         pass
@@ -89,17 +89,17 @@ def _captures() -> list[bytes]:
     tree = target.folder() / "tree"
     if not tree.exists():
         fake.write(tree, fake.parse(["nvidia:l4"]))
-    roots = Roots.under(tree)
+    roots = Roots.in_folder(tree)
 
     def look() -> Inventory:
         device = f"{roots.sys}/bus/pci/devices/0000:11:00.0"
         for name in ("vendor", "gone"):
             sysfs.text(f"{device}/{name}", [])
         sysfs.link(f"{device}/driver", [])
-        return Inventory.of([])
+        return Inventory.from_unsorted([])
 
     file = target.folder() / "small.tar"
-    capture.write(file, roots, look)
+    capture.pack(file, roots, look)
     made.append(file.read_bytes())
 
     about = {
@@ -249,7 +249,7 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def _checkpoints() -> list[bytes]:
-    inventory = Inventory.of([worlds.gpu(0), worlds.gpu(1, vendor="nvidia")])
+    inventory = Inventory.from_unsorted([worlds.gpu(0), worlds.gpu(1, vendor="nvidia")])
     first, second = inventory.gpus
     share: dict[str, Any] = {"shareID": "s1", "consumedCapacity": {"memory": "20Gi"}}
     of_mps = worlds.opaque(worlds.gpu_config(mps="/run/nvidia-mps"), "FromClass")
@@ -344,7 +344,7 @@ def _odd_tree(data: bytes) -> None:
     before = place.read_bytes()
     try:
         place.write_bytes(data)
-        inventory = scan.scan(Roots.under(tree))
+        inventory = scan.scan(Roots.in_folder(tree))
         assert isinstance(inventory, Inventory)
         for gpu in inventory.gpus:
             assert all(note.isprintable() for note in gpu.notes), gpu.notes
@@ -360,7 +360,7 @@ def _trees() -> list[tuple[Path, list[Path]]]:
         tree = target.folder() / f"odd-{model.partition(':')[0]}"
         fake.write(tree, fake.parse([model]))
         with sysfs.recording() as accesses:
-            scan.scan(Roots.under(tree))
+            scan.scan(Roots.in_folder(tree))
         read = sorted({os.path.realpath(path) for path, _ in accesses if os.path.isfile(path)})
         places = [Path(path) for path in read]
         for place in places:
@@ -379,11 +379,11 @@ TARGETS = {
     "capture": target.Target(
         read=_capture,
         parts=(
-            capture.read,
+            capture.unpack,
             capture._Tree,
             capture._Walk,
             capture._is_inside,
-            capture._put_down,
+            capture._write_tree,
             capture._about,
         ),
         examples=_captures,

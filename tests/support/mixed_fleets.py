@@ -84,7 +84,7 @@ def published(node, words):
     """What claimd publishes of a machine of these words: slices as an API server has them."""
     with tempfile.TemporaryDirectory() as folder:
         fake.write(Path(folder), fake.parse(words))
-        inventory = scan.scan(Roots.under(Path(folder)), Rules(vfio=True))
+        inventory = scan.scan(Roots.in_folder(Path(folder)), Rules(vfio=True))
     built, _ = slices.build(inventory, DRIVER, node)
     return json.loads(msgspec.json.encode(built))
 

@@ -254,7 +254,7 @@ class Attempt(rebind.Attempt):
     """Waits for nothing longer than the kernel that plays along needs."""
 
     def __init__(self, kernel: PlayingKernel) -> None:
-        super().__init__(Roots.under(kernel.folder))
+        super().__init__(Roots.in_folder(kernel.folder))
         self.kernel = kernel
 
     def until(self, fact: Callable[[], bool]) -> bool:

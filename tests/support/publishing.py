@@ -18,7 +18,7 @@ SLICES = "/resourceslices"
 
 def gpus(count: int, **changed: str) -> Inventory:
     """So many GPUs; `changed` gives some of them, as in _7="X", another uuid."""
-    return Inventory.of(
+    return Inventory.from_unsorted(
         Gpu(
             name=f"gpu-{number:04x}-01-00-0",
             address=f"{number:04x}:01:00.0",

@@ -33,7 +33,7 @@ STEPS = 10
 def numbered(seed):
     """A world without claims, and the steps: a claim that comes, or the number of one that goes."""
     draw = Draw(random.Random(seed))
-    inventory = Inventory.of(_gpus(draw))
+    inventory = Inventory.from_unsorted(_gpus(draw))
     rules = sharing.parse(draw.some(RULES, 45) or [RULES[0]])
     built, _ = slices.build(inventory, DRIVER, NODE, slices.Options(sharing=rules))
     selector = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].type != "{DIVIDED}"'

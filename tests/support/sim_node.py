@@ -54,7 +54,7 @@ class SimNode:
         self._count = 0
         fake.write(folder / "tree", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
         faults.enable(folder / "tree")
-        self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
+        self.gpus = scan.scan(Roots.in_folder(folder / "tree")).gpus
 
     async def start_kubelet(
         self, running: bool = True, client_: client.Client | None = None, **timing: float

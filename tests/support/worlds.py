@@ -37,7 +37,7 @@ def gpu(index: int = 0, **changes: Any) -> Gpu:
 
 
 def inventory(count: int = 4) -> Inventory:
-    return Inventory.of(gpu(index) for index in range(count))
+    return Inventory.from_unsorted(gpu(index) for index in range(count))
 
 
 def result(device: str, request: str = "gpu", **more: Any) -> dict[str, Any]:

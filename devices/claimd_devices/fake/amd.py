@@ -62,7 +62,7 @@ class FakeAmd(FakeVendor):
                 next_node += _parts(function)
                 next_partition += _partition_devices(function)
 
-    def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
+    def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         ours = [function for function in functions if function.driver == DRIVER]
         if not ours:
             return Entries()
@@ -83,7 +83,7 @@ class FakeAmd(FakeVendor):
         entries.nodes["dev/kfd"] = (KFD_MAJOR, 0)
         return entries
 
-    def of_function(self, function: Function) -> Entries:
+    def function_entries(self, function: Function) -> Entries:
         if function.driver != DRIVER:
             return Entries()
         entries = Entries()

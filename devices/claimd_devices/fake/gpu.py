@@ -166,11 +166,11 @@ class FakeVendor:
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
         """Gives the machine's functions, in the order of the bus, the numbers of their driver."""
 
-    def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
+    def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         """What the driver makes once, for all the machine's functions."""
         return Entries()
 
-    def of_function(self, function: Function) -> Entries:
+    def function_entries(self, function: Function) -> Entries:
         """What the driver makes for one function."""
         return Entries()
 
@@ -221,7 +221,7 @@ def has_render(driver: str) -> bool:
 # ---------------------------------------------------------------- what every function has
 
 
-def of_function(function: Function) -> Entries:
+def function_entries(function: Function) -> Entries:
     """What PCI, DRM, the IOMMU and VFIO show of a function; the link on the bus aside."""
     folder = function.folder
     entries = Entries(folders=[folder])

@@ -151,7 +151,7 @@ class FakeIntel(FakeVendor):
     models = _MODELS
     machines = _MACHINES
 
-    def of_function(self, function: Function) -> Entries:
+    def function_entries(self, function: Function) -> Entries:
         entries = Entries()
 
         # By these names Intel's user space looks for the nodes, whichever driver made them.

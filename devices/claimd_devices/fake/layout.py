@@ -64,7 +64,9 @@ def functions(description: Mapping[str, object]) -> list[Function]:
     """
     _check_keys(description, _KEYS)
     numa = _few("numa", description.get("numa", 1))
-    found = _place(_wanted(description), _few("roots", description.get("roots", 1)), numa)
+    found = _place(
+        _describe_functions(description), _few("roots", description.get("roots", 1)), numa
+    )
     _assign_numbers(found, processors(description))
 
     if description.get("iommu") or any(function.driver == VFIO for function in found):
@@ -86,17 +88,17 @@ def _without_machines(words: Sequence[str]) -> Iterator[str]:
 # ---------------------------------------------------------------- which
 
 
-def _wanted(description: Mapping[str, object]) -> list[Function]:
+def _describe_functions(description: Mapping[str, object]) -> list[Function]:
     devices = description.get("devices", [])
     if not isinstance(devices, list):
         refuse("devices", devices, "a list")
     found: list[Function] = []
     for device in devices:
-        found += _of_device(device)
+        found += _device_functions(device)
     return found
 
 
-def _of_device(device: object) -> list[Function]:
+def _device_functions(device: object) -> list[Function]:
     if not isinstance(device, dict):
         refuse("devices", device, "a mapping")
     _check_keys(device, _DEVICE_KEYS)
@@ -144,8 +146,8 @@ def _few(name: str, value: object) -> int:
 
 def _options(model: Model, driver: str, device: Mapping[str, object]) -> dict[str, str]:
     """Those of the model's own vendor, which that has checked."""
-    vendor = vendors.of_model(model)
-    of_driver = vendors.of_driver(driver)
+    vendor = vendors.vendor_of_model(model)
+    of_driver = vendors.vendor_of_driver(driver)
     if of_driver is not None and of_driver is not vendor:
         refuse("driver", driver, f"a driver of {model.name}")
 
@@ -209,7 +211,7 @@ def _place(wanted: Sequence[Function], shared: int, numa: int) -> list[Function]
 
 def _place_behind_ports(found: Sequence[Function], shared: int, numa: int) -> None:
     """Each on a bus of its own, the roots spread over the NUMA nodes."""
-    groups = _by_root(found, shared)
+    groups = _group_by_root(found, shared)
     next_bus: dict[int, int] = {}
     for index, group in enumerate(groups):
         domain = group[0].domain
@@ -227,7 +229,7 @@ def _place_behind_ports(found: Sequence[Function], shared: int, numa: int) -> No
         next_bus[domain] = bus + 1
 
 
-def _by_root(found: Sequence[Function], shared: int) -> list[list[Function]]:
+def _group_by_root(found: Sequence[Function], shared: int) -> list[list[Function]]:
     groups: list[list[Function]] = []
     for function in found:
         if not groups or len(groups[-1]) >= shared or groups[-1][0].domain != function.domain:
@@ -280,12 +282,12 @@ def _assign_numbers(found: Sequence[Function], processors: int) -> None:
         if has_drm(function.driver):
             function.render = drm.next_render() if has_render(function.driver) else 0
             function.card = drm.next_card()
-        for _ in range(vendors.of_model(function.model).count_more_drm(function)):
+        for _ in range(vendors.vendor_of_model(function.model).count_more_drm(function)):
             render = drm.next_render()
             function.more_drm.append((drm.next_card(), render))
 
     for vendor in vendors.VENDORS:
-        ours = [function for function in found if vendors.of_model(function.model) is vendor]
+        ours = [function for function in found if vendors.vendor_of_model(function.model) is vendor]
         vendor.assign_numbers(ours, processors)
 
     screens = [function for function in found if function.model.has_screen]

@@ -278,7 +278,7 @@ class FakeNvidia(FakeVendor):
         for minor, function in enumerate(reversed(functions)):
             function.number = minor
 
-    def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
+    def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         if not any(function.driver == DRIVER for function in functions):
             return Entries()
 
@@ -299,7 +299,7 @@ class FakeNvidia(FakeVendor):
         entries.nodes["dev/nvidia-uvm-tools"] = (UVM_MAJOR, 1)
         return entries
 
-    def of_function(self, function: Function) -> Entries:
+    def function_entries(self, function: Function) -> Entries:
         if not _is_ours(function):
             return Entries()
         card = f"proc/driver/nvidia/gpus/{function.address}"

@@ -53,14 +53,14 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
         return False
 
     # The marker holds the description only once the tree is whole.
-    _put(marker, _UNFINISHED)
+    _write_file(marker, _UNFINISHED)
     for name in ("sys", "proc", "dev"):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
     _write_machine(folder, description, functions)
     for function in functions:
         _plug(folder, function)
-    _put(marker, text)
+    _write_file(marker, text)
     return True
 
 
@@ -120,7 +120,7 @@ def load_vfio(folder: Path) -> None:
 
 def gpu_addresses(folder: Path) -> list[str]:
     """Where the tree has GPUs when all of them are plugged in, virtual functions among them."""
-    return [function.address for function in _written(folder) if function.model.is_gpu]
+    return [function.address for function in _read_functions(folder) if function.model.is_gpu]
 
 
 def slot_end(folder: Path, address: str) -> Path:
@@ -134,12 +134,12 @@ def slot_end(folder: Path, address: str) -> Path:
     return place
 
 
-def _written(folder: Path) -> list[Function]:
+def _read_functions(folder: Path) -> list[Function]:
     return layout.functions(json.loads((folder / MARKER).read_text()))
 
 
 def _find(folder: Path, address: str) -> Function:
-    functions = _written(folder)
+    functions = _read_functions(folder)
     for function in functions:
         if function.address == address:
             return function
@@ -148,7 +148,7 @@ def _find(folder: Path, address: str) -> Function:
 
 
 def _virtual_of(folder: Path, physical: Function) -> Iterator[Function]:
-    for function in _written(folder):
+    for function in _read_functions(folder):
         if function.physical is not None and function.physical.address == physical.address:
             yield function
 
@@ -157,8 +157,8 @@ def _virtual_of(folder: Path, physical: Function) -> Iterator[Function]:
 
 
 def _entries(function: Function) -> Entries:
-    entries = gpu.of_function(function)
-    entries.add(vendors.of_model(function.model).of_function(function))
+    entries = gpu.function_entries(function)
+    entries.add(vendors.vendor_of_model(function.model).function_entries(function))
     return entries
 
 
@@ -209,7 +209,7 @@ def _write_machine(
         (folder / "sys/module" / driver.replace("-", "_")).mkdir(parents=True)
 
     boot_id = description.get("boot_id") or uuid.uuid5(uuid.NAMESPACE_DNS, "boot.claimd.dev")
-    _put(folder / "proc/sys/kernel/random/boot_id", str(boot_id))
+    _write_file(folder / "proc/sys/kernel/random/boot_id", str(boot_id))
     processors = layout.processors(description)
     _write_processors(folder, processors)
 
@@ -217,8 +217,10 @@ def _write_machine(
     if VFIO in drivers:
         entries.add(_vfio())
     for vendor in vendors.VENDORS:
-        ours = [function for function in functions if vendors.of_model(function.model) is vendor]
-        entries.add(vendor.of_machine(ours, processors))
+        ours = [
+            function for function in functions if vendors.vendor_of_model(function.model) is vendor
+        ]
+        entries.add(vendor.machine_entries(ours, processors))
     entries.files["proc/devices"] = _proc_devices(entries.majors)
     _write_entries(folder, entries)
 
@@ -243,12 +245,12 @@ def _write_processors(folder: Path, nodes: int) -> None:
     """NUMA nodes of eight processors each on two sockets, if there are so many."""
     system = folder / "sys/devices/system"
     sockets = [node * min(nodes, 2) // nodes for node in range(nodes)]
-    _put(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
+    _write_file(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
     for node in range(nodes):
         row = " ".join(_distance(sockets, node, other) for other in range(nodes))
-        _put(system / f"node/node{node}/distance", row)
-        _put(system / f"node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
-        _put(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
+        _write_file(system / f"node/node{node}/distance", row)
+        _write_file(system / f"node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
+        _write_file(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
 
 
 def _distance(sockets: Sequence[int], node: int, other: int) -> str:
@@ -262,7 +264,7 @@ def _distance(sockets: Sequence[int], node: int, other: int) -> str:
 
 def _write_entries(folder: Path, entries: Entries) -> None:
     for path, content in entries.files.items():
-        _put(folder / path, content)
+        _write_file(folder / path, content)
     for path in entries.closed:
         _close(folder / path)
     for path, (major, minor) in entries.nodes.items():
@@ -271,7 +273,7 @@ def _write_entries(folder: Path, entries: Entries) -> None:
         _link(folder, path, target)
 
 
-def _put(path: Path, content: str | bytes) -> None:
+def _write_file(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
     # It may be read-only, as real ones are, and we root without any capability.

@@ -31,16 +31,16 @@ for _vendor in VENDORS:
     OPTIONS |= _vendor.options
 
 
-def of_model(model: Model) -> FakeVendor:
+def vendor_of_model(model: Model) -> FakeVendor:
     """The row that a model is from."""
     return _VENDOR_OF[model.name]
 
 
-def of_driver(driver: str) -> FakeVendor | None:
+def vendor_of_driver(driver: str) -> FakeVendor | None:
     """The vendor whose models are bound to a driver; None for one that is nobody's."""
     for model in MODELS.values():
         if model.driver == driver and model.is_gpu:
-            return of_model(model)
+            return vendor_of_model(model)
     return None
 
 

@@ -164,7 +164,7 @@ class Config:
     @property
     def roots(self) -> Roots:
         if self.root:
-            return replace(Roots.under(Path(self.root)), nvidia_driver=self.nvidia_driver_root)
+            return replace(Roots.in_folder(Path(self.root)), nvidia_driver=self.nvidia_driver_root)
         return Roots(
             sys=self.sys_root,
             proc=self.proc_root,

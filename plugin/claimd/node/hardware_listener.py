@@ -136,5 +136,5 @@ class HardwareListener:
 
         # A taint needs a device. So a GPU that vanished stays published for as long as the report
         # retains it.
-        self.publisher.set(Inventory.of((*inventory.gpus, *report.retained)), taints)
+        self.publisher.set(Inventory.from_unsorted((*inventory.gpus, *report.retained)), taints)
         self.streams.set(health.of_devices(inventory.gpus, report))

@@ -152,7 +152,7 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     Raises NotReadyError if the GPU is not there, which may pass. Raises ClaimError if another GPU
     is in its place: a pod must not get that one without a new allocation.
     """
-    gpu = inventory.named(device.device)
+    gpu = inventory.find_gpu(device.device)
     if gpu is None:
         raise errors.NotReadyError(
             reason_missing(device.device, inventory), patience=DEVICE_PATIENCE

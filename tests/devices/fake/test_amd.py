@@ -17,7 +17,7 @@ def functions(*words: str) -> list[Function]:
 
 def own_files(function: Function) -> dict[str, str | bytes]:
     """Files of the function's folder by name."""
-    files = VENDOR.of_function(function).files
+    files = VENDOR.function_entries(function).files
     head = f"{function.folder}/"
     return {
         name.removeprefix(head): value for name, value in files.items() if name.startswith(head)
@@ -25,7 +25,7 @@ def own_files(function: Function) -> dict[str, str | bytes]:
 
 
 def properties(function: Function, node: int) -> dict[str, int]:
-    text = str(VENDOR.of_function(function).files[f"{KFD}/topology/nodes/{node}/properties"])
+    text = str(VENDOR.function_entries(function).files[f"{KFD}/topology/nodes/{node}/properties"])
     rows = (line.split() for line in text.splitlines())
     return {name: int(value) for name, value in rows}
 
@@ -77,7 +77,7 @@ def test_kfd_counts_its_nodes_after_the_processors() -> None:
     found = functions("amd:mi210", "amd:mi300x,mode=dpx", "amd:mi210", "numa=2")
     assert [function.number for function in found] == [2, 3, 5]
     assert [function.first_part for function in found] == [0, 0, 7]
-    entries = VENDOR.of_machine(found, 2)
+    entries = VENDOR.machine_entries(found, 2)
     assert entries.files[f"{KFD}/topology/nodes/1/gpu_id"] == "0"
     assert f"{KFD}/topology/nodes/2/gpu_id" not in entries.files
     assert entries.majors == {"kfd": 235}
@@ -90,7 +90,7 @@ def test_partitions_share_what_the_gpu_has() -> None:
     assert (first["num_xcc"], last["num_xcc"]) == (1, 1)
     assert (first["location_id"], last["location_id"]) == (0x1300, 7 << 28 | 0x1300)
     assert (first["drm_render_minor"], last["drm_render_minor"]) == (128, 135)
-    entries = VENDOR.of_function(function)
+    entries = VENDOR.function_entries(function)
     bank = str(entries.files[f"{KFD}/topology/nodes/8/mem_banks/0/properties"])
     assert f"size_in_bytes {206141652992 // 8}" in bank.splitlines()
 
@@ -99,7 +99,7 @@ def test_partitions_share_what_the_gpu_has() -> None:
 def test_partitions_but_the_first_are_platform_devices(mode: str) -> None:
     """The driver makes all that there could be, however the GPU is divided."""
     function, other = functions(f"amd:mi300x=2,mode={mode}")
-    entries = VENDOR.of_function(other)
+    entries = VENDOR.function_entries(other)
     device = "sys/devices/platform/amdgpu_xcp_7"
     assert other.more_drm[0] == (9, 137)
     assert entries.files[f"{device}/drm/renderD137/dev"] == "226:137"
@@ -122,7 +122,7 @@ def test_cores_that_the_maker_has_turned_off_are_listed_as_such() -> None:
 
 def test_kfd_can_be_closed() -> None:
     (function,) = functions("amd:mi300x,kfd=closed")
-    entries = VENDOR.of_function(function)
+    entries = VENDOR.function_entries(function)
     assert set(entries.closed) == {
         f"{KFD}/topology/nodes/1/{name}"
         for name in ("gpu_id", "name", "properties", "mem_banks/0/properties")
@@ -132,12 +132,12 @@ def test_kfd_can_be_closed() -> None:
 
 def test_the_kernel_s_own_module_has_no_version() -> None:
     name = "sys/module/amdgpu/version"
-    assert VENDOR.of_machine(functions("amd:mi210", "amd:radeon"), 1).files[name] == "6.12.12"
-    assert name not in VENDOR.of_machine(functions("amd:radeon", "amd:strix"), 1).files
+    assert VENDOR.machine_entries(functions("amd:mi210", "amd:radeon"), 1).files[name] == "6.12.12"
+    assert name not in VENDOR.machine_entries(functions("amd:radeon", "amd:strix"), 1).files
 
 
 def test_without_its_driver_there_is_nothing() -> None:
     (function,) = functions("amd:radeon,driver=radeon")
-    assert VENDOR.of_function(function) == Entries()
-    assert VENDOR.of_machine([function], 1) == Entries()
+    assert VENDOR.function_entries(function) == Entries()
+    assert VENDOR.machine_entries([function], 1) == Entries()
     assert VENDOR.count_more_drm(function) == 0

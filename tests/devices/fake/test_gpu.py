@@ -14,7 +14,7 @@ def functions(*words: str) -> list[Function]:
 def own_files(function: Function) -> dict[str, str | bytes]:
     """Files of the function's folder by name."""
     head = f"{function.folder}/"
-    files = gpu.of_function(function).files
+    files = gpu.function_entries(function).files
     return {
         name.removeprefix(head): value for name, value in files.items() if name.startswith(head)
     }
@@ -50,7 +50,7 @@ def test_the_head_of_the_configuration_space() -> None:
 
 def test_a_function_without_a_driver() -> None:
     (function,) = functions("nvidia:l4,driver=none")
-    entries = gpu.of_function(function)
+    entries = gpu.function_entries(function)
     assert "DRIVER" not in str(own_files(function)["uevent"])
     assert (entries.links, entries.nodes) == ({}, {})
 
@@ -116,7 +116,7 @@ def test_a_gpu_on_the_board_has_no_port_and_no_errors_of_one() -> None:
 def test_sound_is_beside_the_gpu() -> None:
     (function,) = functions("amd:radeon")
     assert function.sound == f"{function.folder[:-1]}1"
-    entries = gpu.of_function(function)
+    entries = gpu.function_entries(function)
     assert entries.files[f"{function.sound}/device"] == "0xab30"
     assert entries.files[f"{function.sound}/class"] == "0x040300"
     assert function.sound in entries.folders
@@ -124,7 +124,7 @@ def test_sound_is_beside_the_gpu() -> None:
 
 def test_virtual_functions_and_theirs_know_each_other() -> None:
     physical, first, second = functions("intel:flex170,vfs=2")
-    entries = gpu.of_function(second)
+    entries = gpu.function_entries(second)
     assert entries.links[f"{second.folder}/physfn"] == physical.folder
     assert entries.links[f"{physical.folder}/virtfn1"] == second.folder
     assert own_files(physical)["sriov_totalvfs"] == "31"
@@ -136,7 +136,7 @@ def test_virtual_functions_and_theirs_know_each_other() -> None:
 
 def test_vfio_makes_a_node_of_the_group() -> None:
     (function,) = functions("nvidia:l4,driver=vfio-pci")
-    entries = gpu.of_function(function)
+    entries = gpu.function_entries(function)
     assert entries.nodes == {"dev/vfio/20": (240, 20)}
     assert entries.links["sys/class/vfio/20"] == "sys/devices/virtual/vfio/20"
     assert entries.files["sys/devices/virtual/vfio/20/dev"] == "240:20"

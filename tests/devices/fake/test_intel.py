@@ -17,7 +17,7 @@ def functions(*words: str) -> list[Function]:
 def own_files(function: Function) -> dict[str, str | bytes]:
     """Files of the function's folder by name."""
     head = f"{function.folder}/"
-    files = VENDOR.of_function(function).files
+    files = VENDOR.function_entries(function).files
     return {name.removeprefix(head): value for name, value in files.items()}
 
 
@@ -50,7 +50,7 @@ def test_a_part_of_the_processor_is_on_no_link() -> None:
 @pytest.mark.parametrize("driver", ["i915", "xe", "nouveau"])
 def test_its_nodes_have_names_by_their_path(driver: str) -> None:
     (function,) = functions(f"intel:arc,driver={driver}")
-    assert VENDOR.of_function(function).links == {
+    assert VENDOR.function_entries(function).links == {
         "dev/dri/by-path/pci-0000:13:00.0-card": "dev/dri/card0",
         "dev/dri/by-path/pci-0000:13:00.0-render": "dev/dri/renderD128",
     }
@@ -58,6 +58,6 @@ def test_its_nodes_have_names_by_their_path(driver: str) -> None:
 
 def test_a_virtual_function_has_the_names_alone() -> None:
     _, virtual = functions("intel:flex170,vfs=1")
-    entries = VENDOR.of_function(virtual)
+    entries = VENDOR.function_entries(virtual)
     assert len(entries.links) == 2
     assert entries.files == {}

@@ -17,7 +17,7 @@ def functions(*words: str) -> list[Function]:
 
 def test_the_card_as_the_driver_prints_it() -> None:
     (function,) = functions("nvidia:h100")
-    entries = VENDOR.of_function(function)
+    entries = VENDOR.function_entries(function)
     assert entries.files == {
         CARD: "Model: \t\t NVIDIA H100 80GB HBM3\n"
         "IRQ:   \t\t 64\n"
@@ -41,7 +41,7 @@ def test_the_card_as_the_driver_prints_it() -> None:
 def test_instances_are_numbered_from_7_and_their_minors_by_nines() -> None:
     divided, _ = functions("nvidia:a100=2,mig=2")
     assert divided.number == 1
-    entries = VENDOR.of_function(divided)
+    entries = VENDOR.function_entries(divided)
     folder = "proc/driver/nvidia/capabilities/gpu1/mig"
     minors = {
         name.removeprefix(f"{folder}/"): text.splitlines()[0]
@@ -64,12 +64,12 @@ def test_the_driver_counts_against_the_order_of_the_bus() -> None:
 
 def test_without_its_driver_there_is_nothing() -> None:
     found = functions("nvidia:l4,driver=vfio-pci", "nvidia:l4,driver=none")
-    assert [VENDOR.of_function(function) for function in found] == [Entries(), Entries()]
-    assert VENDOR.of_machine(found, 1) == Entries()
+    assert [VENDOR.function_entries(function) for function in found] == [Entries(), Entries()]
+    assert VENDOR.machine_entries(found, 1) == Entries()
 
 
 def test_the_machine_s_own_files_and_nodes() -> None:
-    entries = VENDOR.of_machine(functions("nvidia:l4"), 1)
+    entries = VENDOR.machine_entries(functions("nvidia:l4"), 1)
     assert entries.majors == {"nvidia": 195, "nvidia-uvm": 511, "nvidia-caps": 508}
     assert entries.nodes == {
         "dev/nvidiactl": (195, 255),
@@ -79,7 +79,7 @@ def test_the_machine_s_own_files_and_nodes() -> None:
     }
     version = entries.files["proc/driver/nvidia/version"]
     assert f"Kernel Module for x86_64  {DRIVER_VERSION}  Release" in str(version)
-    on_arm = VENDOR.of_machine(functions("nvidia:gb10"), 1)
+    on_arm = VENDOR.machine_entries(functions("nvidia:gb10"), 1)
     assert "for aarch64 " in str(on_arm.files["proc/driver/nvidia/version"])
 
 
@@ -98,7 +98,7 @@ def test_the_number_of_an_instance_follows_its_size(wanted: str, numbers: list[i
     (function,) = functions(f"nvidia:h100,mig={wanted}")
     folder = "proc/driver/nvidia/capabilities/gpu0/mig"
     names = sorted(
-        name for name in VENDOR.of_function(function).files if name.startswith(f"{folder}/")
+        name for name in VENDOR.function_entries(function).files if name.startswith(f"{folder}/")
     )
     found = {int(name.split("/")[6].removeprefix("gi")) for name in names}
     assert sorted(found) == numbers

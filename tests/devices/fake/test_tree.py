@@ -232,7 +232,7 @@ def test_bound_to_another_driver_it_is_as_if_written_so(
     (gpu,) = scan(made.roots, Rules(vfio=True)).gpus
 
     fake.write(tmp_path / "other", fake.parse([f"{model},driver=vfio-pci", "iommu=1"]))
-    (expected,) = scan(Roots.under(tmp_path / "other"), Rules(vfio=True)).gpus
+    (expected,) = scan(Roots.in_folder(tmp_path / "other"), Rules(vfio=True)).gpus
     assert gpu == expected
 
     fake.bind(made.folder, gpu.address, "")
@@ -253,10 +253,10 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     with pytest.raises(ValueError, match="is neither empty nor a fake tree"):
         fake.write(tmp_path, fake.parse(["nvidia:l4"]))
-    assert scan(Roots.under(tmp_path)).gpus == ()
+    assert scan(Roots.in_folder(tmp_path)).gpus == ()
     (tmp_path / "sys").rmdir()
     fake.write(tmp_path, fake.parse(["nvidia:l4"]))
-    assert scan(Roots.under(tmp_path)) != Inventory()
+    assert scan(Roots.in_folder(tmp_path)) != Inventory()
 
 
 @pytest.mark.parametrize(

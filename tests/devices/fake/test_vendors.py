@@ -31,7 +31,7 @@ def test_what_is_listed_can_be_written(name: str) -> None:
 def test_a_model_is_known_by_its_name_and_belongs_to_one_vendor() -> None:
     for name, model in fake.MODELS.items():
         assert model.name == name
-        assert model in vendors.of_model(model).models
+        assert model in vendors.vendor_of_model(model).models
     assert sum(len(row.models) for row in vendors.VENDORS) == len(fake.MODELS)
 
 
@@ -45,12 +45,12 @@ def test_a_model_is_known_by_its_name_and_belongs_to_one_vendor() -> None:
     ],
 )
 def test_the_vendor_of_a_driver(driver: str, model: str) -> None:
-    assert vendors.of_driver(driver) is vendors.of_model(fake.MODELS[model])
+    assert vendors.vendor_of_driver(driver) is vendors.vendor_of_model(fake.MODELS[model])
 
 
 @pytest.mark.parametrize("driver", ["", "vfio-pci", "nouveau", "ast"])
 def test_a_driver_that_is_nobody_s(driver: str) -> None:
-    assert vendors.of_driver(driver) is None
+    assert vendors.vendor_of_driver(driver) is None
 
 
 # ---------------------------------------------------------------- what public dumps show
@@ -73,7 +73,7 @@ def test_forty_models_and_more_are_as_dumps_show_them() -> None:
 def test_a_model_is_as_a_public_dump_shows_it(row: list[str]) -> None:
     name, *facts, source = row
     (function,) = layout.functions(fake.parse([name]))
-    files = gpu.of_function(function).files
+    files = gpu.function_entries(function).files
 
     def identifier(folder: str, *names: str) -> str:
         return ":".join(str(files[f"{folder}/{name}"]).removeprefix("0x") for name in names)
@@ -94,7 +94,7 @@ def test_a_model_is_as_a_public_dump_shows_it(row: list[str]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_what_a_model_is_is_known(row: list[str], tmp_path: Path) -> None:
     fake.write(tmp_path, fake.parse([row[0]]))
-    (found,) = scan.scan(Roots.under(tmp_path)).gpus
+    (found,) = scan.scan(Roots.in_folder(tmp_path)).gpus
     assert found.product
     assert found.family not in (None, UNKNOWN)
     assert found.integrated is not None

@@ -90,7 +90,7 @@ class World:
         self.tmp_path, self.api = tmp_path, api
         self.kubelet = Kubelet(tmp_path / "kubelet")
         fake.write(tmp_path / "fake", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
-        self.gpus = scan.scan(Roots.under(tmp_path / "fake")).gpus
+        self.gpus = scan.scan(Roots.in_folder(tmp_path / "fake")).gpus
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
         cluster = {
             "current-context": "t",

@@ -68,7 +68,7 @@ class World:
         self.tree = node.tmp_path / "fake"
         fake.write(self.tree, fake.parse(words))
         faults.enable(self.tree)
-        self.gpus = node.gpus = scan.scan(Roots.under(self.tree)).gpus
+        self.gpus = node.gpus = scan.scan(Roots.in_folder(self.tree)).gpus
         self.told: dict[str, tuple[int, str]] = {}  # by the kubelet's stream
 
     def give(self, order: str, index: int = 0, value: str = "") -> None:

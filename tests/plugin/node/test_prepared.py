@@ -69,24 +69,24 @@ def test_how_people_are_told_of_it():
 
 def test_the_gpu_is_the_one_of_this_name_as_it_is_now():
     now = gpu(0, driver_version="7")
-    assert prepared.gpu_of(device(uuid=FIRST.uuid), Inventory.of([now, gpu(1)])) == now
+    assert prepared.gpu_of(device(uuid=FIRST.uuid), Inventory.from_unsorted([now, gpu(1)])) == now
 
 
 @pytest.mark.parametrize(("given", "there"), [("x", None), (None, "x"), (None, None), ("x", "x")])
 def test_a_uuid_that_is_not_known_is_no_other(given, there):
     now = gpu(0, uuid=there)
-    assert prepared.gpu_of(device(uuid=given), Inventory.of([now])) == now
+    assert prepared.gpu_of(device(uuid=given), Inventory.from_unsorted([now])) == now
 
 
 def test_another_gpu_in_its_place_is_refused_for_good():
     with pytest.raises(errors.ClaimError, match="uuid x was recorded, y is there now") as caught:
-        prepared.gpu_of(device(uuid="x"), Inventory.of([gpu(0, uuid="y")]))
+        prepared.gpu_of(device(uuid="x"), Inventory.from_unsorted([gpu(0, uuid="y")]))
     assert not isinstance(caught.value, errors.NotReadyError)
 
 
 def test_a_gpu_that_is_missing_may_come_up():
     with pytest.raises(errors.NotReadyError, match="the kernel shows no such GPU") as caught:
-        prepared.gpu_of(device(), Inventory.of([gpu(1)]))
+        prepared.gpu_of(device(), Inventory.from_unsorted([gpu(1)]))
     assert caught.value.patience == prepared.DEVICE_PATIENCE
 
 
@@ -96,7 +96,7 @@ def test_why_a_gpu_or_its_part_was_left_alone(name):
         Skipped(address="0000:99:00.0", reason="of another one"),
         Skipped(address=FIRST.address, reason="no driver is bound to it"),
     ]
-    sentence = prepared.reason_missing(name, Inventory.of([], skipped))
+    sentence = prepared.reason_missing(name, Inventory.from_unsorted([], skipped))
     assert sentence == (
         f"{name} is not available on this node: no driver is bound to it; "
         "`claimd devices -o wide` tells more"
@@ -105,6 +105,10 @@ def test_why_a_gpu_or_its_part_was_left_alone(name):
 
 def test_a_name_of_another_form_is_looked_up_as_it_is():
     skipped = [Skipped(address="strange", reason="it is strange")]
-    assert "it is strange" in prepared.reason_missing("strange", Inventory.of([], skipped))
+    assert "it is strange" in prepared.reason_missing(
+        "strange", Inventory.from_unsorted([], skipped)
+    )
     for name in ("gpu-1-2", "gpu-1-2-3"):
-        assert "shows no such GPU" in prepared.reason_missing(name, Inventory.of([], skipped))
+        assert "shows no such GPU" in prepared.reason_missing(
+            name, Inventory.from_unsorted([], skipped)
+        )

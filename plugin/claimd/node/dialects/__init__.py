@@ -67,6 +67,6 @@ def attributes(
     dialect: Dialect, published: Mapping[str, DeviceAttribute], gpu: Gpu, inventory: Inventory
 ) -> dict[str, DeviceAttribute]:
     """What claimd publishes of the GPU in a vendor's words, without what makes room for them."""
-    whole = inventory.named(gpu.parent) if gpu.parent else None
+    whole = inventory.find_gpu(gpu.parent) if gpu.parent else None
     kept = {name: value for name, value in published.items() if name not in _MAKES_ROOM}
     return dialect.attributes(kept, gpu, whole)

@@ -122,7 +122,7 @@ class Binder:
             rebind.check_same(self.roots, before)
             if not known or not rebind.is_taken(self.roots, known):
                 now = rebind.bindings(self.roots, device.address)
-                bindings.extend(rebind.renewed(self.roots, known, now))
+                bindings.extend(rebind.renew_bindings(self.roots, known, now))
 
         await self._run(device, work)
         if not bindings:
@@ -211,7 +211,7 @@ async def _run_all(work: Iterable[Awaitable[None]]) -> None:
 def _check_allowed(devices: Iterable[PreparedDevice], inventory: Inventory) -> None:
     """Raises ClaimError if the present rules do not allow to bind one of the devices."""
     for device in devices:
-        gpu = inventory.named(device.device)
+        gpu = inventory.find_gpu(device.device)
         if gpu is None or not gpu.is_bound_on_demand:
             raise errors.ClaimError(
                 f"{device.device} cannot change its driver: it is no longer named by vfio-bind, "

@@ -91,7 +91,7 @@ def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> N
     GPU.
     """
     for device in prepared.devices:
-        gpu = inventory.named(device.device)
+        gpu = inventory.find_gpu(device.device)
         if gpu is not None and gpu.libraries is not None and gpu.libraries.how == NONE:
             raise errors.ClaimError(
                 f"{device.device} has no libraries of its driver to give: {gpu.libraries.reason}; "
@@ -153,7 +153,7 @@ def _plan_device(
     first = results[0]
 
     # The GPU must be there, and in a state in which it can be given to a container.
-    gpu = inventory.named(first.device)
+    gpu = inventory.find_gpu(first.device)
     if gpu is None:
         raise errors.NotReadyError(
             reason_missing(first.device, inventory), patience=DEVICE_PATIENCE
@@ -322,7 +322,7 @@ def _refuse_too_much(
     device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
 ) -> None:
     """Raises NotReadyError if all shares of the device together have more memory than it has."""
-    gpu = inventory.named(device.device)
+    gpu = inventory.find_gpu(device.device)
     if MEMORY not in device.consumed_capacity or gpu is None or not gpu.memory:
         return
 
@@ -349,7 +349,7 @@ def _refuse_too_much(
 
 def _whole_gpu(device: PreparedDevice, inventory: Inventory) -> str | None:
     """Returns the name of the GPU that the device is a part of, or None if it is a whole GPU."""
-    gpu = inventory.named(device.device)
+    gpu = inventory.find_gpu(device.device)
     if gpu is not None:
         return gpu.parent
 

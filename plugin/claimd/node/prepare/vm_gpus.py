@@ -40,7 +40,7 @@ class VmGpus:
         if not prepared.has_passthrough:
             return False
         for device in prepared.devices:
-            gpu = self.hardware.inventory.named(device.device)
+            gpu = self.hardware.inventory.find_gpu(device.device)
             if gpu is None or not gpu.nodes:
                 return True
         return False

@@ -99,7 +99,7 @@ class Announcements:
         if device in unhealthy:
             message = unhealthy[device].message
             self.record_event(about, "DeviceUnhealthy", f"{device} on {self.node}: {message}")
-        elif self.inventory().named(device) is not None:
+        elif self.inventory().find_gpu(device) is not None:
             self.record_event(
                 about, "DeviceHealthy", f"{device} on {self.node} is well again", warning=False
             )

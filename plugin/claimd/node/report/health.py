@@ -75,7 +75,7 @@ def next_eviction(report: HealthReport, now: float) -> float | None:
 def of_devices(gpus: Iterable[Gpu], report: HealthReport) -> tuple[DeviceHealth, ...]:
     """All devices, sorted: these GPUs, and those that are gone but still in the report."""
     names = {gpu.name for gpu in (*gpus, *report.retained)}
-    return tuple(sorted(_of_device(name, serious(report.of(name))) for name in names))
+    return tuple(sorted(_of_device(name, serious(report.findings_of(name))) for name in names))
 
 
 def conditions(report: HealthReport) -> Mapping[str, Condition]:

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
             return inventory
 
         try:
-            inventory, count = capture.write(file, roots, look, redact=arguments.redact)
+            inventory, count = capture.pack(file, roots, look, redact=arguments.redact)
         except OSError as error:
             raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
 

@@ -73,7 +73,7 @@ def open_machine(settings: Config) -> Iterator[Machine]:
 
     with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
         try:
-            replay = capture.read(Path(settings.root), Path(folder))
+            replay = capture.unpack(Path(settings.root), Path(folder))
         except (ValueError, OSError) as error:
             raise errors.UsageError(str(error)) from error
         try:

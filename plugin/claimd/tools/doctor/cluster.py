@@ -254,7 +254,7 @@ def _inventory(facts: Facts, node: str) -> Inventory:
                     device_id=0,
                     driver="",
                 )
-    return Inventory.of(gpus.values())
+    return Inventory.from_unsorted(gpus.values())
 
 
 # ---------------------------------------------------------------- looking

@@ -441,7 +441,7 @@ def look(sight: Sight) -> Facts:
         hook=hook,
         hook_works=os.access(sight.place(Path(hook)), os.X_OK),
         without_link=_nodes_without_link(sight, inventory.gpus),
-        kfd_trouble=kfd.read(roots).unreadable if "amd" in present else "",
+        kfd_trouble=kfd.read_topology(roots).unreadable if "amd" in present else "",
         wants_vfio=settings.vfio or bool(settings.vfio_bind),
         wants_binding=bool(settings.vfio_bind),
         has_iommu=bool(sysfs.names(f"{roots.sys}/kernel/iommu_groups", [])),

@@ -43,7 +43,7 @@ def test_there_are_never_more_attributes_and_capacities_than_a_device_may_have(v
     whole = worlds.gpu(0, vendor=vendor)
     own = {"vendor": vendor, "kind": kind, "name": f"{whole.name}-part"}
     one = worlds.gpu(0, **FULL | own)
-    known = Inventory.of([whole, one])
+    known = Inventory.from_unsorted([whole, one])
     for rule in ("*=memory", "*=shares:4"):
         (how,) = sharing.parse([rule])
         described = device.of_gpu(one, [], shared=how.sharing)

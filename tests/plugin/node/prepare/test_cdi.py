@@ -63,7 +63,7 @@ def test_configuration_reaches_the_container():
 
 def test_numbers_are_those_of_the_moment():
     renumbered = gpu(0).nodes[0].__class__(path="/dev/dri/card7", major=226, minor=7)
-    moved = inventory(0).of([gpu(0, nodes=(renumbered,))])
+    moved = inventory(0).from_unsorted([gpu(0, nodes=(renumbered,))])
     assert b"card7" in cdi.build(prepared(), moved)
 
 
@@ -137,7 +137,7 @@ def mounted(spec):
 
 def test_the_file_of_a_request_comes_with_the_first_of_its_devices():
     """Whoever names the request gets all of them. What all devices have stands apart from it."""
-    known = inventory(0).of([gpu(index, libraries=MOUNTED_ALL) for index in range(3)])
+    known = inventory(0).from_unsorted([gpu(index, libraries=MOUNTED_ALL) for index in range(3)])
     results = [result(gpu(0).name, "a"), result(gpu(1).name, "a"), result(gpu(2).name, "b")]
     given = prepared(*results, inventory_=known)
     spec = json.loads(cdi.build(given, known, metadata=FILES))
@@ -165,7 +165,7 @@ def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, mode
     what the other gave.
     """
     fake.write(tmp_path / "tree", fake.parse([model]))
-    known = scan.scan(Roots.under(tmp_path / "tree"))
+    known = scan.scan(Roots.in_folder(tmp_path / "tree"))
     parts = [gpu for gpu in known.gpus if gpu.parent] or known.gpus
     one, two = (
         dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
@@ -199,7 +199,7 @@ def targets(spec):
 
 
 def test_libraries_are_mounted_once_for_all_devices():
-    known = inventory(0).of([gpu(index, libraries=MOUNTED_ALL) for index in range(2)])
+    known = inventory(0).from_unsorted([gpu(index, libraries=MOUNTED_ALL) for index in range(2)])
     given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
     spec = json.loads(cdi.build(given, known))
     assert all("mounts" not in device["containerEdits"] for device in spec["devices"])
@@ -213,7 +213,7 @@ def test_libraries_are_mounted_once_for_all_devices():
 
 
 def test_a_configuration_asks_for_more():
-    known = inventory(0).of([gpu(0, libraries=MOUNTED_ALL)])
+    known = inventory(0).from_unsorted([gpu(0, libraries=MOUNTED_ALL)])
     config = [opaque(gpu_config(capabilities=["video"]))]
     given = prepared(config=config, inventory_=known)
     assert given.devices[0].capabilities == ("video",)
@@ -223,9 +223,9 @@ def test_a_configuration_asks_for_more():
 
 def test_the_hosts_spec_brings_the_libraries():
     by_spec = Libraries(how=CDI, reason="", host_cdi=("nvidia.com/gpu=0", "other.nvidia.com/gpu=0"))
-    given = prepared(inventory_=inventory(0).of([gpu(0, libraries=by_spec)]))
+    given = prepared(inventory_=inventory(0).from_unsorted([gpu(0, libraries=by_spec)]))
     assert given.devices[0].host_cdi == "nvidia.com/gpu=0"
-    mounted = inventory(0).of([gpu(0, libraries=MOUNTED_ALL)])
+    mounted = inventory(0).from_unsorted([gpu(0, libraries=MOUNTED_ALL)])
     assert b"mounts" not in cdi.build(given, mounted), (
         "what the claim was given stays, whatever the host has now"
     )
@@ -236,7 +236,7 @@ def test_the_hook_is_told_the_libraries_and_the_drivers_version():
     beside = mount("nvidia-drm_gbm.so", folder="/usr/lib/x86_64-linux-gnu/gbm")
     libraries = Libraries(how=MOUNTED, reason="", mounts=(debian, beside, *MOUNTS))
     gpus = [gpu(index, libraries=libraries, driver_version="580.95.05") for index in range(2)]
-    known = inventory(0).of(gpus)
+    known = inventory(0).from_unsorted(gpus)
     given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
     assert b"hooks" not in cdi.build(given, known)
     spec = json.loads(cdi.build(given, known, "/var/lib/claimd/claimd-ld-cache"))

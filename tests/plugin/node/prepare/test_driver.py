@@ -396,7 +396,7 @@ async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
 
 
 async def test_a_claim_for_an_mps_daemon_waits_for_the_daemon(world):
-    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    world.hardware.last = Inventory.from_unsorted([gpu(0, vendor="nvidia")])
     world.driver.claims.mps_daemons = mps.Daemons(host=str(world.tmp_path), owner=os.getuid())
     folder = world.tmp_path / "mps"
     folder.mkdir(mode=0o755)
@@ -487,7 +487,7 @@ async def test_restore_takes_the_numbers_of_now(world):
     nodes = tuple(
         type(n)(path="/dev/dri/renderD199", major=226, minor=199) for n in gpu(0).nodes[:1]
     )
-    moved.last = Inventory.of([gpu(0, nodes=nodes)])
+    moved.last = Inventory.from_unsorted([gpu(0, nodes=nodes)])
     await world.instance(moved).claims.restorer.restore()
     assert "renderD199" in world.spec(c).read_text()
 
@@ -501,7 +501,7 @@ async def test_a_gpu_that_was_given_as_a_whole_and_is_divided_now_stays_with_its
 
     divided = Hardware()
     part = gpu(0, name=f"{FIRST}-xcp-0", parent=FIRST, kind="partition")
-    divided.last = Inventory.of([gpu(0, kind="divided", memory=None), part, gpu(1)])
+    divided.last = Inventory.from_unsorted([gpu(0, kind="divided", memory=None), part, gpu(1)])
     fresh = world.instance(divided)
     await fresh.claims.restorer.restore()
     assert world.spec(c).read_bytes() == good
@@ -533,12 +533,12 @@ async def test_a_gpu_that_could_not_be_read_keeps_the_file_of_its_claim(world):
     unread = Hardware()
     reason = "cannot tell what it is: vendor: Input/output error"
     skipped = Skipped(address=gpu(0).address, reason=reason, is_unread=True)
-    unread.last = Inventory.of([gpu(1)], [skipped])
+    unread.last = Inventory.from_unsorted([gpu(1)], [skipped])
     fresh = world.instance(unread)
     await fresh.claims.restorer.restore()
     assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
 
-    unread.last = Inventory.of([gpu(1)], [])
+    unread.last = Inventory.from_unsorted([gpu(1)], [])
     await fresh.claims.restorer.restore()
     assert (world.records(), world.specs()) == (["uid-c.json"], [])
 
@@ -553,7 +553,7 @@ async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
         ([], "is not available on this node"),
         ([gpu(0, uuid="x")], "is another GPU than the one"),
     ):
-        fresh.claims.hardware.watch.last = Inventory.of(gpus)
+        fresh.claims.hardware.watch.last = Inventory.from_unsorted(gpus)
         await fresh.claims.restorer.restore()
         about, reason, note = told.pop()
         assert (about, reason) == (events.claim("default", "c", "uid-c"), "DeviceUnavailable")
@@ -858,7 +858,7 @@ async def test_a_repair_with_nothing_to_do_touches_nothing(world):
 
 async def test_a_gpu_without_libraries_is_refused_where_they_are_required(world):
     lacking = Libraries(how=NONE, reason="as it was found")
-    world.hardware.last = Inventory.of([gpu(0, libraries=lacking), gpu(1)])
+    world.hardware.last = Inventory.from_unsorted([gpu(0, libraries=lacking), gpu(1)])
     world.driver.claims.require_libraries = True
     assert "as it was found" in await world.prepare(world.claim("c"))
     assert (world.records(), world.specs()) == ([], []), "nothing is left behind"

@@ -171,7 +171,7 @@ def test_what_is_right_is_not_written_again(folder, tmp_path):
 def test_a_file_that_comes_to_say_something_else_has_the_next_generation(folder):
     given = prepared()
     found = []
-    for known in (inventory(1), inventory(0).of([gpu(console=True)]), inventory(1)):
+    for known in (inventory(1), inventory(0).from_unsorted([gpu(console=True)]), inventory(1)):
         folder.ensure(given, known)
         folder.ensure(given, known)
         meta = versions(folder, given)[metadata.VERSIONS[0]]
@@ -221,14 +221,14 @@ def test_a_gpu_that_is_gone_or_another_one_has_no_metadata(folder, tmp_path):
     with pytest.raises(errors.NotReadyError):
         folder.ensure(given, inventory(0))
     with pytest.raises(errors.ClaimError, match="another GPU"):
-        folder.ensure(given, inventory(0).of([gpu(uuid="other")]))
+        folder.ensure(given, inventory(0).from_unsorted([gpu(uuid="other")]))
     assert not (tmp_path / "metadata").exists()
 
 
 def test_a_device_has_no_more_attributes_than_readers_take():
     """With all that a claim can add to what is published, of a GPU of which all is known."""
     facts = {"vbios": "1", "iommu_group": 1, "tiles": 2, "parent": "gpu", "driver_version": "1 a"}
-    known = inventory(0).of([gpu(**facts)])
+    known = inventory(0).from_unsorted([gpu(**facts)])
     amounts = {"memory": "1Gi", "shares": "1", "computeUnits": "1", "carveOut": "1"}
     how = {"shareID": "s1", "adminAccess": True, "consumedCapacity": amounts}
     given = prepared(result(FIRST, **how), known=known)
@@ -242,7 +242,7 @@ def test_under_a_vendors_name_a_file_has_that_vendors_words():
     whole = gpu(0, vendor="nvidia", uuid="GPU-1", kind="divided")
     part = gpu(0, name=f"{whole.name}-mig-1-0", vendor="nvidia", kind="partition")
     part = dataclasses.replace(part, parent=whole.name)
-    known = Inventory.of([whole, part])
+    known = Inventory.from_unsorted([whole, part])
     given = prepared(result(part.name), known=known)
     documents = metadata.build(given, "gpu.nvidia.com", known, metadata.Published())
     (device,) = documents["gpu"].requests[0].devices

@@ -37,7 +37,7 @@ def machines(tmp_path_factory):
     for number, words in enumerate([fake.MODELS, *([name] for name in fake.MACHINES)]):
         root = tmp_path_factory.mktemp("machine") / str(number)
         fake.write(root, fake.parse(list(words)))
-        found.append(scan.scan(Roots.under(root)))
+        found.append(scan.scan(Roots.in_folder(root)))
     return found
 
 

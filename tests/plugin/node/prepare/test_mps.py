@@ -15,7 +15,7 @@ from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory
 FOLDER = "/run/nvidia-mps"
 FIRST, SECOND = gpu(0).name, gpu(1).name
 SHARE = "1b2c3d4e-0000-4000-8000-000000000000"
-NVIDIA = Inventory.of(gpu(number, vendor="nvidia") for number in range(2))
+NVIDIA = Inventory.from_unsorted(gpu(number, vendor="nvidia") for number in range(2))
 
 
 def prepared(*results, known=NVIDIA, config=()):

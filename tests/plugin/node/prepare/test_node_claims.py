@@ -106,7 +106,9 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
 async def test_two_versions_do_not_rewrite_each_others_files_for_ever(world):
     """During an update: what the newest that the kubelet has registered says stands."""
     seen = Hardware()
-    seen.last = Inventory.of(gpu(index, nodes=gpu(index + 1).nodes) for index in range(4))
+    seen.last = Inventory.from_unsorted(
+        gpu(index, nodes=gpu(index + 1).nodes) for index in range(4)
+    )
     old, new, publisher = world.driver.claims, world.instance(seen).claims, "old"
     old.restorer.another_publishes = lambda: publisher == "new"
     new.restorer.another_publishes = lambda: publisher == "old"
@@ -168,7 +170,7 @@ class _Together:
 
 async def test_two_claims_do_not_get_one_gpu_while_a_daemon_is_looked_for(world):
     """The look takes a thread: meanwhile the other claim is planned."""
-    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    world.hardware.last = Inventory.from_unsorted([gpu(0, vendor="nvidia")])
     world.driver.claims.mps_daemons = _Together()
     first, second = (world.claim(name, config=OF_MPS) for name in ("a", "b"))
     answers = await world.prepare(first, second, patience=PATIENCE)
@@ -180,7 +182,7 @@ async def test_two_claims_do_not_get_one_gpu_while_a_daemon_is_looked_for(world)
 @pytest.mark.parametrize("api", ["answers", "is away"])
 async def test_a_daemon_has_to_be_there_again_after_a_reboot(world, api):
     """Its folder is of the boot: what stands there now may be anybody's, or nothing."""
-    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    world.hardware.last = Inventory.from_unsorted([gpu(0, vendor="nvidia")])
     claim, fresh = world.claim("c", config=OF_MPS), world.instance()
     with mps_daemon(world, world.driver, fresh):
         assert isinstance(await world.prepare(claim), PreparedClaim)

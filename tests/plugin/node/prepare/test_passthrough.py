@@ -640,7 +640,7 @@ async def test_a_restore_with_a_look_that_hangs_restores_the_others(world: World
 
 
 async def test_what_is_no_passthrough_is_not_looked_at() -> None:
-    binder = passthrough.Binder(roots=Roots.under(Path("/nowhere")), boot_id="boot")
+    binder = passthrough.Binder(roots=Roots.in_folder(Path("/nowhere")), boot_id="boot")
     device = PreparedDevice(requests=("gpu",), pool="p", device="d", address="0000:41:00.0")
     claim = PreparedClaim(namespace="n", name="c", uid="u", prepared_at="", devices=(device,))
 

@@ -56,7 +56,7 @@ def test_pool_of_another_node():
 
 
 def test_missing_device_says_why_and_is_worth_waiting_for():
-    known = Inventory.of(
+    known = Inventory.from_unsorted(
         [], [Skipped(address="0000:41:00.0", reason="not ready: no render node yet")]
     )
     with pytest.raises(
@@ -126,11 +126,11 @@ def test_a_share_of_a_capacity_that_is_none_is_refused(name):
 
 
 def test_a_share_of_more_than_a_quantity_may_be_is_refused():
-    sized = Inventory.of([gpu(0, memory=16 << 30)])
+    sized = Inventory.from_unsorted([gpu(0, memory=16 << 30)])
     largest = str(2**63 - 1)
     with pytest.raises(errors.ClaimError, match="9223372036854775808 is more than a quantity"):
         planned(claim("c", share(1, memory=str(2**63))), [], sized)
-    unknown = Inventory.of([gpu(0, memory=0)])
+    unknown = Inventory.from_unsorted([gpu(0, memory=0)])
     held = planned(claim("held", share(1, memory=largest)), [], unknown)
     with pytest.raises(errors.NotReadyError, match="would be given away"):
         planned(claim("c", share(2, memory=largest)), [held], sized)
@@ -138,7 +138,7 @@ def test_a_share_of_more_than_a_quantity_may_be_is_refused():
 
 def test_shares_cannot_have_more_memory_than_there_is():
     """The scheduler sees to it; this is the last line of defence."""
-    sized = Inventory.of([gpu(0, memory=16 << 30)])
+    sized = Inventory.from_unsorted([gpu(0, memory=16 << 30)])
     held = [planned(claim(f"held-{n}", share(n, memory="6Gi"))) for n in range(2)]
     assert planned(claim("fits", share(7, memory="4Gi")), held, sized)
     with pytest.raises(
@@ -249,13 +249,15 @@ def test_another_gpu_in_its_place_is_refused():
     with pytest.raises(
         errors.ClaimError, match=r"another GPU.*0000000000000000 was recorded, ffff is there"
     ):
-        gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid="ffff")]))
-    assert gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid=None)]))
+        gpu_of(prepared.devices[0], Inventory.from_unsorted([gpu(0, uuid="ffff")]))
+    assert gpu_of(prepared.devices[0], Inventory.from_unsorted([gpu(0, uuid=None)]))
 
 
 def test_a_gpu_without_libraries_is_refused_if_they_are_required():
     def known(how):
-        return Inventory.of([gpu(0, libraries=Libraries(how=how, reason="as it was found"))])
+        return Inventory.from_unsorted(
+            [gpu(0, libraries=Libraries(how=how, reason="as it was found"))]
+        )
 
     for there in (known(MOUNTED), inventory()):
         plan.refuse_without_libraries(planned(claim("c", result(FIRST)), inventory_=there), there)
@@ -267,7 +269,7 @@ def test_a_gpu_without_libraries_is_refused_if_they_are_required():
 
 def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
     parts = [gpu(0, name=f"{FIRST}-xcp-{n}", parent=FIRST, kind="partition") for n in range(2)]
-    known = Inventory.of([gpu(0), gpu(1), *parts])
+    known = Inventory.from_unsorted([gpu(0), gpu(1), *parts])
     one, other = parts[0].name, parts[1].name
     held = planned(claim("first", result(one)), inventory_=known)
     assert planned(claim("second", result(other)), [held], known)
@@ -288,7 +290,7 @@ def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
 
 def test_a_divided_gpu_is_given_to_nobody_as_a_whole():
     parts = [gpu(0, name=f"{FIRST}-xcp-{n}", parent=FIRST, kind="partition") for n in range(2)]
-    there = Inventory.of([gpu(0, kind="divided", profile="dpx_nps1"), gpu(1), *parts])
+    there = Inventory.from_unsorted([gpu(0, kind="divided", profile="dpx_nps1"), gpu(1), *parts])
     message = rf"{FIRST} is divided \(dpx_nps1\) and has 2 parts.*part\.gpu\.claimd\.dev"
     with pytest.raises(errors.ClaimError, match=message):
         planned(claim("c", result(FIRST)), inventory_=there)
@@ -298,13 +300,13 @@ def test_a_divided_gpu_is_given_to_nobody_as_a_whole():
 
 def test_a_divided_gpu_without_a_part_is_nobodys():
     """As one with MIG on and no instance."""
-    there = Inventory.of([gpu(0, kind="divided"), gpu(1)])
+    there = Inventory.from_unsorted([gpu(0, kind="divided"), gpu(1)])
     with pytest.raises(errors.ClaimError, match=rf"{FIRST} is divided and has no part"):
         planned(claim("c", result(FIRST)), inventory_=there)
 
 
 def test_a_missing_part_says_what_is_wrong_with_its_gpu():
-    known = Inventory.of(
+    known = Inventory.from_unsorted(
         [], [Skipped(address="0000:41:00.0", reason="its partition mode is not known")]
     )
     with pytest.raises(errors.NotReadyError, match="its partition mode is not known"):

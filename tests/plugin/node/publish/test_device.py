@@ -231,7 +231,7 @@ def test_a_gpu_of_which_nothing_is_known_has_the_core_set_and_no_more():
 @pytest.mark.parametrize("path", ROOTS, ids=lambda path: path.stem)
 def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path):
     fake.write(tmp_path, fake.parse(json.loads(path.read_text())["tree"]))
-    found = scan.scan(Roots.under(tmp_path), Rules(vfio=True)).gpus
+    found = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
     for known in found:
         assert has_core(devices.of_gpu(known, [])), known.name
 
@@ -240,7 +240,7 @@ def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path)
 @pytest.mark.parametrize("driver", ["", ",driver=vfio-pci"])
 def test_every_model_has_the_core_set(model: str, driver: str, tmp_path: Path):
     fake.write(tmp_path, fake.parse([f"{model}{driver}"]))
-    found = scan.scan(Roots.under(tmp_path), Rules(vfio=True)).gpus
+    found = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
     assert bool(found) == fake.MODELS[model].is_gpu
     for known in found:
         assert has_core(devices.of_gpu(known, [])), known.name

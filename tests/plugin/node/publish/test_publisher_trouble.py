@@ -254,10 +254,10 @@ async def test_what_is_not_published_is_said_once(world: World, caplog: pytest.L
     bad = Gpu(
         name="BAD", address="0000:01:00.0", vendor="amd", vendor_id=1, device_id=2, driver="amdgpu"
     )
-    async with world.running(Inventory.of([bad])) as one:
+    async with world.running(Inventory.from_unsorted([bad])) as one:
         await published(one)
         assert caplog.text.count("'BAD'") == 1
-        one.set(Inventory.of([bad, *gpus(1).gpus]))
+        one.set(Inventory.from_unsorted([bad, *gpus(1).gpus]))
         await until(lambda: world.uuids() == {"GPU-0"})
         assert caplog.text.count("'BAD'") == 1
 

@@ -25,7 +25,7 @@ def gpu(number: int = 1, **more: Any) -> Gpu:
 
 def build(*gpus: Gpu, **taints: list[DeviceTaint]) -> tuple[list[ResourceSlice], list[str]]:
     by_name = {name.replace("_", "-"): listed for name, listed in taints.items()}
-    return slices.build(Inventory.of(gpus), DRIVER, NODE, taints=by_name)
+    return slices.build(Inventory.from_unsorted(gpus), DRIVER, NODE, taints=by_name)
 
 
 def two() -> ResourceSlice:

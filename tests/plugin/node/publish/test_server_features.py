@@ -26,7 +26,7 @@ def divided(parts: int = 2) -> Inventory:
         "driver": "amdgpu",
     }
     whole = Gpu(name=WHOLE, counters=(("partitions", parts),), **facts)
-    return Inventory.of(
+    return Inventory.from_unsorted(
         [whole]
         + [
             Gpu(
@@ -81,7 +81,7 @@ async def test_where_it_does_not_there_are_whole_gpus_and_one_warning(
         async with world.running(divided()) as one:
             await published(one)
             one.set(divided(4))
-            one.set(Inventory.of([gpus(2).gpus[1], *divided(4).gpus]))
+            one.set(Inventory.from_unsorted([gpus(2).gpus[1], *divided(4).gpus]))
             await until(lambda: counts(world) == [2])
     said = [
         record.getMessage()

@@ -197,6 +197,6 @@ def test_how_people_are_told(rule: str, words: str):
 
 def test_whether_anything_is_shared():
     rules = sharing.parse(["0000:41:00.0=memory"])
-    assert sharing.is_any_shared(rules, Inventory.of([gpu()]))
-    assert not sharing.is_any_shared(rules, Inventory.of([gpu(address="0000:42:00.0")]))
-    assert not sharing.is_any_shared((), Inventory.of([gpu()]))
+    assert sharing.is_any_shared(rules, Inventory.from_unsorted([gpu()]))
+    assert not sharing.is_any_shared(rules, Inventory.from_unsorted([gpu(address="0000:42:00.0")]))
+    assert not sharing.is_any_shared((), Inventory.from_unsorted([gpu()]))

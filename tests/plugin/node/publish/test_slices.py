@@ -42,7 +42,7 @@ def gpu(number: int = 1, **more: Any) -> Gpu:
 
 
 def build(*gpus: Gpu) -> tuple[list[ResourceSlice], list[str]]:
-    return slices.build(Inventory.of(gpus), DRIVER, NODE)
+    return slices.build(Inventory.from_unsorted(gpus), DRIVER, NODE)
 
 
 def device(**more: Any) -> Device:
@@ -56,9 +56,11 @@ def test_case(path: Path, tmp_path: Path):
     case = yaml.safe_load(path.read_text())
     if "tree" in case:
         fake.write(tmp_path / "tree", fake.parse(case["tree"]))
-        inventory = scan.scan(Roots.under(tmp_path / "tree"), Rules(vfio=case.get("vfio", False)))
+        inventory = scan.scan(
+            Roots.in_folder(tmp_path / "tree"), Rules(vfio=case.get("vfio", False))
+        )
     else:
-        inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
+        inventory = Inventory.from_unsorted(Gpu(**described) for described in case["gpus"])
     options = slices.Options(sharing=sharing.parse(case.get("share", [])))
     built, problems = slices.build(inventory, DRIVER, NODE, options)
     assert msgspec.to_builtins(built) == case["slices"]
@@ -125,10 +127,10 @@ gpus = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(gpus, max_size=12))
 def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
-    built, problems = slices.build(Inventory.of(found), DRIVER, NODE)
-    assert (built, problems) == slices.build(Inventory.of(reversed(found)), DRIVER, NODE) or len(
-        {g.name for g in found}
-    ) < len(found)
+    built, problems = slices.build(Inventory.from_unsorted(found), DRIVER, NODE)
+    assert (built, problems) == slices.build(
+        Inventory.from_unsorted(reversed(found)), DRIVER, NODE
+    ) or len({g.name for g in found}) < len(found)
     devices = [d for s in built for d in s.spec.devices]
     assert len({d.name for d in devices}) == len(devices)
     for one in devices:
@@ -162,7 +164,7 @@ def divided(count: int, parts: int) -> Inventory:
             whole,
             *(gpu(number, name=f"{whole.name}-xcp-{part}", **more) for part in range(parts)),
         ]
-    return Inventory.of(found)
+    return Inventory.from_unsorted(found)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_without_counters_a_divided_gpu_is_its_parts():
     whole = gpu(1, kind="divided", counters=(("instances", 2),))
     more = {"parent": whole.name, "kind": "partition", "counters": (("instances", 1),)}
     parts = [gpu(1, name=f"{whole.name}-mig-{number}-0", **more) for number in (7, 8)]
-    both = Inventory.of([whole, *parts, gpu(2)])
+    both = Inventory.from_unsorted([whole, *parts, gpu(2)])
 
     built, _ = slices.build(both, DRIVER, NODE, slices.Options(partitions=False))
     (only,) = built
@@ -208,13 +210,13 @@ def test_without_counters_a_divided_gpu_is_its_parts():
 
 
 def test_a_virtual_function_without_its_physical_one_is_whole_enough():
-    alone = Inventory.of([gpu(kind="vf", parent="gpu-0000-00-00-0")])
+    alone = Inventory.from_unsorted([gpu(kind="vf", parent="gpu-0000-00-00-0")])
     built, _ = slices.build(alone, DRIVER, NODE, slices.Options(partitions=False))
     assert len(built[0].spec.devices) == 1
 
 
 def test_numa_nodes_as_a_list_by_option_only():
-    inventory = Inventory.of([gpu(numa_node=1, numa_nodes=(1, 0))])
+    inventory = Inventory.from_unsorted([gpu(numa_node=1, numa_nodes=(1, 0))])
     for option, value in ((False, {"int": 1}), (True, {"ints": [1, 0]})):
         built, _ = slices.build(inventory, DRIVER, NODE, slices.Options(numa_list=option))
         attribute = built[0].spec.devices[0].attributes["resource.kubernetes.io/numaNode"]
@@ -238,7 +240,9 @@ def test_what_people_mean_by_a_gpu_comes_first():
 
 def test_a_device_has_as_many_taints_as_the_api_allows():
     many = [DeviceTaint(key=f"claimd.dev/t{n}", effect="None") for n in range(40)]
-    [built], _ = slices.build(Inventory.of([gpu(1)]), DRIVER, NODE, taints={gpu(1).name: many})
+    [built], _ = slices.build(
+        Inventory.from_unsorted([gpu(1)]), DRIVER, NODE, taints={gpu(1).name: many}
+    )
     assert built.spec.devices[0].taints == many[: slices.TAINTS_LIMIT]
 
 
@@ -250,7 +254,7 @@ def test_two_of_one_name_are_one_device_and_a_problem():
 
 def test_parts_are_what_has_counters():
     assert slices.has_partitions(divided(1, 2))
-    assert not slices.has_partitions(Inventory.of([gpu(1), gpu(2)]))
+    assert not slices.has_partitions(Inventory.from_unsorted([gpu(1), gpu(2)]))
 
 
 def test_the_probe_is_a_slice_of_counters_alone_that_comes_behind_all_others():
@@ -354,7 +358,10 @@ def test_what_changes_with_a_gpu_is_described_anew(name: str):
     after = dataclasses.replace(before, **{name: CHANGES[name]})
     others = [gpu(number) for number in (3, 4)]
     builder = slices.Builder(DRIVER, NODE)
-    for inventory in (Inventory.of([before, *others]), Inventory.of([after, *others])):
+    for inventory in (
+        Inventory.from_unsorted([before, *others]),
+        Inventory.from_unsorted([after, *others]),
+    ):
         expected = slices.build(inventory, DRIVER, NODE, options)
         assert builder.build(inventory, options) == expected
 
@@ -363,17 +370,17 @@ def test_what_has_not_changed_is_not_described_anew():
     """And not kept for its own sake: of two equal GPUs the older one may go."""
     builder = slices.Builder(DRIVER, NODE)
     first, second = whole_gpu(), whole_gpu()
-    [before, *_], _ = builder.build(Inventory.of([first]))
-    [after, *_], _ = builder.build(Inventory.of([second, gpu(2)]))
+    [before, *_], _ = builder.build(Inventory.from_unsorted([first]))
+    [after, *_], _ = builder.build(Inventory.from_unsorted([second, gpu(2)]))
     assert after.spec.devices[0] is before.spec.devices[0]
     assert sys.getrefcount(first) <= 2  # `first`, and the argument
 
 
 def test_a_gpu_that_was_away_is_described_as_it_is_then():
     builder = slices.Builder(DRIVER, NODE)
-    builder.build(Inventory.of([whole_gpu()]))
+    builder.build(Inventory.from_unsorted([whole_gpu()]))
     builder.build(Inventory())
-    [back, *_], _ = builder.build(Inventory.of([whole_gpu(product="Another")]))
+    [back, *_], _ = builder.build(Inventory.from_unsorted([whole_gpu(product="Another")]))
     assert back.spec.devices[0].attributes["productName"].string == "Another"
 
 
@@ -386,7 +393,7 @@ def test_a_gpu_that_was_away_is_described_as_it_is_then():
     ],
 )
 def test_other_options_describe_all_anew(options: slices.Options):
-    inventory = Inventory.of([whole_gpu()])
+    inventory = Inventory.from_unsorted([whole_gpu()])
     builder = slices.Builder(DRIVER, NODE)
     plain = builder.build(inventory)
     assert builder.build(inventory, options) == slices.build(inventory, DRIVER, NODE, options)
@@ -396,7 +403,7 @@ def test_other_options_describe_all_anew(options: slices.Options):
 
 def test_problems_are_told_by_every_build():
     builder = slices.Builder(DRIVER, NODE)
-    inventory = Inventory.of([whole_gpu(product="x" * 80)])
+    inventory = Inventory.from_unsorted([whole_gpu(product="x" * 80)])
     _, problems = builder.build(inventory)
     assert problems
     assert builder.build(inventory)[1] == problems
@@ -404,7 +411,7 @@ def test_problems_are_told_by_every_build():
 
 def test_taints_come_and_go_with_the_same_gpu():
     builder = slices.Builder(DRIVER, NODE)
-    inventory = Inventory.of([whole_gpu()])
+    inventory = Inventory.from_unsorted([whole_gpu()])
     taint = DeviceTaint(key="claimd.dev/hot", effect="NoSchedule")
     for taints in ({}, {inventory.gpus[0].name: [taint]}, {}):
         [built, *_], _ = builder.build(inventory, taints=taints)
@@ -416,7 +423,7 @@ def test_taints_come_and_go_with_the_same_gpu():
 
 def test_under_a_vendors_name_its_gpus_alone_are_published_in_its_words() -> None:
     found, problems = slices.build(
-        Inventory.of([gpu(1), gpu(2, vendor="amd")]), "gpu.nvidia.com", NODE
+        Inventory.from_unsorted([gpu(1), gpu(2, vendor="amd")]), "gpu.nvidia.com", NODE
     )
     (device,) = found[0].spec.devices
     assert device.attributes["brand"].string == "unknown"
@@ -430,7 +437,7 @@ def test_a_part_says_anew_what_it_has_of_its_whole() -> None:
     seen = []
     for uuid in (None, "GPU-1"):
         whole = gpu(1, kind="divided", uuid=uuid)
-        found, _ = builder.build(Inventory.of([whole, part]))
+        found, _ = builder.build(Inventory.from_unsorted([whole, part]))
         _, device = found[0].spec.devices
         seen.append(device.attributes.get("parentUUID"))
     assert seen[0] is None

@@ -105,7 +105,7 @@ def test_a_gpu_that_was_given_up_did_not_get_well():
     world = World(prepared("one", FIRST), there=inventory(2))
     world.announcements.set_health(sick(FIRST, retained=(gpu(0),)))
     world.told()
-    world.there = Inventory.of([gpu(1)])
+    world.there = Inventory.from_unsorted([gpu(1)])
     world.announcements.set_health(HealthReport())
     assert world.told() == []
     assert world.reported == ["one", "one"], "the status says of itself that it is not available"
@@ -120,14 +120,14 @@ def test_a_note_is_nothing_to_announce():
 def test_a_part_that_falls_sick_with_its_gpu_makes_no_event_of_the_node():
     part = gpu(1, name=f"{FIRST}-p0", parent=FIRST)
     for there, retained in (((gpu(0), part), ()), ((), (gpu(0), part))):
-        world = World(there=Inventory.of(there))
+        world = World(there=Inventory.from_unsorted(there))
         world.announcements.set_health(sick(FIRST, part.name, retained=retained))
         assert [note for _, _, note, _ in world.events] == [f"{FIRST} on {NODE}: it hangs"]
 
 
 def test_a_part_that_falls_sick_alone_does():
     part = gpu(1, name=f"{FIRST}-p0", parent=FIRST)
-    world = World(there=Inventory.of([gpu(0), part]))
+    world = World(there=Inventory.from_unsorted([gpu(0), part]))
     world.announcements.set_health(sick(part.name))
     assert world.told() == [("Node", "DeviceUnhealthy")]
 

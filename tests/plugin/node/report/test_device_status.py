@@ -53,7 +53,9 @@ def test_a_device_that_is_there():
 
 
 def test_what_the_kernel_does_not_tell_is_left_out_and_zero_is_not():
-    told = inventory(0).of([gpu(0, product=None, uuid=None, numa_node=None, driver_version=None)])
+    told = inventory(0).from_unsorted(
+        [gpu(0, product=None, uuid=None, numa_node=None, driver_version=None)]
+    )
     (entry,) = device_status.entries(prepared(result(FIRST)), DRIVER, told)
     assert entry.data is not None
     assert not {"productName", "uuid", "numaNode", "driverVersion"} & entry.data.keys()
@@ -95,7 +97,7 @@ def test_conditions_stand_behind_ready_at_their_device_alone():
 
 def with_libraries(how: str, *host_cdi: str) -> Inventory:
     libraries = Libraries(how=how, reason="as it was found", host_cdi=host_cdi)
-    return Inventory.of([gpu(0, libraries=libraries)])
+    return Inventory.from_unsorted([gpu(0, libraries=libraries)])
 
 
 def libraries_condition(given: Inventory, now: Inventory) -> tuple[str, str] | None:

@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_read_is_an_error_to_those_who_want_to_know(tmp_pa
 
 
 def test_the_boot_is_the_kernels_word(tmp_path: Path) -> None:
-    roots = Roots.under(tmp_path)
+    roots = Roots.in_folder(tmp_path)
     assert health_state.boot_id(roots) == ""
     path = roots.proc / "sys/kernel/random/boot_id"
     path.parent.mkdir(parents=True)
