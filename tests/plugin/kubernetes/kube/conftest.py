@@ -1,4 +1,4 @@
-"""Certificates made by openssl, and a client of the test's API server."""
+"""Fixtures: certificates made by openssl, and clients of the test's API server."""
 
 import shutil
 import ssl
@@ -41,13 +41,16 @@ def authority(folder: Path, name: str) -> Path:
 
 
 def trusting(ca: Path) -> ssl.SSLContext:
-    """A client's context. Python's default one wants more of an authority from 3.13 on."""
+    """Returns a client's context that trusts `ca`.
+
+    Python's default context demands more of an authority from 3.13 on.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(ca)
     return context
 
 
-def signed(folder: Path, ca: Path, name: str, names: str) -> Path:
+def sign(folder: Path, ca: Path, name: str, names: str) -> Path:
     path = folder / f"{name}.crt"
     request, extensions = path.with_suffix(".csr"), path.with_suffix(".ext")
     extensions.write_text(f"subjectAltName={names}\n")
@@ -89,8 +92,8 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("pki")
     ca, other = authority(folder, "ca"), authority(folder, "other")
-    server = signed(folder, ca, "server", "DNS:kubernetes.test,IP:127.0.0.1")
-    person = signed(folder, ca, "person", "DNS:person")
+    server = sign(folder, ca, "server", "DNS:kubernetes.test,IP:127.0.0.1")
+    person = sign(folder, ca, "person", "DNS:person")
     return Pki(ca, server, server.with_suffix(".key"), person, person.with_suffix(".key"), other)
 
 
@@ -99,8 +102,8 @@ Connect = Callable[..., client.Client]
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Makes clients of a URL, and closes them."""
-    made: list[client.Client] = []
+    """Yields a function that makes a client for a URL. All clients are closed at the end."""
+    clients: list[client.Client] = []
 
     def make(url: str, limit: int = 8, **more: object) -> client.Client:
         parts = urlsplit(url)
@@ -108,11 +111,11 @@ async def connect() -> AsyncIterator[Connect]:
         config = client_config.ClientConfig(
             host=parts.hostname, port=parts.port, secure=parts.scheme == "https", **more
         )
-        made.append(client.Client(config, agent="test", limit=limit))
-        return made[-1]
+        clients.append(client.Client(config, agent="test", limit=limit))
+        return clients[-1]
 
     yield make
-    for each in made:
+    for each in clients:
         await each.close()
 
 

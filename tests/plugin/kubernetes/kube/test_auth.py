@@ -1,4 +1,4 @@
-"""As whom we speak in a pod: what the kubelet mounts there."""
+"""Tests of the configuration from a pod's service account, and of the order that kubectl uses."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ async def token_of(connection: client_config.ClientConfig) -> str:
 
 
 async def test_in_a_pod(account: Path) -> None:
-    found = auth.client_config("", account, IN_POD)
-    assert (found.address, found.ca, await token_of(found)) == (
+    config = auth.client_config("", account, IN_POD)
+    assert (config.address, config.ca, await token_of(config)) == (
         "https://10.96.0.1:443",
         account / "ca.crt",
         "t-1",
@@ -32,8 +32,8 @@ async def test_in_a_pod(account: Path) -> None:
 
 
 async def test_in_a_pod_with_ipv6(account: Path) -> None:
-    found = auth.client_config("", account, IN_POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"})
-    assert found.authority == "[fd00::1]:443"
+    config = auth.client_config("", account, IN_POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"})
+    assert config.authority == "[fd00::1]:443"
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,10 @@ def test_in_a_pod_with_rubbish(account: Path, file: str, content: str, message: 
         auth.client_config("", account, IN_POD)
 
 
-def test_as_kubectl_finds_it(tmp_path: Path, account: Path) -> None:
-    """The file that is named, the files of KUBECONFIG, the home's, the pod's account."""
+def test_the_configuration_is_looked_for_in_the_order_of_kubectl(
+    tmp_path: Path, account: Path
+) -> None:
+    """The order is: --kubeconfig, $KUBECONFIG, ~/.kube/config, the pod's service account."""
 
     def address(named: str = "", context: str = "", **environment: str) -> str:
         environment |= {"HOME": str(tmp_path)}
@@ -114,6 +116,6 @@ def test_the_environment_is_that_of_the_process(
 @pytest.mark.parametrize(
     "wrong", [{"KUBERNETES_SERVICE_PORT": "https"}, {"KUBERNETES_SERVICE_HOST": ""}]
 )
-def test_a_pod_s_address_is_whole_or_none(account: Path, wrong: dict[str, str]) -> None:
+def test_a_pod_needs_both_host_and_port(account: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="no API server is known"):
         auth.client_config("", account, IN_POD | wrong)

@@ -1,4 +1,4 @@
-"""Requests, kept connections and streams of lines, against a real server."""
+"""Tests of requests, kept connections and streams of lines, against a real server."""
 
 import asyncio
 import contextlib
@@ -103,7 +103,7 @@ async def test_small_writes_are_not_delayed(api: apiserver.ApiServer, connect: C
     )
 
 
-async def test_a_dead_kept_connection_costs_nobody_an_answer(
+async def test_a_dead_kept_connection_fails_no_request(
     api: apiserver.ApiServer, connect: Connect
 ) -> None:
     kube = connect(api.url)
@@ -125,11 +125,12 @@ async def test_a_dead_kept_connection_costs_nobody_an_answer(
     ],
     ids=["get", "delete", "put"],
 )
-async def test_closed_in_the_moment_of_use(
+async def test_a_connection_that_is_closed_at_the_moment_of_use(
     api: apiserver.ApiServer, connect: Connect, method: str, path: str, body: bytes | None
 ) -> None:
-    """The server closes a kept connection while our request is on its way: once more, on a fresh
-    one.
+    """The server closes a kept connection while our request is on its way.
+
+    The client sends the request again on a new connection.
     """
     api.put("resourceslices", json.loads(slice_body("s")))
     kube = connect(api.url)
@@ -209,7 +210,7 @@ async def test_the_answer_comes_in_time_or_not_at_all(
     assert await kube.request("GET", NODE)
 
 
-async def test_what_a_burst_has_left_is_given_back(
+async def test_the_connections_of_a_burst_are_closed_later(
     api: apiserver.ApiServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "IDLE", 0.3)
@@ -276,7 +277,7 @@ async def test_nobody_listens(api: apiserver.ApiServer, connect: Connect) -> Non
 async def test_an_address_that_says_nothing(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody takes the connection: as behind a firewall that drops what we send."""
+    """The server never accepts the connection, as behind a firewall that drops packets."""
     monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.2)
     with socket.socket() as listener, contextlib.ExitStack() as queue:
         listener.bind(("127.0.0.1", 0))
@@ -303,8 +304,9 @@ async def test_a_server_that_does_not_speak_http(connect: Connect) -> None:
 
 @contextlib.asynccontextmanager
 async def raw_server(*pieces: bytes, until: bytes = b"\r\n\r\n") -> AsyncIterator[str]:
-    """Answers what ends like this with these pieces, sent one by one, and leaves the connection
-    open.
+    """Answers each request that ends with `until` with the pieces, and leaves the connection open.
+
+    The pieces are sent one by one.
     """
     writers = []
 
@@ -363,7 +365,7 @@ async def test_an_answer_has_a_budget(
 
 @pytest.mark.parametrize("lines", [False, True], ids=["request", "watch"])
 async def test_a_server_that_only_promises_an_answer(connect: Connect, lines: bool) -> None:
-    """An endless row of 1xx is an error after a few of them, for this request alone."""
+    """Endless interim responses are an error after a few of them, and only for this request."""
     head = b"HTTP/1.1 103 Early Hints\r\n\r\n"
     async with raw_server(head * 50_000) as url:
         kube = connect(url)
@@ -561,7 +563,7 @@ async def test_a_watch_that_does_not_begin_leaves_nothing_behind(
 
 
 async def test_an_answer_that_nobody_asked_for_answers_nothing(connect: Connect) -> None:
-    """It lies there when the next request is sent, and would be taken for its answer."""
+    """Otherwise the next request would take the stray bytes for its answer."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: "
     connections = 0
     ended = asyncio.Semaphore(0)

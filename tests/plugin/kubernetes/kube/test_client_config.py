@@ -1,4 +1,4 @@
-"""How an API server's address is written."""
+"""Tests of the written form of an API server's address."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from claimd.kubernetes.kube.credentials import StaticToken
 
 
 @pytest.mark.parametrize(
-    ("given", "authority", "address"),
+    ("fields", "authority", "address"),
     [
         ({"host": "h", "port": 6443}, "h:6443", "https://h:6443"),
         ({"host": "h", "port": 80, "secure": False}, "h:80", "http://h:80"),
@@ -15,8 +15,8 @@ from claimd.kubernetes.kube.credentials import StaticToken
         ({"host": "h", "port": 1, "prefix": "/k8s/c"}, "h:1", "https://h:1/…"),
     ],
 )
-def test_addresses(given: dict[str, object], authority: str, address: str) -> None:
-    config = ClientConfig(credentials=StaticToken(), **given)  # type: ignore[arg-type]
+def test_addresses(fields: dict[str, object], authority: str, address: str) -> None:
+    config = ClientConfig(credentials=StaticToken(), **fields)  # type: ignore[arg-type]
     assert (config.authority, config.address) == (authority, address)
 
 
@@ -27,6 +27,6 @@ def test_secrets_do_not_show() -> None:
         assert "certificate='c'" in repr(credential)
 
 
-def test_what_is_not_said_is_the_safe_side() -> None:
+def test_the_defaults_are_the_safe_side() -> None:
     config = ClientConfig(host="h", port=1, credentials=StaticToken())
     assert (config.secure, config.verify) == (True, True)

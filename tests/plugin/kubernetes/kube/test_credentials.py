@@ -1,4 +1,4 @@
-"""Tokens in files that others renew."""
+"""Tests of bearer tokens, fixed ones and those in files that are renewed."""
 
 import asyncio
 from collections.abc import Callable
@@ -69,17 +69,17 @@ async def test_without_any_token_the_request_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "ä", "a\x00", "a\tb"])
-def test_what_does_not_fit_into_a_header(text: str) -> None:
+def test_texts_that_do_not_fit_into_a_header(text: str) -> None:
     with pytest.raises(plugin_errors.UsageError, match="^here should hold one bearer token"):
         credentials.bearer_token(text, "here")
     assert credentials.bearer_token(" x.y-z\n", "here") == "x.y-z"
 
 
-async def test_a_token_that_was_given_is_there_for_ever() -> None:
+async def test_a_fixed_token_never_changes() -> None:
     token = credentials.StaticToken("t")
-    given = await token.get()
-    assert given.token == "t"
-    assert await token.get(refused=given) == given
+    credential = await token.get()
+    assert credential.token == "t"
+    assert await token.get(refused=credential) == credential
 
 
 async def test_a_refused_token_is_read_again_at_once(

@@ -1,4 +1,4 @@
-"""What a response means, and how long the server wants to be left alone."""
+"""Tests of the errors that responses become, and of Retry-After."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ def test_retry_after_of_a_status(detail: int, seconds: float | None) -> None:
     assert errors.from_answer("GET /x", 429, {"retry-after": "2"}, body).retry_after == 2.0
 
 
-def test_a_create_of_what_is_there_is_told_from_other_conflicts() -> None:
+def test_a_create_of_an_existing_object_is_not_like_other_conflicts() -> None:
     exists = errors.from_answer("POST /x", 409, {}, status(reason="AlreadyExists"))
     changed = errors.from_answer("PUT /x", 409, {}, status(reason="Conflict"))
     assert (type(exists), type(changed)) == (errors.AlreadyExists, errors.Conflict)
@@ -77,7 +77,7 @@ def test_a_status_within_a_watch() -> None:
 
 
 @pytest.mark.parametrize("kind", [errors.TooManyRequests, errors.ServerError, errors.Unreachable])
-def test_what_passes_by_itself(kind: type[errors.ApiError]) -> None:
+def test_transient_errors(kind: type[errors.ApiError]) -> None:
     assert errors.is_transient(kind("x"))
     assert not errors.is_transient(errors.Conflict("x"))
     assert not errors.is_transient(ValueError())

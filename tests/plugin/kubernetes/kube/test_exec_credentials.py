@@ -1,4 +1,4 @@
-"""A kubeconfig's command: when it is run, what it is told, and how it fails."""
+"""Tests of a kubeconfig's credential command: its runs, its input, and its failures."""
 
 import asyncio
 import json
@@ -111,9 +111,9 @@ async def test_a_command_gives_a_certificate(tmp_path: Path, pki) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
     async with apiserver.serve(context) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
-        found = command.connection(api.url)
+        config = command.connection(api.url)
         connection = client_config.ClientConfig(
-            host=found.host, port=found.port, ca=pki.ca, credentials=found.credentials
+            host=config.host, port=config.port, ca=pki.ca, credentials=config.credentials
         )
         kube = client.Client(connection, agent="test")
         await kube.request("GET", NODE)
@@ -142,7 +142,7 @@ async def test_a_command_that_fails_fails_the_request(
         await command.connection("http://h").credentials.get()
 
 
-def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,
         match="'no-such-command' of the kubeconfig's user is not there; get it at example",
@@ -158,7 +158,7 @@ def test_a_command_that_wants_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
         ({"command": "/\0"}, r"exec says '/\\x00'; expected a text without NUL"),
         ({"args": ["a", "\0"]}, "expected a text without NUL"),
@@ -166,9 +166,11 @@ def test_a_command_that_wants_a_terminal(tmp_path: Path) -> None:
         ({"env": [{"name": "A=B", "value": ""}]}, "exec sets 'A=B', which is no variable"),
     ],
 )
-def test_what_no_program_can_be_given(tmp_path: Path, said: dict[str, Any], message: str) -> None:
+def test_texts_that_the_kernel_cannot_pass_to_a_program(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        Exec(tmp_path).connection("http://h", **said)
+        Exec(tmp_path).connection("http://h", **settings)
 
 
 async def test_a_command_that_is_gone_by_now_fails_the_request(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests and responses as bytes, beside what h11 makes of the same bytes."""
+"""Tests of the HTTP/1.1 parser, compared with h11 on the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_is_no_response_is_refused(data: bytes) -> None:
 
 
 def test_what_was_said_in_two_ways_ends_the_connection() -> None:
-    """Somebody between us may go by the other one. h11 uses such a connection again."""
+    """A proxy may have followed the other header. h11 would use such a connection again."""
     data = answers.head("Content-Length: 5", "Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\n\r\n"
 
     *response, may_repeat = answers.heard(data)
@@ -65,7 +65,7 @@ PIECES = [b"\r", b"\n", b"\r\n", b"\r\n\r\n", b" ", b"\t", b":", b";", b",", b"0
 PIECES += [b"\0", b"\x0b", b"\xff", b"HTTP/1.1 200 OK", b"Content-Length: 2", b"chunked", b"close"]
 
 
-def mutated(dice: random.Random) -> bytes:
+def mutate(dice: random.Random) -> bytes:
     data = dice.choice([*answers.RESPONSES.values(), *answers.REFUSED.values()])[:400]
     for _ in range(dice.randint(1, 3)):
         at = dice.randint(0, len(data))
@@ -76,11 +76,11 @@ def mutated(dice: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_read_that_others_read_in_another_way(seed: int) -> None:
-    """Odd bytes are read as h11 reads them, or refused."""
+    """Odd bytes are either read as h11 reads them, or refused."""
     dice = random.Random(seed)
     read = 0
     for _ in range(400):
-        data = mutated(dice)
+        data = mutate(dice)
         ours, theirs = answers.heard(data), answers.heard_by_h11(data)
         if ours == ["refused"]:
             assert theirs == ["refused"] or answers.is_refused_by_us_alone(data), data
@@ -96,9 +96,9 @@ def test_nothing_is_read_that_others_read_in_another_way(seed: int) -> None:
 
 
 def test_a_request_is_a_head_and_no_more() -> None:
-    asked = http1.request("PATCH", "/apis/x?a=b", [("Host", "h:1"), ("Accept", "application/json")])
+    head = http1.request("PATCH", "/apis/x?a=b", [("Host", "h:1"), ("Accept", "application/json")])
 
-    assert asked == b"PATCH /apis/x?a=b HTTP/1.1\r\nHost: h:1\r\nAccept: application/json\r\n\r\n"
+    assert head == b"PATCH /apis/x?a=b HTTP/1.1\r\nHost: h:1\r\nAccept: application/json\r\n\r\n"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A kubeconfig in every form that we honour, and what is refused."""
+"""Tests of the kubeconfigs that we support and of those that we refuse."""
 
 import base64
 import json
@@ -60,17 +60,19 @@ async def test_a_kubeconfig_with_files_relative_to_it(tmp_path: Path, pki) -> No
     (tmp_path / "tok").write_text("t-9")
     user = {"client-certificate": "me.crt", "client-key": "me.key", "tokenFile": "tok"}
     cluster = {"server": "https://h.test/k8s/clusters/c-1/", "certificate-authority": "ca.crt"}
-    found = kubeconfig.load(kubeconfigs.write(tmp_path / "config", cluster, user))
-    assert (found.host, found.port, found.prefix) == ("h.test", 443, "/k8s/clusters/c-1")
-    assert (found.ca, found.certificate, found.key) == tuple(
+    config = kubeconfig.load(kubeconfigs.write(tmp_path / "config", cluster, user))
+    assert (config.host, config.port, config.prefix) == ("h.test", 443, "/k8s/clusters/c-1")
+    assert (config.ca, config.certificate, config.key) == tuple(
         tmp_path / n for n in ("ca.crt", "me.crt", "me.key")
     )
-    assert await token_of(found) == "t-9"
+    assert await token_of(config) == "t-9"
 
 
 async def test_a_kubeconfig_without_tls_or_user(api: apiserver.ApiServer, tmp_path: Path) -> None:
-    found = kubeconfig.load(kubeconfigs.write(tmp_path / "c", {"server": f"{api.url}/pre/fix"}, {}))
-    kube = client.Client(found, agent="test")
+    config = kubeconfig.load(
+        kubeconfigs.write(tmp_path / "c", {"server": f"{api.url}/pre/fix"}, {})
+    )
+    kube = client.Client(config, agent="test")
     with pytest.raises(errors.NotFound):
         await kube.request("GET", NODE)
     assert api.requests[0].path == f"/pre/fix{NODE}"
@@ -159,11 +161,11 @@ def entry(name: str, kind: str, **content: object) -> dict[str, Any]:
 
 
 async def test_several_files_are_one_and_the_first_word_counts(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for folder in (one, two):
+    first, second = tmp_path / "one", tmp_path / "two"
+    for folder in (first, second):
         folder.mkdir()
         (folder / "tok").write_text(f"token of {folder.name}".replace(" ", "-"))
-    (one / "config").write_text(
+    (first / "config").write_text(
         json.dumps(
             {
                 "contexts": [entry("a", "context", cluster="shared", user="of-two")],
@@ -171,7 +173,7 @@ async def test_several_files_are_one_and_the_first_word_counts(tmp_path: Path) -
             }
         )
     )
-    (two / "config").write_text(
+    (second / "config").write_text(
         json.dumps(
             {
                 "current-context": "a",
@@ -187,7 +189,7 @@ async def test_several_files_are_one_and_the_first_word_counts(tmp_path: Path) -
             }
         )
     )
-    files = (one / "config", two / "config")
+    files = (first / "config", second / "config")
     current = kubeconfig.load(*files)
     assert current.address == "http://one:1"
     assert await token_of(current) == "token-of-two", "a path is relative to its own file"

@@ -1,4 +1,4 @@
-"""The driver's operations against servers of every version, and one that is upgraded meanwhile."""
+"""Tests of the driver's operations, against servers of every version and during upgrades."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def kube(api: apiserver.ApiServer, connect: Connect) -> resources.Resources:
 
 
 def put_claim(api: apiserver.ApiServer, name: str = "c", *foreign: dict[str, Any]) -> str:
-    """`foreign`: entries of another driver in its status."""
+    """Creates a claim and returns its uid. `foreign` are entries of another driver in its status."""
     devices = [{"driver": "d", "pool": "n", "device": device} for device in ("g0", "g1")]
     for entry in foreign:
         devices.append({key: entry[key] for key in ("driver", "pool", "device")})
@@ -121,10 +121,10 @@ async def test_a_claim_as_the_driver_reads_it(
     assert json.loads(bytes(devices.config[0].opaque.parameters)) == {"kind": "X", "a": [1]}
 
 
-async def test_a_claim_that_is_not_there(
+async def test_a_claim_that_does_not_exist(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
-    """One request for each: the answer names the claim, so the version is not in doubt."""
+    """The answer names the claim, so the version is not in doubt and one request is enough."""
     for _ in range(3):
         with pytest.raises(errors.NotFound, match='resourceclaims.resource.k8s.io "c" not found'):
             await kube.claim("ns", "c")
@@ -270,21 +270,21 @@ async def test_a_slice_that_is_refused(api: apiserver.ApiServer, kube: resources
 async def test_an_upgrade_while_the_slices_are_watched(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
-    """The server goes away and comes back with another set of versions: the copy stays what it was."""
+    """The server restarts with other versions of the API, and the copy stays the same."""
     api.served = ("v1beta1",)
     await kube.create_slice(slice_of())
     async with watching(kube):
         await apiserver.until(lambda: api.watches)
         before = kube.slices.objects["s"]
-        told = []
-        kube.slices.subscribe(lambda: told.append(1))
+        notified = []
+        kube.slices.subscribe(lambda: notified.append(1))
         await api.stop()
         api.served = ("v1beta2", "v1")
         await api.start()
         await apiserver.until(lambda: api.watches and api.count("GET", "/v1/resourceslices"))
         assert kube.version == "v1"
         assert kube.slices.objects == {"s": before}
-        assert not told
+        assert not notified
         await kube.update_slice(slice_of(count=4))
         await apiserver.until(lambda: len(kube.slices.objects["s"]["spec"]["devices"]) == 4)
 
@@ -292,7 +292,7 @@ async def test_an_upgrade_while_the_slices_are_watched(
 async def test_an_upgrade_behind_a_clean_end(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
-    """The old version is still served, but is not the best one any more."""
+    """The server still serves the old version, but a better one as well."""
     api.served = ("v1beta1",)
     async with watching(kube):
         await apiserver.until(lambda: api.watches)
@@ -338,7 +338,7 @@ async def test_what_was_applied_comes_back_and_is_logged_in_the_version_of_use(
     assert caplog.text.count("using resource.k8s.io/v1beta2") == 1
 
 
-async def test_entries_of_whomever_are_taken_out_of_this_very_claim(
+async def test_entries_of_every_manager_are_removed_from_the_unchanged_claim(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
     foreign = {"driver": "other", "pool": "n", "device": "x", "data": {"a": 1}, "conditions": None}
@@ -353,7 +353,7 @@ async def test_entries_of_whomever_are_taken_out_of_this_very_claim(
     first, *removed = json.loads(request.body)
     version = claim.metadata.resource_version
     assert first == {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-    assert [(one["op"], one["path"]) for one in removed] == [
+    assert [(operation["op"], operation["path"]) for operation in removed] == [
         ("remove", "/status/devices/2"),
         ("remove", "/status/devices/1"),
     ]
@@ -362,7 +362,7 @@ async def test_entries_of_whomever_are_taken_out_of_this_very_claim(
     assert entries(api) == [foreign], "it is another one by now"
 
 
-async def test_status_of_a_claim_that_was_created_anew(
+async def test_status_of_a_claim_that_was_created_again(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
     old = put_claim(api)
@@ -387,7 +387,7 @@ async def test_the_uid_of_the_node(api: apiserver.ApiServer, kube: resources.Res
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
-async def test_an_answer_that_is_not_what_was_asked_for(
+async def test_an_answer_of_another_shape(
     api: apiserver.ApiServer, kube: resources.Resources, body: bytes
 ) -> None:
     api.fail(200, path="resourceclaims", body=body)
@@ -397,7 +397,9 @@ async def test_an_answer_that_is_not_what_was_asked_for(
         await kube.claim("ns", "c")
 
 
-async def test_what_the_node_offers(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_the_capacity_of_the_node(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     capacity = {"cpu": "8", "nvidia.com/gpu": "2"}
     api.put("nodes", {"metadata": {"name": "n"}, "status": {"capacity": capacity}})
     assert await kube.node_capacity("n") == capacity
@@ -437,7 +439,7 @@ async def test_slices_of_every_driver_on_the_node(
         ("36", {"sharedCounters"}, "the API server drops sharedCounters: its feature gate"),
     ],
 )
-async def test_whether_counters_are_kept(
+async def test_check_counters(
     api: apiserver.ApiServer,
     kube: resources.Resources,
     minor: str,
@@ -454,7 +456,7 @@ async def test_whether_counters_are_kept(
 @pytest.mark.parametrize(
     "dropped", [set(), {"requestPolicy"}, {"allowMultipleAllocations", "requestPolicy"}]
 )
-async def test_whether_what_makes_a_device_shared_is_kept(
+async def test_check_sharing(
     api: apiserver.ApiServer, kube: resources.Resources, dropped: set[str]
 ) -> None:
     api.dropped = dropped

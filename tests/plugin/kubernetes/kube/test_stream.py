@@ -1,4 +1,4 @@
-"""Streams, against servers of Python's own `ssl` and sockets that are not asyncio's."""
+"""Tests of streams, against servers that use blocking sockets and Python's `ssl`."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,10 @@ PATIENCE = 20.0
 
 
 class Server:
-    """Accepts one connection in a thread, over TLS or not, and does with it what the test says."""
+    """A server that accepts one connection in a thread and passes it to `serve`.
+
+    It uses TLS if there is a `pki`.
+    """
 
     def __init__(self, serve, pki: Pki | None = None, client: bool = False) -> None:
         self.serve, self.tls, self.trouble = serve, None, None
@@ -49,14 +52,14 @@ class Server:
         self.listener.close()
 
 
-async def connected(server: Server, pki: Pki | None = None, name: str = "kubernetes.test"):
+async def connect(server: Server, pki: Pki | None = None, name: str = "kubernetes.test"):
     context = None if pki is None else trusting(pki.ca)
     return await stream.connect("127.0.0.1", server.port, context, name)
 
 
-async def closed(one: stream.Stream) -> None:
-    one.abort()
-    await one.wait_closed()
+async def close(connection: stream.Stream) -> None:
+    connection.abort()
+    await connection.wait_closed()
 
 
 def echo(connection) -> None:
@@ -69,10 +72,10 @@ def secret(request, pki):
     return pki if request.param == "tls" else None
 
 
-async def read_exactly(one: stream.Stream, count: int) -> bytes:
+async def read_exactly(connection: stream.Stream, count: int) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        piece = await one.read()
+        piece = await connection.read()
         assert piece, "the end came before"
         parts += piece
     return bytes(parts)
@@ -82,14 +85,14 @@ async def read_exactly(one: stream.Stream, count: int) -> bytes:
 async def test_what_is_sent_arrives_and_comes_back(secret, size) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     async with Server(echo, secret) as server:
-        one = await connected(server, secret)
-        one.write(data[:size])
-        assert await read_exactly(one, size) == data[:size]
-        one.write(b"again")
-        assert await one.read() == b"again"
-        assert not one.is_over
-        await closed(one)
-        assert one.is_over
+        connection = await connect(server, secret)
+        connection.write(data[:size])
+        assert await read_exactly(connection, size) == data[:size]
+        connection.write(b"again")
+        assert await connection.read() == b"again"
+        assert not connection.is_over
+        await close(connection)
+        assert connection.is_over
 
 
 async def test_an_end_is_seen_after_what_came_before_it(secret) -> None:
@@ -101,13 +104,13 @@ async def test_an_end_is_seen_after_what_came_before_it(secret) -> None:
                 connection.unwrap()
 
     async with Server(say_and_go, secret) as server:
-        one = await connected(server, secret)
+        connection = await connect(server, secret)
         await asyncio.to_thread(server.thread.join)
-        assert await one.read() == b"good bye"
-        assert await one.read() == b""
-        assert await one.read() == b""
-        assert one.is_over
-        await closed(one)
+        assert await connection.read() == b"good bye"
+        assert await connection.read() == b""
+        assert await connection.read() == b""
+        assert connection.is_over
+        await close(connection)
 
 
 async def test_a_broken_connection_is_an_error() -> None:
@@ -116,14 +119,14 @@ async def test_a_broken_connection_is_an_error() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     async with Server(reset) as server:
-        one = await connected(server)
+        connection = await connect(server)
         with pytest.raises(ConnectionResetError):
-            one.write(b"x")
-            await one.read()
-        await closed(one)
+            connection.write(b"x")
+            await connection.read()
+        await close(connection)
 
 
-async def test_who_reads_slowly_makes_the_server_wait(secret) -> None:
+async def test_a_slow_reader_makes_the_server_wait(secret) -> None:
     sent = 0
 
     def pour(connection) -> None:
@@ -133,15 +136,15 @@ async def test_who_reads_slowly_makes_the_server_wait(secret) -> None:
             sent += 64 << 10
 
     async with Server(pour, secret) as server:
-        one = await connected(server, secret)
+        connection = await connect(server, secret)
         before = -1
         while sent != before:
             before = sent
             await asyncio.sleep(0.2)
         assert sent < 20 << 20, "buffers of the system, and ours"
-        assert len(one._unread) <= stream.MOST_UNREAD + 2 * stream.CHUNK
-        assert len(await read_exactly(one, 400 * (64 << 10))) == 400 * (64 << 10)
-        await closed(one)
+        assert len(connection._unread) <= stream.MOST_UNREAD + 2 * stream.CHUNK
+        assert len(await read_exactly(connection, 400 * (64 << 10))) == 400 * (64 << 10)
+        await close(connection)
 
 
 async def test_another_authority_or_name_is_not_trusted(pki) -> None:
@@ -158,16 +161,16 @@ async def test_another_authority_or_name_is_not_trusted(pki) -> None:
 async def test_a_server_that_speaks_no_tls_is_an_error(pki) -> None:
     async with Server(lambda connection: connection.sendall(b"HTTP/1.1 400 no\r\n\r\n")) as server:
         with pytest.raises(ssl.SSLError):
-            await connected(server, pki)
+            await connect(server, pki)
 
 
 async def test_a_server_that_hangs_up_while_tls_begins_is_an_error(pki) -> None:
     async with Server(lambda connection: connection.recv(10)) as server:
         with pytest.raises(ConnectionError):
-            await connected(server, pki)
+            await connect(server, pki)
 
 
-async def test_who_gives_up_on_a_silent_server_leaves_nothing(pki) -> None:
+async def test_a_cancelled_connect_closes_its_socket(pki) -> None:
     done = threading.Event()
     ended = []
 
@@ -180,13 +183,13 @@ async def test_who_gives_up_on_a_silent_server_leaves_nothing(pki) -> None:
     async with Server(silent) as server:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await connected(server, pki)
+                await connect(server, pki)
         done.set()
     assert ended == [True]
 
 
-async def test_what_is_no_tls_in_the_middle_ends_it(pki) -> None:
-    """Somebody between us writes into the connection."""
+async def test_garbage_in_a_tls_stream_ends_it(pki) -> None:
+    """An attacker between the two sides writes into the connection."""
 
     def broken(connection) -> None:
         connection.sendall(b"good")
@@ -197,12 +200,12 @@ async def test_what_is_no_tls_in_the_middle_ends_it(pki) -> None:
                 below.recv(100)
 
     async with Server(broken, pki) as server:
-        one = await connected(server, pki)
-        assert await one.read() == b"good"
+        connection = await connect(server, pki)
+        assert await connection.read() == b"good"
         with pytest.raises(ssl.SSLError):
-            await one.read()
-        assert one.is_over
-        await closed(one)
+            await connection.read()
+        assert connection.is_over
+        await close(connection)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -210,15 +213,15 @@ async def test_each_version_of_tls(pki, version) -> None:
     server = Server(echo, pki)
     server.tls.maximum_version = server.tls.minimum_version = version
     async with server:
-        one = await connected(server, pki)
-        one.write(b"x" * 40_000)
-        assert len(await read_exactly(one, 40_000)) == 40_000
-        await closed(one)
+        connection = await connect(server, pki)
+        connection.write(b"x" * 40_000)
+        assert len(await read_exactly(connection, 40_000)) == 40_000
+        await close(connection)
 
 
 @pytest.mark.parametrize("trouble", ["an end", "no TLS"])
 async def test_what_comes_after_the_end_is_not_kept(pki, trouble) -> None:
-    """A server says that it was all, or nonsense, and pours all the same."""
+    """A server ends the stream, or sends garbage, and then goes on sending."""
     poured = 0
 
     def pour(connection) -> None:
@@ -236,16 +239,16 @@ async def test_what_comes_after_the_end_is_not_kept(pki, trouble) -> None:
                     poured += 60_000
 
     async with Server(pour, pki) as server:
-        one = await connected(server, pki)
+        connection = await connect(server, pki)
         await asyncio.to_thread(server.thread.join)
-        assert one.is_over
+        assert connection.is_over
         assert poured < 30_000_000, "it is not read any more"
-        assert one._incoming.pending <= 2 * stream.CHUNK
-        await closed(one)
+        assert connection._incoming.pending <= 2 * stream.CHUNK
+        await close(connection)
 
 
 async def test_a_server_that_makes_us_speak_and_does_not_listen_is_given_up(pki) -> None:
-    one = stream.Stream(trusting(pki.ca), "kubernetes.test")
+    connection = stream.Stream(trusting(pki.ca), "kubernetes.test")
 
     class Transport:
         def get_write_buffer_size(self) -> int:
@@ -257,8 +260,8 @@ async def test_a_server_that_makes_us_speak_and_does_not_listen_is_given_up(pki)
         def write(self, data: bytes) -> None:
             pass
 
-    one.connection_made(Transport())
-    one._shaking_hands = False
-    one.buffer_updated(0)
+    connection.connection_made(Transport())
+    connection._shaking_hands = False
+    connection.buffer_updated(0)
     with pytest.raises(ConnectionError, match="does not listen"):
-        await one.read()
+        await connection.read()

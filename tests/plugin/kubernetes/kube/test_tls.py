@@ -1,4 +1,4 @@
-"""TLS contexts: from which files, and when they are made anew; sessions: who begins with one."""
+"""Tests of TLS contexts, which follow their files, and of the resumption of TLS sessions."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ def test_without_an_authority_the_system_is_trusted() -> None:
     assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
-def test_nothing_is_verified_only_if_it_is_said(pki) -> None:
+def test_verification_can_be_turned_off(pki) -> None:
     context = tls.TlsContexts(config(ca=pki.ca, verify=False)).context(NOBODY)
     assert context is not None
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
@@ -59,7 +59,9 @@ def test_a_context_is_kept_until_a_file_changes(pki, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["half a file", "no file"])
-def test_the_context_from_before_is_better_than_none(pki, tmp_path: Path, caplog, trouble) -> None:
+def test_the_earlier_context_is_used_if_the_files_are_damaged(
+    pki, tmp_path: Path, caplog, trouble
+) -> None:
     ca = tmp_path / "ca"
     ca.write_bytes(pki.ca.read_bytes())
     contexts = tls.TlsContexts(config(ca=ca))
@@ -96,25 +98,25 @@ def test_a_key_of_another_certificate_is_found_at_the_start(pki) -> None:
     tls.check(config(secure=False))
 
 
-def test_what_was_not_given_is_called_none(tmp_path: Path) -> None:
+def test_missing_files_are_called_none(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match="client certificate none, key none"):
         tls.check(config(ca=tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "text"),
     [
         (FileNotFoundError(2, "No such file", "/ca"), "/ca: No such file"),
         (OSError(5, "it fails"), "[Errno 5] it fails"),
         (ValueError("no PEM"), "no PEM"),
     ],
 )
-def test_why_certificates_cannot_be_used(error: Exception, said: str) -> None:
-    assert tls.reason(error) == said
+def test_why_certificates_cannot_be_used(error: Exception, text: str) -> None:
+    assert tls.reason(error) == text
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_second_connection_begins_with_what_the_first_was_given(
+async def test_a_second_connection_resumes_the_session_of_the_first(
     pki, connect: Connect, version: ssl.TLSVersion
 ) -> None:
     context = server_context(pki.server, pki.server_key)
@@ -139,8 +141,8 @@ async def test_a_second_connection_begins_with_what_the_first_was_given(
         await kube.close()
 
 
-async def test_a_server_that_has_forgotten_what_it_gave(pki, connect: Connect) -> None:
-    """As one that was started anew: it proves again who it is."""
+async def test_a_server_that_has_forgotten_the_session(pki, connect: Connect) -> None:
+    """A server that was restarted does a full handshake."""
     async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
         kube = connect(api.url, ca=pki.ca)
@@ -157,7 +159,7 @@ async def test_a_server_that_has_forgotten_what_it_gave(pki, connect: Connect) -
 async def test_now_and_then_the_server_shows_its_certificate_again(
     pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chain of sessions would go on for ever, whatever became of the certificate."""
+    """Otherwise sessions could be resumed without end, even after the certificate has expired."""
     context = server_context(pki.server, pki.server_key)
     async with apiserver.serve(context) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
@@ -173,10 +175,10 @@ async def test_now_and_then_the_server_shows_its_certificate_again(
 
 
 @pytest.mark.parametrize(("listens", "hits"), [(True, 0), (False, 1)])
-async def test_what_fails_while_tls_begins_is_tried_again_without_a_session(
+async def test_after_a_failed_handshake_the_next_one_uses_no_session(
     pki, connect: Connect, listens: bool, hits: int
 ) -> None:
-    """A server that was merely away is no reason."""
+    """A server that refused the connection is no reason to forget the session."""
     context = server_context(pki.server, pki.server_key)
     async with apiserver.serve(context) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
@@ -196,8 +198,8 @@ async def test_what_fails_while_tls_begins_is_tried_again_without_a_session(
 
 
 @contextlib.asynccontextmanager
-async def with_a_certificate(pki, connect: Connect, certificate: Path):
-    """A server that asks for a certificate, and a client that has it in this file, which may change."""
+async def serve_client_certificate(pki, connect: Connect, certificate: Path):
+    """Yields a server that asks for a certificate, and a client that reads it from a file."""
     certificate.write_bytes(pki.client.read_bytes())
     async with apiserver.serve(server_context(pki.server, pki.server_key, clients=pki.ca)) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
@@ -207,9 +209,9 @@ async def with_a_certificate(pki, connect: Connect, certificate: Path):
 
 
 async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, tmp_path) -> None:
-    """As of a connection that was made before our certificate was changed, and is read after it."""
+    """The connection is older than the change of our certificate, its response is newer."""
     certificate = tmp_path / "tls.crt"
-    async with with_a_certificate(pki, connect, certificate) as (api, kube):
+    async with serve_client_certificate(pki, connect, certificate) as (api, kube):
         api.gate.clear()
         slow = asyncio.create_task(kube.request("GET", NODE))
         await apiserver.until(lambda: len(api.requests) == 1)
@@ -222,10 +224,12 @@ async def test_a_session_of_an_older_context_is_not_kept(pki, connect: Connect, 
         assert api.tls.session_stats()["hits"] == 0
 
 
-async def test_another_certificate_of_ours_begins_anew(pki, connect: Connect, tmp_path) -> None:
-    """What was agreed upon for somebody else must not speak for us."""
+async def test_another_certificate_of_ours_needs_a_full_handshake(
+    pki, connect: Connect, tmp_path
+) -> None:
+    """A session carries the identity of the certificate with which it began."""
     certificate = tmp_path / "tls.crt"
-    async with with_a_certificate(pki, connect, certificate) as (api, kube):
+    async with serve_client_certificate(pki, connect, certificate) as (api, kube):
         await kube.request("GET", NODE)
         for hits in (1, 1):
             await api.cut()

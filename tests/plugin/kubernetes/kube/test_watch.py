@@ -1,4 +1,4 @@
-"""A live copy of a collection, through everything that a watch can meet."""
+"""Tests of the live copy of a collection, through everything that a watch can meet."""
 
 import asyncio
 import contextlib
@@ -63,20 +63,20 @@ async def test_what_is_there_and_what_comes(
 ) -> None:
     api.put("resourceslices", slice_of("a"))
     api.put("resourceslices", slice_of("x", driver="other"))
-    told = []
-    informer.subscribe(lambda: told.append(set(informer.objects)))
+    notified = []
+    informer.subscribe(lambda: notified.append(set(informer.objects)))
     assert not informer.synced
     async with running(informer):
         await apiserver.until(lambda: api.watches)
-        assert (informer.synced, told) == (True, [{"a"}])
+        assert (informer.synced, notified) == (True, [{"a"}])
         api.put("resourceslices", slice_of("b"))
         api.put("resourceslices", slice_of("y", driver="other"))
-        await apiserver.until(lambda: len(told) == 2)
+        await apiserver.until(lambda: len(notified) == 2)
         api.put("resourceslices", slice_of("a", nodeName="n"))
-        await apiserver.until(lambda: len(told) == 3)
+        await apiserver.until(lambda: len(notified) == 3)
         assert informer.objects["a"]["spec"]["nodeName"] == "n"
         api.delete("resourceslices", "b")
-        await apiserver.until(lambda: len(told) == 4)
+        await apiserver.until(lambda: len(notified) == 4)
         assert set(informer.objects) == {"a"}
     assert (lists(api), api.count("GET", "watch")) == (1, 1)
     (request,) = [r for r in api.requests if "watch" in r.query]
@@ -103,13 +103,13 @@ async def test_objects_of_one_name_in_two_namespaces_are_two(
         await apiserver.until(lambda: set(informer.objects) == {"b/p"})
 
 
-async def test_an_empty_list_is_told_as_well(
+async def test_subscribers_learn_of_an_empty_list(
     api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
-    told = asyncio.Event()
-    informer.subscribe(told.set)
+    notified = asyncio.Event()
+    informer.subscribe(notified.set)
     async with running(informer):
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(notified.wait(), 30)
     assert informer.objects == {}
 
 
@@ -156,7 +156,7 @@ async def test_events_that_came_between_two_watches_are_not_lost(
 
 
 @pytest.mark.parametrize("how", ["event on start", "event while watching", "status"])
-async def test_gone_means_list_anew(
+async def test_gone_means_a_new_list(
     api: apiserver.ApiServer, informer: watch.Informer, how: str
 ) -> None:
     api.put("resourceslices", slice_of("a"))
@@ -207,7 +207,7 @@ def longest_burst(times: list[float], window: float) -> int:
 async def test_a_sick_server_is_left_in_peace(
     api: apiserver.ApiServer, connect: Callable[..., client.Client], trouble: str
 ) -> None:
-    """Ten minutes with a clock of our own, which goes on only while the informer pauses."""
+    """Plays ten minutes with a clock that advances only while the informer pauses."""
     clock, times = 0.0, []
 
     async def sleep(seconds: float) -> None:
@@ -257,23 +257,23 @@ async def test_nodes_that_are_asked_for_the_same_patience_do_not_come_back_as_on
 
     informers = [watch.Informer(connect(api.url), here, sleep=sleep) for _ in range(12)]
     async with contextlib.AsyncExitStack() as stack:
-        for one in informers:
-            await stack.enter_async_context(running(one))
-        await apiserver.until(lambda: all(one.synced for one in informers))
-    asked = [delay for delay in delays if delay]
-    assert len(asked) == 12
-    assert 4.0 <= min(asked) < max(asked) <= 6.0
-    assert max(asked) - min(asked) > 0.5
+        for informer in informers:
+            await stack.enter_async_context(running(informer))
+        await apiserver.until(lambda: all(informer.synced for informer in informers))
+    waits = [delay for delay in delays if delay]
+    assert len(waits) == 12
+    assert 4.0 <= min(waits) < max(waits) <= 6.0
+    assert max(waits) - min(waits) > 0.5
 
 
-async def test_another_place_means_list_anew(
+async def test_another_path_means_a_new_list(
     api: apiserver.ApiServer, connect: Callable[..., client.Client]
 ) -> None:
     places = [Here()]
-    asked = []
+    queries = []
 
     async def find() -> Here:
-        asked.append(places[0])
+        queries.append(places[0])
         return places[0]
 
     api.put("resourceslices", slice_of("a"))
@@ -285,8 +285,10 @@ async def test_another_place_means_list_anew(
     assert [r.path for r in api.requests if "watch" not in r.query] == [PATH, places[0].path]
 
 
-async def test_an_event_that_is_none(api: apiserver.ApiServer, informer: watch.Informer) -> None:
-    """A proxy's nonsense in a watch costs a new list, not the task."""
+async def test_an_event_that_is_malformed(
+    api: apiserver.ApiServer, informer: watch.Informer
+) -> None:
+    """Garbage that a proxy sends in a watch costs a new list, and does not end the task."""
     api.put("resourceslices", slice_of("a"))
     async with running(informer):
         await apiserver.until(lambda: api.watches)
@@ -300,7 +302,7 @@ async def test_an_event_that_is_none(api: apiserver.ApiServer, informer: watch.I
 async def test_what_is_nested_too_deep_costs_a_new_list_at_most(
     api: apiserver.ApiServer, informer: watch.Informer, levels: int
 ) -> None:
-    """Wherever it becomes too deep: as it is read, or when it is compared with what was there."""
+    """The depth may be found when the object is decoded or when it is compared."""
     api.put("resourceslices", slice_of("a"))
     deep = b"[" * levels + b"]" * levels
     obj = b'{"metadata": {"name": "a", "resourceVersion": "1"}, "spec": %s}' % deep
@@ -330,15 +332,15 @@ def test_an_error_event_without_a_status() -> None:
 
 
 class Converted(Here):
-    """As slices are: what has no spec cannot be converted."""
+    """A collection whose objects are converted. Like slices, they must have a spec."""
 
     def convert(self, obj: dict[str, Any]) -> dict[str, Any]:
         return {"metadata": obj["metadata"], "spec": obj["spec"] | {"converted": True}}
 
 
 def test_what_each_kind_of_event_does(informer: watch.Informer) -> None:
-    told: list[set[str]] = []
-    informer.subscribe(lambda: told.append(set(informer.objects)))
+    notified: list[set[str]] = []
+    informer.subscribe(lambda: notified.append(set(informer.objects)))
 
     def event(kind: str, name: str, version: str, **spec: Any) -> str:
         obj: dict[str, Any] = {"metadata": {"name": name, "resourceVersion": version}}
@@ -351,10 +353,10 @@ def test_what_each_kind_of_event_does(informer: watch.Informer) -> None:
     assert informer.objects["a"]["spec"] == {"x": 1, "converted": True}
     assert event("BOOKMARK", "", "2") == "2", "it has a version alone"
     assert event("MODIFIED", "a", "1", x=1) == "1"
-    assert told == [{"a"}], "nothing has changed"
+    assert notified == [{"a"}], "nothing has changed"
     assert event("MODIFIED", "a", "3", x=2) == "3"
     assert event("DELETED", "b", "4") == "4"
     assert event("UNHEARD", "c", "5") == "5"
-    assert told == [{"a"}, {"a"}], "what was not there cannot go"
+    assert notified == [{"a"}, {"a"}], "what was not there cannot go"
     assert event("DELETED", "a", "6") == "6"
-    assert told == [{"a"}, {"a"}, set()]
+    assert notified == [{"a"}, {"a"}, set()]
