@@ -1,5 +1,6 @@
-"""What the scheduler asks of pods and nodes, devices aside. Pure: no I/O and no clock.
+"""The scheduler's rules about pods and nodes, devices aside. Pure: no I/O and no clock.
 
-The simulated scheduler decides by it, and `claimd explain` tells of it. Which devices a claim gets
-is for `allocator`.
+The simulated scheduler decides by these rules, and `claimd explain` reports what they say. Start
+with `node_rules`, which applies all of them to one node. The choice of devices for a claim belongs
+to `allocator`.
 """

@@ -1,4 +1,7 @@
-"""Whether a node takes a pod, devices aside, by the rules and in the order of the real scheduler."""
+"""The scheduler's filter plugins that look at one node and one pod, devices aside.
+
+The rules, their order and their messages are those of kube-scheduler.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from .objects import Taint, Toleration
 if TYPE_CHECKING:
     from .objects import LabelSelector, Node, Pod
 
+# The taint of a cordoned node. A pod that tolerates it may go to a cordoned node.
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -21,8 +25,9 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 class Refusal:
     """A rule that keeps the pod from a node.
 
-    `rule` is the scheduler's plugin, `message` what it says, `detail` the same for people, with
-    what was seen and what the pod asks for. `is_resolvable`: it could change if pods went.
+    `rule` is the name of the scheduler's plugin and `message` is the plugin's own message. `detail`
+    is the same for people: it has what the pod asks for and what the node has. `is_resolvable` is
+    True if the removal of pods from the node could help.
     """
 
     rule: str
@@ -39,24 +44,29 @@ def refusals(
     by_claims: Collection[str] = (),
     neighbours: Iterable[Pod] = (),
 ) -> Iterator[Refusal]:
-    """Why the pod cannot go to this node, the first reason first; nothing if it may.
+    """Yields the reasons why the pod cannot go to this node, in the order of the scheduler's rules.
 
-    The scheduler stops at the first rule that refuses; of the rule's reasons it has all. `used` are
-    the requests of the node's pods, `neighbours` these pods themselves, and `by_claims` the
-    resources that a claim gives instead of the node.
+    There are none if the node takes the pod. The scheduler itself stops after the first rule that
+    refuses, and reports all reasons of that rule: see `first_refusals`. `used` is the sum of the
+    requests of the node's pods, and `neighbours` are these pods. `by_claims` has the resources that
+    a claim provides instead of the node.
     """
-    elsewhere = list(_refusals_by_named_nodes(pod, node))
-    yield from elsewhere
+    # The scheduler leaves out the nodes that the affinity does not name before it runs any filter.
+    named_elsewhere = list(_refusals_by_named_nodes(pod, node))
+    yield from named_elsewhere
+
     yield from _refusals_of_cordon(pod, node)
     yield from _refusals_by_taints(pod, node)
-    if not elsewhere:
+    if not named_elsewhere:
+        # Otherwise the same affinity would refuse the node a second time.
         yield from _refusals_by_selector(pod, node)
+
     yield from _refusals_by_ports(pod, neighbours)
     yield from _refusals_by_resources(pod, node, used, by_claims)
 
 
 def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Those of the first rule that refuses."""
+    """Returns the refusals of the first rule that refuses: the scheduler reports no others."""
     first: list[Refusal] = []
     for refusal in refusals:
         if first and refusal.rule != first[0].rule:
@@ -66,31 +76,36 @@ def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def is_selected(pod: Pod, node: Node) -> bool:
-    """Whether the pod's nodeSelector and node affinity let it go there."""
+    """Returns True if the pod's nodeSelector and required node affinity match the node."""
     return not any(_refusals_by_selector(pod, node))
 
 
 def is_tolerating(pod: Pod, node: Node) -> bool:
-    """Whether no taint of the node keeps the pod away."""
+    """Returns True if the pod tolerates all NoSchedule and NoExecute taints of the node."""
     return not any(_refusals_by_taints(pod, node))
 
 
 def count_unwelcome_taints(pod: Pod, node: Node) -> int:
-    """Taints that the pod does not tolerate, and that are only a preference."""
-    return sum(
-        taint.effect == "PreferNoSchedule" and not _is_tolerated(taint, pod.spec.tolerations)
-        for taint in node.spec.taints
-    )
+    """Returns the number of PreferNoSchedule taints that the pod does not tolerate."""
+    count = 0
+    for taint in node.spec.taints:
+        if taint.effect == "PreferNoSchedule" and not _is_tolerated(taint, pod.spec.tolerations):
+            count += 1
+    return count
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    if any(labels.get(name) != value for name, value in selector.match_labels.items()):
-        return False
+    """Returns True if the label selector matches the labels; an empty selector matches all."""
+    for name, value in selector.match_labels.items():
+        if labels.get(name) != value:
+            return False
+
     for requirement in selector.match_expressions:
         match requirement.operator:
             case "In":
                 matches = labels.get(requirement.key) in requirement.values
             case "NotIn":
+                # A missing label matches, too.
                 matches = labels.get(requirement.key) not in requirement.values
             case "Exists":
                 matches = requirement.key in labels
@@ -114,9 +129,11 @@ def _refusals_by_taints(pod: Pod, node: Node) -> Iterator[Refusal]:
     for taint in node.spec.taints:
         if taint.effect not in ("NoSchedule", "NoExecute"):
             continue
-        # A cordoned node has this one as well, a moment later.
+        # The node controller adds this taint to a cordoned node a moment later. The cordon itself
+        # is reported already.
         if taint.key == UNSCHEDULABLE.key and node.spec.unschedulable:
             continue
+
         if not _is_tolerated(taint, pod.spec.tolerations):
             value = f"={taint.value}" if taint.value else ""
             meaning = _CONDITIONS.get(taint.key, "")
@@ -127,7 +144,7 @@ def _refusals_by_taints(pod: Pod, node: Node) -> Iterator[Refusal]:
             )
 
 
-# Taints that the node controller keeps in step with a node's conditions.
+# The taints that the node controller derives from a node's conditions, in words for people.
 _CONDITIONS = {
     "node.kubernetes.io/not-ready": "it is not ready: ",
     "node.kubernetes.io/unreachable": "its kubelet is not heard of: ",
@@ -144,6 +161,8 @@ def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Returns True if the toleration matches the taint."""
+    # An empty effect or key matches every one.
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):
@@ -152,22 +171,24 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _refusals_by_named_nodes(pod: Pod, node: Node) -> Iterator[Refusal]:
-    """Of a pod whose affinity names its nodes the scheduler looks at no others at all."""
+    """Refuses a node that the pod's affinity does not name, if it names its nodes."""
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     if required is None or not required.node_selector_terms:
         return
 
+    # The terms are alternatives. One term without names allows nodes of any name.
     named: set[str] = set()
     for term in required.node_selector_terms:
-        lists = [
-            set(field.values)
-            for field in term.match_fields
-            if (field.key, field.operator) == ("metadata.name", "In")
-        ]
+        lists = []
+        for field in term.match_fields:
+            if (field.key, field.operator) == ("metadata.name", "In"):
+                lists.append(set(field.values))
         if not lists:
             return
+        # All requirements of one term have to hold.
         named |= set.intersection(*lists)
+
     if named and node.metadata.name not in named:
         yield Refusal(
             rule="NodeAffinity",
@@ -189,18 +210,20 @@ def _refusals_by_selector(pod: Pod, node: Node) -> Iterator[Refusal]:
     required = affinity.required_during_scheduling_ignored_during_execution
     if required is None:
         return
+
     try:
         if nodes.selects(required, node):
             return
         detail = f"its labels do not match the pod's node affinity{_describe_unmet(required, node)}"
     except ValueError as error:
-        # The API server refuses such a selector; one that came by another way selects nothing.
+        # The API server refuses such a selector. One that was read from a file selects no node.
         detail = f"the pod's node affinity cannot be evaluated: {error}"
     yield Refusal(rule="NodeAffinity", message=message, detail=detail)
 
 
 def _describe_unmet(required: NodeSelector, node: Node) -> str:
-    """What the affinity asks for beside what the node has; nothing where it has alternatives."""
+    """Describes the unmet requirements and what the node has; "" if there are several terms."""
+    # The terms are alternatives, so none of them alone is the reason.
     if len(required.node_selector_terms) != 1:
         return ""
 
@@ -210,6 +233,7 @@ def _describe_unmet(required: NodeSelector, node: Node) -> str:
         term = NodeSelectorTerm(match_expressions=[requirement])
         if nodes.selects(NodeSelector(node_selector_terms=[term]), node):
             continue
+
         key = requirement.key
         actual = f"has {key}={labels[key]}" if key in labels else f"has no label {key}"
         unmet.append(f"{_format_requirement(requirement)}, it {actual}")
@@ -217,7 +241,7 @@ def _describe_unmet(required: NodeSelector, node: Node) -> str:
 
 
 def _format_requirement(requirement: NodeSelectorRequirement) -> str:
-    """As kubectl writes it."""
+    """Formats a requirement in the syntax of kubectl's label selectors."""
     key, values = requirement.key, requirement.values
     match requirement.operator:
         case "In":
@@ -237,6 +261,7 @@ def _refusals_by_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]
     wanted = pod.host_ports
     if not wanted:
         return
+
     for neighbour in neighbours:
         for port in sorted(wanted):
             if any(_is_conflicting(port, other) for other in neighbour.host_ports):
@@ -250,7 +275,7 @@ def _refusals_by_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]
 
 
 def _is_conflicting(left: tuple[int, str, str], right: tuple[int, str, str]) -> bool:
-    """Whether two host ports cannot be open at the same time; 0.0.0.0 is every address."""
+    """Returns True if two host ports cannot be open at once; 0.0.0.0 stands for every address."""
     addresses = {left[2], right[2]}
     return left[:2] == right[:2] and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104
 

@@ -1,7 +1,8 @@
-"""What a pod's place has to do with other pods: who it is near to or far from, and how pods spread.
+"""The rules about other pods: affinity, anti-affinity and topology spread constraints.
 
-One object for each pod that is to be placed: pods are counted once, and every node is asked then.
-By the rules and in the order of the real scheduler, after those of `filters`.
+There is one `Neighbours` object for each pod to schedule. It counts the cluster's pods once, and
+can then be asked about every node. The rules and their order are those of kube-scheduler, which
+applies them after the rules of `filters`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from .objects import LabelSelector, Node, Pod, PodAffinityTerm, TopologySpread
 
 Labels = Mapping[str, str]
-Domain = tuple[str, str]  # a topology key and its value
+# A topology key and its value: the nodes with this label form one topology domain.
+Domain = tuple[str, str]
 
 _NOT_SPREAD = "node(s) didn't match pod topology spread constraints"
 
 
 def is_watchful(pod: Pod) -> bool:
-    """Whether it keeps others away from where it is, or draws them there."""
+    """Returns True if the pod has affinity or anti-affinity, which can affect other pods."""
     affinity = pod.spec.affinity
     return bool(
         affinity.pod_affinity.required_during_scheduling_ignored_during_execution
@@ -34,12 +36,12 @@ def is_watchful(pod: Pod) -> bool:
 
 
 def has_rules(pod: Pod) -> bool:
-    """Whether other pods say where it may go, or where it had better."""
+    """Returns True if the choice of a node for the pod depends on other pods."""
     return is_watchful(pod) or bool(pod.spec.topology_spread_constraints)
 
 
 def depends_on_others(pod: Pod) -> bool:
-    """Whether it may find a place when other pods come, and not only when they go."""
+    """Returns True if new pods may open a node for the pod, and not only the end of pods."""
     affinity = pod.spec.affinity.pod_affinity
     return bool(
         affinity.required_during_scheduling_ignored_during_execution
@@ -48,6 +50,8 @@ def depends_on_others(pod: Pod) -> bool:
 
 
 class Neighbours:
+    """The cluster's other pods, as the rules of one pod count them."""
+
     def __init__(
         self,
         pod: Pod,
@@ -56,29 +60,33 @@ class Neighbours:
         watchful: Iterable[Pod],
         namespaces: Mapping[str, Labels],
     ) -> None:
-        """`nodes` are all of the cluster, by name; `namespaces` their labels.
+        """Counts the pods.
 
-        `watchful` are the pods on nodes for which `is_watchful` holds.
+        `nodes` are all nodes of the cluster by name, and `namespaces` has the labels of each
+        namespace. `watchful` are those pods on nodes for which `is_watchful` is True.
         """
         self._pod, self._nodes, self._pods_by_node = pod, nodes, pods_by_node
         self._namespaces = namespaces
+
         affinity = pod.spec.affinity
         self._near = affinity.pod_affinity.required_during_scheduling_ignored_during_execution
         self._far = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
         self._near_domains = self._find_near_domains()
         self._far_domains = self._find_far_domains()
         self._kept_away = self._find_forbidden_domains(watchful)
-        self._spreads = [
-            _Spread(constraint, pod, nodes, pods_by_node)
-            for constraint in pod.spec.topology_spread_constraints
-            if constraint.when_unsatisfiable == "DoNotSchedule"
-        ]
-        self._keys = [spread.constraint.topology_key for spread in self._spreads]
+
+        self._spreads: list[_Spread] = []
+        for constraint in pod.spec.topology_spread_constraints:
+            if constraint.when_unsatisfiable == "DoNotSchedule":
+                self._spreads.append(_Spread(constraint, pod, nodes, pods_by_node))
+
+        # A constraint counts only nodes that have the labels of all constraints.
+        keys = [spread.constraint.topology_key for spread in self._spreads]
         for spread in self._spreads:
-            spread.count(self._keys)
+            spread.count(keys)
 
     def refusals(self, node: Node) -> Iterator[Refusal]:
-        """Why the other pods keep it from the node, the first reason first."""
+        """Yields the reasons why other pods keep the pod from the node, in the scheduler's order."""
         yield from self._refusals_by_spread(node)
         yield from self._refusals_by_affinity(node)
 
@@ -94,7 +102,8 @@ class Neighbours:
     # ------------------------------------------------------------------ near and far
 
     def _refusals_by_affinity(self, node: Node) -> Iterator[Refusal]:
-        """The scheduler says one of these at a time."""
+        """Yields one refusal at most, as the scheduler does."""
+        # First the pod's own affinity.
         if self._near and not self._is_near(node):
             asked = ", ".join(describe(term) for term in self._near)
             yield _refusal(
@@ -104,6 +113,7 @@ class Neighbours:
             )
             return
 
+        # Then the pod's own anti-affinity.
         for term in self._far:
             if _domain(term, node) in self._far_domains:
                 yield _refusal(
@@ -112,6 +122,7 @@ class Neighbours:
                 )
                 return
 
+        # Last the anti-affinity of pods that run already.
         for label in node.metadata.labels.items():
             other = self._kept_away.get(label)
             if other is not None:
@@ -128,45 +139,55 @@ class Neighbours:
         if all(domain in self._near_domains for domain in domains):
             return True
 
-        # The first of pods that are to be near to each other has nobody to be near to.
+        # The first pod of a group that wants to stay together has no other to join. It may go
+        # anywhere if it matches its own terms.
         return not self._near_domains and self._matches_all_terms(self._pod)
 
     def _find_near_domains(self) -> set[Domain]:
-        """Where a pod is that matches all terms: the pod has to be near to one, not to several."""
-        found: set[Domain] = set()
+        """Returns the domains with a pod that the affinity is about.
+
+        A pod counts if it matches all terms. It is not enough if each term has a pod of its own.
+        """
+        domains: set[Domain] = set()
         if not self._near:
-            return found
+            return domains
+
         for node, other in self._pods_on_nodes():
-            if self._matches_all_terms(other):
-                domains = (_domain(term, node) for term in self._near)
-                found.update(domain for domain in domains if domain)
-        return found
+            if not self._matches_all_terms(other):
+                continue
+            for term in self._near:
+                domain = _domain(term, node)
+                if domain:
+                    domains.add(domain)
+        return domains
 
     def _find_far_domains(self) -> set[Domain]:
-        """Where a pod is that the pod keeps away from."""
-        found: set[Domain] = set()
+        """Returns the domains with a pod that the anti-affinity is about."""
+        domains: set[Domain] = set()
         if not self._far:
-            return found
+            return domains
+
         for node, other in self._pods_on_nodes():
             for term in self._far:
                 domain = _domain(term, node)
                 if domain and matches(term, self._pod, other, self._namespaces):
-                    found.add(domain)
-        return found
+                    domains.add(domain)
+        return domains
 
     def _find_forbidden_domains(self, watchful: Iterable[Pod]) -> dict[Domain, Pod]:
-        """Where a pod is that keeps this one away, and how far that goes."""
-        found: dict[Domain, Pod] = {}
+        """Returns the domains that the anti-affinity of other pods closes, each with such a pod."""
+        domains: dict[Domain, Pod] = {}
         for other in watchful:
             node = self._nodes.get(other.spec.node_name)
             affinity = other.spec.affinity.pod_anti_affinity
             if node is None:
                 continue
+
             for term in affinity.required_during_scheduling_ignored_during_execution:
                 domain = _domain(term, node)
                 if domain and matches(term, other, self._pod, self._namespaces):
-                    found.setdefault(domain, other)
-        return found
+                    domains.setdefault(domain, other)
+        return domains
 
     def _pods_on_nodes(self) -> Iterator[tuple[Node, Pod]]:
         for name, pods in self._pods_by_node.items():
@@ -179,7 +200,7 @@ class Neighbours:
 
 
 class _Spread:
-    """One constraint that must hold, with the pods of each domain counted."""
+    """One topology spread constraint that must hold, and its number of pods in each domain."""
 
     def __init__(
         self,
@@ -193,15 +214,24 @@ class _Spread:
         self._counts: Counter[str] = Counter()
 
     def count(self, keys: Sequence[str]) -> None:
-        """`keys` are those of all constraints: a node that lacks one is in no domain."""
+        """Counts the pods of each domain.
+
+        `keys` are the topology keys of all constraints. A node that lacks one of these labels
+        counts for no domain.
+        """
         for name, node in self._nodes.items():
             labels = node.metadata.labels
-            if all(key in labels for key in keys) and counts_node(self.constraint, self._pod, node):
-                pods = self._pods_by_node.get(name, ())
-                value = labels[self.constraint.topology_key]
-                self._counts[value] += count_spread(self.constraint, self._pod, pods)
+            if not all(key in labels for key in keys):
+                continue
+            if not counts_node(self.constraint, self._pod, node):
+                continue
+
+            pods = self._pods_by_node.get(name, ())
+            value = labels[self.constraint.topology_key]
+            self._counts[value] += count_spread(self.constraint, self._pod, pods)
 
     def refusal(self, node: Node) -> Refusal | None:
+        """Returns the reason why the pod cannot go to the node; None if it can."""
         constraint = self.constraint
         key = constraint.topology_key
         value = node.metadata.labels.get(key)
@@ -214,11 +244,14 @@ class _Spread:
 
         fewest = min(self._counts.values(), default=0)
         if len(self._counts) < (constraint.min_domains or 1):
+            # Domains that do not exist yet count as empty.
             fewest = 0
+
         own = selects_for_spread(constraint, self._pod, self._pod.metadata.labels)
         here = self._counts.get(value, 0)
         if here + own - fewest <= constraint.max_skew:
             return None
+
         return Refusal(
             rule="PodTopologySpread",
             message=_NOT_SPREAD,
@@ -231,25 +264,36 @@ class _Spread:
 
 
 def counts_node(constraint: TopologySpread, pod: Pod, node: Node) -> bool:
-    """Whether the pods of the node count: by default where the pod's node affinity lets it go."""
+    """Returns True if the pods of the node count for the constraint.
+
+    By default they count if the pod's node affinity matches the node, whatever the node's taints.
+    """
     if constraint.node_affinity_policy != "Ignore" and not filters.is_selected(pod, node):
         return False
     return constraint.node_taints_policy != "Honor" or filters.is_tolerating(pod, node)
 
 
 def count_spread(constraint: TopologySpread, pod: Pod, pods: Iterable[Pod]) -> int:
-    """Pods that the constraint is about. One that selects everything counts none."""
+    """Returns the number of pods that the constraint is about.
+
+    Pods of other namespaces and pods that are being deleted do not count. An empty selector counts
+    no pods.
+    """
     if is_empty(constraint.label_selector) and not _matched_keys(constraint, pod):
         return 0
-    return sum(
-        other.metadata.namespace == pod.metadata.namespace
-        and not other.metadata.deletion_timestamp
-        and selects_for_spread(constraint, pod, other.metadata.labels)
-        for other in pods
-    )
+
+    count = 0
+    for other in pods:
+        if other.metadata.namespace != pod.metadata.namespace:
+            continue
+        if other.metadata.deletion_timestamp:
+            continue
+        count += selects_for_spread(constraint, pod, other.metadata.labels)
+    return count
 
 
 def selects_for_spread(constraint: TopologySpread, pod: Pod, labels: Labels) -> bool:
+    """Returns True if the pod's constraint is about pods with these labels."""
     selector = constraint.label_selector
     if selector is None or not filters.selects(selector, labels):
         return False
@@ -257,11 +301,12 @@ def selects_for_spread(constraint: TopologySpread, pod: Pod, labels: Labels) -> 
 
 
 def is_empty(selector: LabelSelector | None) -> bool:
+    """Returns True if the selector exists and has no requirement."""
     return selector is not None and not selector.match_labels and not selector.match_expressions
 
 
 def _matched_keys(constraint: TopologySpread, pod: Pod) -> dict[str, str]:
-    """Labels of the pod itself that the others have to have as well."""
+    """Returns those labels of the pod that `matchLabelKeys` demands of the other pods, too."""
     labels = pod.metadata.labels
     return {key: labels[key] for key in constraint.match_label_keys if key in labels}
 
@@ -269,23 +314,28 @@ def _matched_keys(constraint: TopologySpread, pod: Pod) -> dict[str, str]:
 def matches(
     term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Labels]
 ) -> bool:
-    """Whether the other pod is one that the term of the owner is about, wherever it is."""
+    """Returns True if the affinity term of the owner is about the other pod, on whichever node."""
     if not _is_in_namespaces(term, owner, other.metadata.namespace, namespaces):
         return False
     labels, own = other.metadata.labels, owner.metadata.labels
     if term.label_selector is None or not filters.selects(term.label_selector, labels):
         return False
-    same = (key for key in term.match_label_keys if key in own)
-    differing = (key for key in term.mismatch_label_keys if key in own)
-    return all(labels.get(key) == own[key] for key in same) and all(
-        labels.get(key) != own[key] for key in differing
-    )
+
+    # Keys that the owner itself lacks are ignored.
+    for key in term.match_label_keys:
+        if key in own and labels.get(key) != own[key]:
+            return False
+    differing = [key for key in term.mismatch_label_keys if key in own]
+    return all(labels.get(key) != own[key] for key in differing)
 
 
 def _is_in_namespaces(
     term: PodAffinityTerm, owner: Pod, namespace: str, namespaces: Mapping[str, Labels]
 ) -> bool:
-    """By name or by labels; by default in that of the term's owner alone."""
+    """Returns True if the term covers the namespace.
+
+    It covers namespaces by name and by labels. Without either it covers the owner's own namespace.
+    """
     selector = term.namespace_selector
     if namespace in term.namespaces:
         return True
@@ -295,7 +345,7 @@ def _is_in_namespaces(
 
 
 def describe(term: PodAffinityTerm) -> str:
-    """The pods that a term is about, for people."""
+    """Describes the pods that a term is about, for people."""
     shown = []
     if term.label_selector:
         selector = term.label_selector

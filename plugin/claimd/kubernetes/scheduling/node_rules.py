@@ -1,6 +1,7 @@
-"""Whether a node takes a pod, devices aside, in the cluster as it is and as it would be.
+"""All rules about pods and nodes, applied to one node at a time, devices aside.
 
-One object for each pod that is to be placed: what other pods have to do with it is counted once.
+The rules can be asked about the cluster as it is, and about the cluster without some of its pods.
+There is one `NodeRules` object for each pod to schedule, so that the other pods are counted once.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Which pods are where: `nodes`, `used` and the pods of a node are by the node's name.
+    """The pods of the cluster and the nodes that they are on.
 
-    `watchful` are the pods on nodes for which `neighbours.is_watchful` holds, `promised` those that
-    wait for room which others make for them, `by_class` the resources that a device class gives
-    where a node does not have them. `requests` are those of pods that do not say them, by uid.
+    `nodes`, `pods_by_node`, `used` and `promised` are keyed by the node's name. `used` is the sum
+    of the requests of the node's pods, and `namespaces` has the labels of each namespace.
+    `watchful` are those pods on nodes for which `neighbours.is_watchful` is True. `promised` are
+    the pods that were nominated to the node and wait there for preempted pods to end. `by_class`
+    has the extended resources that a device class provides on nodes that do not have them.
+    `requests` has, by uid, the requests of pods whose objects here do not contain them.
     """
 
     nodes: Mapping[str, Node]
@@ -37,39 +41,48 @@ class Placement:
 
 
 class NodeRules:
+    """The rules about the nodes for one pod."""
+
     def __init__(self, placement: Placement, pod: Pod) -> None:
         self._placement, self._pod = placement, pod
         self._requests: dict[str, Mapping[str, int]] = dict(placement.requests)
-        # Most pods have nothing to do with others.
+
+        # Most clusters have no affinity at all, and then there is no need to count pods.
         self._neighbours: neighbours.Neighbours | None = None
         if neighbours.has_rules(pod) or placement.watchful:
             self._neighbours = self._neighbours_among(placement.pods_by_node, placement.watchful)
 
     def refusals(self, node: Node, gone: Collection[str] = ()) -> list[filters.Refusal]:
-        """Why the pod cannot go to this node: what the first rule says that refuses it.
+        """Returns the refusals of the first rule that keeps the pod from this node.
 
-        `gone` are uids of the node's pods that are not counted. Pods that the node is promised to
-        count where they have at least this pod's priority: it has to fit with them and without.
+        The list is empty if the node takes the pod. `gone` has the uids of the node's pods that do
+        not count. Pods that were nominated to the node and have at least this pod's priority are
+        considered, too: the pod must fit both with them and without them.
         """
         priority, uid = preemption.priority_of(self._pod), self._pod.metadata.uid
-        promised = [
-            each
-            for each in self._placement.promised.get(node.metadata.name, ())
-            if each.metadata.uid != uid and preemption.priority_of(each) >= priority
-        ]
+        promised = []
+        for other in self._placement.promised.get(node.metadata.name, ()):
+            if other.metadata.uid != uid and preemption.priority_of(other) >= priority:
+                promised.append(other)
+
         refusals = self._refusals(node, gone, promised)
         if refusals or not promised:
             return refusals
+
+        # The promised pods may never come, and the pod may need one of them for its own affinity.
         return self._refusals(node, gone, ())
 
     def _refusals(
         self, node: Node, gone: Collection[str], more: Sequence[Pod]
     ) -> list[filters.Refusal]:
+        """Returns the first rule's refusals, without the pods `gone` and with `more` pods."""
         placement, name = self._placement, node.metadata.name
         used, rules_of_others = placement.used.get(name, {}), self._neighbours
-        # Only ports are looked at on them, which few pods have.
+
+        # The filters need the node's pods for host ports only, and few pods open any.
         others: Sequence[Pod] = ()
         if gone or more:
+            # The sums and counts that were prepared hold for the real pods only.
             here = placement.pods_by_node.get(name, ())
             others = [*(each for each in here if each.metadata.uid not in gone), *more]
             used = self._sum_of_requests(others)
@@ -77,15 +90,14 @@ class NodeRules:
         elif self._pod.host_ports:
             others = placement.pods_by_node.get(name, ())
 
-        allocatable = node.status.allocatable
+        # A device class provides an extended resource only on nodes that do not have it.
+        by_claims = set()
+        for resource in placement.by_class:
+            if node.status.allocatable.get(resource, "0") == "0":
+                by_claims.add(resource)
+
         refusals = filters.refusals(
-            self._pod,
-            node,
-            used=used,
-            by_claims={
-                resource for resource in placement.by_class if allocatable.get(resource, "0") == "0"
-            },
-            neighbours=others,
+            self._pod, node, used=used, by_claims=by_claims, neighbours=others
         )
         if rules_of_others is not None:
             refusals = itertools.chain(refusals, rules_of_others.refusals(node))
@@ -101,7 +113,7 @@ class NodeRules:
         return total
 
     def _neighbours_with(self, name: str, pods: Sequence[Pod]) -> neighbours.Neighbours | None:
-        """As if these were the pods of the node of this name."""
+        """Counts the cluster's pods as if the node of this name had these pods."""
         placement = self._placement
         elsewhere = [each for each in placement.watchful if each.spec.node_name != name]
         watchful = [*elsewhere, *(each for each in pods if neighbours.is_watchful(each))]
@@ -119,5 +131,5 @@ class NodeRules:
 
 
 def messages(refusals: Iterable[filters.Refusal]) -> list[str]:
-    """Each once, as a node counts once for a reason."""
+    """Returns the different messages: a node counts once for a reason, however often it applies."""
     return list(dict.fromkeys(refusal.message for refusal in refusals))

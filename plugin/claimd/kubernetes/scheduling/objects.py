@@ -1,4 +1,4 @@
-"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does."""
+"""Nodes, pods and claims with the fields that a scheduler reads, in addition to the allocator's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Node(core.Node, frozen=True, kw_only=True):
 
 class Toleration(meta.ApiStruct, frozen=True, kw_only=True):
     key: str = ""
-    operator: str = ""  # Exists, Equal; empty is Equal
+    # Exists or Equal; empty means Equal.
+    operator: str = ""
     value: str = ""
     effect: str = ""
 
@@ -56,7 +57,7 @@ class SchedulingGate(meta.ApiStruct, frozen=True, kw_only=True):
 
 
 class Volume(meta.ApiStruct, frozen=True, kw_only=True):
-    """Only whether it is one that the scheduler has to find a place for."""
+    """The two kinds of volumes that restrict the choice of a node; only their presence counts."""
 
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
@@ -64,7 +65,8 @@ class Volume(meta.ApiStruct, frozen=True, kw_only=True):
 
 class LabelSelectorRequirement(meta.ApiStruct, frozen=True, kw_only=True):
     key: str
-    operator: str  # In, NotIn, Exists, DoesNotExist
+    # In, NotIn, Exists or DoesNotExist.
+    operator: str
     values: list[str] = []
 
 
@@ -113,8 +115,9 @@ class TopologySpread(meta.ApiStruct, frozen=True, kw_only=True):
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
     min_domains: int | None = None
-    node_affinity_policy: str = ""  # Honor, Ignore; empty is Honor
-    node_taints_policy: str = ""  # empty is Ignore
+    # Honor or Ignore; empty means Honor for the affinity and Ignore for the taints.
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
     match_label_keys: list[str] = []
 
 
@@ -129,7 +132,8 @@ class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     tolerations: list[Toleration] = []
     priority: int | None = None
     priority_class_name: str = ""
-    preemption_policy: str = ""  # PreemptLowerPriority, Never
+    # PreemptLowerPriority or Never; empty means PreemptLowerPriority.
+    preemption_policy: str = ""
     overhead: dict[str, str] = {}
 
 
@@ -164,9 +168,9 @@ class Pod(core.Pod, frozen=True, kw_only=True):
 
     @property
     def host_ports(self) -> set[tuple[int, str, str]]:
-        """Number, protocol and address of the node's ports that its containers open.
+        """The ports of the node that the containers open: number, protocol and address.
 
-        Init containers count only as sidecars: the others have closed theirs when the pod runs.
+        Of the init containers only sidecars count. The others have ended when the pod runs.
         """
         sidecars = [each for each in self.spec.init_containers if each.restart_policy == "Always"]
         ports: set[tuple[int, str, str]] = set()
@@ -183,7 +187,8 @@ class DisruptionBudgetSpec(meta.ApiStruct, frozen=True, kw_only=True):
 
 class DisruptionBudgetStatus(meta.ApiStruct, frozen=True, kw_only=True):
     disruptions_allowed: int = 0
-    disrupted_pods: dict[str, str] = {}  # by name, since when
+    # The time of the eviction by the pod's name.
+    disrupted_pods: dict[str, str] = {}
 
 
 class DisruptionBudget(meta.ApiStruct, frozen=True, kw_only=True):
@@ -193,7 +198,7 @@ class DisruptionBudget(meta.ApiStruct, frozen=True, kw_only=True):
 
 
 class Consumer(meta.ApiStruct, frozen=True, kw_only=True):
-    """Who a claim is reserved for."""
+    """The pod, or other object, that a claim is reserved for."""
 
     api_group: str = ""
     resource: str = ""
@@ -230,23 +235,22 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
         return any(consumer.uid == pod.metadata.uid for consumer in self.status.reserved_for)
 
     def is_owned_by(self, pod: Pod) -> bool:
-        """Whether it was made for the pod."""
+        """Returns True if the claim was created for this pod alone."""
         return any(
             owner.controller and owner.uid == pod.metadata.uid
             for owner in self.metadata.owner_references
         )
 
     def true_conditions(self, driver: str, pool: str, device: str) -> set[str]:
-        """What the device's driver says of it in the status."""
+        """Returns the types of the device's conditions that its driver reports as true."""
         for status in self.status.devices:
-            if (status.driver, status.pool, status.device) == (driver, pool, device):
-                return {
-                    condition.type for condition in status.conditions if condition.status == "True"
-                }
+            if (status.driver, status.pool, status.device) != (driver, pool, device):
+                continue
+            return {condition.type for condition in status.conditions if condition.status == "True"}
         return set()
 
     def with_reservation(self, pod: Pod) -> Claim:
-        """The claim with a reservation for the pod."""
+        """Returns a copy of the claim that is reserved for the pod, too."""
         consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         consumers = [*self.status.reserved_for, consumer]
         status = msgspec.structs.replace(self.status, reserved_for=consumers)
@@ -254,10 +258,10 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
 
 
 class UnreadableClaim(Claim, frozen=True, kw_only=True):
-    """A claim of which only what it holds could be read.
+    """A claim whose object could be read only in part.
 
-    It holds that, whatever else the object says, and no pod gets to use it. Where not even that
-    could be read, any device may be its own.
+    Its devices count as taken, and no pod can use the claim. `is_holding_unknown` is True if not
+    even the devices could be read; any device may then belong to the claim.
     """
 
     problem: str

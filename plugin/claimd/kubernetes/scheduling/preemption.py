@@ -1,8 +1,8 @@
-"""Which pods would have to go for one that finds no place, by the rules of the real scheduler.
+"""Preemption: which pods kube-scheduler would end so that another pod fits.
 
-What a node is like without some of its pods, the caller knows: it is asked whether the pod would
-fit then. Devices of claims are not gained by it: whatever the rule about them says no to counts as
-what preemption cannot change, as it does in 1.37.
+The caller provides a function that says whether the pod would fit on a node without some of the
+node's pods. Preemption does not gain devices: as in Kubernetes 1.37, a refusal by the rule about
+claims counts as one that preemption cannot change.
 """
 
 from __future__ import annotations
@@ -22,28 +22,35 @@ BY_SCHEDULER = "PreemptionByScheduler"
 DISRUPTION_TARGET = "DisruptionTarget"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
-_ENOUGH_CANDIDATES = 100  # and at least as many as a tenth of the nodes
-_LOWEST = 1 << 31  # below every priority, so that each victim costs something
-_NOW = "9999"  # when a pod has started that has not
+# The search ends with this many candidates, or with a tenth of the nodes if that is more.
+_ENOUGH_CANDIDATES = 100
+# Added to every priority, so that each victim costs something.
+_LOWEST = 1 << 31
+# The start time of a pod that has not started: later than all others.
+_NOW = "9999"
 
-# Why the pod would not go to the node if these of its pods were gone, by their uids.
+# Takes a node's name and the uids of pods. Returns the reasons why the pod would still not fit on
+# the node if these pods were gone.
 Reasons = Callable[[str, Collection[str]], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A node, and the pods that would have to go from it, the most important first."""
+    """A node, and the pods that would have to leave it, the most important first.
+
+    `violations` is the number of victims whose disruption budget allows no further disruption.
+    """
 
     node: str
     victims: tuple[Pod, ...]
-    violations: int = 0  # victims whose disruption budget allows no more
+    violations: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What preemption can do; the message is the scheduler's.
+    """The result of preemption: a candidate or none, with the scheduler's own message.
 
-    `keeps_nomination`: the node that the pod was promised before stays its own.
+    `keeps_nomination` is True if the pod stays nominated to the node that it was nominated to.
     """
 
     message: str
@@ -52,11 +59,12 @@ class Outcome:
 
 
 def priority_of(pod: Pod) -> int:
+    """Returns the pod's priority, which is 0 by default."""
     return pod.spec.priority or 0
 
 
 def is_preempted(pod: Pod) -> bool:
-    """Whether it is going because a scheduler wanted its place."""
+    """Returns True if the pod is being deleted because a scheduler preempted it."""
     if not pod.metadata.deletion_timestamp:
         return False
     for condition in pod.status.conditions:
@@ -73,7 +81,11 @@ def evaluate(
     budgets: Sequence[DisruptionBudget],
     reasons: Reasons,
 ) -> Outcome:
-    """`resolvable` are the nodes that refuse the pod for what could change if pods went."""
+    """Returns what preemption can do for the pod, which fits on no node.
+
+    `resolvable` has the names of the nodes whose refusals could change if pods left. `node_count`
+    is the number of all nodes, and `budgets` are the disruption budgets of the cluster.
+    """
     refusal = _why_not_allowed(pod, resolvable, pods_by_node)
     if refusal:
         return Outcome(message=refusal, keeps_nomination=True)
@@ -86,14 +98,18 @@ def evaluate(
         if not lower:
             counted[_NO_VICTIMS] += 1
             continue
+
+        # The pod must fit without any of them, or it is useless to search for fewer victims.
         remaining = reasons(node, {each.metadata.uid for each in lower})
         if remaining:
             counted.update(remaining)
             continue
+
         candidate = _candidate(node, lower, budgets, reasons)
         if candidate.victims:
             candidates.append(candidate)
-        if len(candidates) >= enough and any(not one.violations for one in candidates):
+        # The search goes on while every candidate would violate a budget.
+        if len(candidates) >= enough and not all(each.violations for each in candidates):
             break
 
     if candidates:
@@ -103,6 +119,7 @@ def evaluate(
             f"{len(best.victims)} victims",
             candidate=best,
         )
+
     unhelpful = node_count - len(resolvable)
     if unhelpful:
         counted[_NOT_HELPFUL] += unhelpful
@@ -113,11 +130,12 @@ def evaluate(
 def _why_not_allowed(
     pod: Pod, resolvable: Sequence[str], pods_by_node: Mapping[str, Sequence[Pod]]
 ) -> str:
+    """Returns the scheduler's reason not to try preemption, or "" if it tries."""
     if pod.spec.preemption_policy == NEVER:
         return "not eligible due to preemptionPolicy=Never."
 
-    # Its victims are still on their way out. A node that it could not go to even without them is
-    # no reason to wait.
+    # The pod waits while its victims are being deleted. It does not wait for a node that would
+    # refuse it even without them.
     nominated = pod.status.nominated_node_name
     if nominated in resolvable:
         lower = _lower_priority_pods(pod, pods_by_node.get(nominated, ()))
@@ -134,9 +152,11 @@ def _lower_priority_pods(pod: Pod, others: Iterable[Pod]) -> list[Pod]:
 def _candidate(
     node: str, lower: Sequence[Pod], budgets: Sequence[DisruptionBudget], reasons: Reasons
 ) -> Candidate:
-    """With as few victims as will do: one after the other may stay, the most important first.
+    """Returns the node with as few victims as possible.
 
-    Pods that a disruption budget protects are tried before all others.
+    All pods of lower priority are removed, and then put back one by one while the pod still fits.
+    The most important pods are put back first, and pods that a disruption budget protects come
+    before all others.
     """
     gone = {each.metadata.uid for each in lower}
     protected, others = _split_by_budgets(sorted(lower, key=_importance), budgets)
@@ -154,7 +174,7 @@ def _candidate(
 
 
 def _importance(pod: Pod) -> tuple[int, str, str, str]:
-    """The most important first: by priority, then the one that has run for longest."""
+    """Sort key, most important first: by priority, then by the time that the pod has run."""
     metadata = pod.metadata
     started = pod.status.start_time or _NOW
     return -priority_of(pod), started, metadata.creation_timestamp, metadata.name
@@ -163,7 +183,8 @@ def _importance(pod: Pod) -> tuple[int, str, str, str]:
 def _split_by_budgets(
     pods: Sequence[Pod], budgets: Sequence[DisruptionBudget]
 ) -> tuple[list[Pod], list[Pod]]:
-    """The pods whose end would break a budget, and the others; both in their order."""
+    """Splits the pods into those whose end would violate a budget and the others."""
+    # Each pod uses up one of the disruptions that its budgets allow, so the order matters.
     allowed = [budget.status.disruptions_allowed for budget in budgets]
     protected: list[Pod] = []
     others: list[Pod] = []
@@ -180,7 +201,11 @@ def _split_by_budgets(
 
 
 def _covers(budget: DisruptionBudget, pod: Pod) -> bool:
-    """One that selects everything protects nothing here, nor one that counts the pod as gone."""
+    """Returns True if the end of the pod uses up a disruption of the budget.
+
+    An empty selector covers no pod. A pod that the budget counts as disrupted already is not
+    covered, either.
+    """
     selector = budget.spec.selector
     if budget.metadata.namespace != pod.metadata.namespace or selector is None:
         return False
@@ -192,14 +217,17 @@ def _covers(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 def _cost(candidate: Candidate) -> tuple[int, int, int, int, str, str]:
-    """The least is the best: few budgets broken, low priorities, few pods, and pods that have
-    run for a short time.
+    """Sort key, best first.
+
+    The scheduler prefers few violated budgets, low priorities, few victims, and victims that have
+    run for a short time, in this order.
     """
     victims = candidate.victims
     highest = priority_of(victims[0])
-    started = min(
-        each.status.start_time or _NOW for each in victims if priority_of(each) == highest
-    )
+
+    # Only the victims of the highest priority matter for the running time.
+    most_important = [each for each in victims if priority_of(each) == highest]
+    started = min(each.status.start_time or _NOW for each in most_important)
     return (
         candidate.violations,
         highest,
@@ -211,5 +239,5 @@ def _cost(candidate: Candidate) -> tuple[int, int, int, int, str, str]:
 
 
 def _descending(text: str) -> str:
-    """Sorts in the opposite order, for texts of one length."""
+    """Returns a text that sorts in the opposite order, among texts of the same length."""
     return "".join(chr(0x10FFFF - ord(each)) for each in text)

@@ -1,4 +1,7 @@
-"""What pods ask of a node's cpu, memory and the like, in billionths. Devices are the allocator's."""
+"""Requests for cpu, memory and other resources that a node counts. Devices are not among them.
+
+All amounts are integers in billionths of the resource's unit.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from ..allocator import amounts
 if TYPE_CHECKING:
     from .objects import Node, Pod
 
-Amounts = dict[str, int]  # by the resource's name
+# Amounts by the resource's name.
+Amounts = dict[str, int]
 
 PODS = "pods"
-_OF_PODS = ("cpu", "memory")  # that a pod may request as a whole, beside huge pages
+# The resources that a pod may request as a whole, in addition to huge pages.
+_POD_LEVEL = ("cpu", "memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A resource of which a node has too little; amounts in billionths."""
+    """A resource that is too scarce on a node; amounts in billionths."""
 
     resource: str
     requested: int
@@ -28,33 +33,36 @@ class Shortage:
 
     @property
     def is_resolvable(self) -> bool:
-        """Whether the node would have enough without the pods that are there."""
+        """True if the node would have enough without the pods that run on it."""
         return self.resource == PODS or self.requested <= self.allocatable
 
     @property
     def message(self) -> str:
-        """As the scheduler words it."""
+        """The scheduler's own message."""
         return "Too many pods" if self.resource == PODS else f"Insufficient {self.resource}"
 
     @property
     def detail(self) -> str:
+        """The same for people, with amounts."""
         whole = amounts.text_of(self.allocatable)
         if self.resource == PODS:
             return f"it runs {amounts.text_of(self.used)} pods and may run {whole}"
         if not self.allocatable:
             return f"it has no {self.resource}, the pod requests {amounts.text_of(self.requested)}"
+
         left = amounts.text_of(max(self.allocatable - self.used, 0))
         requested = amounts.text_of(self.requested)
         return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left"
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """The most that the pod asks for at one time, and its one place among the node's pods.
+    """Returns the most that the pod requests at any one time, and one of the node's pod slots.
 
-    Init containers run one after the other, each beside the sidecars that were started before it.
-    So the most is the largest of those moments, or of the moment when all containers run. What the
-    pod requests as a whole counts instead of what its containers do.
+    Init containers run one after the other, together with the sidecars that started before them.
+    The most is therefore the largest sum over these moments and over the time when all containers
+    run. If the pod as a whole requests a resource, that counts instead of the containers' requests.
     """
+    # `lasting` is the sum of the sidecars so far, `peak` the most that was needed at a time.
     lasting: Amounts = {}
     peak: Amounts = {}
     for container in pod.spec.init_containers:
@@ -67,8 +75,9 @@ def pod_requests(pod: Pod) -> Amounts:
     for container in pod.spec.containers:
         add(lasting, _parse(container.resources.requests))
     _raise_to(peak, lasting)
+
     for name, amount in _parse(pod.spec.resources.requests).items():
-        if name in _OF_PODS or name.startswith("hugepages-"):
+        if name in _POD_LEVEL or name.startswith("hugepages-"):
             peak[name] = amount
     return _sum(peak, _parse(pod.spec.overhead), {PODS: amounts.WHOLE})
 
@@ -76,9 +85,10 @@ def pod_requests(pod: Pod) -> Amounts:
 def shortages(
     pod: Pod, node: Node, used: Mapping[str, int], others: Collection[str]
 ) -> Iterator[Shortage]:
-    """What the node has too little of for the pod.
+    """Yields the resources that are too scarce on the node for the pod.
 
-    `used` is what the node's pods request; `others` are resources that are not the node's to give.
+    `used` is the sum of the requests of the node's pods. `others` are resources that the node does
+    not provide, so they are not checked.
     """
     allocatable = _parse(node.status.allocatable)
     for name, amount in pod_requests(pod).items():
@@ -94,6 +104,7 @@ def shortages(
 
 
 def add(total: Amounts, more: Mapping[str, int]) -> None:
+    """Adds amounts to `total` in place."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
@@ -106,6 +117,7 @@ def _sum(*parts: Mapping[str, int]) -> Amounts:
 
 
 def _raise_to(peak: Amounts, other: Mapping[str, int]) -> None:
+    """Raises each amount of `peak` to that of `other`, in place."""
     for name, amount in other.items():
         peak[name] = max(peak.get(name, 0), amount)
 
