@@ -1,7 +1,8 @@
-"""Devices and configurations in the words of a vendor's own DRA driver, whose place claimd can take.
+"""Dialects: devices and configurations in the terms of a vendor's own DRA driver.
 
-A driver's name says whose words are meant: there is one module for each, which is loaded where that
-name is used and nowhere else. What claimd does itself must not go there.
+claimd can replace such a driver and takes over its name. The name selects the dialect. There is one
+module for each dialect, which is loaded only if its name is used. Features of claimd itself must
+not go there.
 """
 
 from __future__ import annotations
@@ -12,42 +13,43 @@ from typing import Protocol
 from claimd.kubernetes.api.resource import DeviceAttribute, DeviceCapacity
 from claimd_devices.gpu import Gpu, Inventory
 
-# A device has 32 attributes and capacities at most. What of ours no vendor has ever had goes.
+# A device has at most 32 attributes and capacities. These attributes of ours make room, since no
+# vendor's driver has ever had them.
 _MAKES_ROOM = {"console", "integrated", "libraries", "linkSpeed", "linkWidth", "placement", "vbios"}
 
 
 class Dialect(Protocol):
-    """What the module of a vendor has."""
+    """The contents of a dialect's module."""
 
     @property
     def VENDOR(self) -> str:
-        """Whose GPUs alone it can speak of."""
+        """The vendor whose GPUs this dialect describes."""
 
     @property
     def attributes(
         self,
     ) -> Callable[[Mapping[str, DeviceAttribute], Gpu, Gpu | None], dict[str, DeviceAttribute]]:
-        """The attributes of a device, of the GPU and, for a part, the whole that it is one of.
+        """A function that adds the vendor's attributes to those that claimd publishes.
 
-        Those that claimd publishes are there already. Pure; no value is guessed.
+        It gets the GPU, and for a part the whole GPU. It is pure, and guesses no value.
         """
 
     @property
     def capacities(
         self,
     ) -> Callable[[Mapping[str, DeviceCapacity], Gpu], dict[str, DeviceCapacity]]:
-        """The same of the capacities."""
+        """A function that adds the vendor's capacities to those that claimd publishes."""
 
     @property
     def check_config(self) -> Callable[[Mapping[str, object]], None]:
-        """Takes an opaque configuration of the vendor's that asks for nothing we would have to do.
+        """A function that accepts those opaque configurations that require no action of ours.
 
-        ClaimError for every other one, with the reason.
+        It raises ClaimError with the reason for all others.
         """
 
 
 def of_driver(name: str) -> Dialect | None:
-    """Whose words a driver of this name speaks; None where they are our own."""
+    """Returns the dialect of a driver with this name; None if it is claimd's own language."""
     if name == "gpu.nvidia.com":
         from . import nvidia
 
@@ -66,7 +68,7 @@ def of_driver(name: str) -> Dialect | None:
 def attributes(
     dialect: Dialect, published: Mapping[str, DeviceAttribute], gpu: Gpu, inventory: Inventory
 ) -> dict[str, DeviceAttribute]:
-    """What claimd publishes of the GPU in a vendor's words, without what makes room for them."""
+    """Returns a GPU's attributes in the vendor's terms."""
     whole = inventory.find_gpu(gpu.parent) if gpu.parent else None
     kept = {name: value for name, value in published.items() if name not in _MAKES_ROOM}
     return dialect.attributes(kept, gpu, whole)

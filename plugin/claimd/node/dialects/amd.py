@@ -1,4 +1,4 @@
-"""As `gpu.amd.com`, AMD's driver: what its specs and its documents ask for, the older names as well."""
+"""The dialect of `gpu.amd.com`, AMD's driver, with the older names of attributes as well."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def attributes(
 
 
 def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, DeviceCapacity]:
-    """Compute units are always there, if only 0 for not known, and each device is one partition."""
+    """Adds AMD's capacities. Unknown compute units are 0, and each device counts as one partition."""
     words = dict(published)
     words.setdefault("computeUnits", values.capacity_beside(published, "0"))
     words["simdUnits"] = values.capacity_beside(published, str(_simd_units(gpu)))
@@ -67,7 +67,7 @@ def _number(gpu: Gpu, form: re.Pattern[str]) -> int | None:
 
 
 def _simd_units(gpu: Gpu) -> int:
-    """A compute unit has four of them, or two where it computes 32 lanes at once."""
+    """Returns the SIMD units: four in a compute unit with 64 lanes, two in one with 32 lanes."""
     if _WAVE64.fullmatch(gpu.architecture or ""):
         return 4 * (gpu.compute_units or 0)
     if _WAVE32.fullmatch(gpu.architecture or ""):

@@ -1,4 +1,4 @@
-"""Opaque configurations of a vendor's as strict documents: what is not understood in full is refused."""
+"""Strict parsing of a vendor's opaque configurations: unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from claimd.common.names import CONFIG_API_VERSION
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of a document, in the API's names and no others."""
+    """A part of a document. Fields have the API's names, and no other fields are allowed."""
 
 
 class Config(Strict, frozen=True, kw_only=True):
-    """The top of every document."""
+    """The fields that every document has."""
 
     api_version: str
     kind: str
@@ -28,7 +28,7 @@ class Iommu(Strict, frozen=True, kw_only=True):
 
 
 class VfioDeviceConfig(Config, frozen=True, kw_only=True):
-    """Taken as it is: a container gets the nodes of both interfaces, and each of their API devices."""
+    """A configuration that changes nothing: containers get the nodes of both IOMMU interfaces anyway."""
 
     iommu: Iommu | None = None
 
@@ -39,7 +39,10 @@ _Kind = TypeVar("_Kind", bound=Config)
 def read(
     document: Mapping[str, object], api_version: str, kinds: Mapping[str, type[_Kind]]
 ) -> _Kind:
-    """The document as one of the kinds; ClaimError if it is none of this version, or not as it has to be."""
+    """Returns the document as one of the kinds.
+
+    Raises ClaimError if the document has another version or kind, or is invalid.
+    """
     seen_version, kind = document.get("apiVersion"), document.get("kind")
     form = kinds.get(kind) if isinstance(kind, str) else None
     if seen_version != api_version or form is None:

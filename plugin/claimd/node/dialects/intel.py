@@ -1,4 +1,4 @@
-"""As `gpu.intel.com`, Intel's driver: what its specs and its documents ask for."""
+"""The dialect of `gpu.intel.com`, Intel's driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from . import values
 
 VENDOR = "intel"
 
-# Intel's driver names a family by its series, professional boards apart, and a model without either.
+# Intel's driver names a family by its series, with other names for professional boards. The model is
+# named without the series.
 _SERIES = {
     "Arc A": "Arc A-Series",
     "Arc B": "Arc B-Series",
@@ -50,7 +51,7 @@ def check_config(document: Mapping[str, object]) -> None:
 
 
 def _family(gpu: Gpu) -> str:
-    """Where Intel's driver has no name for it, claimd's."""
+    """Returns Intel's name of the family; claimd's name if Intel has none."""
     series = _SERIES.get(gpu.family or "")
     if series is None:
         return gpu.family or UNKNOWN

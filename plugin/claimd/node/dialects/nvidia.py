@@ -1,4 +1,4 @@
-"""As `gpu.nvidia.com`, NVIDIA's driver: what its specs, its classes and tools that read its slices ask for."""
+"""The dialect of `gpu.nvidia.com`, NVIDIA's driver, for its DeviceClasses and tools that read slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _API_VERSION = "resource.nvidia.com/v1beta1"
 _NODE = re.compile(r"/dev/nvidia(\d+)")
 _TARGET = re.compile(r"sm_(\d{1,2})(\d)")
 
-# Which CUDA a driver brings, by its branch, as nvidia-smi prints it.
+# The CUDA version of each driver branch, as nvidia-smi prints it.
 _CUDA = {
     450: "11.0.0",
     455: "11.1.0",
@@ -44,8 +44,8 @@ _CUDA = {
     595: "13.2.0",
 }
 
-# NVIDIA's word for a brand by how the product is called, where that leaves no doubt: a Tesla V100 and
-# a Tesla T4 are of two, which the library alone tells.
+# NVIDIA's names of brands, for product names that leave no doubt. A Tesla V100 and a Tesla T4 have
+# different brands, which only NVIDIA's library knows.
 _BRANDS = (
     (re.compile(r"(NVIDIA )?GeForce "), "GeForce"),
     (re.compile(r"NVIDIA (A|B|H|L|GB|GH)\d+"), "Nvidia"),
@@ -63,7 +63,7 @@ def attributes(
     words["cudaComputeCapability"] = DeviceAttribute(version=_compute_capability(gpu.architecture))
     words["cudaDriverVersion"] = DeviceAttribute(version=_cuda(gpu.driver_version))
 
-    # Absent where it is not known: instances of two GPUs must not match by that.
+    # An unknown uuid is left out, so that instances of different GPUs do not appear to match.
     if whole is not None and whole.uuid is not None:
         words["parentUUID"] = DeviceAttribute(string=whole.uuid)
     minor = _minor(gpu) if whole is None else None
@@ -73,8 +73,9 @@ def attributes(
 
 
 def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, DeviceCapacity]:
-    """An instance has multiprocessors, if only 0 for not known: a selector that reads what is not there
-    is an error.
+    """Adds the multiprocessors of a MIG instance, which are 0 if unknown.
+
+    A selector that reads a missing capacity would be an error.
     """
     words = dict(published)
     if gpu.kind == "partition":
@@ -90,7 +91,7 @@ def _brand(product: str | None) -> str:
 
 
 def _compute_capability(architecture: str | None) -> str:
-    """Of sm_90 it is 9.0, of sm_120 it is 12.0."""
+    """Returns 9.0.0 for sm_90 and 12.0.0 for sm_120."""
     target = _TARGET.fullmatch(architecture or "")
     return f"{int(target[1])}.{target[2]}.0" if target else values.NOT_KNOWN
 
@@ -153,7 +154,7 @@ def check_config(document: Mapping[str, object]) -> None:
 
 
 def _check_sharing(sharing: _MigSharing) -> None:
-    """Default time slices are what a GPU has anyway; instances have no others."""
+    """Accepts only default time slices, which GPUs and MIG instances have anyway."""
     if sharing.strategy == "MPS":
         raise errors.ClaimError(
             "sharing by MPS needs NVIDIA's MPS daemon, which claimd does not start; where one runs, a "

@@ -1,4 +1,4 @@
-"""Values that the vendors' words have in common."""
+"""Values that several dialects use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from claimd.kubernetes.api.resource import CapacityRequestPolicy, DeviceCapacity
 
-NOT_KNOWN = "0.0.0"  # of a version, as everywhere: below every other
+NOT_KNOWN = "0.0.0"  # a version below every real one
 
 
 def capacity_beside(published: Mapping[str, DeviceCapacity], value: str) -> DeviceCapacity:
-    """A capacity beside those that are published. If several claims may have the device, who does not ask
-    for it takes nothing of it.
+    """Returns a capacity with this value, to be added to the published ones.
+
+    If several claims may have the device, a claim that does not request this capacity takes nothing
+    of it.
     """
     is_shared = any(capacity.request_policy for capacity in published.values())
     policy = CapacityRequestPolicy(default="0") if is_shared else None

@@ -1,3 +1,1 @@
-"""What people see: the status of claims, Events, the health of GPUs in Kubernetes' words, and who
-else hands them out.
-"""
+"""Reports to people: claim statuses, Events, the health of GPUs, and drivers that compete with us."""

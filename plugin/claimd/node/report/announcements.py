@@ -1,8 +1,7 @@
-"""Who is told when a GPU falls sick or gets well: the claims that hold it, and the node.
+"""Announces changes in the health of a GPU to the claims that hold it, and to the node.
 
-The health of a GPU reaches people in two ways from here: as a condition of the device in the
-status of each claim that holds it, for as long as it lasts, and as an Event, once for each change.
-Taints and the kubelet's stream are made from the same report, by `health`.
+Each claim that holds the GPU has a condition in its status for as long as the finding lasts. Each
+change is one Event. `health` derives taints and the kubelet's stream from the same report.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from . import events, health
 
 
 class DeviceConditions:
-    """The conditions of devices beside Ready, as claims' statuses have to show them now.
+    """The conditions of devices that claim statuses should show now, except Ready.
 
-    Of each type there is at most one a device, and each type has one source that replaces all of
-    them at once.
+    A device has at most one condition of each type. Each type has one source, which replaces all
+    conditions of the type at once.
     """
 
     def __init__(self) -> None:
         self._by_type: dict[str, Mapping[str, Condition]] = {}  # then by the device's name
 
     def replace(self, type_: str, conditions: Mapping[str, Condition]) -> set[str]:
-        """From now on these are all of this type; the devices that have another one than before."""
+        """Replaces all conditions of a type. Returns the devices whose condition has changed."""
         before = self._by_type.get(type_, {})
         self._by_type[type_] = conditions
         return {
@@ -39,7 +38,7 @@ class DeviceConditions:
         }
 
     def of_devices(self, devices: Iterable[PreparedDevice]) -> dict[str, Sequence[Condition]]:
-        """The conditions of these devices, by name, in the order in which the types came up."""
+        """Returns the conditions of the devices by name, in the order in which the types first came."""
         by_name: dict[str, Sequence[Condition]] = {}
         for device in devices:
             by_name[device.device] = [
@@ -52,20 +51,19 @@ class DeviceConditions:
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Announcements:
-    """Tells the claims and the node what has changed with their devices."""
+    """Reports changes of devices in the statuses of claims, and in Events about claims and node."""
 
     node: str
     conditions: DeviceConditions
     inventory: Callable[[], Inventory]
-    claims: Callable[[], Iterable[PreparedClaim]]  # those that are prepared on this node
-    report: Callable[[PreparedClaim], None]  # writes the status of a claim anew
+    claims: Callable[[], Iterable[PreparedClaim]]  # that are prepared on this node
+    report: Callable[[PreparedClaim], None]  # writes the status of a claim again
     record_event: events.RecordEvent
 
     def set_conditions(self, type_: str, conditions: Mapping[str, Condition]) -> set[str]:
-        """From now on these are the conditions of this type, by the device's name.
+        """Replaces all conditions of a type, given by the device's name.
 
-        Claims that hold a device with another condition than before are reported anew. Returns
-        these devices.
+        Reports the claims that hold a device whose condition has changed. Returns these devices.
         """
         changed = self.conditions.replace(type_, conditions)
         for prepared in self.claims():
@@ -74,19 +72,19 @@ class Announcements:
         return changed
 
     def set_health(self, report: HealthReport) -> None:
-        """From now on this is how the GPUs are: conditions as they last, Events for the changes."""
+        """Publishes the health of the GPUs: conditions for the present state, Events for changes."""
         unhealthy = health.conditions(report)
         changed = sorted(self.set_conditions("Healthy", unhealthy))
 
-        # Events about claims come first: few are sent at once, and whoever holds the GPU needs it
-        # most.
+        # Only a few Events are sent at once. The owners of claims need them most, so Events about
+        # claims come first.
         for device in changed:
             for prepared in self.claims():
                 if any(held.device == device for held in prepared.devices):
                     about = events.claim(prepared.namespace, prepared.name, prepared.uid)
                     self._record_change(about, device, unhealthy)
 
-        # Of a part of a GPU that changed with it, the node's Event about the GPU says enough.
+        # If a part changed together with its GPU, the node's Event about the GPU says enough.
         gpus = (*report.retained, *self.inventory().gpus)
         parents = {gpu.name: gpu.parent for gpu in gpus}
         for device in changed:
@@ -103,4 +101,5 @@ class Announcements:
             self.record_event(
                 about, "DeviceHealthy", f"{device} on {self.node} is well again", warning=False
             )
-        # Else it was not there for so long that it was given up, which is no recovery.
+
+        # Otherwise the device has been absent for so long that it was given up. That is no recovery.

@@ -1,8 +1,8 @@
-"""Others that hand out the GPUs of this node as well, so that two pods could be given one GPU.
+"""Detects other software that hands out this node's GPUs, so that two pods could get one GPU.
 
-That is a DRA driver that publishes the same PCI address, or a device plugin whose resources stand
-in the node's capacity. They are told of, in the log, by Events and by a condition in the claims'
-status. Who is to yield is for people to decide.
+The other software is a DRA driver that publishes the same PCI address, or a device plugin whose
+resources are in the node's capacity. Conflicts appear in the log, in Events and as a condition in
+the status of claims. People must decide which of the two has to yield.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from claimd_devices.gpu import Inventory
 log = logging.getLogger(__name__)
 
 CONDITION = "Exclusive"  # the type of the condition in a claim's status
-# Seconds until the first check and between two, each from … to: after what a start has to ask for, and
-# each node at a time of its own.
+
+# Seconds until the first check, and between two checks: from the first number to the second. The
+# requests of a start go first, and each node asks at a different time.
 FIRST, PERIOD = (5.0, 60.0), (480.0, 720.0)
 MESSAGE_LIMIT = 1024  # characters
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A device of another driver that is a GPU of ours."""
+    """A device of another driver that is one of our GPUs."""
 
     address: str
     driver: str
@@ -42,7 +43,7 @@ class Rival:
 
 
 def rivals(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, Rival]:
-    """The first of each GPU of ours that another driver publishes as well, by the GPU's name."""
+    """Returns the first rival of each GPU that has one, by the GPU's name."""
     ours = {gpu.address: gpu.name for gpu in inventory.gpus}
     found: dict[str, Rival] = {}
     for slice_ in slices:
@@ -63,7 +64,7 @@ def rivals(inventory: Inventory, slices: Iterable[Document], driver: str) -> dic
 
 
 def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, str]:
-    """A sentence for each GPU of ours that another driver publishes as well, by the GPU's name."""
+    """Returns a sentence for each GPU that another driver publishes as well, by the GPU's name."""
     return {
         name: f"{rival.address} is published by the driver {rival.driver} as well, "
         f"as {rival.device}: it could be given to two pods; "
@@ -73,10 +74,10 @@ def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) 
 
 
 def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
-    """The same for GPUs of a vendor whose device plugin has registered with the kubelet."""
+    """Returns a sentence for each GPU that a device plugin hands out, by the GPU's name."""
     conflicts: dict[str, str] = {}
     for vendor in vendors.VENDORS:
-        # A resource stays in the capacity with a count of 0 when its plugin is gone.
+        # The kubelet keeps the resource of a plugin that is gone, with a count of 0.
         offered = [
             name
             for name, count in sorted(capacity.items())
@@ -99,25 +100,26 @@ def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> di
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConflictDetector:
-    """Checks now and then, for ever. `check` may also be called by itself."""
+    """Checks from time to time while `run` runs. `check` may also be called alone."""
 
     resources: resources.Resources
     driver: str
     node: str
     inventory: Callable[[], Inventory | None]  # None until the first scan
-    may_check: Callable[[], bool]  # one of several instances is enough
-    # All conditions of type CONDITION from now on, by the device's name.
+    may_check: Callable[[], bool]  # only one of several instances needs to check
+
+    # Replaces all conditions of the type CONDITION, given by the device's name.
     set_conditions: Callable[[Mapping[str, Condition]], object]
     record_event: Callable[[str, str], None]  # about the node: reason and note
 
-    # By sentence, in seconds since 1970: when the conflict was first seen.
+    # When each conflict was first seen, by its sentence, in seconds since 1970.
     _since: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Checks every ten minutes or so. A failure is no more than a check that was left out."""
+        """Checks about every ten minutes, until cancelled. A failed check is only skipped."""
         await asyncio.sleep(pacing.between(*FIRST))
         while True:
-            # While our own slices are not known yet, the API server has more urgent work for us.
+            # Our own slices are more urgent for the API server.
             if not self.resources.slices.synced:
                 await asyncio.sleep(FIRST[0])
                 continue
@@ -129,17 +131,18 @@ class ConflictDetector:
             await asyncio.sleep(pacing.between(*PERIOD))
 
     async def check(self) -> None:
-        """Asks the API server once, and tells people of what is new."""
+        """Asks the API server once, and reports conflicts. Raises ApiError if it does not answer."""
         if self.inventory() is None or not self.may_check():
             return
         slices = await self.resources.all_slices(self.node)
         capacity = await self.resources.node_capacity(self.node)
 
-        # The inventory of now: it may have changed while we waited.
+        # The inventory may have changed during the requests.
         inventory = self.inventory() or Inventory()
         by_driver = with_drivers(inventory, slices, self.driver)
         by_plugin = with_device_plugins(inventory, capacity)
 
+        # Only new conflicts are logged.
         now = int(time.time())
         sentences = sorted({*by_driver.values(), *by_plugin.values()})
         for sentence in sentences:
@@ -148,7 +151,7 @@ class ConflictDetector:
                 self.record_event("GpuHandedOutTwice", sentence)
         self._since = {sentence: self._since.get(sentence, now) for sentence in sentences}
 
-        # A device has one condition: the driver that publishes it is more certain than a plugin.
+        # A device has only one condition. A driver that publishes the device is the clearer conflict.
         conflicts = by_plugin | by_driver
         self.set_conditions(
             {device: self._condition(sentence) for device, sentence in conflicts.items()}

@@ -1,7 +1,7 @@
-"""Which device is whose and how it is, for who scrapes: looked up at the scrape and at no other time.
+"""Owner and health of each device as metrics. They are collected only during a scrape.
 
-All of it runs in a thread of the endpoint's, beside the loop. What it takes from there are values
-that are replaced and never changed, or copied in one step.
+The code runs in a thread, in parallel with the event loop. The values that it reads from the loop's
+objects are either replaced and never changed, or copied in one step.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from claimd_devices.health import NOTE, HealthReport
 
 from ..prepared import PreparedClaim
 
-# Samples of the family that joins devices with pods, where the node has fewer devices. It has some
-# hundred parts and shares at most; what is beyond would be the work of somebody who wants to fill a
-# database.
+# The most samples of the metric that joins devices with pods. A node has at most some hundred parts
+# and shares of GPUs. Only somebody who wants to fill a database would have more uses.
 MOST_USES = 2000
-# Seconds for which neither sensors nor the kubelet are asked again, however many scrape.
+
+# Seconds between two reads of the sensors, and between two questions to the kubelet.
 _READ_AGAIN = 5.0
 
-# A claim, as namespace and name, to the pods and containers that use it, each with the CDI ids that
-# the kubelet names for it.
+# The pods and containers that use each claim, by the claim's namespace and name. Each container has
+# the CDI ids that the kubelet names for it.
 Users = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 Samples = Iterable[tuple[Labels, float]]
 
 
 class _Use(NamedTuple):
-    """Who has a device; all empty: nobody."""
+    """One use of a device. All fields are empty if the device is unused."""
 
     namespace: str = ""
     pod: str = ""
@@ -47,6 +47,8 @@ class _Use(NamedTuple):
 
 
 class DeviceMetrics:
+    """Provides the samples of all metrics about devices."""
+
     def __init__(
         self,
         node: str,
@@ -56,7 +58,7 @@ class DeviceMetrics:
         claims: Callable[[], Mapping[str, PreparedClaim]],
         users: Callable[[], Users],
     ) -> None:
-        """`users` asks the kubelet; nothing where it is away."""
+        """Calls `users` to ask the kubelet. It returns an empty mapping if the kubelet is away."""
         self._node, self._roots = node, roots
         self._inventory, self._report = inventory, report
         self._claims, self._ask_users = claims, users
@@ -67,7 +69,7 @@ class DeviceMetrics:
         self._dropped = 0
 
     def install(self) -> None:
-        """From now on scrapes are answered from here."""
+        """Makes this object the source of the metrics about devices."""
         metrics.DEVICE_INFO.source = self.info
         metrics.DEVICE_INFO_DROPPED.source = self.dropped
         metrics.DEVICE_HEALTHY.source = self.healthy
@@ -79,10 +81,10 @@ class DeviceMetrics:
         metrics.DEVICE_MEMORY.source = self.memory
 
     def info(self) -> Samples:
-        """A sample for each use of a device, and one for each device that nobody uses.
+        """Returns a sample for each use of a device, and one for each unused device.
 
-        Past MOST_USES the devices with the most uses lose some of them, which `dropped` counts; none
-        is left out altogether.
+        Beyond MOST_USES, the devices with the most uses lose some samples, which `dropped` counts.
+        Each device keeps at least one sample.
         """
         claims = dict(self._claims())
         users = self._ask_kubelet() if claims else {}
@@ -91,6 +93,7 @@ class DeviceMetrics:
             for device, use in _uses(claim, users.get((claim.namespace, claim.name), {})):
                 uses.setdefault(device, set()).add(use)
 
+        # Limit the samples.
         gpus = self._inventory().gpus
         of_each = [sorted(uses.get(gpu.name, ())) or [_Use()] for gpu in gpus]
         kept = _fair([len(uses) for uses in of_each], MOST_USES)
@@ -103,11 +106,14 @@ class DeviceMetrics:
         return samples
 
     def dropped(self) -> Samples:
-        """How many uses the last `info` left out."""
+        """Yields the number of uses that the last `info` left out."""
         yield (), float(self._dropped)
 
     def healthy(self) -> Samples:
-        """0 for what is sick or has vanished. A note is none: a link slows down while a GPU rests."""
+        """Yields 0 for devices that are sick or have vanished, else 1.
+
+        A note does not count: for example, the PCIe link of an idle GPU slows down.
+        """
         report = self._report()
         sick = set()
         for name, findings in report.findings:
@@ -157,20 +163,20 @@ def _identity(gpu: Gpu) -> Labels:
 def _uses(
     claim: PreparedClaim, users: Mapping[str, Mapping[str, frozenset[str]]]
 ) -> Iterator[tuple[str, _Use]]:
-    """Devices of the claim and who has them, by what the kubelet tells of its pods and containers.
+    """Yields the claim's devices and their uses, from what the kubelet reports about its containers.
 
-    One for each container; one without pod or container where that is not known.
+    There is one use for each container. Pod or container are empty if they are not known.
     """
-    # Who has admin access looks on, beside whoever has the device.
+    # A claim with admin access only observes a device that others use.
     devices = [device for device in claim.devices if not device.admin]
     ids = [names.cdi_id(claim.uid, device.device, device.share_id) for device in devices]
     has_several = len({device.requests for device in devices}) > 1
 
-    # A claim may be reserved for a group of pods, and then the kubelet alone knows which are here.
+    # A claim may be reserved for a group of pods. Then only the kubelet knows which pods run here.
     reserved = [one.split()[0] for one in claim.reserved_for if one]
     pods = {one.removeprefix("pods/") for one in reserved if one.startswith("pods/")}
     for pod, containers in users.items():
-        # One that has gone may have had another claim of this name.
+        # An earlier pod may have used another claim with this name.
         if any(not told.isdisjoint(ids) for told in containers.values()):
             pods.add(pod)
 
@@ -179,7 +185,8 @@ def _uses(
         tells_apart = any(not told.issuperset(ids) for told in containers.values())
         for device, id_ in zip(devices, ids, strict=True):
             holders = [container for container, told in containers.items() if id_ in told]
-            # Each of them may use another request of the claim, and this kubelet does not say which.
+
+            # The containers may use different requests of the claim, and this kubelet does not tell.
             if len(holders) > 1 and has_several and not tells_apart:
                 holders = []
             for container in holders or [""]:
@@ -188,15 +195,15 @@ def _uses(
 
 
 def _fair(counts: Sequence[int], most: int) -> list[int]:
-    """How many of each to keep, so that there are `most` in all: who has the most loses first.
+    """Returns how many of each count to keep, so that the sum is at most `most`.
 
-    Each keeps one, however many there are.
+    The largest counts are cut first. Each keeps at least one, even if the sum exceeds `most` then.
     """
     kept = [min(count, 1) for count in counts]
     room = most - sum(kept)
     more = [index for index, count in enumerate(counts) if count > 1]
     while more and room > 0:
-        # One for each of them as long as there is room.
+        # One more for each, as long as there is room.
         for index in more[:room]:
             kept[index] += 1
         room -= len(more)
@@ -208,9 +215,9 @@ def _fair(counts: Sequence[int], most: int) -> list[int]:
 
 
 def install_process(api_version: Callable[[], str]) -> None:
-    """What is said of every process, under the names that every library uses.
+    """Makes the metrics of this process available, under the names that all client libraries use.
 
-    `api_version` is that of resource.k8s.io which is in use.
+    `api_version` returns the version of resource.k8s.io that is in use.
     """
     started = time.time()
     python = ".".join(str(part) for part in sys.version_info[:3])

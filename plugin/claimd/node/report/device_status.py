@@ -1,7 +1,6 @@
-"""What claim.status.devices says of a prepared claim: one entry for each of its devices.
+"""The entries of claim.status.devices for a prepared claim: one for each of its devices.
 
-Pure. Who sends it, and when, is status'; which conditions there are beside Ready comes from the
-caller.
+Pure. `status` sends the entries. The caller provides the conditions other than Ready and Libraries.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def entries(
     inventory: Inventory,
     conditions: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
 ) -> list[AllocatedDeviceStatus]:
-    """Our entries, with the GPUs as they are now. `conditions` by the device's name."""
+    """Returns our entries, with the GPUs as they are now. `conditions` are by the device's name."""
     return [
         _entry(prepared, device, driver, inventory, conditions.get(device.device, ()))
         for device in prepared.devices
@@ -64,18 +63,19 @@ _LIBRARIES_REASONS = {CDI: "HostSpec", MOUNTED: "Mounted", NONE: "None"}
 
 
 def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> list[Condition]:
-    """Whether a container gets the libraries of the driver; nothing where it needs none.
+    """Returns the condition Libraries; an empty list if containers need no libraries of the host.
 
-    A CDI id of the host's that a claim was given cannot be taken back: the kubelet remembers it.
+    The condition says whether containers get the libraries of the GPU's driver. The kubelet
+    remembers a CDI id of the host's once it has got it, so the id cannot be withdrawn.
     """
     libraries = gpu.libraries
     if libraries is None:
         return []
 
-    there = libraries.how != NONE
+    are_there = libraries.how != NONE
     reason, message = _LIBRARIES_REASONS[libraries.how], libraries.reason
     if device.host_cdi is not None and device.host_cdi not in libraries.host_cdi:
-        there, reason = False, "HostSpecGone"
+        are_there, reason = False, "HostSpecGone"
         message = (
             f"no CDI spec of the host's gives {device.host_cdi} any more, which this claim was "
             "given: its containers cannot start again until one does; delete the pod to have "
@@ -84,7 +84,7 @@ def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> lis
     return [
         Condition(
             type="Libraries",
-            status="True" if there else "False",
+            status="True" if are_there else "False",
             reason=reason,
             message=message,
             last_transition_time=prepared.prepared_at,
@@ -103,7 +103,7 @@ def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -
 
 
 def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str, object]:
-    """What a person would look up about the GPU, for as far as the kernel tells it."""
+    """Returns what a person would look up about the GPU, as far as the kernel reveals it."""
     data: dict[str, object | None] = {
         "apiVersion": names.CONFIG_API_VERSION,
         "kind": "GpuStatus",

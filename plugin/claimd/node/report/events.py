@@ -1,8 +1,8 @@
-"""Kubernetes Events about what a person should know: a damaged checkpoint, a GPU that is gone.
+"""Kubernetes Events about facts that a person should know: a damaged checkpoint, a vanished GPU.
 
-An event is news, not state: it is sent apart from the work, rarely, once an hour for each fact, and
-nothing waits for it or fails with it. What is worth an event is decided by the callers; the log has
-everything.
+Events are news, not state. They are sent in the background, and once an hour for each fact. No work
+waits for an Event or fails with it. The callers decide which facts deserve an Event; the log has
+all of them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from claimd.kubernetes.kube import resources
 
 log = logging.getLogger(__name__)
 
-QUEUE_LENGTH = 32  # events that wait; what is recorded when they are that many is dropped
+QUEUE_LENGTH = 32  # events that may wait; further ones are dropped
 BURST, INTERVAL = 10, 20.0  # events at once, then one in so many seconds
-# Seconds, at most, that news waits, drawn anew each time: what a bad driver release does to a thousand
-# nodes in one moment must not be told to the API server in one moment.
+
+# The longest time that an event waits, in seconds. The time is random: a bad driver release may hit
+# a thousand nodes at once, which must not write to the API server at once.
 SPREAD = 20.0
 FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds between two tries while the API server is away
-# Seconds for which a fact is no news any more. API servers keep an event for as long by default.
+
+# Seconds until a fact may be reported again. API servers keep events for as long by default.
 HOUR = 3600
 REMEMBERED = 1000  # events whose name is remembered
 NOTE_LIMIT = 1024  # bytes, of the API
@@ -46,7 +48,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordEvent(Protocol):
-    """How an event is recorded. Never blocks and never fails."""
+    """A function that records an event. It never blocks and never fails."""
 
     def __call__(
         self, about: ObjectReference, reason: str, note: str, *, warning: bool = True
@@ -68,12 +70,12 @@ def claim(namespace: str, name: str, uid: str) -> ObjectReference:
 
 
 def node(name: str) -> ObjectReference:
-    # Its name for the uid, as the kubelet does it: `kubectl describe node` asks for both.
+    # The uid is the node's name, as in the kubelet's events: `kubectl describe node` selects by both.
     return ObjectReference(api_version="v1", kind="Node", name=name, uid=name)
 
 
 class EventRecorder:
-    """Sends what was recorded, for as long as `run` runs. `finish` is for the end of it."""
+    """Sends recorded events while `run` runs. `finish` sends what is left at the end."""
 
     def __init__(self, resources_: resources.Resources, driver: str, node_: str) -> None:
         self._resources = resources_
@@ -82,19 +84,20 @@ class EventRecorder:
         self._queue: asyncio.Queue[tuple[str, Document]] = asyncio.Queue(QUEUE_LENGTH)
         self._finishing = asyncio.Event()
         self._recorded: dict[str, None] = {}  # names of events, the oldest first
-        self._failures: set[type[Exception]] = set()  # that the log has, since the last success
+        self._failures: set[type[Exception]] = set()  # that were logged since the last success
 
     def record(
         self, about: ObjectReference, reason: str, note: str, *, warning: bool = True
     ) -> None:
-        """Records an event, once an hour. Never blocks and never fails: what is too much is lost.
+        """Records an event, once an hour for each fact. Never blocks and never fails.
 
-        `note` is a sentence for a person, of which the first 1,024 bytes are kept.
+        An event is lost if too many wait. `note` is a sentence for a person; only its first 1,024
+        bytes are kept.
         """
         now = time.time()
 
-        # The name says what the fact is, so that another process of ours, or a second try, makes no
-        # second event of it.
+        # The name is derived from the fact. So another process of ours, or a second try, cannot
+        # create a second event about it.
         fact = f"{int(now // HOUR)} {about} {reason} {note}"
         digest = hashlib.sha256(fact.encode()).hexdigest()[:16]
         name = f"{names.shorten(about.name, 230)}.{digest}"
@@ -110,24 +113,25 @@ class EventRecorder:
             log.debug("too many events wait, not told: %s: %s", reason, note)
             return
 
+        # Only the newest names are remembered.
         self._recorded[name] = None
         while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
 
     async def run(self) -> None:
-        """Sends one event after the other, until cancelled."""
+        """Sends one event after another, until cancelled."""
         bucket = pacing.TokenBucket(1 / INTERVAL, BURST)
         while True:
             namespace, event = await self._queue.get()
             await pacing.wait(self._finishing, pacing.between(0.0, SPREAD))
 
-            # What was recorded meanwhile needs no moment of its own.
+            # Events that were recorded during this wait are sent right after.
             await self._send_paced(bucket, namespace, event)
             while not self._queue.empty():
                 await self._send_paced(bucket, *self._queue.get_nowait())
 
     async def finish(self, seconds: float) -> None:
-        """Sends what waits at once. What is not sent within so many seconds is lost."""
+        """Sends the waiting events now. Those not sent within so many seconds are lost."""
         self._finishing.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -142,7 +146,7 @@ class EventRecorder:
         self._queue.task_done()
 
     async def _send(self, namespace: str, event: Document) -> None:
-        """Returns when the event is stored or refused; tries again while the API server is away."""
+        """Sends an event until it is stored or refused. Tries again while the API server is away."""
         backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
         while True:
             try:
@@ -160,7 +164,7 @@ class EventRecorder:
                 return
 
     def _log_failure(self, event: Document, error: kube_errors.ApiError) -> None:
-        """Once for each kind of failure: an API server that is away would fill the log."""
+        """Logs each kind of failure once: otherwise an API server that is away would fill the log."""
         if type(error) in self._failures:
             return
         self._failures.add(type(error))

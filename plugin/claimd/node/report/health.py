@@ -1,7 +1,7 @@
-"""How GPUs are, in Kubernetes' words: taints, rows of the kubelet's stream, conditions. Pure.
+"""The health of GPUs in Kubernetes' terms: taints, the kubelet's health stream, conditions. Pure.
 
-What is wrong with a GPU is found out in `devices`. Here one HealthReport becomes all that is told
-of it, so that a taint, a pod's status, a claim's condition and an Event never disagree.
+`claimd_devices` finds out what is wrong with a GPU. All reports derive from one HealthReport, so
+that a taint, a pod's status, a claim's condition and an Event never disagree.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from claimd_devices.gpu import Gpu
 from claimd_devices.health import Finding, HealthReport
 
 DOMAIN = "claimd.dev"  # of the taints' keys
-EVICT_AFTER = 3.0  # seconds that a finding must have stood before its taint evicts pods
+EVICT_AFTER = 3.0  # seconds that a finding must last before its taint evicts pods
 MESSAGE_LIMIT = 1024  # bytes that the kubelet and the API server take
 HEALTHY, UNHEALTHY, UNKNOWN = "healthy", "unhealthy", "unknown"
 
-# By the severity of the worst finding. A note has none: it is not worth telling in the cluster.
+# The state by the severity of the worst finding. A note has no state: the cluster need not know it.
 _STATES = {
     health.DEGRADED: UNHEALTHY,
     health.UNKNOWN: UNKNOWN,
@@ -31,7 +31,7 @@ _STATES = {
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One device as the kubelet is told of it."""
+    """The health of one device, for the kubelet's stream."""
 
     device: str
     state: str = HEALTHY
@@ -41,16 +41,16 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True, order=True):
 def taints(
     report: HealthReport, *, failed: str, degraded: str, now: float
 ) -> dict[str, list[DeviceTaint]]:
-    """The taints of the devices that have any, by name; the worst first.
+    """Returns the taints of all devices that have any, by the device's name; the worst comes first.
 
-    `failed` and `degraded` are the effects that the settings give to findings so severe. What has
-    not stood for a while evicts nobody yet: many a GPU is taken up anew by its driver within a
-    moment. `next_eviction` says when to ask again.
+    `failed` and `degraded` are the effects that the settings give to findings of this severity. A
+    new finding does not evict pods yet, since a driver often reinitializes its GPU within a moment.
+    `next_eviction` says when to call this again.
     """
     effects = {health.FAILED: failed, health.UNKNOWN: failed, health.DEGRADED: degraded}
     by_device: dict[str, list[DeviceTaint]] = {}
     for device, findings in report.findings:
-        # One taint of a kind: findings come with the worst first.
+        # Each kind has one taint. Findings are sorted, the worst comes first.
         by_key: dict[str, DeviceTaint] = {}
         for finding in findings:
             if finding.severity in effects:
@@ -62,7 +62,7 @@ def taints(
 
 
 def next_eviction(report: HealthReport, now: float) -> float | None:
-    """In how many seconds `taints` may have another effect for what has begun just now."""
+    """Returns the seconds until the next new finding evicts pods; None if there is no such finding."""
     waits = []
     for _, findings in report.findings:
         for finding in serious(findings):
@@ -73,13 +73,13 @@ def next_eviction(report: HealthReport, now: float) -> float | None:
 
 
 def of_devices(gpus: Iterable[Gpu], report: HealthReport) -> tuple[DeviceHealth, ...]:
-    """All devices, sorted: these GPUs, and those that are gone but still in the report."""
+    """Returns the health of these GPUs and of vanished ones that the report retains, sorted."""
     names = {gpu.name for gpu in (*gpus, *report.retained)}
     return tuple(sorted(_of_device(name, serious(report.findings_of(name))) for name in names))
 
 
 def conditions(report: HealthReport) -> Mapping[str, Condition]:
-    """The condition Healthy, by the device's name, of those that are not well."""
+    """Returns the condition Healthy of each device that is not healthy, by the device's name."""
     by_device = {}
     for device, findings in report.findings:
         worth_telling = serious(findings)
@@ -89,12 +89,12 @@ def conditions(report: HealthReport) -> Mapping[str, Condition]:
 
 
 def serious(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those that are more than a note."""
+    """Returns the findings that are more than a note."""
     return tuple(finding for finding in findings if finding.severity in _STATES)
 
 
 def message(findings: Sequence[Finding]) -> str:
-    """What is wrong, for people, cut to what the kubelet and the API server take."""
+    """Returns a text for people, cut to the size that the kubelet and the API server accept."""
     text = "; ".join(finding.sentence for finding in findings)
     if len(text.encode()) <= MESSAGE_LIMIT:
         return text
@@ -113,7 +113,7 @@ def _taint(finding: Finding, effect: str, now: float) -> DeviceTaint:
 
 
 def _seconds_to_eviction(finding: Finding, now: float) -> float:
-    # No longer than the whole time: somebody may have put the clock back.
+    # The wait is limited, since somebody may have set the clock back.
     return min(finding.since + EVICT_AFTER - now, EVICT_AFTER)
 
 
@@ -129,7 +129,7 @@ def _condition(findings: Sequence[Finding]) -> Condition:
     return Condition(
         type="Healthy",
         status="Unknown" if _STATES[worst.severity] == UNKNOWN else "False",
-        # As in AerFatal, for the kind aer-fatal.
+        # The kind aer-fatal becomes AerFatal.
         reason="".join(word.capitalize() for word in worst.kind.split("-")),
         message=message(findings),
         last_transition_time=timestamps.rfc3339(min(finding.since for finding in findings)),

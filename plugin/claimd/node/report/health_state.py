@@ -1,8 +1,8 @@
-"""What a successor could not find out about sick GPUs, kept in one file for it.
+"""Keeps knowledge about sick GPUs in a file, for a later process that could not find it out.
 
-The kernel says once that a GPU hangs, and nobody sees one that is gone. Of another boot nothing is
-believed. A file that is lost or damaged costs this knowledge and nothing else, so it is not synced:
-a loss of power ends the boot anyway.
+The kernel reports only once that a GPU hangs, and a vanished GPU cannot be seen. The file counts
+only within the same boot. A lost or damaged file costs this knowledge and nothing else. The file is
+not synced, because a loss of power ends the boot anyway.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FILE = "health.json"
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds."""
+    """The content of the file."""
 
     boot: str
     memory: HealthState
 
 
 def load(folder: Path, boot_id: str) -> HealthState:
-    """What the process before us knew on this boot. A file that cannot be read is logged."""
+    """Returns what an earlier process of this boot knew. A file that cannot be read is logged."""
     try:
         return read(folder, boot_id)
     except (OSError, ValueError) as error:
@@ -39,7 +39,10 @@ def load(folder: Path, boot_id: str) -> HealthState:
 
 
 def read(folder: Path, boot_id: str) -> HealthState:
-    """The same, but raises OSError or ValueError for a file that is there and cannot be read."""
+    """Returns what an earlier process of this boot knew.
+
+    Raises OSError or ValueError if the file exists and cannot be read.
+    """
     path = folder / FILE
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
@@ -48,21 +51,23 @@ def read(folder: Path, boot_id: str) -> HealthState:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
-    # Without the kernel's word for it, any boot may be another one.
+    # If the kernel does not identify the boot, it may be a different one.
     if not boot_id or document.boot != boot_id:
         return HealthState()
     return document.memory
 
 
 def save(folder: Path, boot_id: str, state: HealthState) -> None:
-    """Keeps the state for a successor; no file if there is nothing to keep. Never raises."""
+    """Saves the state for a later process; removes the file if there is no state. Never raises."""
     path = folder / FILE
     try:
         if state == HealthState():
             path.unlink(missing_ok=True)
             return
         content = msgspec.json.encode(_Document(boot=boot_id, memory=state))
-        # Two instances of an update may save at once, and each is process 1 of its pod.
+
+        # Two instances may save at once during an update. Their process ids are no use for a name:
+        # each is process 1 of its pod.
         unfinished = folder / f".{FILE}.{os.urandom(4).hex()}"
         durable.replace(str(path), content, beside=str(unfinished), sync=False)
     except OSError as error:
@@ -70,7 +75,7 @@ def save(folder: Path, boot_id: str, state: HealthState) -> None:
 
 
 def boot_id(roots: Roots) -> str:
-    """Which boot this is; empty if the kernel does not tell."""
+    """Returns the kernel's id of this boot; empty if it cannot be read."""
     try:
         return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,8 +1,8 @@
-"""Whether the cluster's admission policies hold us: once after the start, a write that they must refuse is tried.
+"""Checks once after the start whether the cluster's admission policies restrict us to this node.
 
-A policy that matches nobody says nothing: a renamed account, a binding that was never applied, a role
-that grants everything. So the wrong slice is tried as a dry run, which is never kept, and if it is let
-through, people are told. What we may do does not depend on the answer.
+A policy that matches nobody fails silently: the account was renamed, the binding was never applied,
+or a role grants everything. So the check sends a slice that the policies must refuse, as a dry run.
+If the API server accepts it, people are warned. The answer does not change what claimd does.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ from claimd_devices import values
 log = logging.getLogger(__name__)
 
 REASON = "AdmissionPolicyMissing"
-# Seconds within which it is tried, at a time that each node draws for itself: where all nodes start at
-# once, it must not stand in the way of what they publish.
+
+# Seconds within which each node picks a random time. If all nodes start at once, the checks must
+# not delay their slices.
 SPREAD = 60.0
 FIRST_DELAY, LAST_DELAY = 5.0, 300.0  # seconds between tries while the API server is away
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PolicyCheck:
-    """Tries what admission must refuse. `run` may be called once."""
+    """Sends a request that admission must refuse. `run` may be called once."""
 
     resources: resources.Resources
     driver: str
     node: str
-    published: (
-        asyncio.Event
-    )  # set when slices of ours stand: what kubelet and scheduler wait for goes first
+
+    # Set when our slices stand. The kubelet and the scheduler wait for them, so they go first.
+    published: asyncio.Event
+
     record_event: Callable[[str, str], None]  # about the node: reason and note
 
     async def run(self) -> None:
-        """Tries once; again only as long as the API server does not answer."""
+        """Checks until the API server has answered once."""
         await self.published.wait()
         await asyncio.sleep(pacing.between(0.0, SPREAD))
 
@@ -49,7 +51,7 @@ class PolicyCheck:
             await asyncio.sleep(backoff.next_delay())
 
     async def check(self) -> bool:
-        """Whether there was an answer. Tells people if the wrong slice would have been kept."""
+        """Returns True if there was an answer. Warns people if the slice was accepted."""
         try:
             if await is_held(self.resources, self.driver, self.node):
                 return True
@@ -68,9 +70,9 @@ class PolicyCheck:
 
 
 async def is_held(resources_: resources.Resources, driver: str, node: str) -> bool:
-    """Whether the API server refuses us a slice of another node; nothing is kept if it does not.
+    """Returns True if the API server refuses a slice of another node. No slice is stored.
 
-    ApiError if there was no answer.
+    Raises ApiError if there was no answer.
     """
     try:
         await resources_.create_slice(_slice_of_another(node, driver), dry_run=True)
@@ -81,7 +83,7 @@ async def is_held(resources_: resources.Resources, driver: str, node: str) -> bo
 
 
 def _slice_of_another(node: str, driver: str) -> ResourceSlice:
-    """Right in every way but one: it is of a node that we do not run on."""
+    """Returns a slice with only one fault: it belongs to a node that we do not run on."""
     other = names.shorten(f"not-{node}", 63)
     return ResourceSlice(
         metadata=ObjectMeta(name=names.slice_name(0xFFFFE, driver, other)),

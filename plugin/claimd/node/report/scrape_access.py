@@ -1,12 +1,12 @@
-"""Who may scrape: whoever the API server knows by a token, and lets `get` the path /metrics.
+"""Decides who may scrape: accounts that the API server lets `get` the path /metrics.
 
-Each token is asked about by a TokenReview and a SubjectAccessReview, as Kubernetes' own components
-do, and the answer is kept for a while. A flood of tokens must not become a flood of reviews, at the
-API server of which there is one for a thousand of us: an address has so many of them in a while, and
-whoever has been allowed before does not wait behind those who have not. The kubelet's calls have
-connections of their own.
+The API server reviews each token by a TokenReview and a SubjectAccessReview, as for Kubernetes' own
+components, and the answer is cached for a while. A flood of tokens must not become a flood of
+reviews, since a thousand nodes share one API server. So the reviews for each address are limited,
+and clients that were allowed before do not wait behind unknown ones. The requests of the kubelet's
+calls use other connections.
 
-What is served, and to whom it is said how, is the endpoint's.
+The endpoint serves the metrics and the refusals.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATH, VERB = "/metrics", "get"
-# Connections to the API server, and bytes of its answers.
+
+# Connections to the API server, and the largest size of its answers in bytes.
 CONNECTIONS = 2
 LARGEST = 1 << 20
 REVIEW_TIMEOUT = 2.0
-# Seconds for which an answer holds, and those for which who was allowed still is while the API server
-# cannot be asked.
+
+# Seconds for which an answer is valid. A client that was allowed stays allowed for longer while the
+# API server does not answer.
 ALLOWED_FOR, REFUSED_FOR = 60.0, 10.0
 ALLOWED_WITHOUT_ANSWER = 600.0
-# Answers that are kept. Those who are allowed are the fewer, and are kept apart: what floods is not.
+
+# Answers in the caches. Allowed tokens have a cache of their own, which a flood cannot fill.
 MOST_ALLOWED, MOST_REFUSED = 64, 256
-# Reviews at a time, and those of tokens that nobody knows: in the long run a second, and at once, for
-# each group of addresses.
+
+# Reviews at a time. For unknown tokens, each group of addresses has a limit: reviews per second in
+# the long run, and reviews at once.
 MOST_AT_A_TIME = 16
 GROUPS, RATE, BURST = 16, 0.2, 3.0
 
-# A token as HTTP has it.
+# A bearer token by the grammar of HTTP (RFC 6750).
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 _CHALLENGE = 'WWW-Authenticate: Bearer realm="claimd"'
@@ -110,29 +114,34 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 class _Answer(NamedTuple):
     verdict: endpoint.Verdict
-    at: float  # when it was given, by the clock
+    at: float  # when it was given, by the monotonic clock
 
 
 class ScrapeAccess:
-    """Answers the endpoint's question `may_scrape`. Made and closed in the loop that asks."""
+    """Implements the endpoint's `may_scrape`. Must be created and closed in the event loop."""
 
     def __init__(self, api: client.Client) -> None:
-        """`api` is nobody else's: its connections are a scraper's."""
+        """Takes over `api`, which nobody else may use: its connections are for reviews only."""
         self._api = api
         self._loop = asyncio.get_running_loop()
-        # Tokens are kept as what nobody could make a token of.
+
+        # Tokens are cached as keyed hashes, from which they cannot be recovered.
         self._secret = secrets.token_bytes(32)
-        # Changed in the loop alone, read by the endpoint's threads.
+
+        # Only the event loop changes these; the endpoint's thread reads them.
         self._allowed: dict[bytes, _Answer] = {}
         self._refused: dict[bytes, _Answer] = {}
-        # Under way, with those who wait for it.
+
+        # The reviews under way, with the callbacks that wait for each.
         self._reviews: dict[bytes, list[Decided]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # For each group of addresses: reviews that it has left, and when that was so.
+
+        # For each group of addresses: the reviews that it had left, and at what time.
         self._left = [(BURST, 0.0)] * GROUPS
-        self._trouble = ""  # that was logged
+        self._trouble = ""  # the last one that was logged
 
     async def close(self) -> None:
+        """Ends all reviews and closes the client."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -141,12 +150,13 @@ class ScrapeAccess:
     def may_scrape(
         self, authorization: str, source: str, decided: Decided
     ) -> endpoint.Verdict | None:
-        """The verdict, or nothing: then `decided` is called with it, in the loop's thread."""
+        """Returns the verdict, or None: then `decided` is called with it in the loop's thread."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
             return NO_TOKEN
 
+        # The caches answer nearly all scrapes.
         key = hashlib.blake2b(token.encode(), key=self._secret).digest()
         now = time.monotonic()
         allowed, refused = self._allowed.get(key), self._refused.get(key)
@@ -154,6 +164,8 @@ class ScrapeAccess:
             return ALLOWED
         if refused is not None and now - refused.at < REFUSED_FOR:
             return refused.verdict
+
+        # All others need a review, which the event loop does.
         try:
             self._loop.call_soon_threadsafe(self._begin, key, token, source, decided)
         except RuntimeError:  # the loop has ended
@@ -163,7 +175,7 @@ class ScrapeAccess:
     # ---------------------------------------------------------------- in the loop
 
     def _begin(self, key: bytes, token: str, source: str, decided: Decided) -> None:
-        """A review, unless one of this token is under way, or there are too many."""
+        """Starts a review, unless this token has one under way or there are too many."""
         waiting = self._reviews.get(key)
         if waiting is not None:
             waiting.append(decided)
@@ -178,10 +190,11 @@ class ScrapeAccess:
         task.add_done_callback(self._tasks.discard)
 
     def _admits(self, source: str) -> bool:
-        """Whether a token that nobody knows is asked about for somebody at this address."""
+        """Returns True if an unknown token from this address may be reviewed; counts the review."""
         if len(self._reviews) >= MOST_AT_A_TIME:
             return False
-        # Nobody outside knows who shares a group with whom.
+
+        # The secret keeps attackers from choosing an address in the group of a scraper.
         digest = hashlib.blake2b(source.encode(), key=self._secret, digest_size=1).digest()
         group = digest[0] % GROUPS
         left, at = self._left[group]
@@ -205,7 +218,7 @@ class ScrapeAccess:
                 decided(verdict)
 
     def _remember(self, key: bytes, verdict: endpoint.Verdict) -> None:
-        """In the place of what was known of this token, and if need be of the oldest other."""
+        """Caches the verdict in place of the token's earlier one. The oldest verdict may be dropped."""
         for answers in (self._allowed, self._refused):
             answers.pop(key, None)
         answers, most = self._refused, MOST_REFUSED
@@ -216,7 +229,11 @@ class ScrapeAccess:
         answers[key] = _Answer(verdict, time.monotonic())
 
     def _without_answer(self, key: bytes, error: errors.ApiError) -> endpoint.Verdict:
-        """Who was allowed still is for some minutes: metrics are looked at when things go wrong."""
+        """Returns the verdict if the API server does not answer.
+
+        A client that was allowed stays allowed for some minutes: metrics matter most when things go
+        wrong.
+        """
         if str(error) != self._trouble:
             log.warning("scrapers cannot be told from others: %s%s", error, _advice(error))
         self._trouble = str(error)
@@ -259,7 +276,7 @@ class ScrapeAccess:
     async def _post(
         self, answer_type: type[T], *, group: str, kind: str, spec: dict[str, Any]
     ) -> T:
-        """Has the API server review what is specified."""
+        """Creates a review of this kind and returns the API server's answer."""
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         operation = f"/apis/{group}/v1/{kind.lower()}s"
         answer = await self._api.request(

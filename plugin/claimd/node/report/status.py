@@ -1,12 +1,13 @@
-"""Sends what claim.status.devices has to say: after a prepare's reply, and after an unprepare.
+"""Reports devices in claim.status.devices, after the reply to a prepare and after an unprepare.
 
-One report a claim, the newest. It is applied as the driver's own part of the list, so the entries
-of others are never touched. A failure is logged and tried again; nothing waits for a report, and
-none ever fails a pod. What a report says comes from the caller, at the moment of sending.
+There is one report for each claim, the newest. It is applied as the driver's own part of the list,
+so the entries of other drivers are never touched. A failure is logged and tried again. No call
+waits for a report, and a failed report never fails a pod. The content of a report is read from its
+source when it is sent.
 
-Another instance may give the claim back, or prepare it anew, while our request is on its way: one
-of us was stopped in that moment, or the API server was slow. So an answer is followed by a look at
-whether that was so, and a request without an answer is doubtful until there is one.
+Another instance may unprepare the claim, or prepare it again, while our request is on its way. So
+each answer is followed by a check whether that has happened. A request without an answer makes its
+report doubtful until there is an answer.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from ..prepared import PreparedClaim
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
-SPACING = 0.4  # seconds between two reports while the API server is sick; one at a time then
+SPACING = 0.4  # seconds between two reports while the API server is sick, which go one by one
 FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tried again
-# Seconds that the kubelet's answer has to leave first, where nobody says sooner that it has.
-AFTER_REPLY = 0.01
-OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
 
-# Answers after which it is known that a request was not carried out.
+# Seconds before a report, so that the kubelet's answer leaves first. `hurry` ends the wait.
+AFTER_REPLY = 0.01
+
+OTHERS_TURN = 5.0  # seconds that another living instance has to clear its own entries
+
+# Answers that prove that a request was not carried out.
 _REFUSALS = (
     kube_errors.Forbidden,
     kube_errors.Conflict,
@@ -45,60 +48,62 @@ _REFUSALS = (
 
 
 class Source(Protocol):
-    """What is to be said of a claim."""
+    """Provides the content of a claim's report."""
 
     async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
-        """Asked for when it is sent; None: it is not for us to say any more.
+        """Returns the entries to send now; None if reporting is not our business any more.
 
-        `doubtful`: what we said may stand over what another instance said since, so that it is for
-        us to say what is true now, and there is no None.
+        With `doubtful`, an earlier request of ours may overwrite what another instance has reported
+        since. Then we must report what is true now, and the result is never None.
         """
 
     def has_changed(self) -> bool:
-        """Whether another instance may have said something since. Waits for nobody."""
+        """Returns True if another instance may have reported since. Never blocks."""
 
 
-# Called when the API server has it, or need not have it. If it fails, all is tried again.
+# Called when the API server has the report or does not need it. If it fails, all is tried again.
 Done = Callable[[PreparedClaim], Awaitable[None]]
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class _Report:
-    """What status.devices should say of one claim, once it is due."""
+    """A report about one claim, to be sent when it is due."""
 
     claim: PreparedClaim
     source: Source
-    operation: str  # of the call that it belongs to, for the log
+    operation: str  # the call that it belongs to, for the log
     due: float  # by the loop's clock
-    first: bool = False  # the API server can have heard nothing of this claim from us
-    doubtful: bool = False  # a request of ours has no answer, and may be carried out at any time
+    first: bool = False  # the API server has no report about this claim from us
+    doubtful: bool = False  # a request has no answer and may be carried out at any time
     done: Done | None = None
-    by_another: bool = False  # another instance should have cleared it, some time ago
+    by_another: bool = False  # another instance should have cleared it some time ago
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
     )
 
 
 class StatusReporter:
-    """Sends reports for as long as `run` runs. The other methods return at once."""
+    """Sends reports while `run` runs. All other methods but `finish` return at once."""
 
     def __init__(self, resources_: resources.Resources, driver: str) -> None:
         self._resources = resources_
         self._driver = driver
         self._reports: dict[str, _Report] = {}  # to be sent, by the claim's uid, oldest first
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._reported: set[str] = set()  # claims of which the API server may have a report by us
+        self._reported: set[str] = set()  # claims that the API server may have a report about
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None  # wakes us for the first that is due
-        # Nothing is sent before, by the loop's clock; not 0 while the API server is sick.
+
+        # No report is sent before this time of the loop's clock. It is 0 unless the API server is
+        # sick.
         self._quiet_until = 0.0
         self._finishing = False
 
     def report(self, claim: PreparedClaim, source: Source, *, first: bool = False) -> None:
-        """Reports what `source` says, in place of any report of the claim that was not sent.
+        """Queues a report of what `source` says. It replaces an unsent report of the same claim.
 
-        A moment later, or upon `hurry`, so that the kubelet's answer leaves before. `first`: the
-        claim was prepared just now, and nobody has reported it before.
+        The report is sent a moment later, or upon `hurry`, so that the kubelet's answer leaves
+        first. `first` says that the claim was prepared just now and was never reported before.
         """
         first = first and claim.uid not in self._reported
         operation = logs.operation.get()
@@ -107,26 +112,26 @@ class StatusReporter:
         )
 
     def hurry(self, operation: str) -> None:
-        """The kubelet has the answer of this call: its reports need not wait for that any longer."""
+        """Sends the reports of a call now, since the kubelet has the answer of the call."""
         now = asyncio.get_running_loop().time()
-        found = False
+        has_reports = False
         for report in self._reports.values():
             waits_for_it = report.operation == operation and report.backoff.failures == 0
             if waits_for_it and report.due <= now + AFTER_REPLY:
-                report.due, found = now, True
-        if found and self._timer is not None:
-            # `run` sets it anew for whatever is due later.
+                report.due, has_reports = now, True
+        if has_reports and self._timer is not None:
+            # `run` sets the timer again for reports that are due later.
             self._timer.cancel()
             self._wake_now()
 
     def has_report(self, claim: PreparedClaim) -> bool:
-        """Whether this process has reported the claim, or will."""
+        """Returns True if this process has reported the claim or is going to."""
         return claim.uid in self._reported or claim.uid in self._reports
 
     def drop_unsent(self, claim: PreparedClaim) -> bool:
-        """Drops the claim's first report if it was not sent; whether there was one to drop.
+        """Drops the claim's first report if it was not sent. Returns True if it was dropped.
 
-        Then the API server has heard nothing of the claim, and nothing is to be cleared.
+        In that case the API server has no report about the claim, and there is nothing to clear.
         """
         report = self._reports.get(claim.uid)
         if report is None or not report.first:
@@ -135,12 +140,12 @@ class StatusReporter:
         return True
 
     def forget(self, claim: PreparedClaim) -> None:
-        """Nothing more is to be said of the claim; what was said may stay."""
+        """Drops all reports about the claim. Entries that were written may stay."""
         self._reports.pop(claim.uid, None)
         self._reported.discard(claim.uid)
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forgets all claims but these, and those of which a request has no answer."""
+        """Forgets all claims except these and those whose request has no answer."""
         for uid in self._reports.keys() - uids:
             if not self._reports[uid].doubtful:
                 del self._reports[uid]
@@ -149,10 +154,10 @@ class StatusReporter:
     def clear(
         self, claim: PreparedClaim, source: Source, done: Done, *, by_another: bool = False
     ) -> None:
-        """Takes our entries away: `source` has none, and `done` is called when they are gone.
+        """Removes our entries from the status: `source` has none. Calls `done` when they are gone.
 
-        `by_another`: another instance may do it by itself, and is given the time to. Asking again
-        meanwhile does not put it off.
+        With `by_another`, another instance may do the same, and has some time for it. Repeated
+        calls do not extend this time.
         """
         queued = self._reports.get(claim.uid)
         if by_another and queued is not None:
@@ -176,6 +181,7 @@ class StatusReporter:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
+                # The sick API server gets one report at a time.
                 self._wake.clear()
                 now = loop.time()
                 next_due: float | None = None
@@ -193,23 +199,23 @@ class StatusReporter:
                         free -= 1
                         self._under_way[uid] = group.create_task(self._send(uid, report))
 
-                # What is due and found no room is looked at again when a report ends.
+                # A report that is due and has no room is looked at when another one ends.
                 if next_due is not None:
                     self._wake_at(next_due)
                 await self._wake.wait()
 
     async def finish(self, seconds: float) -> None:
-        """Begins nothing more, and gives what is under way so many seconds for its answer.
+        """Starts no more reports, and waits so many seconds for the answers to those under way.
 
-        What an API server carries out after our end, nobody takes back. All the rest is said by the
-        next instance, from the checkpoints.
+        Nobody could take back what the API server carries out after our end. The next instance sends
+        all other reports, from the checkpoints.
         """
         self._finishing = True
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
     def _queue(self, report: _Report) -> None:
-        """Its `due` is in so many seconds."""
+        """Queues a report whose `due` still counts from now."""
         report.due += asyncio.get_running_loop().time()
         before = self._reports.pop(report.claim.uid, None)
         report.doubtful = before is not None and before.doubtful
@@ -217,7 +223,7 @@ class StatusReporter:
         self._wake_at(report.due)
 
     def _wake_at(self, when: float) -> None:
-        """Reports are looked at then, by the loop's clock, or before."""
+        """Makes `run` look at the reports at this time of the loop's clock, or earlier."""
         if self._timer is not None:
             if self._timer.when() <= when:
                 return
@@ -229,17 +235,18 @@ class StatusReporter:
         self._wake.set()
 
     async def _send(self, uid: str, report: _Report) -> None:
-        """One try. A report that fails, or whose `done` fails, is kept and tried again later."""
+        """Tries once. A report that fails, or whose `done` fails, is kept and tried again later."""
         logs.operation.set(report.operation)
         try:
-            # Dropped, or another took its place, since it became due.
+            # The report may have been dropped or replaced since it became due.
             if self._is_superseded(report):
                 return
 
             report.first = False
             await self._apply(report)
             self._quiet_until = 0.0
-            # Whoever takes its place may have kept it from being sent, and notes what it does itself.
+
+            # A successor has its own `done`, and may have kept this report from being sent.
             if report.done is not None and not self._is_superseded(report):
                 await report.done(report.claim)
             if not self._is_superseded(report):
@@ -263,7 +270,7 @@ class StatusReporter:
         now = asyncio.get_running_loop().time()
         self._quiet_until = now + SPACING
 
-        # Forgotten meanwhile, or it has a successor.
+        # The report may have been forgotten or replaced meanwhile.
         successor = self._reports.get(report.claim.uid)
         if successor is not report:
             if successor is not None:
@@ -281,7 +288,7 @@ class StatusReporter:
         )
 
     async def _apply(self, report: _Report) -> None:
-        """Sends what is true, again if it is not any more when the answer comes."""
+        """Sends the entries, and again if they have changed by the time of the answer."""
         sent = None
         while True:
             devices = await report.source.entries(doubtful=report.doubtful)
@@ -295,17 +302,18 @@ class StatusReporter:
         report.doubtful = False
 
     def _is_superseded(self, report: _Report) -> bool:
-        """Whether a successor of ours says by itself what has become true, or it is forgotten."""
+        """Returns True if the report was replaced or forgotten."""
         return self._reports.get(report.claim.uid) is not report
 
     async def _send_devices(self, report: _Report, devices: list[AllocatedDeviceStatus]) -> bool:
-        """One request, or two. False if the claim is gone or another by now, which is no error."""
+        """Sends the entries. Returns False if the claim is gone or replaced, which is no error."""
         claim = report.claim
-        # Before the answer: a request that fails may have been carried out, whenever that is.
+
+        # Until there is an answer, the request may be carried out at any time, even if it fails.
         was_doubtful, report.doubtful = report.doubtful, True
         self._reported.add(claim.uid)
         try:
-            # What is cleared at once is still this node's.
+            # A claim that is cleared at once still belongs to this node.
             is_late = was_doubtful or report.by_another or report.backoff.failures > 0
             if not devices and (is_late or report.done is None):
                 await self._take_back(claim)
@@ -338,15 +346,15 @@ class StatusReporter:
             claim.namespace, claim.name, claim.uid, devices, self._driver
         )
 
-        # The API server forgets who applied what in a version that it serves no more, and so
-        # keeps it.
+        # Entries that were applied by an API version that is not served any more have no known
+        # owner, so the API server keeps them. They are removed explicitly.
         if stored is not None:
             await self._resources.remove_devices(stored, self._driver)
 
     async def _take_back(self, claim: PreparedClaim) -> None:
-        """Removes what we said of a claim that is prepared no more, some time after that was so.
+        """Removes our entries some time after the claim was unprepared.
 
-        Another node may have the claim by now: what our driver says there stays.
+        Another node may have the claim by now. The entries that our driver wrote there stay.
         """
         stored = await self._resources.claim(claim.namespace, claim.name)
         if stored.metadata.uid == claim.uid:
@@ -354,7 +362,7 @@ class StatusReporter:
 
 
 def _reason_obsolete(error: kube_errors.Invalid) -> str | None:
-    """Why a refusal is no trouble: the claim is another by now, or given to somebody else."""
+    """Returns why a refusal is harmless: the claim was recreated or deallocated. None if it is not."""
     text = str(error)
     if "metadata.uid" in text:
         return "it was created anew"
