@@ -1,16 +1,16 @@
-"""`claimd` and `python -m claimd`."""
+"""The entry point of `claimd` and `python -m claimd`."""
 
 import sys
 
 
 def main() -> None:
     try:
-        # Here, since Ctrl-C may come while modules are being loaded.
+        # Imported inside the try, since Ctrl-C may come while modules are being loaded.
         from claimd.tools import cli
 
         sys.exit(cli.main(sys.argv[1:]))
     except KeyboardInterrupt:
-        # Nothing is up yet that has to be ended in order: what is, takes the signal itself.
+        # A part that needs an orderly end handles the signal itself.
         sys.exit("claimd: stopped")
 
 

@@ -157,7 +157,7 @@ class Bench:
             try:
                 await built.driver.claims.restorer.restore()
                 await built.reports.catch_up()
-                built.instance.registered()
+                built.instance.on_registered()
             except Exception as error:
                 raise Broken(f"claimd does not start: {error!r}") from error
             yield InProcess(built, self._inventory)

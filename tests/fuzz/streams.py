@@ -224,7 +224,7 @@ TARGETS = {
     ),
     "websocket": target.Target(
         read=_frames,
-        parts=(websocket.WebSocket, websocket._unmasked, pod_streams._receive),
+        parts=(websocket.WebSocket, websocket._unmask, pod_streams._receive),
         examples=_some_frames,
         words=(b"\x81", b"\x82", b"\x80\x80", b"\x88", b"\x89", b"\xfe", b"\xff", b'"Width":'),
         longest=400,

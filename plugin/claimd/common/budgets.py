@@ -1,8 +1,8 @@
-"""How large things may be that come from others: sizes and counts, not times.
+"""Budgets for input from others: sizes and counts, not times.
 
-Whoever may create a pod chooses what a claim says, within the API's own limits, and these are wide:
-32 configurations of 10 KiB for 128 devices are legal. Past a budget this claim is refused, with a
-sentence that names the budget, and nobody else notices. docs/security.md has this table.
+Anybody who may create a pod chooses the content of a claim, within the wide limits of the API: 32
+configurations of 10 KiB for 128 devices are legal. A claim beyond a budget is refused with a
+sentence that names the budget, and no other claim is affected. docs/security.md has this table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import msgspec
 
 
 class Budget(msgspec.Struct, frozen=True):
+    """One limit, with the texts for docs/security.md."""
+
     what: str
     limit: int
     unit: str

@@ -1,8 +1,7 @@
-"""Errors by who must act. Messages say what was seen, what was expected and what to do.
+"""Errors, by who must act. Messages say what was seen, what was expected and what to do.
 
-A refusal of one claim is a ClaimError; what a person must mend before the program can run is a
-Fatal. Errors of the API server live at its edge, in kube.errors. No text of a log line is made
-here.
+A ClaimError refuses one claim. A Fatal needs a person before the program can run. Errors of the API
+server are in `kube.errors`.
 """
 
 from . import plain_text
@@ -11,8 +10,8 @@ from . import plain_text
 class ClaimError(Exception):
     """This claim cannot be served now.
 
-    The message becomes the claim's own answer to the kubelet, which will ask again, and shows it in
-    an Event. It may name what a stranger wrote: it is one line, whatever that is.
+    The message becomes the claim's answer to the kubelet, which shows it in an Event and tries
+    again. The message may quote text from strangers, so it is reduced to one line.
     """
 
     def __init__(self, message: str) -> None:
@@ -20,13 +19,13 @@ class ClaimError(Exception):
 
 
 class NotReadyError(ClaimError):
-    """The same for short trouble, which is worth waiting for within the call.
+    """This claim cannot be served yet, but soon: it is worth waiting for within the call.
 
-    The kubelet asks again only after a minute or more.
+    The kubelet tries again only after a minute or more.
     """
 
     def __init__(self, message: str, *, patience: float, retry_after: float = 0.0) -> None:
-        """Seconds: after `patience` it is not short any more, before `retry_after` nobody may ask."""
+        """Takes seconds: `patience` to wait at most, and `retry_after` until the next try at least."""
         super().__init__(message)
         self.patience = patience
         self.retry_after = retry_after

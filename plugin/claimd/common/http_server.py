@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the API server: bytes to requests, responses to bytes, connections that are kept.
+"""An HTTP/1.1 server with persistent connections, for the tools and the simulated API server.
 
-What a request means is not known here. A response is written at once, or streams until it ends or
-the client hangs up.
+It parses requests and writes responses; the caller answers them. A response is written at once, or
+streams until it ends or the client disconnects.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from . import websocket
 log = logging.getLogger(__name__)
 
 READ_SIZE = 256 << 10
-MAX_BODY = 3 << 20  # bytes, as a real server takes them
+MAX_BODY = 3 << 20  # bytes, the limit of a real API server
 MAX_HEAD = 1 << 20
-BACKLOG = 512  # a node's worth of clients that all come back at once
+BACKLOG = 512  # all clients of a node may reconnect at once
 
 
 class Send(Protocol):
-    """What a stream sends by."""
+    """The function with which a stream sends data."""
 
     async def __call__(self, data: bytes) -> None: ...
 
     async def pieces(self, pieces: Iterator[bytes]) -> None:
-        """Much, made piece by piece: everybody else goes on in between."""
+        """Sends much data piece by piece. Other connections have their turn in between."""
 
 
 Stream = Callable[[Send], Awaitable[None]]
@@ -46,31 +46,35 @@ Upgrade = Callable[[websocket.WebSocket], Awaitable[None]]
 
 @dataclass(frozen=True)
 class HttpRequest:
+    """One request with its body."""
+
     method: str
-    path: str  # as it came, still quoted
+    path: str  # as it came, still percent-encoded
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]  # by the lower-case name
     body: bytes = b""
 
     def header(self, name: str) -> str:
+        """Returns a header by its lower-case name; empty if it is missing."""
         return self.headers.get(name, "")
 
     def param(self, name: str) -> str:
-        """The first value of a query parameter; empty if it is not there."""
+        """Returns the first value of a query parameter; empty if it is missing."""
         return self.query.get(name, [""])[0]
 
     def flag(self, name: str) -> bool:
-        """A query parameter as Go's servers read a flag: there, and not false or 0."""
+        """Returns True if a query parameter is present and not false or 0, as Go's servers read flags."""
         values = self.query.get(name)
         return values is not None and values[0].lower() not in ("false", "0")
 
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """With pieces there is no body: they are it, and each is made when its turn has come.
+    """A response: with a body, in pieces, as a stream, or as an upgrade to a WebSocket.
 
-    With a stream there is none either: the stream is asked to send one, part by part. With an
-    upgrade the status is 101, and the connection is a WebSocket from then on.
+    Pieces replace the body, and each is produced when its turn comes. A stream replaces the body,
+    too: it is called to send it, part by part. With an upgrade the status is 101, and the connection
+    is a WebSocket from then on.
     """
 
     status: int
@@ -88,10 +92,9 @@ Respond = Callable[[HttpRequest], HttpResponse]
 class Server:
     """Serves connections until it is stopped.
 
-    `respond` answers each request in one synchronous step and does not raise. What it answers in
-    pieces is written one piece at a time, whoever they are of: so nobody waits for longer than one
-    takes to make. While more than
-    `max_in_flight` requests are being read, `too_many_requests` answers in its place.
+    `respond` answers each request in one synchronous step and must not raise. All responses together
+    produce one piece at a time, so that no client waits for longer than one piece takes. While more
+    than `max_in_flight` requests are being read, `too_many_requests` answers instead.
     """
 
     def __init__(self, respond: Respond, too_many_requests: Respond, max_in_flight: int) -> None:
@@ -104,21 +107,24 @@ class Server:
         self._stopped = False
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """The port, which the system chooses for 0. After `stop` it serves again."""
+        """Starts to serve and returns the port, which the system chooses if it is 0.
+
+        May be called again after `stop`.
+        """
         self._stopped = False
         self._server = await asyncio.start_server(
-            self._connected, host, port, limit=READ_SIZE, backlog=BACKLOG, ssl=tls
+            self._on_connection, host, port, limit=READ_SIZE, backlog=BACKLOG, ssl=tls
         )
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
 
     async def stop(self) -> None:
-        """Ends every connection, also in the middle of a response."""
+        """Ends every connection, even in the middle of a response."""
         self._stopped = True
 
-        # A connection that the loop is just taking on comes within a few of its turns, sees that we
-        # have stopped, and drops itself. Were the server closed before that, asyncio would forget
-        # such a connection without closing it, and its client would wait for ever.
+        # A connection that asyncio is just accepting arrives within a few turns of the loop, sees
+        # that we have stopped, and closes itself. If the server were closed first, asyncio would
+        # forget this connection without closing it, and the client would wait forever.
         loop = asyncio.get_running_loop()
         listening = self._server.sockets if self._server else ()
         for socket in listening:
@@ -132,7 +138,9 @@ class Server:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task
         if self._stopped:
@@ -145,18 +153,19 @@ class Server:
         except (OSError, asyncio.CancelledError):
             pass  # the client is gone, or we stop
         except Exception:
-            # Of what is made piece by piece the rest cannot be made: its reader sees that it ends.
+            # A later piece could not be produced. The client sees that the response breaks off.
             log.exception("a response ended")
         finally:
             self._connections.discard(task)
-            # What was not sent yet would keep a connection that is closed in order.
+
+            # An orderly close would wait until the client has read everything.
             if task.cancelling():
                 writer.transport.abort()
             else:
                 writer.close()
 
     async def _converse(self, connection: _Connection) -> None:
-        """Request after request, until one of the two wants to end it."""
+        """Answers request after request, until one side ends the connection."""
         while True:
             try:
                 head = await connection.next_event()
@@ -171,6 +180,7 @@ class Server:
                 connection.refuse(error)
                 return
 
+            # Upgrades and streams end the connection.
             if response.upgrade:
                 await connection.upgrade(response, response.upgrade)
                 return
@@ -183,12 +193,12 @@ class Server:
             else:
                 connection.write(response, with_body)
                 await connection.drain()
-            if not connection.reused():
+            if not connection.start_next():
                 return
 
     async def _response(self, connection: _Connection, head: h11.Request) -> HttpResponse:
-        # Whether there is room is decided when the request begins; its body is read in any case,
-        # or the connection could not be used again.
+        # The limit counts when the request begins. The body is read in any case, or the connection
+        # could not be used again.
         too_many = self._in_flight > self._max_in_flight
         body = await connection.read_body()
         if body is None:
@@ -201,7 +211,7 @@ def _request(head: h11.Request, body: bytes) -> HttpRequest:
     path, _, query = head.target.decode("latin-1").partition("?")
     headers: dict[str, str] = {}
     for raw_name, raw_value in head.headers:
-        # Of a header that comes twice, both values count.
+        # The values of repeated headers are joined.
         name, value = raw_name.decode(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     parameters = parse_qs(query, keep_blank_values=True) if query else {}
@@ -209,7 +219,7 @@ def _request(head: h11.Request, body: bytes) -> HttpRequest:
 
 
 class _Connection:
-    """One client's connection: h11's states, with the bytes read and written."""
+    """One client's connection: h11's state machine, with the reading and writing of bytes."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock
@@ -227,7 +237,7 @@ class _Connection:
         return event
 
     async def read_body(self) -> bytes | None:
-        """None for one that is too large."""
+        """Returns the body; None if it is too large."""
         parts, size = [], 0
         while isinstance(event := await self.next_event(), h11.Data):
             size += len(event.data)
@@ -248,7 +258,10 @@ class _Connection:
         self._writer.write(head + body + end)
 
     async def write_pieces(self, response: HttpResponse, pieces: Iterator[bytes]) -> None:
-        """An error while a piece is made ends the connection, as there is no other way to tell."""
+        """Writes a response in pieces.
+
+        An error in a piece ends the connection, since HTTP has no other way to report it.
+        """
         headers = [
             ("Content-Type", response.content_type),
             ("Transfer-Encoding", "chunked"),
@@ -260,7 +273,7 @@ class _Connection:
         await self._writer.drain()
 
     async def _in_turn(self, pieces: Iterator[bytes], frame: Callable[[bytes], bytes]) -> None:
-        """Writes them, and whoever has something small to say is heard after each."""
+        """Writes the pieces. Other connections have their turn after each piece."""
         while True:
             async with self._turn:
                 piece = next(pieces, None)
@@ -271,7 +284,7 @@ class _Connection:
             await self._writer.drain()
 
     async def upgrade(self, response: HttpResponse, upgrade: Upgrade) -> None:
-        """Until the WebSocket has ended."""
+        """Switches to a WebSocket, and returns when the WebSocket has ended."""
         head = h11.InformationalResponse(
             status_code=101, headers=list(response.headers), reason=b"Switching Protocols"
         )
@@ -280,7 +293,7 @@ class _Connection:
         await upgrade(websocket.WebSocket(self._reader, self._writer, received))
 
     def refuse(self, error: h11.RemoteProtocolError) -> None:
-        """What is no HTTP is told so, if there still is a response to give."""
+        """Answers a request that is not valid HTTP, if a response is still possible."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = f"400 Bad Request: {error}".encode()
             self.write(HttpResponse(error.error_status_hint, body, "text/plain; charset=utf-8"))
@@ -288,8 +301,8 @@ class _Connection:
     async def drain(self) -> None:
         await self._writer.drain()
 
-    def reused(self) -> bool:
-        """Makes ready for the next request, if both sides are done and neither has said close."""
+    def start_next(self) -> bool:
+        """Prepares for the next request. Returns False if one side wants to close."""
         http = self._http
         if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
@@ -297,10 +310,10 @@ class _Connection:
         return True
 
     async def stream(self, response: HttpResponse, stream: Stream) -> None:
-        """Until the stream ends by itself, which ends the response well, or the client hangs up.
+        """Sends a stream until it ends, which completes the response, or the client disconnects.
 
-        Whether the client hangs up is seen by reading from it, so that the connection is of no use
-        for another request after that: the client is told so beforehand.
+        To notice a disconnect, the server reads from the client. So the connection cannot be used for
+        another request, and the response announces that.
         """
         headers = [
             ("Content-Type", response.content_type),
@@ -334,7 +347,7 @@ class _Connection:
 
 
 class _Chunks:
-    """What a stream sends, framed here: a watch of many events would pay for h11's checks."""
+    """Frames a stream's data as chunks. h11's checks would cost too much for a watch."""
 
     def __init__(
         self,

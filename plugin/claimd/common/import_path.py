@@ -1,4 +1,4 @@
-"""The PYTHONPATH with which another Python process finds claimd where this one found it."""
+"""The PYTHONPATH with which another Python process imports the same claimd as this one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Logs: one JSON line each, or plain text on a terminal.
+"""Logs: one JSON object per line, or plain text on a terminal.
 
-A line carries the operation id of the call that it belongs to. Standard logging underneath: any
-module says `logging.getLogger(__name__)`. What to log is decided there, not here.
+A line carries the operation id of the call that it belongs to. All modules use standard logging
+with `logging.getLogger(__name__)`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ import msgspec
 
 from . import plain_text, timestamps
 
-# Eight hex digits shared by all lines of one call, also those written by the work that goes on
-# after its reply.
+# Eight hex digits shared by all lines of one call, including the work that goes on after its reply.
 operation: contextvars.ContextVar[str] = contextvars.ContextVar("operation", default="")
 
-# What any record has; the rest was given by `extra`.
+# The fields of every record. All other fields come from `extra`.
 _STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# Nobody is shown where in the code a line was written, nor by which thread: it takes a fifth of what
-# a line costs to find out.
+# Place in the code, thread and process are not logged. To find them out would add a fifth to the
+# cost of a line.
 logging._srcfile = None
 logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def begin() -> str:
-    """Starts an operation; its id.
+    """Starts an operation and returns its id.
 
-    Every line that this task and its children write from now on carries it.
+    All lines that this task and its children write from now on carry the id.
     """
     identity = os.urandom(4).hex()
     operation.set(identity)
@@ -41,10 +40,10 @@ def begin() -> str:
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Sends all logs of this level and above to the stream, standard error if none is given.
+    """Sends all logs of this level and above to the stream; by default to standard error.
 
-    `form` is json, text, or auto: text if the stream is a terminal. May be repeated: the last call
-    counts.
+    `form` is json, text, or auto, which means text if the stream is a terminal. May be repeated: the
+    last call counts.
     """
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
@@ -57,7 +56,7 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    """What the caller gave beside the message, and the operation."""
+    """Returns the caller's extra fields and the operation."""
     extra = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
     if current := operation.get():
         extra["op"] = current
@@ -65,7 +64,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 
 
 class JsonFormatter(logging.Formatter):
-    """For machines: the whole record in one line, also if its message has several."""
+    """Formats records for machines: each is one line, even if the message has several."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -81,7 +80,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: local time, level, message, and what goes with it."""
+    """Formats records for people: local time, level, message and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))

@@ -1,9 +1,9 @@
-"""What is counted. `exposition` makes the text of it that Prometheus reads.
+"""All metrics of claimd. `exposition` formats them for Prometheus.
 
-Whoever sees a thing happen counts it here, so this module is at the bottom of all layers.
-Written by hand: Prometheus' client library would cost 1.5 MB of the plugin's resident memory, for
-which there is a limit that we only just keep. No log, no clock, no I/O: who scrapes reads it in a
-thread of the endpoint's, while others count.
+Every layer counts here, so this module is at the bottom of all layers. It is written by hand,
+because Prometheus' client library would need 1.5 MB of resident memory, and the plugin's limit is
+tight. There is no log, no clock and no I/O: a scrape reads the values in another thread while they
+are being counted.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
-Labels = tuple[str, ...]  # their values, in the order of the metric's label names
+Labels = tuple[str, ...]  # the values, in the order of the metric's label names
 
-# Upper bounds of the buckets. The last is how long a kubelet waits for an answer.
+# Upper bounds of the buckets. The last is the time that a kubelet waits for an answer.
 SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 45.0)
 
-# The end of a sample's name, the values of its labels, and its own. A bucket has one label more than
-# its family: `le`, its upper bound.
+# Suffix of the sample's name, values of its labels, and the sample's value. A bucket has one label
+# more than its family: `le`, its upper bound.
 Sample = tuple[str, Labels, float]
 
 ALL: list[Metric] = []
 
 
 class Metric(ABC):
-    """One family of samples. Making it registers it."""
+    """One family of samples. The constructor registers it in `ALL`."""
 
     kind = ""
 
@@ -35,17 +35,18 @@ class Metric(ABC):
 
     @abstractmethod
     def samples(self) -> list[Sample]:
-        """As they are now."""
+        """Returns the present samples."""
 
 
 class Counter(Metric):
-    """Only grows."""
+    """A number that only grows."""
 
     kind = "counter"
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
-        # One without labels is there from the start, so that its first increase is seen.
+
+        # A counter without labels exists from the start, so that Prometheus sees its first increase.
         self.values: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def add(self, *labels: str) -> None:
@@ -56,7 +57,7 @@ class Counter(Metric):
 
 
 class Gauge(Counter):
-    """Is what it was last set to. Has no label, or one."""
+    """A number that can go up and down. It has at most one label."""
 
     kind = "gauge"
 
@@ -64,13 +65,13 @@ class Gauge(Counter):
         self.values[()] = value
 
     def replace(self, values: Mapping[str, float]) -> None:
-        """All values of the only label. One that was there and is not any more is 0."""
+        """Sets all values of the only label. A value that is missing now becomes 0."""
         zeros = dict.fromkeys(self.values, 0.0)
         self.values = zeros | {(label,): value for label, value in values.items()}
 
 
 class Scraped(Metric):
-    """Is looked up when somebody asks. `source` gives labels and values, in the asker's thread."""
+    """A metric that is collected during a scrape: `source` returns labels and values."""
 
     def __init__(self, kind: str, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
@@ -82,21 +83,22 @@ class Scraped(Metric):
 
 
 class Histogram(Metric):
-    """How many observations took how many seconds."""
+    """A distribution of durations in seconds."""
 
     kind = "histogram"
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
-        # By bucket, each by itself; the last has no bound. As with counters, one without labels is
-        # there from the start.
+
+        # The number of observations in each bucket alone; the last bucket has no bound. A histogram
+        # without labels exists from the start, as a counter does.
         self.counts: dict[Labels, list[int]] = {}
         self.sums: dict[Labels, float] = {}
         if not labels:
             self.counts[()], self.sums[()] = [0] * (len(SECONDS) + 1), 0.0
 
     def add(self, value: float, *labels: str) -> None:
-        # Whoever is in the counts has a sum, at every moment.
+        # A scrape may read at any moment, so labels with counts must always have a sum.
         if labels not in self.counts:
             self.sums[labels] = 0.0
             self.counts[labels] = [0] * (len(SECONDS) + 1)
@@ -107,7 +109,7 @@ class Histogram(Metric):
         bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
         samples: list[Sample] = []
         for labels, counts in sorted(self.counts.items()):
-            # A bucket counts everything up to its bound, so the smaller ones as well.
+            # Prometheus' buckets include all smaller ones.
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
@@ -172,7 +174,7 @@ SICK = Gauge(
 )
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")
 
-# What is looked up at each scrape; report/device_metrics says how.
+# Metrics that are collected during a scrape, by report/device_metrics.
 _DEVICE = ("device", "uuid", "pci")
 DEVICE_INFO = Scraped(
     "gauge",

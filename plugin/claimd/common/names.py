@@ -1,7 +1,7 @@
-"""Names that others go by: sockets, CDI files and ids, slices, the plugin's folder. No I/O.
+"""Names that other processes rely on: sockets, CDI files and ids, slices, folders. No I/O.
 
-The same input gives the same name for ever: other processes, and later versions, have to find what
-an earlier one has made.
+A name must never change for the same input: other processes, and later versions, must find what an
+earlier one has created.
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ from pathlib import Path
 from . import errors
 
 CDI_KIND = "claimd.dev/claim"
-# A program on the host, in a folder of ours.
+
+# The file name of the program that we install in a folder of the host.
 LIBRARY_HOOK = "claimd-ld-cache"
-# Of the opaque configuration, and of the data in a claim's status.
+
+# The version of the opaque configuration, and of the data in a claim's status.
 CONFIG_API_VERSION = "claimd.dev/v1alpha1"
-# Tells a program that it was given devices which others work on; the same with other drivers.
+
+# The variable that tells a program that it only observes devices of others. Other drivers use the
+# same name.
 ADMIN_VARIABLE = "DRA_ADMIN_ACCESS"
-# What CUDA reads in a client of an MPS daemon: the daemon's folder, and the memory that it may have.
+
+# The variables of a CUDA client of an MPS daemon: the daemon's folder, and the client's memory limit.
 MPS_PIPES, MPS_LIMIT = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-# Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.
+
+# The longest path of a unix socket in bytes; the kernel has room for 108 with the final NUL.
 SOCKET_LIMIT = 107
 
 _METADATA = "/var/run/kubernetes.io/dra-device-attributes"  # in a container
@@ -36,12 +42,12 @@ _POD = rf"(?:{_UID}|[\w-]{{11}})"
 
 
 def slice_name(index: int, driver: str, node: str) -> str:
-    """Sorts by index: the scheduler takes slices in the order of their names."""
+    """Returns a slice's name. Names sort by index, since the scheduler takes slices in their order."""
     return shorten(f"{index:05x}-{driver}-{node}", 253)
 
 
 def shorten(name: str, limit: int) -> str:
-    """The name, within so many characters, told apart by a hash where it had to be cut."""
+    """Returns the name within so many characters. A name that is cut gets a hash, to keep it unique."""
     if len(name) <= limit:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -52,41 +58,44 @@ def shorten(name: str, limit: int) -> str:
 
 
 def cdi_device(claim_uid: str, device: str, share_id: str | None) -> str:
-    """Unique for ever: runtimes may cache what a name once meant."""
+    """Returns a device's name in the CDI spec. It is never reused, since runtimes may cache it."""
     return f"{claim_uid}-{device}-{share_id}" if share_id else f"{claim_uid}-{device}"
 
 
 def cdi_id(claim_uid: str, device: str, share_id: str | None) -> str:
-    """What the kubelet hands to the runtime for a container."""
+    """Returns the CDI id that the kubelet hands to the runtime for a container."""
     return f"{CDI_KIND}={cdi_device(claim_uid, device, share_id)}"
 
 
 def cdi_file(driver: str, claim_uid: str) -> str:
-    """The CDI file of a claim, in the folder of all drivers."""
+    """Returns the name of a claim's CDI file, in the folder that all drivers share."""
     return claim_file(cdi_prefix(driver), claim_uid)
 
 
 def cdi_prefix(driver: str) -> str:
-    """Files of this driver in the CDI folder; another driver name on the same node has its own."""
+    """Returns the prefix of this driver's files in the CDI folder.
+
+    An instance with another driver name on the same node has its own prefix.
+    """
     return f"claimd.dev-claim_{driver}_"
 
 
 def variable(device: str) -> str:
-    """The environment variable that tells a container that it was given this device."""
+    """Returns the environment variable that tells a container that it has this device."""
     return "CLAIMD_" + re.sub(r"[^A-Z0-9]", "_", device.upper())
 
 
 def share_variable(device: str, share_id: str, capacity: str) -> str:
-    """The variable that tells how much of a capacity a container has by one share of the device.
+    """Returns the variable with the amount of a capacity that one share of the device has.
 
-    A container may have several shares of one device, by several claims: each has its own.
+    A container may have several shares of one device by several claims. Each has its own variable.
     """
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", capacity)
     return f"{variable(device)}_{share_id[:8].upper()}_{name.upper()}"
 
 
 def claim_file(prefix: str, name: str) -> str:
-    """A file about a claim in a folder in which others, by other prefixes, may have theirs."""
+    """Returns the name of a file about a claim. The folder may have files with other prefixes."""
     return f"{prefix}{name}.json"
 
 
@@ -94,16 +103,18 @@ def claim_file(prefix: str, name: str) -> str:
 
 
 def metadata_file(claim_uid: str, request: str) -> str:
-    """The file on the host; a request's name has no underscore. By uid: a claim that was made anew
-    has the name of one that may still be prepared.
+    """Returns the name of the file on the host.
+
+    It contains the uid, because a recreated claim has the name of one that may still be prepared. A
+    request's name has no underscore, so the name can be split again.
     """
     return f"{claim_uid}_{request}"
 
 
 def metadata_target(driver: str, claim: str, pod_claim: str | None, request: str) -> str:
-    """Where a container finds the metadata of a request, as Kubernetes has it for all drivers.
+    """Returns the path of a request's metadata in a container. Kubernetes fixes it for all drivers.
 
-    `pod_claim` is what the pod calls a claim that was made of a template.
+    `pod_claim` is the pod's name for a claim that was created from a template.
     """
     by_name = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim}"
     return f"{_METADATA}/{by_name}/{request}/{driver}-metadata.json"
@@ -113,54 +124,56 @@ def metadata_target(driver: str, claim: str, pod_claim: str | None, request: str
 
 
 def plugin_folder(kubelet: Path, driver: str) -> Path:
-    """Ours among the kubelet's plugins: what has to outlive the process lies here."""
+    """Returns our folder among the kubelet's plugins, for files that outlive the process."""
     return kubelet / "plugins" / driver
 
 
 def metadata_folder(kubelet: Path, driver: str) -> Path:
-    """What containers read about their devices; a runtime mounts it by this path."""
+    """Returns the folder of the metadata for containers. A runtime mounts files by this path."""
     return plugin_folder(kubelet, driver) / "metadata"
 
 
 def dra_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
-    """Where the kubelet calls us. UsageError if no form of it fits into a socket's path."""
+    """Returns the path of the DRA socket. Raises UsageError if it is too long for a socket."""
     folder = plugin_folder(kubelet, driver)
     if not pod_uid:
-        return _fitting([folder / "dra.sock"])
-    return _fitting([folder / f"dra-{pod}.sock" for pod in (pod_uid, _short(pod_uid))])
+        return _first_fitting([folder / "dra.sock"])
+    return _first_fitting([folder / f"dra-{pod}.sock" for pod in (pod_uid, _short(pod_uid))])
 
 
 def registration_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
-    """Where the kubelet finds us. UsageError if no form of it fits into a socket's path."""
+    """Returns the path of the registration socket. Raises UsageError if it is too long."""
     folder = kubelet / "plugins_registry"
     if not pod_uid:
-        return _fitting([folder / f"{driver}-reg.sock"])
-    return _fitting([folder / f"{driver}-{pod}-reg.sock" for pod in (pod_uid, _short(pod_uid))])
+        return _first_fitting([folder / f"{driver}-reg.sock"])
+    return _first_fitting(
+        [folder / f"{driver}-{pod}-reg.sock" for pod in (pod_uid, _short(pod_uid))]
+    )
 
 
 def is_dra_socket(name: str) -> bool:
-    """Whether a file of the plugin's folder is a DRA socket, of this instance or of another one."""
+    """Returns True if a file of the plugin's folder is a DRA socket of any instance."""
     return re.fullmatch(rf"dra(-{_POD})?\.sock", name) is not None
 
 
 def is_registration_socket(name: str, driver: str) -> bool:
-    """The same for the kubelet's registry, where other drivers have theirs."""
+    """Returns True if a file of the kubelet's registry is a registration socket of this driver."""
     return re.fullmatch(rf"{re.escape(driver)}(-{_POD})?-reg\.sock", name) is not None
 
 
 def pod_resources_socket(kubelet: Path) -> Path:
-    """Where the kubelet tells what its pods were given."""
+    """Returns the path of the socket on which the kubelet lists its pods' devices."""
     return kubelet / "pod-resources" / "kubelet.sock"
 
 
 def _short(pod_uid: str) -> str:
-    """Eleven characters in place of a uid's 36."""
+    """Returns eleven characters that replace the 36 of a uid."""
     digest = hashlib.sha256(pod_uid.encode()).digest()[:8]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _fitting(paths: list[Path]) -> Path:
-    """The first that is short enough for a socket."""
+def _first_fitting(paths: list[Path]) -> Path:
+    """Returns the first path that is short enough for a socket. Raises UsageError if all are long."""
     for path in paths:
         if len(bytes(path)) <= SOCKET_LIMIT:
             return path

@@ -1,8 +1,6 @@
-"""When to act again: a backoff after failures, a token bucket against too many writes, and waits
-that an event ends early.
+"""Pacing: a backoff after failures, a token bucket against too many writes, waits with a timeout.
 
-Everything here goes by the running loop's clock and remembers nothing but times. Which failures
-are worth another try, and what is written, is decided by the callers.
+All times are of the running loop's clock. The callers decide which failures to try again.
 """
 
 from __future__ import annotations
@@ -10,49 +8,51 @@ from __future__ import annotations
 import asyncio
 import random
 
-# By which numbers the seconds that a server asks us to wait are multiplied.
+# The bounds of the random factor for the seconds that a server asks us to wait.
 ASKED_JITTER = (1.0, 1.5)
 
 
 def between(low: float, high: float) -> float:
-    """Any number of these, another at each call: what all nodes of a cluster do on their own must
-    not come upon the API server in one moment.
+    """Returns a random number between the two.
+
+    It spreads requests that all nodes of a cluster send, so that they do not reach the API server at
+    the same moment.
     """
     return random.uniform(low, high)  # noqa: S311 - spreads load, hides nothing
 
 
 class Backoff:
-    """How long to wait before the next try: twice as long after each failure, up to a limit.
+    """The delay before the next try, which doubles after each failure, up to a limit.
 
     With `jitter`, each delay is multiplied by a random number between the two bounds. A node plugin
-    runs on every node of a cluster and all of them lose the API server in the same moment: without
-    jitter they would all come back in the same moment, too.
+    runs on every node of a cluster, and all of them lose the API server at the same moment. Without
+    jitter they would all come back at the same moment, too.
     """
 
     def __init__(
         self, first: float, longest: float, *, jitter: tuple[float, float] = (1.0, 1.0)
     ) -> None:
-        """`first` and `longest` are seconds, before jitter."""
+        """Takes the first and the longest delay in seconds, before jitter."""
         self.failures = 0  # since the last reset
         self._first, self._longest, self._jitter = first, longest, jitter
 
     def next_delay(self) -> float:
-        """Counts one more failure; the seconds to wait after it."""
-        # The exponent is bounded since a float overflows after a thousand doublings.
+        """Counts one more failure, and returns the seconds to wait after it."""
+        # The exponent is limited, since a float overflows after a thousand doublings.
         delay = min(self._longest, self._first * 2.0 ** min(self.failures, 30))
         self.failures += 1
         return delay * between(*self._jitter)
 
     def reset(self) -> None:
-        """It worked: the next failure is the first again."""
+        """Forgets all failures, after a success."""
         self.failures = 0
 
 
 def not_before(delay: float, asked: float | None) -> float:
-    """The delay, or longer where a server has asked us to wait; both in seconds.
+    """Returns the delay, or a longer one if a server has asked us to wait; all in seconds.
 
-    A server that is flooded asks all of a cluster's nodes to wait for the same number of seconds:
-    to each something of its own is added, so that they do not come back as one.
+    An overloaded server asks all nodes of a cluster to wait for the same time. So each adds a random
+    time of its own.
     """
     if asked is None:
         return delay
@@ -60,20 +60,20 @@ def not_before(delay: float, asked: float | None) -> float:
 
 
 class TokenBucket:
-    """At most `burst` at once and `rate` a second in the long run.
+    """A limit of `burst` actions at once, and of `rate` actions per second in the long run.
 
-    Waiting for a token and taking it are two steps, so that a caller can wait first, then look at
-    the world as it is now, and take the token only if there is something to write. One task at a
-    time may use a bucket.
+    To wait for a token and to take it are two steps. So a caller can wait, then look at the present
+    state, and take the token only if there is something to write. One task at a time may use a
+    bucket.
     """
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate, self._burst = rate, float(burst)
         self._tokens = float(burst)
-        self._counted_at = 0.0  # when `_tokens` was true, by the loop's clock
+        self._counted_at = 0.0  # the time of `_tokens`, by the loop's clock
 
     async def ready(self) -> None:
-        """Returns when there is a token, and leaves it there."""
+        """Waits until there is a token. Does not take it."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -84,12 +84,15 @@ class TokenBucket:
             await asyncio.sleep((1.0 - self._tokens) / self._rate)
 
     def take(self) -> None:
-        """Uses the token that `ready` has waited for."""
+        """Takes the token that `ready` has waited for."""
         self._tokens -= 1.0
 
 
 async def wait(event: asyncio.Event, timeout: float | None) -> bool:
-    """Waits for the event, at most so many seconds; whether it is set. None waits for ever."""
+    """Waits for the event, at most so many seconds. Returns True if it is set.
+
+    A timeout of None means no limit.
+    """
     try:
         async with asyncio.timeout(timeout):
             await event.wait()
@@ -99,7 +102,7 @@ async def wait(event: asyncio.Event, timeout: float | None) -> bool:
 
 
 async def wait_for_any(*events: asyncio.Event) -> None:
-    """Returns when one of the events is set. Leaves no task behind, also if it is cancelled."""
+    """Waits until one of the events is set. Leaves no task behind, even if it is cancelled."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Text from strangers, for places where a character can do harm: a line of a log, a CDI spec, a table.
+"""Text from strangers, for places where a character can do harm: log lines, CDI specs, tables.
 
-What a claim, a device tree or an API server says is somebody's text. A control character in it could
-forge a second line, steer a terminal, or make a file that nobody can read.
+Claims, device trees and API servers contain text that anybody may have written. A control character
+in it could forge a second line, control a terminal, or make a file unreadable.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 BRIEF = 200  # characters of a stranger's text in a sentence
 
-# Control characters; line and paragraph separators; what turns the direction of text; the byte order
-# mark. Each ends a line, steers a terminal, or shows text as what it is not.
+# Control characters, line and paragraph separators, characters that change the direction of text,
+# and the byte order mark. Each can end a line, control a terminal, or disguise text.
 _STEERING = (
     *range(0x20),
     *range(0x7F, 0xA0),
@@ -21,33 +21,35 @@ _STEERING = (
 )
 _ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _STEERING}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STEERING}
-# Control characters but tabs and line feeds; separators; halves of characters; what Unicode has not.
+
+# Control characters except tabs and line feeds, separators, surrogates, and noncharacters.
 _STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def strange(text: str) -> str | None:
-    """The first character that cannot stand in a CDI spec; None if there is none.
+    """Returns the first character that a CDI spec must not contain; None if all are allowed.
 
-    Container runtimes read specs as YAML, also those in JSON. So it is what YAML does not take as it
-    is, and what ends a line for some readers. Tabs and line feeds are fine.
+    Container runtimes read specs as YAML, even if they are JSON. So characters are forbidden that
+    YAML requires to be escaped, or that some readers take for the end of a line. Tabs and line feeds
+    are allowed.
     """
     if text.isprintable():
         return None
-    found = _STRANGE.search(text)
-    return found.group() if found else None
+    match = _STRANGE.search(text)
+    return match.group() if match else None
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with control characters and what turns text around shown as escapes."""
+    """Returns the text on one line, with escapes for control characters and direction marks."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def brief(text: str) -> str:
-    """For a sentence: on one line, and no more than helps of what may have millions of characters."""
+    """Returns the text for a sentence: on one line, and cut if it is long."""
     line = one_line(text[: BRIEF + 1])
     return line if len(line) <= BRIEF else f"{line[:BRIEF]}…"
 
 
 def json_escaped(document: str) -> str:
-    """JSON that means the same, without a character that steers a terminal as it is."""
+    """Returns equal JSON, with escapes for characters that could control a terminal."""
     return document if document.isprintable() else document.translate(_JSON_ESCAPES)

@@ -1,6 +1,6 @@
-"""Asks a running plugin's endpoint, as an exec probe does.
+"""Asks the endpoint of a running plugin, as an exec probe does.
 
-Loads next to nothing, since kubelets run it all day.
+The module imports hardly anything, since kubelets run it all the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ RETRY_INTERVAL = 0.01
 
 
 def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
-    """Whether the endpoint said yes, and its words. No answer is a no."""
+    """Returns whether the endpoint answered 200, and its text. No answer counts as a no."""
     try:
         with _connect(address, timeout) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
@@ -40,7 +40,7 @@ def _connect(address: str, timeout: float) -> socket.socket:
                 connection.connect(address.removeprefix("unix:"))
                 return connection
             except BlockingIOError:
-                # So many wait that the kernel takes no more. On a port it would try again by itself.
+                # The queue is full. The kernel retries on a port, but not on a unix socket.
                 if time.monotonic() >= until:
                     raise
                 time.sleep(RETRY_INTERVAL)
@@ -50,7 +50,7 @@ def _connect(address: str, timeout: float) -> socket.socket:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """All that comes until the other side has said everything."""
+    """Reads until the other side closes."""
     response = b""
     while chunk := connection.recv(4096):
         response += chunk

@@ -1,4 +1,4 @@
-"""Times as Kubernetes and the log write them: RFC 3339 in UTC, with Z for the zone."""
+"""Timestamps in the format of Kubernetes and the log: RFC 3339 in UTC, with Z as the zone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import time
 
 
 def rfc3339(seconds: float, digits: int = 0) -> str:
-    """The time so many seconds after 1970, cut to `digits` of a second.
+    """Formats a time, given in seconds since 1970, with `digits` decimal places of the second.
 
-    An object's times have none (metav1.Time), those of events and leases six (metav1.MicroTime).
+    Times of objects have none (metav1.Time); those of events and leases have six
+    (metav1.MicroTime).
     """
     text = _to_the_second(math.floor(seconds))
     if digits:
@@ -19,12 +20,12 @@ def rfc3339(seconds: float, digits: int = 0) -> str:
     return f"{text}Z"
 
 
-# What happens to a claim happens within a second, and several lines of it tell when.
+# The log lines about a claim are usually written within one second.
 @functools.lru_cache(maxsize=4)
 def _to_the_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def now() -> str:
-    """This moment, to the second."""
+    """Returns the present time, without decimal places."""
     return rfc3339(time.time())

@@ -242,7 +242,7 @@ def build(config: Config) -> App:
     streams = kubelet_health.Streams(config.node_name)
 
     def on_registered() -> None:
-        instance_.registered()
+        instance_.on_registered()
         publisher_.resync()
 
     shared_state_ = shared_state.SharedState(

@@ -1,8 +1,8 @@
-"""Config: every outside thing is an address in it. Defaults < file < environment < flags.
+"""The settings, with an address for everything outside. Defaults < file < environment < flags.
 
-One table, the dataclass itself: each field is a flag (--node-name), an environment variable
-(CLAIMD_NODE_NAME) and a key of the file (node-name). What is no setting is refused. Reading the
-file is the only I/O; nothing here looks at what an address leads to.
+The dataclass is the only table: each field is a flag (--node-name), an environment variable
+(CLAIMD_NODE_NAME) and a key of the file (node-name). Unknown settings are refused. The only I/O is
+to read the file; addresses are not checked for what they lead to.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ def _setting(default: Any, about: str) -> Any:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting, as it holds: given, or its default."""
+    """Every setting, with its default if it was not given."""
 
     node_name: str = _setting("", "name of this node in the cluster")
     pod_uid: str = _setting(
-        "", "uid of the pod we run in: gives sockets of our own, so that two pods can overlap"
+        "",
+        "uid of the pod that this process runs in: gives the pod its own sockets, so that two pods can "
+        "overlap",
     )
     driver_name: str = _setting(
         "gpu.claimd.dev",
         "name of the driver, as in ResourceSlices and claims; with gpu.nvidia.com, gpu.amd.com or "
-        "gpu.intel.com claimd speaks as that vendor's driver (docs/drop-in.md)",
+        "gpu.intel.com claimd takes the place of that vendor's driver (docs/drop-in.md)",
     )
     kubelet_dir: Path = _setting(
         Path("/var/lib/kubelet"), "the kubelet's folder, under the same path as on the host"
@@ -64,35 +66,37 @@ class Config:
     )
     nvidia_driver_root: str = _setting(
         "",
-        "where the user space of NVIDIA's driver lies, as a path of the host: '/', "
-        "'/run/nvidia/driver'; empty: looked for",
+        "where the user-space part of NVIDIA's driver is, as a path of the host, such as '/' or "
+        "'/run/nvidia/driver'; empty: claimd searches for it",
     )
     nvml: bool = _setting(
         False,
-        "ask NVIDIA's own library, in a process of its own, for what the kernel does not tell of "
-        "MIG: needs the right to open the GPUs; true or false",
+        "ask NVIDIA's own library, in a separate process, for facts about MIG that the kernel does "
+        "not reveal: needs the right to open the GPUs; true or false",
     )
     library_hook_dir: str = _setting(
         "",
-        "folder of the host, under the same path here, for the program by which containers' "
-        "ldconfig knows the libraries of NVIDIA; empty: none",
+        "folder of the host, under the same path here, for the program that makes NVIDIA's libraries "
+        "known to the ldconfig of containers; empty: none",
     )
     require_libraries: str = _setting(
         "auto",
-        "refuse a GPU for which the host has no libraries of its driver: true, false, or auto: "
+        "refuse a GPU if the host has no libraries of its driver: true, false, or auto, which means "
         "true unless `root` is set",
     )
     kubeconfig: str = _setting(
         "",
-        "kubeconfig file; without one, `run` takes the service account of its pod, "
-        "and `explain` looks where kubectl does",
+        "kubeconfig file; without one, `run` uses the service account of its pod, "
+        "and `explain` looks in the same places as kubectl",
     )
     service_account: Path = _setting(
         Path("/var/run/secrets/kubernetes.io/serviceaccount"),
-        "folder with token and ca.crt when in a pod",
+        "folder with token and ca.crt, inside a pod",
     )
     endpoint: str = _setting(
-        "", "where probes are answered, ':8081' or 'unix:/run/claimd/endpoint.sock'; empty: nowhere"
+        "",
+        "where probes are answered, such as ':8081' or 'unix:/run/claimd/endpoint.sock'; empty: "
+        "nowhere",
     )
     metrics_endpoint: str = _setting(
         "",
@@ -101,26 +105,27 @@ class Config:
     )
     metrics_tls: str = _setting(
         "",
-        "folder with tls.crt and tls.key, as a Secret of a certificate is mounted: metrics are served "
-        "over TLS with what is in it, also when that changes; needs a port of their own",
+        "folder with tls.crt and tls.key, such as the mounted Secret of a certificate: metrics are "
+        "served over TLS with these files, also after they change; the metrics need a port of their "
+        "own",
     )
     metrics_authorization: bool = _setting(
         False,
-        "serve metrics to those alone whom the API server lets `get` the path /metrics, by their "
-        "token: true or false; needs metrics-tls and deploy/components/metrics-tls",
+        "serve metrics only to clients whose token the API server allows to `get` the path /metrics: "
+        "true or false; needs metrics-tls and deploy/components/metrics-tls",
     )
     include: tuple[str, ...] = _setting(
-        (), "take only these GPUs: PCI address, vendor, vendor:device id, or 'console'"
+        (), "manage only these GPUs: PCI address, vendor, vendor:device id, or 'console'"
     )
     exclude: tuple[str, ...] = _setting((), "leave these GPUs alone; the same forms")
     share: tuple[str, ...] = _setting(
         (),
-        "GPUs that several claims may have at once, as WHICH=HOW: the forms of `include`, 'parts' or "
-        "'*', and memory[:LEAST[:STEP]], shares:COUNT, unlimited or exclusive; the last that "
-        "matches wins",
+        "GPUs that several claims may have at once, as WHICH=HOW. WHICH has the forms of `include`, "
+        "or is 'parts' or '*'. HOW is memory[:LEAST[:STEP]], shares:COUNT, unlimited or exclusive. "
+        "The last rule that matches wins",
     )
     vfio: bool = _setting(
-        False, "publish GPUs that vfio-pci holds for virtual machines as well: true or false"
+        False, "also publish GPUs that vfio-pci holds for virtual machines: true or false"
     )
     vfio_bind: tuple[str, ...] = _setting(
         (),
@@ -130,8 +135,8 @@ class Config:
     )
     numa_list: bool = _setting(
         False,
-        "numaNode as a list, with the nearest nodes: only where the API server has the gate "
-        "DRAListTypeAttributes",
+        "publish numaNode as a list with the nearest nodes: only if the API server has the feature "
+        "gate DRAListTypeAttributes",
     )
     rescan: float = _setting(
         60.0, "seconds between two looks at the hardware when the kernel reports no change"
@@ -139,30 +144,30 @@ class Config:
     health_interval: float = _setting(20.0, "seconds between two looks at the health of the GPUs")
     absent_grace: float = _setting(
         300.0,
-        "seconds that a GPU which has vanished stays published, with a taint, so that its pods "
-        "can be evicted",
+        "seconds that a vanished GPU stays published, with a taint, so that its pods can be evicted",
     )
     taint_failed: str = _setting(
         "NoSchedule",
-        "effect of the taint on a GPU that failed, vanished or does not answer: none (it only "
-        "tells), NoSchedule or NoExecute (its pods are evicted)",
+        "effect of the taint on a GPU that failed, vanished or does not answer: none (for "
+        "information only), NoSchedule or NoExecute (its pods are evicted)",
     )
-    taint_degraded: str = _setting("none", "the same for a GPU that works, but not as it should")
+    taint_degraded: str = _setting("none", "the same for a GPU that works, but not properly")
     garbage_grace: float = _setting(
         120.0,
-        "seconds that a claim must be gone, unused by any pod, before it is unprepared by "
-        "ourselves; 0: never",
+        "seconds that a claim must have been deleted and unused by any pod before claimd unprepares "
+        "it without a call of the kubelet; 0: never",
     )
     stop_grace: float = _setting(
         25.0,
-        "seconds that calls under way have when the plugin is told to stop; less than the pod's "
-        "terminationGracePeriodSeconds",
+        "seconds that running calls may take after the plugin gets the signal to stop; less than the "
+        "pod's terminationGracePeriodSeconds",
     )
-    log_format: str = _setting("auto", "json, text, or auto: text on a terminal")
+    log_format: str = _setting("auto", "json, text, or auto, which means text on a terminal")
     log_level: str = _setting("info", "debug, info, warning or error")
 
     @property
     def roots(self) -> Roots:
+        """The places where the hardware is read, real or a fake tree."""
         if self.root:
             return replace(Roots.in_folder(Path(self.root)), nvidia_driver=self.nvidia_driver_root)
         return Roots(
@@ -175,13 +180,17 @@ class Config:
 
     @property
     def refuses_without_libraries(self) -> bool:
-        """A fake tree or a capture has no libraries, and nobody computes there."""
+        """True if a GPU without libraries is refused.
+
+        A fake tree or a capture has no libraries, and no program computes there.
+        """
         if self.require_libraries == "auto":
             return not self.root
         return self.require_libraries == "true"
 
     @property
     def rules(self) -> Rules:
+        """The rules that select GPUs."""
         return Rules(
             include=self.include,
             exclude=self.exclude,
@@ -193,7 +202,7 @@ class Config:
 NAMES = tuple(setting.name for setting in dataclasses.fields(Config))
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Config)}
 
-# What is allowed where a setting has words to choose from, or seconds.
+# The allowed words of some settings, and the bounds of settings in seconds.
 CHOICES = {
     "log_level": LEVELS,
     "log_format": FORMATS,
@@ -215,7 +224,7 @@ _ENDPOINT = r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\s]*):\d{1,5}"
 
 
 class _Given:
-    """A value as somebody gave it, and where: `--rescan`, or `rescan in claimd.yaml`."""
+    """A value as it was given, and where: `--rescan`, or `rescan in claimd.yaml`."""
 
     def __init__(self, value: Any, origin: str) -> None:
         self.value = value
@@ -223,19 +232,21 @@ class _Given:
 
 
 def key_of(name: str) -> str:
+    """Returns a setting's key in the file, which is also its flag without the dashes in front."""
     return name.replace("_", "-")
 
 
 def variable_of(name: str) -> str:
+    """Returns a setting's environment variable."""
     return f"CLAIMD_{name.upper()}"
 
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -> None:
-    """A flag for each of these settings, and one for the file that has any of them.
+    """Adds a flag for each of these settings, and --config for a file with settings.
 
-    A flag that was not given leaves no trace, so that the layers below it count.
+    A flag that is not given adds nothing to the parsed arguments, so that lower layers count.
     """
-    import argparse  # whoever calls this has loaded it
+    import argparse  # the caller has imported it already
 
     group = parser.add_argument_group(
         "settings", "also as CLAIMD_… in the environment and as keys of the --config file"
@@ -260,7 +271,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -
 
 
 def _format_default(default: object) -> str:
-    """As one would write it in the configuration; empty if there is nothing to show."""
+    """Formats a default as in the configuration; empty if there is nothing to show."""
     if isinstance(default, tuple):
         return ",".join(default)
     if isinstance(default, bool):
@@ -271,11 +282,11 @@ def _format_default(default: object) -> str:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
-    """The configuration from all its layers; UsageError says what is wrong, and where it was given.
+    """Returns the configuration from all its layers.
 
-    `flags` holds what was given, by field name, and perhaps `config`; what else it holds is left
-    alone. Every key of the file and every CLAIMD_… of the environment has to be a setting, also
-    where the command does not use it.
+    `flags` has the given flags by field name, and perhaps `config`; other entries are ignored. Every
+    key of the file and every variable CLAIMD_… must be a setting, even if the command does not use
+    it. Raises UsageError, which says what is wrong and where it was given.
     """
     if environment is None:
         environment = os.environ
@@ -290,6 +301,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
         if name in flags:
             given[name] = _Given(flags[name], f"--{key_of(name)}")
 
+    # Convert everything first: the checks need typed values.
     values = {name: _convert(name, setting) for name, setting in given.items()}
     config = Config(**values)
     _check(config, given)
@@ -315,6 +327,7 @@ def _from_file(path: Path) -> dict[str, _Given]:
             f"the configuration file {path} must hold keys and values, "
             f"not a {type(document).__name__}"
         )
+    # Only keys with dashes are settings.
     given = {}
     for key, value in document.items():
         name = str(key).replace("-", "_")
@@ -338,7 +351,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> errors.UsageError:
-    import difflib  # for this message alone
+    import difflib  # only this message needs it
 
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
@@ -346,7 +359,7 @@ def _unknown(kind: str, name: str, known: list[str]) -> errors.UsageError:
 
 
 def _convert(name: str, given: _Given) -> Any:
-    """The value in the type of the setting's default. All layers but the file give text."""
+    """Returns the value in the type of the setting's default. Only the file gives typed values."""
     default, value, origin = _DEFAULTS[name], given.value, given.origin
     if isinstance(default, tuple):
         items = value.split(",") if isinstance(value, str) else value
@@ -365,7 +378,7 @@ def _convert(name: str, given: _Given) -> Any:
 
     if isinstance(default, float):
         problem = f"{origin}: expected a number of seconds, got {value!r}"
-        if isinstance(value, bool):  # which is a number to Python
+        if isinstance(value, bool):  # bool is a number in Python
             raise errors.UsageError(problem)
         try:
             return float(value)

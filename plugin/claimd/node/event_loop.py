@@ -1,11 +1,11 @@
-"""The event loop: asyncio's, with few questions to the kernel, and threads that cost little.
+"""The event loop: asyncio's, with fewer calls of the kernel and cheaper threads.
 
-A claim comes when the process has slept for long, so that whatever code it needs has to be fetched
-from memory first. To hand work to a thread by asyncio's own means costs three times what it costs
-here, and a claim does it twice.
+A claim usually arrives after the process has slept for long, when its code is not in the caches of
+the processor. So each line of code counts. asyncio's own way of handing work to a thread costs
+three times as much as this one, and a claim does that twice.
 
-Names are looked up in threads of their own. A resolver that is silent holds its thread for many
-seconds: that must hold up neither the disk work nor the end of the program.
+Name lookups have threads of their own. A silent resolver blocks its thread for many seconds, which
+must delay neither the work on disk nor the end of the program.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Turns of the loop that go by what is known, while there is something to do, before the kernel is
-# asked what has arrived.
+# Turns of a busy loop without a call of epoll_wait.
 TURNS_UNASKED = 8
-# Threads at most. A call has up to 32 claims, which wait for the disk together; a thread is made
+
+# The most threads. A call has up to 32 claims, which wait for the disk together. A thread is started
 # when it is needed, so an idle node has one.
 THREADS = 32
 
 
 class _Selector(selectors.EpollSelector):
-    """Asks the kernel in some of the turns alone in which nobody would wait for its answer.
+    """Skips most calls of epoll_wait that would not block anyway.
 
-    asyncio asks in every turn. Of the fifty that a claim takes, three in four only go on with what
-    is ready: to ask in each of them is a tenth of what a claim costs.
+    asyncio calls the kernel in every turn. A claim takes fifty turns, and three quarters of them
+    only continue work that is ready. The calls in these turns would be a tenth of a claim's cost.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Selector(selectors.EpollSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Look-ups that are under way are shared: those who ask the same wait for one thread."""
+    """The event loop. Equal name lookups at the same time share one thread."""
 
     def __init__(self) -> None:
         super().__init__(_Selector())
@@ -62,22 +62,24 @@ class Loop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]  # its own has type variables for `args`
         self, executor: futures.Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """As asyncio's; where no executor is named, the threads are the loop's own, and are daemons.
+        """Runs `func` in a thread, like asyncio's method. The default threads are daemons.
 
-        Work that was cancelled before it began is done all the same, and `set_default_executor`
-        changes nothing.
+        Differences from asyncio: work that is cancelled before it begins is done nevertheless, and
+        `set_default_executor` has no effect.
         """
         if executor is not None:
             return super().run_in_executor(executor, func, *args)
         return self._threads.run(functools.partial(func, *args) if args else func)
 
     async def getaddrinfo(self, *where: Any, **how: Any) -> Any:
+        # Join a lookup that is under way.
         question = (*where, *sorted(how.items()))
         pending = self._pending.get(question)
         if pending is None:
             pending = self._pending[question] = self.create_future()
             pending.add_done_callback(lambda _: self._pending.pop(question))
-            # A daemon: the program does not wait for it at its end.
+
+            # The thread is a daemon, so that the program does not wait for it at its end.
             thread = threading.Thread(
                 target=self._look_up, args=(pending, where, how), name="lookup", daemon=True
             )
@@ -89,7 +91,7 @@ class Loop(asyncio.SelectorEventLoop):
                     errno.EAGAIN, f"the name cannot be looked up: {none_left}"
                 ) from none_left
 
-        # Who gives up must not take the answer from the others.
+        # A caller that is cancelled must not cancel the lookup for others.
         addresses, error = await asyncio.shield(pending)
         if error is not None:
             raise error
@@ -98,7 +100,7 @@ class Loop(asyncio.SelectorEventLoop):
     def _look_up(
         self, pending: asyncio.Future[Any], where: tuple[Any, ...], how: dict[str, Any]
     ) -> None:
-        """In the thread. An error is handed over as a value: nobody may be left to hear of it."""
+        """Runs in the thread. An error is passed as a value, since perhaps no caller is left."""
         result: tuple[Any, OSError | None]
         try:
             result = socket.getaddrinfo(*where, **how), None
@@ -106,14 +108,14 @@ class Loop(asyncio.SelectorEventLoop):
             result = None, error
         except UnicodeError:  # from the codec of internationalized names
             result = None, socket.gaierror(socket.EAI_NONAME, f"{where[0]!r} is no host name")
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.call_soon_threadsafe(pending.set_result, result)
 
 
 class _Threads:
-    """Does work for the loop, by as many threads as there is work at once, up to THREADS.
+    """The loop's own threads: as many as there is work at the same time, up to THREADS.
 
-    They are daemons: whoever needs that the work comes to its end waits for it.
+    The threads are daemons. A caller that needs the work to complete must wait for it.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -121,12 +123,12 @@ class _Threads:
         self._jobs: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]]]
         self._jobs = queue.SimpleQueue()
 
-        # Both are the loop's alone.
+        # Only the loop's thread uses these: threads that run, and work that has not ended.
         self._count = 0
         self._under_way = 0
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """What the work returns or raises. From the loop's thread only."""
+        """Returns a future of the work's result. Must be called in the loop's thread."""
         if self._count < min(self._under_way + 1, THREADS):
             self._start()
         future: asyncio.Future[T] = self._loop.create_future()
@@ -135,7 +137,7 @@ class _Threads:
         return future
 
     def _start(self) -> None:
-        """One thread more. RuntimeError if there can be none and there is none."""
+        """Starts one more thread. Raises RuntimeError if that fails and there is no thread."""
         name = f"claimd_{self._count + 1}"
         try:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
@@ -146,19 +148,20 @@ class _Threads:
             self._count += 1
 
     def _serve(self) -> None:
-        """In a thread, for ever."""
+        """Runs in a thread until the loop is closed."""
         while True:
             future, work = self._jobs.get()
             result, error = None, None
             try:
                 result = work()
-            except BaseException as raised:  # noqa: BLE001 - whoever waits for it hears of it
+            except BaseException as raised:  # noqa: BLE001 - the future raises it
                 error = raised
             try:
                 self._loop.call_soon_threadsafe(self._finish, future, result, error)
             except RuntimeError:
-                return  # the loop is closed, and nobody waits any more
-            # While this thread waits for more, it keeps nothing of what was.
+                return  # the loop is closed
+
+            # A waiting thread must not keep old results alive.
             del future, work, result, error
 
     def _finish(
@@ -166,7 +169,7 @@ class _Threads:
     ) -> None:
         self._under_way -= 1
         if future.done():
-            return  # nobody waited for it any more
+            return  # the caller was cancelled
         if error is not None:
             future.set_exception(error)
         else:

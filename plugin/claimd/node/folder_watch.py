@@ -1,8 +1,8 @@
-"""A look at folders that others share with us, soon after something in them has changed.
+"""Watches folders that we share with other processes, and has a function look at them.
 
-The kernel tells that something has (inotify); what it was is for the look to find. Of a mount over a
-folder, or of a parent that was renamed, it tells nothing: so there is a look from time to time all
-the same, and often where the kernel has no room for our watches.
+The kernel reports by inotify that something has changed, and the look finds out what. The kernel
+does not report a mount over a folder or a renamed parent, so there is a look from time to time in
+any case. If the kernel has no room for our watches, looks are frequent.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ from claimd.common import pacing
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks at least: many changes at once are one look. And where we cannot rely on
-# being told.
+# The least seconds between two looks, so that many changes at once cause one look. It is also the
+# interval if the kernel does not report changes.
 SPACING = 0.5
-# Seconds between two looks at most: the second line.
+
+# The most seconds between two looks, as a second line of defence.
 GLANCE_INTERVAL = 5.0
 
-# Of the kernel's interface, by its names without IN_.
+# The kernel's constants, without the prefix IN_.
 MODIFY, ATTRIB, CLOSE_WRITE = 0x2, 0x4, 0x8
 MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x40, 0x80, 0x100, 0x200
 DELETE_SELF, MOVE_SELF, ONLYDIR = 0x400, 0x800, 0x01000000
-# A process that dies closes its files, so a death is told as well.
+
+# A process that dies closes its files, so its death is reported, too.
 EVENTS = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 MASK = EVENTS | DELETE_SELF | MOVE_SELF | ONLYDIR
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
-BUFFER = 1 << 16  # bytes of events at a time; what they say is not read
+BUFFER = 1 << 16  # bytes of events that are read at a time and ignored
 
 
 class FolderWatch:
-    """Calls `look` for as long as it runs."""
+    """Calls a function after changes in some folders while `run` runs."""
 
     def __init__(self, folders: Iterable[Path], look: Callable[[], Awaitable[bool]]) -> None:
-        """`look` puts right what is wrong, and says whether it need not be called again soon."""
+        """Takes `look`, which repairs what is wrong, and returns False to be called again soon."""
         self._folders = tuple(folders)
         self._look = look
-        self._watched: dict[Path, int] = {}  # the kernel's number for each
+        self._watched: dict[Path, int] = {}  # the kernel's watch descriptor of each
         self._descriptor: int | None = None
         self._changed = asyncio.Event()
-        self._refusal = ""  # why the kernel tells us nothing; logged once
+        self._refusal = ""  # why the kernel does not report changes; logged once
 
     async def run(self) -> None:
-        """The first look is a moment after the start."""
+        """Looks until cancelled. The first look is a moment after the start."""
         may_rest = False
         try:
             while True:
@@ -60,20 +62,21 @@ class FolderWatch:
                 if may_rest:
                     await pacing.wait(self._changed, GLANCE_INTERVAL - SPACING)
 
-                # Before the look, so that no change is lost between it and the wait.
+                # The watches are renewed before the look, so that no change after it is lost.
                 is_told = self._renew()
                 may_rest = await self._look() and is_told
         finally:
             self._close()
 
     def wake(self) -> None:
-        """There is something to look at that no folder tells."""
+        """Requests a look although no folder has changed."""
         self._changed.set()
 
     def _renew(self) -> bool:
-        """Watches what stands at the paths now; whether every change in it will be told.
+        """Watches the folders that are at the paths now.
 
-        A folder that is missing is no gap if its parent is one of ours.
+        Returns True if the kernel will report every change. A missing folder is no gap if its parent
+        is watched.
         """
         self._changed.clear()
         try:
@@ -96,13 +99,13 @@ class FolderWatch:
         return all(folder.parent in self._watched for folder in missing)
 
     def _watch(self, folder: Path) -> bool:
-        """Says whether the folder is there. Watching the same one again changes nothing."""
+        """Watches one folder. Returns False if it is missing. May be repeated."""
         assert self._descriptor is not None
         number = _libc.inotify_add_watch(self._descriptor, os.fsencode(folder), MASK)
         if number < 0 and ctypes.get_errno() not in _MISSING:
             raise _os_error()
 
-        # What stood there before may live on under another name.
+        # The earlier folder may live on under another name and must not be watched any longer.
         before = self._watched.pop(folder, number)
         if before != number:
             _libc.inotify_rm_watch(self._descriptor, before)
@@ -112,12 +115,12 @@ class FolderWatch:
         return True
 
     def _on_event(self, descriptor: int) -> None:
-        """The first since the last look. A claim has a dozen more, which wake nobody."""
+        """Requests a look after the first event. A claim causes a dozen more, which wake nobody."""
         asyncio.get_running_loop().remove_reader(descriptor)
         self._changed.set()
 
     def _forget_events(self, descriptor: int) -> None:
-        """Those that the next look answers. If there are more than fit, the next wait is short."""
+        """Discards events, since the look comes after them. If some are left, the next wait is short."""
         with contextlib.suppress(BlockingIOError):
             os.read(descriptor, BUFFER)
 

@@ -1,8 +1,8 @@
-"""Who of several instances of the plugin lives on a node, and which of them may publish.
+"""The instances of the plugin on a node: which of them live, and which one may publish.
 
-During a rolling update there are two. The one that the kubelet registered last publishes; if it
-dies, another that lives takes over. Each instance holds a lock on a file of its own for as long as
-it lives, so that death needs no message. What is published is not known here.
+During a rolling update there are two instances. The one that the kubelet registered last publishes.
+If it dies, another living instance takes over. Each instance holds a lock on a file of its own as
+long as it lives, so that its death needs no message.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from claimd.common import durable, errors
 
 log = logging.getLogger(__name__)
 
-_UNFINISHED = ".publisher."  # begins the name of the publisher file while it is written
+_UNFINISHED = ".publisher."  # the prefix of the publisher file's name while it is written
 
 
 class Instance:
-    """This process among the others. Nothing here waits for another instance."""
+    """This process among the instances. No method waits for another instance."""
 
     def __init__(self, folder: Path, identity: str) -> None:
-        """`identity` tells this instance from every other one: the pod's uid, or anything unique.
+        """Takes a unique identity, such as the pod's uid, and the plugin's folder.
 
-        `folder` is the plugin's: each instance has a file of its name in `instances`, and the one
-        that publishes stands in `publisher`.
+        In the folder, `instances` has a file for each instance, named by its identity. The file
+        `publisher` has the identity of the instance that publishes.
         """
         self._folder = folder
         self.instances = folder / "instances"
         self._publisher = folder / "publisher"
         self._identity = identity
-        self._descriptor: int | None = None  # of our own file, as long as we live
+        self._descriptor: int | None = None  # of our own file, while we count as alive
         self._registered = False
-        self._takeover_pending = False  # the disk has yet to take that we publish
+        self._takeover_pending = False  # the file does not say yet that we publish
 
     def enter(self) -> None:
-        """Begins to count as alive, and tidies up after those that died.
+        """Starts to count as alive, and removes the files of dead instances.
 
         Raises Fatal if another instance lives under our identity, or if the folder cannot be used.
         """
@@ -58,34 +58,37 @@ class Instance:
             ) from error
 
     def refresh(self) -> None:
-        """Makes our file anew if somebody took it away: others take us for dead without it."""
+        """Creates our file again if somebody removed it. Without it, others take us for dead."""
         if self._descriptor is None or (self.instances / self._identity).exists():
             return
+
+        # The new lock is taken before the old one is released.
         self.instances.mkdir(parents=True, exist_ok=True)
         descriptor = self._lock_own_file()
         os.close(self._descriptor)
         self._descriptor = descriptor
 
     def leave(self) -> None:
-        """Ends to count as alive. Whoever publishes next need not wait for anything."""
+        """Stops counting as alive. The next publisher can take over at once."""
         if self._descriptor is None:
             return
-        # If it cannot be removed: whoever starts next tidies up after the dead.
+
+        # A file that cannot be removed is left to the next instance that starts.
         with contextlib.suppress(OSError):
             (self.instances / self._identity).unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None
 
-    def registered(self) -> None:
-        """The kubelet has registered us, after every other instance: we publish from now on."""
+    def on_registered(self) -> None:
+        """Makes this instance the publisher, since the kubelet has registered it last."""
         self._registered = True
         self._takeover_pending = True
         self._take_over()
 
     def may_publish(self) -> bool:
-        """Whether we are the one that publishes; takes over from one that has died.
+        """Returns True if we are the publisher. Takes over from a publisher that has died.
 
-        To be asked before each round of writes, since it changes with the life of others.
+        Callers must ask before each round of writes, since another instance may take over.
         """
         if not self._registered:
             return False
@@ -103,7 +106,7 @@ class Instance:
         return self._take_over()
 
     def another_publishes(self) -> bool:
-        """Whether it is another instance that publishes, and that one lives."""
+        """Returns True if another living instance is the publisher."""
         try:
             publisher = self._publisher.read_text()
         except OSError:
@@ -111,7 +114,7 @@ class Instance:
         return publisher not in ("", self._identity) and self._is_alive(publisher)
 
     def _take_over(self) -> bool:
-        """Writes down that we publish. What the disk refuses now is tried again when asked next."""
+        """Writes that we publish. Returns False if the disk refuses; `may_publish` tries again."""
         unfinished = self._folder / f"{_UNFINISHED}{self._identity}"
         try:
             durable.replace(
@@ -134,7 +137,7 @@ class Instance:
                 unfinished.unlink(missing_ok=True)
 
     def _lock_own_file(self) -> int:
-        """The descriptor that holds the lock. BlockingIOError if another instance has it."""
+        """Returns the descriptor that holds the lock. Raises BlockingIOError if it is taken."""
         path = self.instances / self._identity
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -145,13 +148,13 @@ class Instance:
         return descriptor
 
     def _is_alive(self, identity: str) -> bool:
-        """Whether somebody holds the lock on this instance's file."""
+        """Returns True if a process holds the lock on this instance's file."""
         try:
             descriptor = os.open(self.instances / identity, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         except OSError:
-            # In doubt it lives: two that publish are worse than none for a while.
+            # In doubt the instance lives: two publishers are worse than none for a while.
             return True
 
         try:

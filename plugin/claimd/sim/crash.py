@@ -36,7 +36,9 @@ class CrashInPrepare:
     def hang_at(self, uid: str) -> None:
         """If this claim is prepared next, its CDI file will not be written."""
         if uid not in self._before:
-            self._pipes[uid] = self._cdi / durable.unfinished(names.cdi_file(self._driver, uid))
+            self._pipes[uid] = self._cdi / durable.unfinished_name(
+                names.cdi_file(self._driver, uid)
+            )
             self._make_pipes()
 
     async def kill(self, within: float) -> str:

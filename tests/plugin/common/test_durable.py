@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 def test_what_is_being_written_has_a_name_that_no_reader_takes():
     """Neither .json nor .yaml, by which container runtimes find CDI files."""
-    assert durable.unfinished("claim.json") == ".claim.json.new"
+    assert durable.unfinished_name("claim.json") == ".claim.json.new"
 
 
 @pytest.mark.parametrize("sync", [True, False])

@@ -16,25 +16,25 @@ def start(folder, identity):
 def test_nobody_publishes_before_the_kubelet_registered_it(tmp_path):
     one = start(tmp_path, "one")
     assert not one.may_publish()
-    one.registered()
+    one.on_registered()
     assert one.may_publish()
 
 
 def test_the_newest_registered_publishes(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
-    one.registered()
+    one.on_registered()
     assert one.may_publish()
     assert not two.may_publish(), "it lives, but the kubelet does not know it"
-    two.registered()
+    two.on_registered()
     assert (one.may_publish(), two.may_publish()) == (False, True)
 
 
 def test_whether_another_one_publishes(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
     assert not one.another_publishes(), "nobody does yet"
-    one.registered()
+    one.on_registered()
     assert (one.another_publishes(), two.another_publishes()) == (False, True)
-    two.registered()
+    two.on_registered()
     assert (one.another_publishes(), two.another_publishes()) == (True, False)
     two.leave()
     assert not one.another_publishes(), "it has, and does not live"
@@ -42,19 +42,19 @@ def test_whether_another_one_publishes(tmp_path):
 
 def test_another_takes_over_from_the_one_that_left(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
-    one.registered()
-    two.registered()
+    one.on_registered()
+    two.on_registered()
     two.leave()
     assert one.may_publish()
 
 
 def test_another_takes_over_from_the_dead(tmp_path):
     one = start(tmp_path, "one")
-    one.registered()
+    one.on_registered()
     child = os.fork()
     if child == 0:
         two = start(tmp_path, "two")
-        two.registered()
+        two.on_registered()
         os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "publisher").read_text() == "two"
@@ -75,18 +75,18 @@ def test_the_dead_are_tidied_up_and_the_living_are_not(tmp_path):
 def test_a_container_that_restarts_in_its_pod_is_the_same_instance(tmp_path):
     child = os.fork()
     if child == 0:
-        start(tmp_path, "pod").registered()
+        start(tmp_path, "pod").on_registered()
         os._exit(0)
     os.waitpid(child, 0)
     again = start(tmp_path, "pod")
     assert not again.may_publish(), "not before the kubelet registered it again"
-    again.registered()
+    again.on_registered()
     assert again.may_publish()
 
 
 def test_a_mark_that_somebody_took_away_is_made_anew(tmp_path):
     one = start(tmp_path, "one")
-    one.registered()
+    one.on_registered()
     one.refresh()
     (tmp_path / "instances" / "one").unlink()
     (tmp_path / "instances").rmdir()
@@ -158,11 +158,11 @@ def test_a_mark_that_is_there_is_left_alone(tmp_path):
 
 def test_what_the_disk_refuses_is_tried_again(tmp_path, caplog):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
-    one.registered()
+    one.on_registered()
     (tmp_path / "publisher").unlink()
     (tmp_path / "publisher").mkdir()
     (tmp_path / "publisher" / "x").touch()
-    two.registered()
+    two.on_registered()
     assert caplog.text.count("cannot write down that we publish") == 1
     assert not two.may_publish()
     assert caplog.text.count("cannot write down that we publish") == 2
@@ -176,7 +176,7 @@ def test_what_the_disk_refuses_is_tried_again(tmp_path, caplog):
 
 def test_who_published_may_not_be_known(tmp_path):
     one = start(tmp_path, "one")
-    one.registered()
+    one.on_registered()
     (tmp_path / "publisher").unlink()
     assert one.may_publish()
     (tmp_path / "publisher").write_text("")
@@ -187,7 +187,7 @@ def test_who_published_may_not_be_known(tmp_path):
 def test_who_may_live_counts_as_alive(tmp_path):
     """Two that publish are worse than none for a while."""
     one = start(tmp_path, "one")
-    one.registered()
+    one.on_registered()
     (tmp_path / "instances" / "odd").mkdir()
     (tmp_path / "publisher").write_text("odd")
     assert not one.may_publish()

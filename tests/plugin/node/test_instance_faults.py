@@ -35,7 +35,7 @@ def test_on_a_full_disk_it_does_not_publish_yet_and_does_not_fail(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        one.registered()  # is called by the kubelet, who must not be told that it failed
+        one.on_registered()  # is called by the kubelet, who must not be told that it failed
         assert not one.may_publish()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -44,8 +44,8 @@ def test_on_a_full_disk_it_does_not_publish_yet_and_does_not_fail(tmp_path):
 
 def test_an_instance_that_cannot_be_looked_at_counts_as_alive(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
-    two.registered()
-    one.registered()
+    two.on_registered()
+    one.on_registered()
     path = tmp_path / "instances" / "one"
     path.unlink()
     path.symlink_to(path)  # whoever opens it gets ELOOP

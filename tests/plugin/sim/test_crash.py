@@ -34,7 +34,7 @@ class Plugin:
         return self.cdi / names.cdi_file(DRIVER, uid)
 
     def pipe(self, uid):
-        return self.cdi / durable.unfinished(names.cdi_file(DRIVER, uid))
+        return self.cdi / durable.unfinished_name(names.cdi_file(DRIVER, uid))
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""The HTTP endpoint of a node: probes and metrics, over TLS where it has a certificate."""
+"""The HTTP endpoint of a node for probes and metrics, optionally over TLS."""

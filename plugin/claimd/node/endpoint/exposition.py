@@ -1,7 +1,6 @@
-"""The text that Prometheus reads: its own format 0.0.4, or OpenMetrics 1.0 for who asks for it.
+"""Formats metrics for Prometheus: in its own format 0.0.4, or in OpenMetrics 1.0 on request.
 
-Pure, and loaded at the first scrape: a node that nobody scrapes has no cost of it. What is counted
-stands in `metrics`.
+Pure. The module is loaded at the first scrape, so that other nodes do not pay for it.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from typing import Protocol
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-# Versions of OpenMetrics that 1.0 is an answer to; "" is any.
+# The requested versions of OpenMetrics that get 1.0; "" means any version.
 _VERSIONS = ("", "0.0.1", "1.0.0")
-# A weight as HTTP has it.
+
+# A weight by the grammar of HTTP.
 _WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 
 
 class Family(Protocol):
-    """A metric of `metrics`, which is below all layers as this module is."""
+    """A metric, as `claimd.common.metrics` defines it."""
 
     name: str
     about: str
@@ -31,34 +31,35 @@ class Family(Protocol):
 
 
 def content_type(accept: str) -> str:
-    """The format for a client with this `Accept`.
+    """Returns the format for a client with this `Accept`.
 
-    OpenMetrics for who names it, and does not like the other better.
+    It is OpenMetrics if the client names it and does not prefer the other format.
     """
+    # The weights of OpenMetrics, of plain text, and of wildcards.
     openly, plainly, anything = 0.0, -1.0, 0.0
     for part in accept.lower().split(","):
         kind, *parameters = (word.strip() for word in part.split(";"))
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
-        weight = _weight(given.get("q", "1"))
-        if kind == "application/openmetrics-text" and given.get("version", "") in _VERSIONS:
+        options = dict(parameter.partition("=")[::2] for parameter in parameters)
+        weight = _weight(options.get("q", "1"))
+        if kind == "application/openmetrics-text" and options.get("version", "") in _VERSIONS:
             openly = max(openly, weight)
         elif kind == "text/plain":
             plainly = max(plainly, weight)
         elif kind in ("text/*", "*/*"):
             anything = max(anything, weight)
 
-    # A wildcard is for what is not named.
+    # A wildcard counts for formats that are not named.
     if plainly < 0:
         plainly = anything
     return OPEN_METRICS if 0 < openly >= plainly else PLAIN
 
 
 def text(families: Iterable[Family], form: str) -> str:
-    """The families in their order, in one of the two formats, without the last line's end."""
+    """Formats the families in their order, without the end of the last line."""
     is_open = form == OPEN_METRICS
     lines = []
     for family in families:
-        # In OpenMetrics the end of a counter's name belongs to its samples.
+        # In OpenMetrics the suffix _total belongs to the samples of a counter, not to its name.
         title = family.name
         if is_open and family.kind == "counter":
             title = title.removesuffix("_total")
@@ -79,12 +80,12 @@ def text(families: Iterable[Family], form: str) -> str:
 
 
 def _weight(text: str) -> float:
-    """0 for what is no weight: such a client is told what everybody understands."""
+    """Returns the weight. It is 0 if malformed: such a client gets the plain format."""
     return float(text) if _WEIGHT.fullmatch(text) else 0.0
 
 
 def _with_point(bound: str) -> str:
-    """A bucket's bound as OpenMetrics has numbers in labels: 2.0, not 2."""
+    """Formats a bucket's bound as OpenMetrics requires it: 2.0, not 2."""
     return bound if "." in bound or bound == "+Inf" else f"{bound}.0"
 
 

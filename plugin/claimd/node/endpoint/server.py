@@ -371,7 +371,7 @@ class Endpoint:
     def _scrape(self, client: _Client, accept: str) -> Talk[tuple[str, str]]:
         """Collects the metrics in a thread of their own, since that may wait for the kubelet."""
         assert self._scrapes is not None
-        scrape = self._scrapes.submit(_scraped, accept)
+        scrape = self._scrapes.submit(_format_metrics, accept)
         scrape.add_done_callback(functools.partial(self._deliver, client))
         yield from _delivery(client)
         return scrape.result()
@@ -419,7 +419,7 @@ def _delivery(client: _Client) -> Talk[Any]:
     return delivery
 
 
-def _scraped(accept: str) -> tuple[str, str]:
+def _format_metrics(accept: str) -> tuple[str, str]:
     """Returns the content type and the text of the metrics, in the format the client asks for."""
     from . import exposition  # a node that nobody scrapes does not load it
 

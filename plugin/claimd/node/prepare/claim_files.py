@@ -115,7 +115,7 @@ class ClaimFiles:
         checkpoints. The lock of the checkpoints keeps other instances from the temporary name.
         """
         folder, _, file = path.rpartition("/")
-        temporary = f"{folder}/{durable.unfinished(file)}"
+        temporary = f"{folder}/{durable.unfinished_name(file)}"
         try:
             return durable.replace(path, content, beside=temporary, sync=False)
         except FileNotFoundError:

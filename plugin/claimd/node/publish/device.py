@@ -122,7 +122,7 @@ def of_gpu(
     draft.memory(gpu.memory)
     draft.carve_out(gpu.carve_out)
     draft.compute_units(gpu.compute_units)
-    draft.shared(shared, gpu.memory)
+    draft.share(shared, gpu.memory)
 
     # A divided GPU consumes no counters. Only claims with admin access get it, and they must get it
     # while pods use the parts. The scheduler counts counters for admin access, too.
@@ -203,7 +203,7 @@ class _Draft:
             self._problems.append(
                 f"{self._device}: productName cut to {limit} bytes, it is {value!r}"
             )
-            value = _cut(value)
+            value = _cut_to_words(value)
         self.text("productName", value, unknown=UNKNOWN)
 
     def version(self, value: str | None) -> None:
@@ -266,7 +266,7 @@ class _Draft:
             size = 0
         self.capacity["memory"] = DeviceCapacity(value=quantity.format_amount(size))
 
-    def shared(self, how: sharing.Sharing, memory: int | None) -> None:
+    def share(self, how: sharing.Sharing, memory: int | None) -> None:
         """Makes the device a shared one. Must be called last, since it changes the capacities."""
         reason = sharing.reason_unfit(how, memory)
         if reason:
@@ -295,7 +295,7 @@ def _reason_unfit(value: str) -> str:
     return ""
 
 
-def _cut(value: str) -> str:
+def _cut_to_words(value: str) -> str:
     """Returns as many whole words as fit; of a single word, as many characters as fit."""
     fitting = value.encode()[: limits.ATTRIBUTE_VALUE].decode(errors="ignore")
     ends_a_word = value[len(fitting)] == " "

@@ -71,7 +71,7 @@ class DeviceMetrics:
     def install(self) -> None:
         """Makes this object the source of the metrics about devices."""
         metrics.DEVICE_INFO.source = self.info
-        metrics.DEVICE_INFO_DROPPED.source = self.dropped
+        metrics.DEVICE_INFO_DROPPED.source = self.dropped_uses
         metrics.DEVICE_HEALTHY.source = self.healthy
         metrics.DEVICE_TEMPERATURE.source = self.temperatures
         metrics.DEVICE_POWER.source = lambda: self._of_kind("power")
@@ -83,7 +83,7 @@ class DeviceMetrics:
     def info(self) -> Samples:
         """Returns a sample for each use of a device, and one for each unused device.
 
-        Beyond MOST_USES, the devices with the most uses lose some samples, which `dropped` counts.
+        Beyond MOST_USES, the devices with the most uses lose some samples, which `dropped_uses` counts.
         Each device keeps at least one sample.
         """
         claims = dict(self._claims())
@@ -105,7 +105,7 @@ class DeviceMetrics:
             samples += [((*fixed, *use), 1.0) for use in uses_of_it[:count]]
         return samples
 
-    def dropped(self) -> Samples:
+    def dropped_uses(self) -> Samples:
         """Yields the number of uses that the last `info` left out."""
         yield (), float(self._dropped)
 

@@ -110,7 +110,7 @@ async def test_who_may_gets_all_of_it(served):
 
 async def test_a_text_of_many_records_arrives_whole(served, monkeypatch):
     text = "x" * 3_000_000
-    monkeypatch.setattr(endpoint, "_scraped", lambda _: ("text/plain", text))
+    monkeypatch.setattr(endpoint, "_format_metrics", lambda _: ("text/plain", text))
     assert (await served.get())[2] == f"{text}\n"
 
 

@@ -827,7 +827,7 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     fresh = world.instance()
     await fresh.claims.restorer.repair()
     world.spec(c).unlink()
-    blocked = world.tmp_path / "cdi" / durable.unfinished(world.spec(c).name)
+    blocked = world.tmp_path / "cdi" / durable.unfinished_name(world.spec(c).name)
     blocked.mkdir()  # the write will fail
     await fresh.claims.restorer.restore()
     assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
@@ -840,7 +840,7 @@ async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):
     await world.prepare(world.claim("c"))
     fresh = world.instance()
     await fresh.claims.restorer.follow_up()
-    unfinished = world.tmp_path / "cdi" / durable.unfinished(world.spec(world.claim("d")).name)
+    unfinished = world.tmp_path / "cdi" / durable.unfinished_name(world.spec(world.claim("d")).name)
     unfinished.touch()
     await fresh.claims.restorer.repair()
     assert unfinished.exists(), "a file that a call writes just then"

@@ -175,11 +175,11 @@ def test_there_are_never_more_than_so_many_and_each_device_has_one(made):
     samples = list(made.info())
     assert len(samples) == device_metrics.MOST_USES
     assert [labels[1] for labels, _ in samples].count(OTHER.name) == 1
-    assert list(made.dropped()) == [((), 3001)]
+    assert list(made.dropped_uses()) == [((), 3001)]
 
     made.claims_given.clear()
     assert len(list(made.info())) == 2
-    assert list(made.dropped()) == [((), 0)]
+    assert list(made.dropped_uses()) == [((), 0)]
 
 
 @pytest.mark.parametrize(
