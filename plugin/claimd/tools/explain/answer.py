@@ -1,4 +1,4 @@
-"""What `claimd explain` answers, as plain data. Its fields' names are those of `-o json`."""
+"""The answer of `claimd explain` as plain data. The names of the fields are those of `-o json`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ if TYPE_CHECKING:
     from claimd.kubernetes.allocator.verdicts import ClaimVerdict, Outcome
     from claimd.kubernetes.scheduling.filters import Refusal
 
-# Of the JSON; it rises when a field goes or changes its meaning, not when one is added.
+# The version of the JSON. It rises if a field is removed or changes its meaning, but not if a field
+# is added.
 VERSION = "claimd.dev/explain/v2"
 
-# settled: there is nothing to schedule, as it runs, has ended or has its devices.
+# "settled" means that nothing is left to schedule: the pod has a node or has ended, or the claim
+# has its devices.
 Verdict = Literal["could run", "pending", "unknown", "settled"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeAnswer:
-    """What one node comes to.
+    """The answer for one node.
 
-    `outcome` and `summary` are about the node as a whole, `devices` is the outcome for the devices
-    alone where some are asked for. `refusals` are the rules that keep the pod away before any
-    device is looked at; the rest is what the allocator found out, whatever they say. `like` is the
-    node whose devices were judged for this one's, too, which are the same in the same state.
-    `ends_search`: after this error the scheduler asks no other node.
+    `outcome` and `summary` are about the node as a whole. `devices` is the outcome for the devices
+    alone, or None if the pod asks for none. `refusals` has the reasons of the rules that are not
+    about devices, and `refused_by` has these rules. The other fields are the allocator's verdict,
+    which does not depend on the refusals. `like` is the name of the node that the allocator judged
+    in place of this one, because its devices are the same and in the same state. `ends_search` is
+    True for an error after which the scheduler tries no other node.
     """
 
     node: str
@@ -46,9 +49,11 @@ class NodeAnswer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Nodes that are kept from by the same `causes`; `text` says these in a line, with figures.
+    """Nodes that refuse the pod for the same causes.
 
-    `verb` goes before the text: be, have. `nearest` is the one of them that lacks least.
+    `text` names the causes in one line, with figures, and `verb` ("be", "have", "do") goes before
+    it. `nearest` is the node of the group that lacks least. `have_devices` is the number of nodes
+    that have the devices and refuse the pod for another reason.
     """
 
     causes: tuple[str, ...]
@@ -62,9 +67,9 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What the scheduler itself says of the pod, and where that is not what we find.
+    """The scheduler's own message about the pod, and how it differs from the answer.
 
-    `unseen` is what it says by rules that are not looked at here.
+    `unseen` has the scheduler's reasons that come from rules which explain does not check.
     """
 
     text: str
@@ -76,10 +81,13 @@ class Quote:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`blockers` keep the pod from every node; `notes` are remarks.
+    """The answer about one pod, claim or device class.
 
-    `can` is said of the nodes whose outcome is yes. `line` is the answer in a line, `help` what
-    would change it, and `groups` has the nodes by what keeps the pod away, the nearest miss first.
+    `line` is the answer in one line, and `can` is its predicate for nodes whose outcome is yes.
+    `blockers` keep the pod from every node, and `notes` are remarks. `changes` are the what-if
+    changes that were applied before the question. `nearest` is the node that lacks least, and
+    `help` lists the changes that would make it fit. `groups` has the refusing nodes by their
+    causes, the nearest miss first.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""Nodes by what keeps a pod away from them, and which of them is the nearest miss."""
+"""Groups of nodes that refuse a pod for the same causes, and the nearest miss of each group."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from claimd.kubernetes.allocator.verdicts import Reason, RequestVerdict
     from claimd.kubernetes.scheduling.filters import Refusal
 
-# More than any node lacks of what it has at all.
+# The distance of a node that lacks something completely; larger than any number of missing devices.
 _FAR = 1000
-# In an error: another device on each node.
+# The part of an error that differs between nodes with the same error.
 _ON_DEVICE = re.compile(r" on device \S+(?=:)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What keeps the pod from a node, in words that hold for other nodes as well.
+    """A cause that keeps the pod from a node, in words that hold for other nodes as well.
 
-    `verb` and `text` say it of nodes: "be" "cordoned", "have" "too few free GPUs". `detail` is what
-    comes after the figures.
+    `verb` and `text` form a predicate about nodes: "be" and "cordoned", or "have" and "too few free
+    GPUs". `detail` follows the figures.
     """
 
     verb: str
@@ -35,26 +35,30 @@ class Cause:
 
 
 def group_nodes(nodes: Sequence[NodeAnswer]) -> tuple[Group, ...]:
-    """The nodes that are not good for it, by their causes: the nearest misses first."""
+    """Returns the nodes whose outcome is not yes, by their causes, the nearest misses first."""
     by_causes: dict[tuple[Cause, ...], list[NodeAnswer]] = {}
     for node in nodes:
         if node.outcome != "yes":
             by_causes.setdefault(causes_of(node), []).append(node)
 
-    ordered = sorted(
-        by_causes.items(), key=lambda group: (min(map(distance, group[1])), -len(group[1]))
-    )
+    def order(item: tuple[tuple[Cause, ...], list[NodeAnswer]]) -> tuple[object, ...]:
+        _, members = item
+        return min(map(distance, members)), -len(members)
+
+    ordered = sorted(by_causes.items(), key=order)
     return tuple(_group(causes, members) for causes, members in ordered)
 
 
 def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     nearest = min(members, key=distance)
-    # What is known in full is told of rather than what is only like it.
     if nearest.like:
-        nearest = next(
-            (node for node in members if not node.like and distance(node) == distance(nearest)),
-            nearest,
-        )
+        # Of equally near nodes a judged one is better, as its devices are known in full.
+        for node in members:
+            if not node.like and distance(node) == distance(nearest):
+                nearest = node
+                break
+
+    # The figures belong to the first cause. A verb is repeated only if it differs.
     forms = _PLURAL if len(members) > 1 else _SINGULAR
     text = causes[0].text + _figures(members)
     if causes[0].detail:
@@ -62,6 +66,13 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     for cause in causes[1:]:
         verb = "" if cause.verb == causes[0].verb else f"{forms[cause.verb]} "
         text += f" and {verb}{cause.text}"
+
+    # A rule may keep the pod from nodes that have the devices.
+    have_devices = 0
+    for node in members:
+        if node.refusals and node.devices == "yes":
+            have_devices += 1
+
     return Group(
         causes=tuple(cause.text for cause in causes),
         outcome=nearest.outcome,
@@ -69,12 +80,12 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
         text=text,
         nodes=tuple(node.node for node in members),
         nearest=nearest.node,
-        have_devices=sum(bool(node.refusals) and node.devices == "yes" for node in members),
+        have_devices=have_devices,
     )
 
 
 def predicate_of(group: Group) -> str:
-    """The group's text with its verb, of as many nodes as there are."""
+    """Returns the group's text with its verb in the singular or plural: "are cordoned"."""
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
     return f"{forms[group.verb]} {group.text}"
 
@@ -84,59 +95,76 @@ _PLURAL = {"be": "are", "have": "have", "do": "do"}
 
 
 def distance(node: NodeAnswer) -> tuple[bool, int, int]:
-    """How far the node is from good: devices that are not there at all, what is missing, rules."""
+    """Sort key of a node, nearest first.
+
+    A node that has no suitable devices at all comes last. The others are ordered by their missing
+    devices and refusing rules together, and then by the refusing rules.
+    """
     missing = _count_missing(node)
     return missing >= _FAR, missing + len(node.refusals), len(node.refusals)
 
 
 def _count_missing(node: NodeAnswer) -> int:
-    """How many devices are missing; _FAR where that is no question of how many."""
+    """Returns the number of missing devices; _FAR if no number of devices would be enough."""
     if node.devices in ("yes", None):
         return 0
     counts = node.shortage.counts
     if node.devices != "no" or not counts:
         return _FAR
+
     missing = 0
     for count in counts:
         if not count.suitable:
             return _FAR
+        # One is missing at least: the devices may be there, but not in the right combination.
         missing += max(count.needed - count.free, 1)
     return missing
 
 
 def requests(node: NodeAnswer) -> list[RequestVerdict]:
-    return [request for claim in node.claims for request in claim.requests]
+    """Returns the verdicts on all requests of all claims."""
+    verdicts: list[RequestVerdict] = []
+    for claim in node.claims:
+        verdicts += claim.requests
+    return verdicts
 
 
-# What keeps it away
+# Causes
 
 
 def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
-    """The rules about the node, or else what is short of devices there."""
+    """Returns the refusing rules as causes, or the lack of devices if no rule refuses the pod."""
     if node.refused_by:
         causes = [_cause_of_refusal(refusal) for refusal in node.refused_by]
         return tuple(dict.fromkeys(causes))
+
     if node.outcome == "unknown":
         return (Cause(verb="be", text="not decided in time"),)
     if node.outcome == "error":
         text = _ON_DEVICE.sub("", _strip_claim(node.summary))
         return (Cause(verb="have", text=f"an error: {text}"),)
+
+    # The allocator looked at no device: there is none, or their pools are not usable.
     if not any(request.devices for request in requests(node)):
         if not node.pools:
             return (Cause(verb="have", text="no driver with devices"),)
         state = "incomplete" if any("is incomplete" in pool for pool in node.pools) else "invalid"
         return (Cause(verb="have", text=f"no devices that can be used: a pool is {state}"),)
+
+    # There are devices, but too few, or they cannot be combined.
     if node.shortage.counts:
         return (_cause_of_shortage(node.shortage.counts[0], node),)
     return (Cause(verb="have", text=f"not all together: {_strip_claim(node.summary)}"),)
 
 
 def _strip_claim(summary: str) -> str:
+    """Removes a leading "claim NAME: ", which differs between the pods of a workload."""
     head, separator, rest = summary.partition(": ")
     return rest if separator and head.startswith("claim ") else summary
 
 
 def _cause_of_refusal(refusal: Refusal) -> Cause:
+    """Returns the cause without the parts of the detail that differ between nodes."""
     detail = refusal.detail
     match refusal.rule:
         case "NodeUnschedulable":
@@ -191,17 +219,16 @@ def _cause_of_shortage(count: Count, node: NodeAnswer) -> Cause:
 
 
 def obstacle(count: Count, node: NodeAnswer) -> str:
-    """What keeps away most of the devices that are nearest to what the first request asks for."""
+    """Returns the most frequent reason that the nearest devices of a short request have, if any."""
     for claim in node.claims:
         for request in claim.requests:
             if f"{claim.claim}: {request.request}" not in count.requests:
                 continue
-            # Who holds what differs from node to node.
-            reasons = Counter(
-                _strip_sharers(device.reasons[0])
-                for device in request.nearest
-                if device.reasons[0].rule != "held"
-            )
+            reasons: Counter[str] = Counter()
+            for device in request.nearest:
+                # The claims that hold a device differ from node to node.
+                if device.reasons[0].rule != "held":
+                    reasons[_strip_sharers(device.reasons[0])] += 1
             if reasons:
                 return reasons.most_common(1)[0][0]
     return ""
@@ -212,14 +239,15 @@ def _strip_sharers(reason: Reason) -> str:
 
 
 def _figures(members: Sequence[NodeAnswer]) -> str:
-    """How many are needed, and how many the nodes have."""
+    """Returns in parentheses how many devices are needed and how many the nodes have."""
     if members[0].refused_by:
         return ""
-    # Nodes that were not decided in time, say, are alike whether something was counted or not.
+    # Nodes that were not decided in time share a group, whether their devices were counted or not.
     if not all(node.shortage.counts for node in members):
         return ""
+
     counts = [node.shortage.counts[0] for node in members]
-    # All devices of a node are more on one node than on another.
+    # A request for all devices needs more on one node than on another.
     needed = _range([count.needed for count in counts])
     have = _range([_number_at_stage(count) for count in counts])
     held = ", others held by claims" if any(count.holders for count in counts) else ""
@@ -232,13 +260,14 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def _stage(count: Count) -> str:
-    """What too few of the devices are."""
+    """Returns the first stage at which too few devices are left: there, suit or free."""
     if count.there < count.needed:
         return "there"
     return "suit" if count.suitable < count.needed else "free"
 
 
 def _number_at_stage(count: Count) -> int:
+    """Returns the number of devices at that stage."""
     if count.there < count.needed:
         return count.there
     return count.suitable if count.suitable < count.needed else count.free

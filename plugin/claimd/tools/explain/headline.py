@@ -1,4 +1,4 @@
-"""The answer in a line: what stands in the way on how many nodes; and what would help."""
+"""The answer in one line, with the causes and their numbers of nodes; and the changes that help."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from .answer import Answer, Group, NodeAnswer
 
-# What the line names one by one.
+# The number of groups that the line names, and of remedies that are offered.
 _GROUPS = 3
 _WAYS = 3
-# Labels that say what a node is: another value would be a lie.
+# Labels that describe the node itself. To change them would not help, as they would be wrong then.
 _LABELS_OF_FACT = (
     "kubernetes.io/hostname",
     "kubernetes.io/os",
@@ -35,7 +35,7 @@ _NOT_DECIDED = "not decided: "
 
 
 def with_line(answer: Answer) -> Answer:
-    """The answer with its line."""
+    """Returns the answer with its `line` filled in."""
     return dataclasses.replace(answer, line=_line(answer))
 
 
@@ -44,6 +44,7 @@ def _line(answer: Answer) -> str:
         return f"{answer.subject}: {answer.blockers[0]}"
     if not answer.nodes:
         return f"{answer.subject}: no nodes are known"
+
     line = f"{answer.subject}: {count(answer)}"
     if any(node.outcome == "yes" for node in answer.nodes):
         return line + _reservation(answer)
@@ -51,20 +52,25 @@ def _line(answer: Answer) -> str:
 
 
 def _reservation(answer: Answer) -> str:
-    """What a yes leaves out: the scheduler's own word of it where there is one."""
+    """Returns the reservation of a yes: the rules that were not checked.
+
+    The scheduler's own message about these rules is better than our note, if there is one.
+    """
     refused = [quote.unseen for quote in answer.quotes if quote.unseen]
     if refused:
         return f" by the rules that are looked at, but the scheduler says: {refused[0]}"
+
     unseen = [note for note in answer.notes if note.startswith(_NOT_LOOKED_AT)]
     return f" as far as it can be told; {unseen[0]}" if unseen else ""
 
 
 def count(answer: Answer) -> str:
-    """How many nodes are good for it."""
+    """Returns the number of nodes that the subject fits on, as a sentence."""
     outcomes = Counter(node.outcome for node in answer.nodes)
     if outcomes["unknown"] == len(answer.nodes):
         nodes = "the only node" if len(answer.nodes) == 1 else f"any of {len(answer.nodes)} nodes"
         return f"not decided in time on {nodes}"
+
     line = f"{outcomes['yes']} of {len(answer.nodes)} nodes {answer.can}"
     if outcomes["unknown"]:
         line += f", {outcomes['unknown']} not decided in time"
@@ -72,27 +78,31 @@ def count(answer: Answer) -> str:
 
 
 def obstacles(answer: Answer) -> list[str]:
-    """Each group with its number of nodes, the largest first; a single node with its own words.
+    """Returns each group of nodes with its size, the largest first, as predicates.
 
-    Nothing where no node was looked at, or where one is good for it.
+    If there is only one node, its own summary comes instead. The list is empty if no node was
+    judged, and if the outcome of some node is yes.
     """
     is_possible = any(node.outcome == "yes" for node in answer.nodes)
     if answer.blockers or is_possible or not answer.nodes:
         return []
+
+    # A single node has no need of a count, and nodes without a decision have no causes.
     if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
         node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
         return [f"on {node.node} {words}" if node.refusals else words]
 
     by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
-    parts = []
-    # One more is as short as to say that there is one more.
+    # A single group more takes no more room than "for other reasons".
     named = by_size if len(by_size) == _GROUPS + 1 else by_size[:_GROUPS]
+    parts = []
     for group in named:
         who = group.nodes[0] if len(group.nodes) == 1 else str(len(group.nodes))
         if len(group.nodes) == len(answer.nodes):
             who = "both" if len(group.nodes) == 2 else f"all {len(group.nodes)}"
         parts.append(f"{who} {groups.predicate_of(group)}")
+
     others = sum(len(group.nodes) for group in by_size[len(named) :])
     if others:
         parts.append(f"{others} for other reasons")
@@ -100,20 +110,26 @@ def obstacles(answer: Answer) -> list[str]:
 
 
 def own_words(node: NodeAnswer) -> str:
-    """What keeps the pod from this node, with all figures."""
+    """Returns what keeps the pod from this node, with all figures."""
     if node.refusals:
         return "; ".join(node.refusals)
+
+    # The allocator looked at no device: the reason is in the node's pools.
     if not any(request.devices for request in groups.requests(node)):
         summary = node.summary.replace(" devices here", f" devices on {node.node}")
         return f"{summary}: {'; '.join(node.pools)}" if node.pools else summary
     if not node.shortage.counts:
         return node.summary
+
+    # If several requests compete for the same devices, the reason of single devices does not
+    # matter.
     count = node.shortage.counts[0]
-    # More devices of this kind would be needed, whatever the others lack.
     if len(count.requests) > 1 and 0 < count.there < count.needed:
         return str(count)
     if count.obstacle or (count.holders and count.suitable >= count.needed):
         return str(count)
+
+    # The most frequent reason of the nearest devices completes the count.
     obstacle = groups.obstacle(count, node)
     return f"{count}: {obstacle}" if obstacle else str(count)
 
@@ -122,12 +138,18 @@ def own_words(node: NodeAnswer) -> str:
 
 
 def ways_out(node: NodeAnswer) -> Iterator[str]:
-    """Changes that would make the node good for it, each line one way; the easiest first."""
-    # Two rules may be about the same: a node that is not ready has two taints.
-    undone = [_remedy_for(refusal, node.node) for refusal in node.refused_by]
-    first = list(dict.fromkeys(undone))
+    """Yields the changes that would make the node fit, the easiest first, one way in each line.
+
+    There are none if some refusal has no remedy.
+    """
+    # Each rule's remedy is part of every way. Two rules may have the same remedy: a node that is
+    # not ready has two taints.
+    remedies_of_rules = [_remedy_for(refusal, node.node) for refusal in node.refused_by]
+    first = list(dict.fromkeys(remedies_of_rules))
     if not all(first):
         return
+
+    # The allocator's remedies are alternatives.
     remedies = [str(remedy) for remedy in node.shortage.remedies[:_WAYS]]
     if node.devices in (None, "yes"):
         remedies = [""]
@@ -138,21 +160,22 @@ def ways_out(node: NodeAnswer) -> Iterator[str]:
 
 
 def _remedy_for(refusal: Refusal, node: str) -> str:
-    """What would take the rule out of the way; nothing where there is no single such thing."""
+    """Returns the change that would satisfy the rule, or "" if there is no single change."""
     detail = refusal.detail
     match refusal.rule:
         case "NodeUnschedulable":
             return f"uncordon {node}"
         case "TaintToleration":
             _, separator, taint = detail.rpartition("taint ")
+            # A taint that the node controller sets goes away with its condition.
             if separator and not detail.startswith("it"):
                 return f"tolerate {taint.removesuffix(' is not tolerated')}, or take it from {node}"
             return f"get {node} ready"
         case "NodeAffinity":
-            asked, separator, _ = detail.partition(", it ")
-            label = asked.removeprefix("nodeSelector asks for ")
+            demand, separator, _ = detail.partition(", it ")
+            label = demand.removeprefix("nodeSelector asks for ")
             is_fact = label.partition("=")[0] in _LABELS_OF_FACT
-            if separator and label != asked and not is_fact:
+            if separator and label != demand and not is_fact:
                 return f"label {node} {label}"
         case "NodeResourcesFit":
             return _remedy_for_resource(refusal, node)
@@ -162,14 +185,17 @@ def _remedy_for(refusal: Refusal, node: str) -> str:
 
 
 def _remedy_for_resource(refusal: Refusal, node: str) -> str:
+    """Returns a remedy from the figures of `resources.Shortage.detail`."""
     resource, separator, figures = refusal.detail.partition(": the pod requests ")
     if not separator:
         return ""
+
     requested, _, rest = figures.partition(", ")
     left, _, rest = rest.partition(" of ")
     whole = rest.removesuffix(" are left")
 
     is_enough = amounts.parse(requested) <= amounts.parse(whole)
+    # A request that exceeds the whole node cannot be met by freeing resources.
     if left == "0":
         return f"free some {resource} on {node}" if is_enough else ""
     less = f"ask for at most {left} {resource}"
@@ -177,6 +203,6 @@ def _remedy_for_resource(refusal: Refusal, node: str) -> str:
 
 
 def group_title(group: Group) -> str:
-    """A group as a line of its own begins."""
+    """Returns the beginning of the line about a group: "2 nodes are cordoned"."""
     noun = "node" if len(group.nodes) == 1 else "nodes"
     return f"{len(group.nodes)} {noun} {groups.predicate_of(group)}"

@@ -1,7 +1,7 @@
-"""Objects as people write them, made into what the API server would have.
+"""Manifests as people write them, completed to what the API server would store.
 
-Numbers stand for quantities, limits for requests, and a workload for the pods that its controller
-makes. Documents in, documents out.
+People write numbers as quantities and limits without requests, and they write workloads in place
+of the pods that a controller creates. This module takes and returns plain documents.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import dataclasses
 from decimal import Decimal
 from typing import Any
 
+from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.scheduling import daemon_sets
 
-Document = dict[str, Any]
-
-# Their values are quantities by name, or objects that have quantities in them.
+# Fields with a map of quantities, or with objects that contain quantities.
 _QUANTITIES = frozenset(
     (
         *("requests", "limits", "overhead", "allocatable", "capacity"),
@@ -31,7 +30,7 @@ _WORKLOADS = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What makes pods: its kind and name, how many it makes at a time, and one of them."""
+    """A workload: how many pods its controller keeps at a time, and one of these pods."""
 
     kind: str
     name: str
@@ -40,9 +39,10 @@ class Workload:
 
 
 def with_defaults(document: Document) -> Document:
-    """The document with numbers as quantities, and a pod with the API server's defaults.
+    """Returns a copy with quantities as text and, for a pod, with the API server's defaults.
 
-    The argument is left as it is. What has a wrong shape is left alone: whoever reads it says so.
+    Parts of a wrong shape are copied as they are: the code that decodes the document later reports
+    them.
     """
     document = _numbers_to_text(document, inside=False)
     if document.get("kind") == "Pod":
@@ -51,29 +51,36 @@ def with_defaults(document: Document) -> Document:
 
 
 def _numbers_to_text(value: Any, *, inside: bool) -> Any:
-    """The value with numbers made into texts where they are quantities (`inside`)."""
+    """Returns a copy of the value in which numbers are text if they are quantities.
+
+    `inside` is True if the value belongs to a field of quantities.
+    """
     if isinstance(value, dict):
         texts = {}
         for name, inner in value.items():
             begins = name in _QUANTITIES and isinstance(inner, dict)
             texts[name] = _numbers_to_text(inner, inside=inside or begins)
         return texts
+
     if isinstance(value, list):
-        # A list of quantities is one of numbers; of objects it begins anew, as in `requests` of
-        # claims, which have a count.
-        return [
-            _numbers_to_text(inner, inside=inside and not isinstance(inner, dict))
-            for inner in value
-        ]
+        # `requests` of a claim is a list of objects. These have numbers that are no quantities,
+        # such as `count`.
+        items = []
+        for inner in value:
+            is_quantity = inside and not isinstance(inner, dict)
+            items.append(_numbers_to_text(inner, inside=is_quantity))
+        return items
+
     if inside and isinstance(value, int | float) and not isinstance(value, bool):
         return format(Decimal(repr(value)), "f")
     return value
 
 
 def _with_requests(spec: Any) -> Any:
-    """A pod's spec where each limit is a request, too, unless there is another one."""
+    """Returns a pod's spec in which each limit without a request is the request, too."""
     if not isinstance(spec, dict):
         return spec
+
     spec = dict(spec)
     for field in ("initContainers", "containers"):
         containers = spec.get(field)
@@ -81,14 +88,16 @@ def _with_requests(spec: Any) -> Any:
             spec[field] = list(map(_container_with_requests, containers))
             if spec.get("hostNetwork") is True:
                 spec[field] = list(map(_container_with_host_ports, spec[field]))
-    # What the pod may use as a whole is its request, too.
+
+    # The pod as a whole has limits and requests in the same form as a container.
     return _container_with_requests(spec)
 
 
 def _container_with_host_ports(container: Any) -> Any:
-    """In the node's network each port is one of the node."""
+    """Returns a container whose ports are host ports, as those of a pod in the host's network."""
     if not isinstance(container, dict) or not isinstance(container.get("ports"), list):
         return container
+
     ports = []
     for port in container["ports"]:
         if isinstance(port, dict) and port.get("containerPort"):
@@ -101,6 +110,7 @@ def _container_with_host_ports(container: Any) -> Any:
 def _container_with_requests(container: Any) -> Any:
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
+
     resources = container["resources"]
     limits, requests = resources.get("limits"), resources.get("requests") or {}
     if not isinstance(limits, dict) or not isinstance(requests, dict):
@@ -112,10 +122,15 @@ def _container_with_requests(container: Any) -> Any:
 
 
 def parse_workload(document: Document) -> Workload | None:
-    """What the document makes pods from; None where it makes none; TypeError where it is broken."""
+    """Returns the workload, or None if the document is no workload.
+
+    Raises TypeError if a field that leads to the pod template has a wrong type.
+    """
     kind = document.get("kind")
     if kind not in _WORKLOADS:
         return None
+
+    # A CronJob contains a Job, and a PodTemplate has its template at the top.
     metadata = _map_field(document, "metadata")
     name = str(metadata.get("name", "") or "without-a-name")
     spec = _map_field(document, "spec")
@@ -126,9 +141,12 @@ def parse_workload(document: Document) -> Workload | None:
     pod_spec = dict(_map_field(template, "spec"))
     if kind == "DaemonSet":
         pod_spec["tolerations"] = daemon_sets.pod_tolerations(pod_spec)
+
+    # The API server generates the rest of the name.
     pod_metadata = {**(template.get("metadata") or {}), "name": f"{name}-…"}
     if metadata.get("namespace"):
         pod_metadata["namespace"] = metadata["namespace"]
+
     return Workload(
         kind=str(kind),
         name=name,
@@ -143,6 +161,7 @@ def parse_workload(document: Document) -> Workload | None:
 
 
 def _map_field(document: Document, name: str) -> Document:
+    """Returns the field, or an empty map if it is absent; raises TypeError if it is no map."""
     value = document.get(name)
     if value is None:
         return {}

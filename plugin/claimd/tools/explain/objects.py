@@ -1,4 +1,4 @@
-"""The objects of a cluster that a pod's scheduling depends on, typed and checked on their way in."""
+"""The objects of a cluster that matter for scheduling, typed and checked as they are added."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Why is my pod pending: a pod or a claim against each node.
 
 First what stands before any node (`preconditions`), then on each node the scheduler's rules about
-pods and nodes (`claimd.kubernetes.scheduling`), then the allocator's about devices (`question`). What comes
-out is put into groups and into a line.
+pods and nodes (`claimd.kubernetes.scheduling`), then the allocator's about devices (`question`).
+What comes out is put into groups and into a line.
 """
 
 from __future__ import annotations

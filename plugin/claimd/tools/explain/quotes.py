@@ -1,4 +1,4 @@
-"""What the scheduler itself says of a pod, beside what we find, and where the two differ."""
+"""The scheduler's own messages about a pod, and where they differ from the answer of explain."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 # "0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. …"
 _MESSAGE = re.compile(r"^\d+/(\d+) nodes are available:? ?(.*?)(?:\. |\.?$)", re.DOTALL)
+# A comma belongs to a reason unless a count follows.
 _BETWEEN_REASONS = re.compile(r", (?=\d+ )")
 _NO_DEVICES = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
-# Words of the rules that we do not look at.
+# Words in the messages of the rules that explain does not check.
 _NOT_OURS = ("volume", "PersistentVolume", "persistentvolumeclaim", "NodeVolumeLimits")
 
 
 def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
-    """The pod's condition and the newest Event of the scheduler, if it has not the same words."""
+    """Yields the message of the pod's condition, and the scheduler's newest Event if it differs."""
     if answer.verdict == "settled":
         return
-    condition = next(
-        (
-            one
-            for one in pod.status.conditions
-            if one.type == "PodScheduled" and one.status == "False"
-        ),
-        None,
-    )
-    said = ""
-    if condition:
-        said = condition.message or condition.reason
-        yield Quote(
-            text=said, differences=tuple(_differences(said, answer)), unseen=_unseen_reasons(said)
-        )
+
+    message = ""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            message = condition.message or condition.reason
+            yield Quote(
+                text=message,
+                differences=tuple(_differences(message, answer)),
+                unseen=_unseen_reasons(message),
+            )
+            break
+
+    # The Event is newer than the condition if only the reasons have changed.
     event = _newest_event(pod, objects)
-    if event and event.text and event.text != said:
+    if event and event.text and event.text != message:
         yield Quote(
             text=event.text,
             when=event.last_seen,
@@ -55,23 +55,26 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
 
 
 def _newest_event(pod: Pod, objects: Objects) -> Event | None:
-    events = [
-        event
-        for event in objects.events
-        if event.reason == "FailedScheduling"
-        and event.is_about("Pod", pod.metadata.namespace, pod.metadata.name)
-    ]
+    events = []
+    for event in objects.events:
+        if event.reason != "FailedScheduling":
+            continue
+        if event.is_about("Pod", pod.metadata.namespace, pod.metadata.name):
+            events.append(event)
     return max(events, key=lambda event: event.last_seen, default=None)
 
 
-def _differences(said: str, answer: Answer) -> Iterator[str]:
-    """Where the scheduler's count of nodes by reason is not ours."""
-    match = _MESSAGE.match(said)
+def _differences(message: str, answer: Answer) -> Iterator[str]:
+    """Yields the differences between the scheduler's counts of nodes by reason and ours."""
+    match = _MESSAGE.match(message)
     if match is None or not answer.nodes:
         return
+
     total = int(match[1])
     if total != len(answer.nodes):
         yield f"it saw {total} nodes, here are {len(answer.nodes)}"
+
+    # Its message is about a moment in the past.
     yes = [node.node for node in answer.nodes if node.outcome == "yes"]
     if yes:
         more = f" and {len(yes) - 1} more" if len(yes) > 1 else ""
@@ -80,29 +83,30 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
             "or a rule says no that is not looked at here"
         )
 
-    # Some releases name the claim behind a reason, the simulated scheduler what a node lacks.
-    said_by_reason: Counter[str] = Counter()
-    told = {}
+    # Some releases append the claim in parentheses, and the simulated scheduler what a node lacks.
+    # Reasons that differ only in that are one reason.
+    counts: Counter[str] = Counter()
+    shown = {}
     for count, reason in _split_reasons(match[2]):
-        known = reason if _is_unseen(reason) else reason.partition(" (")[0]
-        told[known] = known if known in told else reason
-        said_by_reason[known] += count
+        plain = reason if _is_unseen(reason) else reason.partition(" (")[0]
+        shown[plain] = plain if plain in shown else reason
+        counts[plain] += count
 
     ours = _our_reasons(answer)
-    for reason, count in said_by_reason.items():
+    for reason, count in counts.items():
         if _is_unseen(reason):
             yield f"{_node_count(count)} by a rule that is not looked at here: {reason}"
             continue
-        found = _count_of(reason, ours)
-        if found != count and not yes:
-            yield f'it counts {count} with "{told[reason]}", we find {found}'
+        our_count = _count_of(reason, ours)
+        if our_count != count and not yes:
+            yield f'it counts {count} with "{shown[reason]}", we find {our_count}'
 
 
 def _split_reasons(text: str) -> Iterator[tuple[int, str]]:
-    """The scheduler's reasons, each with its number of nodes."""
+    """Yields each of the scheduler's reasons with its number of nodes."""
     reason = ""
     for part in _BETWEEN_REASONS.split(text):
-        # What stands in parentheses may look like the next reason.
+        # Text in parentheses may look like the next reason.
         reason = f"{reason}, {part}" if reason else part
         if reason.count("(") > reason.count(")"):
             continue
@@ -116,19 +120,24 @@ def _is_unseen(reason: str) -> bool:
     return any(word in reason for word in _NOT_OURS)
 
 
-def _unseen_reasons(said: str) -> str:
-    match = _MESSAGE.match(said)
-    reasons = _split_reasons(match[2]) if match else ()
-    return ", ".join(f"{count} {reason}" for count, reason in reasons if _is_unseen(reason))
+def _unseen_reasons(message: str) -> str:
+    """Returns the scheduler's reasons that come from rules which explain does not check."""
+    match = _MESSAGE.match(message)
+    unseen = []
+    for count, reason in _split_reasons(match[2]) if match else ():
+        if _is_unseen(reason):
+            unseen.append(f"{count} {reason}")
+    return ", ".join(unseen)
 
 
 def _our_reasons(answer: Answer) -> Counter[str]:
-    """As the scheduler counts: each node by the first rule that refuses it."""
+    """Counts our refusals as the scheduler does: each node by the first rule that refuses it."""
     reasons: Counter[str] = Counter()
     for node in answer.nodes:
         first = filters.first_refusals(node.refused_by)
         messages = {refusal.message for refusal in first}
-        # Devices that cannot be had are told before those of a claim that has them elsewhere.
+        # In the scheduler the same plugin reports both, and devices that cannot be allocated come
+        # first.
         is_elsewhere = messages == {_ELSEWHERE} and node.devices == "no"
         if is_elsewhere or (not first and node.outcome != "yes"):
             messages = {_NO_DEVICES}
@@ -137,10 +146,12 @@ def _our_reasons(answer: Answer) -> Counter[str]:
 
 
 def _count_of(reason: str, ours: Counter[str]) -> int:
-    """How often we found it; a taint is named in the scheduler's words, which differ by release."""
-    if "taint" in reason:
-        return sum(count for ours_, count in ours.items() if "taint" in ours_)
-    return ours[reason]
+    """Returns our count of the scheduler's reason."""
+    if "taint" not in reason:
+        return ours[reason]
+
+    # The wording of a taint differs between releases of the scheduler, so all taints count as one.
+    return sum(count for message, count in ours.items() if "taint" in message)
 
 
 def _node_count(count: int) -> str:

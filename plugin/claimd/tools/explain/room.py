@@ -1,4 +1,4 @@
-"""Whether pods of lower priority would go for one that waits, in a line."""
+"""Says in one line whether preempting pods of lower priority would make room."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from .answer import NodeAnswer
     from .question import Cluster
 
-_SHOWN = 2  # victims that are named
+# The number of victims that are named.
+_SHOWN = 2
 
 
 def notes(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> Iterator[str]:
-    """What preemption does for the pod, of which no node's answer is yes.
+    """Yields a note on what preemption does for a pod that fits on no node.
 
-    Nothing where no pod has a lower priority: there is nothing to expect of it then.
+    There is no note if no pod has a lower priority, because then preemption does not come into
+    question.
     """
     lowest = cluster.lowest_priority
     if answers and lowest is not None and lowest < preemption.priority_of(pod):
@@ -30,32 +32,34 @@ def notes(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> Iterator
 def _evaluate_preemption(
     cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]
 ) -> preemption.Outcome:
+    """Asks the scheduler's preemption, with the answers as the state of each node."""
     placement = cluster.placement
     rules = node_rules.NodeRules(placement, pod)
     by_node = {answer.node: answer for answer in answers}
     nodes = placement.nodes
 
     def reasons(name: str, gone: Collection[str]) -> list[str]:
-        found = node_rules.messages(rules.refusals(nodes[name], gone))
-        return found or _reasons_of_devices(by_node[name])
+        messages = node_rules.messages(rules.refusals(nodes[name], gone))
+        # The rule about devices comes last in the scheduler.
+        return messages or _reasons_of_devices(by_node[name])
 
-    return preemption.evaluate(
-        pod,
-        [answer.node for answer in answers if answer.node in nodes and _is_resolvable(answer)],
-        len(answers),
-        placement.pods_by_node,
-        (),
-        reasons,
-    )
+    resolvable = []
+    for answer in answers:
+        if answer.node in nodes and _is_resolvable(answer):
+            resolvable.append(answer.node)
+
+    # explain does not read disruption budgets.
+    return preemption.evaluate(pod, resolvable, len(answers), placement.pods_by_node, (), reasons)
 
 
 def _is_resolvable(answer: NodeAnswer) -> bool:
+    """Returns True if the first refusing rule of the node could change if pods left."""
     first = filters.first_refusals(answer.refused_by)
     return bool(first) and all(refusal.is_resolvable for refusal in first)
 
 
 def _reasons_of_devices(answer: NodeAnswer) -> list[str]:
-    """What keeps the pod away whichever pods go."""
+    """Returns the reasons about devices, which stay whichever pods leave."""
     lasting = [each for each in answer.refused_by if each.rule == "DynamicResources"]
     if answer.devices in (None, "yes"):
         return node_rules.messages(lasting)
@@ -77,15 +81,14 @@ def _describe_outcome(pod: Pod, outcome: preemption.Outcome, answers: Sequence[N
 
 
 def _lacks_devices_alone(answer: NodeAnswer) -> bool:
-    """Whether it could go there for anything else, perhaps after others have gone."""
+    """Returns True if only devices keep the pod away, perhaps after other pods have left."""
     return answer.devices == "no" and (not answer.refused_by or _is_resolvable(answer))
 
 
 def _describe_candidate(candidate: preemption.Candidate) -> str:
-    victims = [
-        f"{each.key} (priority {preemption.priority_of(each)})"
-        for each in candidate.victims[:_SHOWN]
-    ]
+    victims = []
+    for victim in candidate.victims[:_SHOWN]:
+        victims.append(f"{victim.key} (priority {preemption.priority_of(victim)})")
     more = len(candidate.victims) - _SHOWN
     listed = ", ".join(victims) + (f" and {more} more" if more > 0 else "")
     pods = "pod" if len(candidate.victims) == 1 else "pods"

@@ -1,4 +1,4 @@
-"""Small changes to what is known of a cluster, before a question is put to it."""
+"""What-if changes to the objects of a cluster, applied before a question is asked."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ class _SliceHead(ApiStruct, frozen=True, kw_only=True):
 
 
 def remove_object(objects: Objects, reference: str, namespace: str) -> str:
-    """As if a claim or a pod were not there; errors.Fatal where it is not. Says so in a line.
+    """Removes a claim or a pod from the objects, and returns a line that says so.
 
-    `reference` is claim/NAME or pod/NAME, or claim/NAMESPACE/NAME for one of another namespace.
+    `reference` is claim/NAME or pod/NAME, or claim/NAMESPACE/NAME for an object of another
+    namespace. Raises errors.Fatal if there is no such object.
     """
     kind, _, name = reference.partition("/")
     if "/" in name:
         namespace, _, name = name.partition("/")
+
     key = f"{namespace}/{name}"
     if kind in ("claim", "resourceclaim"):
-        kept = [claim for claim in objects.claims if claim.key != key]
-        if len(kept) == len(objects.claims):
+        others = [claim for claim in objects.claims if claim.key != key]
+        if len(others) == len(objects.claims):
             raise errors.Fatal(f"--without {reference}: there is no claim {key}")
-        objects.claims = kept
+        objects.claims = others
         return f"claim {key} were not there"
     if kind == "pod":
         return _remove_pod(objects, reference, key)
@@ -51,6 +53,7 @@ def remove_object(objects: Objects, reference: str, namespace: str) -> str:
 
 
 def _remove_pod(objects: Objects, reference: str, key: str) -> str:
+    # A pod is either kept whole or among the placed ones.
     before = len(objects.pods) + len(objects.placed)
     namespace, _, name = key.partition("/")
     objects.pods = [pod for pod in objects.pods if pod.key != key]
@@ -58,36 +61,40 @@ def _remove_pod(objects: Objects, reference: str, key: str) -> str:
     if len(objects.pods) + len(objects.placed) == before:
         raise errors.Fatal(f"--without {reference}: there is no pod {key}")
 
-    def is_its_own(claim: Claim) -> bool:
-        """Reserved for nobody else, so that its devices are given back."""
+    # With its only pod gone, a claim is deallocated.
+    def is_only_for_pod(claim: Claim) -> bool:
         names = {consumer.name for consumer in claim.status.reserved_for}
         return claim.metadata.namespace == namespace and names == {name}
 
-    count = _give_back(objects, is_its_own)
+    count = _give_back(objects, is_only_for_pod)
     return f"pod {key} were not there{_and_claims(count)}"
 
 
 def free_node(objects: Objects, node: str) -> str:
-    """As if no pod ran on the node, and no claim had its devices; errors.Fatal for no such node."""
-    pools = {
-        (slice_.spec.driver, slice_.spec.pool.name)
-        for slice_ in objects.slices
-        if slice_.spec.node_name == node
-    }
+    """Removes all pods of the node and deallocates its devices; returns a line that says so.
+
+    Raises errors.Fatal if neither a node nor a slice has this name.
+    """
+    # The node's pools say which claims hold its devices.
+    pools = set()
+    for slice_ in objects.slices:
+        if slice_.spec.node_name == node:
+            pools.add((slice_.spec.driver, slice_.spec.pool.name))
     for item in objects.slices_as_json:
         try:
             spec = msgspec.json.decode(item, type=_SliceHead).spec
         except msgspec.DecodeError:
-            continue  # whoever reads all of it says what is wrong
+            # The error is reported when the whole slice is read.
+            continue
         if spec.node_name == node:
             pools.add((spec.driver, spec.pool.name))
-    if not pools and all(one.metadata.name != node for one in objects.nodes):
+    if not pools and all(each.metadata.name != node for each in objects.nodes):
         raise errors.Fatal(f"--as-if-free {node}: no node {node!r} is known")
 
     before = len(objects.pods) + len(objects.placed)
     objects.pods = [pod for pod in objects.pods if pod.spec.node_name != node]
     objects.placed = [placed for placed in objects.placed if placed.node != node]
-    left = before - len(objects.pods) - len(objects.placed)
+    removed = before - len(objects.pods) - len(objects.placed)
 
     def is_here(claim: Claim) -> bool:
         allocation = claim.status.allocation
@@ -95,13 +102,16 @@ def free_node(objects: Objects, node: str) -> str:
         return any((result.driver, result.pool) in pools for result in results)
 
     count = _give_back(objects, is_here)
-    pods = "1 pod" if left == 1 else f"{left} pods"
+    pods = "1 pod" if removed == 1 else f"{removed} pods"
     claims = "1 claim" if count == 1 else f"{count} claims"
     return f"node {node} were free ({pods} and the devices of {claims} leave it)"
 
 
 def pin_to_node(subject: Pod | Claim, node: str) -> tuple[Pod | Claim, str]:
-    """The subject as if it had to run there: its own choice of nodes does not count."""
+    """Returns the subject without its own choice of nodes, and a line that says so.
+
+    The caller then asks about this node alone.
+    """
     line = f"it had to run on node {node}, whatever nodes it selects"
     if not isinstance(subject, Pod):
         return subject, line
@@ -110,12 +120,12 @@ def pin_to_node(subject: Pod | Claim, node: str) -> tuple[Pod | Claim, str]:
     return msgspec.structs.replace(subject, spec=spec), line
 
 
-def _give_back(objects: Objects, chosen: Callable[[Claim], bool]) -> int:
-    """Take the devices from the claims that are chosen, and count those."""
+def _give_back(objects: Objects, is_chosen: Callable[[Claim], bool]) -> int:
+    """Deallocates the chosen claims, and returns their number."""
     count = 0
     claims = []
     for claim in objects.claims:
-        if claim.status.allocation and chosen(claim):
+        if claim.status.allocation and is_chosen(claim):
             status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=[])
             claims.append(msgspec.structs.replace(claim, status=status))
             count += 1
@@ -134,7 +144,7 @@ def _and_claims(count: int) -> str:
 def apply_changes(
     objects: Objects, namespace: str, references: Iterable[str], free: Iterable[str]
 ) -> list[str]:
-    """All changes to the cluster, in the order given; what each comes to."""
+    """Applies all changes in the given order, removals first, and returns a line for each."""
     lines = [remove_object(objects, reference, namespace) for reference in references]
     lines += [free_node(objects, node) for node in free]
     return lines
