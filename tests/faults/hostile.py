@@ -399,7 +399,7 @@ async def _world(keys: Path, trouble: Trouble) -> AsyncIterator[World]:
 def make_keys(folder: Path) -> None:
     """A certificate by the authority that claimd trusts, and one by another."""
     for authority, server in (("ca", "server"), ("other", "stranger")):
-        pki.signed(
+        pki.sign(
             folder, pki.authority(folder, authority), server, "DNS:kubernetes.test,IP:127.0.0.1"
         )
 

@@ -138,10 +138,11 @@ CHECKPOINTS_UNREADABLE = Gauge(
     "claimd_records_unreadable", "Checkpoints that could not be read at the last look."
 )
 CHECKPOINTS_REWRITTEN = Counter(
-    "claimd_records_rewritten_total", "Checkpoints that somebody took away; written again."
+    "claimd_records_rewritten_total",
+    "Checkpoints that somebody removed and that were written again.",
 )
 CDI_RESTORED = Counter(
-    "claimd_cdi_files_restored_total", "CDI files that were made again from their checkpoint."
+    "claimd_cdi_files_restored_total", "CDI files that were restored from their checkpoint."
 )
 SLICE_WRITES = Counter(
     "claimd_slice_writes_total", "ResourceSlices that were created, updated or deleted.", "verb"
@@ -150,29 +151,29 @@ STATUS_FAILURES = Counter(
     "claimd_status_report_failures_total", "Reports into claim.status.devices that failed."
 )
 GARBAGE = Counter(
-    "claimd_garbage_unprepared_total", "Claims that were unprepared with no word from the kubelet."
+    "claimd_garbage_unprepared_total", "Claims that were unprepared without a call of the kubelet."
 )
 API_REQUESTS = Counter(
-    "claimd_api_requests_total", "Requests to the API server, watches aside.", "method", "outcome"
+    "claimd_api_requests_total", "Requests to the API server, without watches.", "method", "outcome"
 )
 API_SECONDS = Histogram(
-    "claimd_api_request_seconds", "Time of requests to the API server, watches aside.", "method"
+    "claimd_api_request_seconds", "Time of requests to the API server, without watches.", "method"
 )
 PUBLISHES = Histogram(
-    "claimd_publish_seconds", "Time from a change of the GPUs until all slices say so."
+    "claimd_publish_seconds", "Time from a change of the GPUs until all slices show it."
 )
-SCAN_SECONDS = Histogram("claimd_scan_seconds", "Time of a look at the node's hardware.")
+SCAN_SECONDS = Histogram("claimd_scan_seconds", "Time of a scan of the node's hardware.")
 SCRAPES_REFUSED = Counter(
-    "claimd_scrapes_refused_total", "Scrapes that were refused, where not everybody may.", "reason"
+    "claimd_scrapes_refused_total", "Scrapes that were refused by metrics-authorization.", "reason"
 )
-SCANS = Counter("claimd_scans_total", "Looks at the node's hardware.")
+SCANS = Counter("claimd_scans_total", "Scans of the node's hardware.")
 SCANS_FAILED = Counter(
     "claimd_scans_failed_total",
-    "Looks at the node's hardware that failed; what was seen before stays in force.",
+    "Scans of the node's hardware that failed; the previous result stays in force.",
 )
 SICK = Gauge(
     "claimd_gpu_findings",
-    "What is wrong with GPUs, by kind: absent, wedged, hot and so on.",
+    "Findings about GPUs, by kind: absent, wedged, hot and so on.",
     "kind",
 )
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")
@@ -197,38 +198,41 @@ DEVICE_INFO_DROPPED = Scraped(
     "gauge", "claimd_device_info_dropped", "Uses of devices that claimd_device_info leaves out."
 )
 DEVICE_HEALTHY = Scraped(
-    "gauge", "claimd_device_healthy", "0 while something is found to be wrong with it.", *_DEVICE
+    "gauge", "claimd_device_healthy", "0 while the device has a finding, else 1.", *_DEVICE
 )
 DEVICE_TEMPERATURE = Scraped(
     "gauge",
     "claimd_device_temperature_celsius",
-    "What a sensor of the kernel's says.",
+    "Temperature by a sensor of the kernel.",
     *_DEVICE,
     "sensor",
 )
 DEVICE_POWER = Scraped(
-    "gauge", "claimd_device_power_watts", "What it takes, where the kernel tells.", *_DEVICE
+    "gauge",
+    "claimd_device_power_watts",
+    "Power that the device takes, if the kernel reports it.",
+    *_DEVICE,
 )
 DEVICE_ENERGY = Scraped(
     "counter",
     "claimd_device_energy_joules_total",
-    "What it has taken since its driver counts (xe, i915).",
+    "Energy that the device has taken since its driver was loaded (xe, i915).",
     *_DEVICE,
 )
 DEVICE_BUSY = Scraped(
-    "gauge", "claimd_device_busy_ratio", "How busy it is, 0 to 1 (amdgpu).", *_DEVICE
+    "gauge", "claimd_device_busy_ratio", "Load of the device, 0 to 1 (amdgpu).", *_DEVICE
 )
 DEVICE_MEMORY_USED = Scraped(
     "gauge", "claimd_device_memory_used_bytes", "Memory in use (amdgpu).", *_DEVICE
 )
 DEVICE_MEMORY = Scraped(
-    "gauge", "claimd_device_memory_bytes", "Memory that the device has.", *_DEVICE
+    "gauge", "claimd_device_memory_bytes", "Size of the device's memory.", *_DEVICE
 )
 BUILD = Scraped(
     "gauge", "claimd_build_info", "1, with versions as labels.", "version", "python", "api_version"
 )
-CPU = Scraped("counter", "process_cpu_seconds_total", "Time of the processor.")
+CPU = Scraped("counter", "process_cpu_seconds_total", "CPU time of the process.")
 RESIDENT = Scraped("gauge", "process_resident_memory_bytes", "Resident memory.")
 OPEN_FDS = Scraped("gauge", "process_open_fds", "Open file descriptors.")
-MAX_FDS = Scraped("gauge", "process_max_fds", "The most there may be.")
-STARTED = Scraped("gauge", "process_start_time_seconds", "When it was started, since 1970.")
+MAX_FDS = Scraped("gauge", "process_max_fds", "Limit of open file descriptors.")
+STARTED = Scraped("gauge", "process_start_time_seconds", "Start time in seconds since 1970.")

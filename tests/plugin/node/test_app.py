@@ -531,7 +531,7 @@ async def test_who_floods_the_metrics_costs_the_kubelet_nothing(world, unused_tc
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
     ca = pki.authority(world.tmp_path, "ca")
-    pki.signed(world.tmp_path, ca, "tls", "IP:127.0.0.1")
+    pki.sign(world.tmp_path, ca, "tls", "IP:127.0.0.1")
     trusting = pki.trusting(ca)
     tokens = await asyncio.to_thread(test_scrape_access.accounts, world.api)
     address = f"127.0.0.1:{unused_tcp_port}"

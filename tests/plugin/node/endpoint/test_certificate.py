@@ -18,7 +18,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pki")
     ca = pki.authority(folder, "ca")
     for name in ("one", "two"):
-        pki.signed(folder, ca, name, f"DNS:{name}.test")
+        pki.sign(folder, ca, name, f"DNS:{name}.test")
     return folder
 
 

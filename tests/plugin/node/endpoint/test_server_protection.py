@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("pki")
     ca = pki.authority(folder, "ca")
-    pki.signed(folder, ca, "tls", "IP:127.0.0.1")
+    pki.sign(folder, ca, "tls", "IP:127.0.0.1")
     return folder
 
 
