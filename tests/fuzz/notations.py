@@ -36,9 +36,9 @@ def _quantity(data: bytes) -> None:
         assert quantity.parse(quantity.format_amount(int(amount))) == amount
 
     exact = amounts.parse(text)
-    assert quantity.parse(amounts.of(exact.billionths, exact.binary).text) * amounts.WHOLE == (
-        exact.billionths
-    )
+    assert quantity.parse(
+        amounts.from_billionths(exact.billionths, exact.binary).text
+    ) * amounts.WHOLE == (exact.billionths)
     with contextlib.suppress(EvalError):
         known = cel_quantity.parse(text)
         assert (known.sign > 0) == (amount > 0)

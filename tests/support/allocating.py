@@ -26,7 +26,9 @@ def parse(world):
     return {
         "classes": read(world.get("classes", []), list[DeviceClass]),
         "slices": read(world["slices"], list[ResourceSlice]),
-        "allocated": state.of_claims(read(world.get("taken", []), list[ResourceClaim]), enabled),
+        "allocated": state.gather_from_claims(
+            read(world.get("taken", []), list[ResourceClaim]), enabled
+        ),
         "features": enabled,
         "node": read(world["node"], Node),
         "claims": read(world["claims"], list[ResourceClaim]),
@@ -63,7 +65,7 @@ def theirs(oracle, world, **more):
     """
     enabled = sorted(world.get("features", features.DEFAULT))
     claims = read(world.get("taken", []), list[ResourceClaim])
-    taken = state.of_claims(claims, frozenset(enabled))
+    taken = state.gather_from_claims(claims, frozenset(enabled))
     request = {
         "variants": ["incubating", "experimental"],
         "features": enabled,

@@ -31,10 +31,10 @@ def verdict_of_parsed(parsed, taken, **options):
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
     )
-    held = explain.holders(allocating.read(taken, list[ResourceClaim]))
+    held = explain.gather_holdings(allocating.read(taken, list[ResourceClaim]))
     node, claims = parsed["node"], parsed["claims"]
-    verdict = explain.node(made, node, claims, held, **options)
-    return explain.with_remedies(verdict, made, node, claims, held, **options)
+    verdict = explain.explain_node(made, node, claims, held, **options)
+    return explain.add_remedies(verdict, made, node, claims, held, **options)
 
 
 def fits(world):

@@ -1,7 +1,14 @@
-"""The structured allocator: which devices a claim gets on a node, and why it gets none.
+"""The structured allocator: chooses devices for claims on one node, and explains a refusal.
 
-Pure: no I/O and no clock. The running plugin never imports it; `claimd explain`, the simulated
-scheduler and tests do.
+It gives the same answers as the allocator of Kubernetes' scheduler. Start reading with `allocator`,
+which is the entry point. `pools` gathers ResourceSlices into pools. `requests` reads the requests
+and subrequests of a claim. `search` tries combinations of devices. It uses the rules in
+`node_devices`, `constraints`, `counters` and `capacity`. `results` builds the AllocationResults.
+`explain` says why a node cannot satisfy the claims, and what would help.
+
+The package is pure: it has no I/O. Only the explanation looks at a clock, for its time limits. The
+running node plugin never imports this package. `claimd explain`, the simulated scheduler and tests
+do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The allocator as its callers see it: made for a cluster, asked for one node at a time.
+"""The entry point: an Allocator for a cluster, which allocates on one node at a time.
 
-The order of its checks is that of Kubernetes' own, because the first that fails is what people
-read.
+The checks run in the same order as in Kubernetes' allocator, because users see only the error of
+the first check that fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchInput:
-    """Claims put against one node: all that a search starts from."""
+    """The input of a search: the devices of one node, and the claims with their constraints."""
 
     devices: NodeDevices
     claims: list[ClaimRequests]
@@ -43,7 +43,10 @@ class SearchInput:
     def search(
         self, *, prune_after: int | None = DEAD_ENDS, cancelled: Callable[[], bool] | None = None
     ) -> Search:
-        """A search that has not begun. One at a time: they share the constraints."""
+        """Returns a search that has not started.
+
+        Only one search of this input may run at a time, because they share the constraints.
+        """
         return Search(
             self.devices,
             self.claims,
@@ -54,9 +57,9 @@ class SearchInput:
 
 
 class Allocator:
-    """Decides for one node which devices claims would get.
+    """Chooses devices for claims on one node.
 
-    It never changes after it is made, so threads may share one.
+    An allocator never changes after its construction, so threads may share it.
     """
 
     def __init__(
@@ -69,10 +72,14 @@ class Allocator:
         allocated: AllocatedState | None = None,
         features: Features = features.DEFAULT,
     ) -> None:
-        """What is taken comes from `allocated`, or else from the claims of `claim_lister`."""
+        """Creates an allocator for the classes and slices of a cluster.
+
+        `allocated` has the devices that are in use. If it is None, they are gathered from the
+        claims of `claim_lister`. `claims_to_allocate` is the default of `allocate`.
+        """
         if allocated is None:
-            listed = claim_lister.list_all_allocated() if claim_lister else ()
-            allocated = state.of_claims(listed, features)
+            join_names = claim_lister.list_all_allocated() if claim_lister else ()
+            allocated = state.gather_from_claims(join_names, features)
         self.features = features
         self._claims = list(claims_to_allocate)
         self._classes, self._allocated = class_lister, allocated
@@ -80,6 +87,7 @@ class Allocator:
         self._devices = Devices()
 
     def claims_to_allocate(self) -> list[ResourceClaim]:
+        """Returns the claims that were passed to the constructor."""
         return list(self._claims)
 
     def allocate(
@@ -91,14 +99,15 @@ class Allocator:
         prune_after: int = DEAD_ENDS,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[AllocationResult] | None:
-        """One result for each claim, or None where the node cannot have them all.
+        """Returns one result for each claim, or None if the node cannot satisfy all of them.
 
-        The same objects always give the same answer, new share ids aside. Nothing is kept of it:
-        who uses the answer has to make an Allocator with the new state.
+        The same input always gives the same answer, apart from new share ids. The allocator does
+        not remember it: a caller that uses the answer must create an Allocator with the new state.
 
-        AllocationError where there is no answer, `node_only` where another node may have one;
-        CancelledError as soon as `cancelled` says so. `prune=False` searches every combination, as
-        Kubernetes does; otherwise pruning begins after `prune_after` dead ends.
+        AllocationError if the allocator cannot decide. Its `node_only` is True if another node may
+        still succeed. CancelledError as soon as `cancelled` returns True. With `prune=False` it
+        searches every combination, as Kubernetes does. Otherwise pruning starts after `prune_after`
+        dead ends.
         """
         if claims is None:
             claims = self._claims
@@ -107,7 +116,7 @@ class Allocator:
             prune_after=prune_after if prune else None, cancelled=cancelled
         )
         if not search.run():
-            # Whether an invalid pool would have helped nobody knows.
+            # The devices of an invalid pool might have been enough, so this is not a plain "no".
             if any(pool.is_invalid for pool in search_input.pools):
                 raise AllocationError("invalid resource pools were encountered", node_only=True)
             return None
@@ -116,7 +125,7 @@ class Allocator:
             results.result(
                 claim,
                 search.solution[index],
-                search.taken_requests(index),
+                search.chosen_requests(index),
                 node=node,
                 features=self.features,
             )
@@ -130,22 +139,23 @@ class Allocator:
         *,
         cancelled: Callable[[], bool] | None = None,
     ) -> SearchInput:
-        """All that the search starts from; AllocationError where it could not even start.
+        """Checks the claims and gathers the input of a search. AllocationError if a check fails.
 
-        `cancelled` is asked before selectors are evaluated, here and in searches.
+        `cancelled` is called before selectors are evaluated, here and during searches.
         """
         node_pools = pools.gather(self._index, node, self.features)
         devices = self._node_devices(node, node_pools, cancelled)
 
-        # Claim by claim, each with its constraints, so that the first error is Kubernetes' first.
+        # Each claim's constraints are read right after its requests, so that the first error is the
+        # one that Kubernetes would report.
         requests_of_claims: list[ClaimRequests] = []
         constraints_of_claims: list[list[Constraint]] = []
         key = 0
         for index, claim in enumerate(claims):
-            of_claim = self._requests_of(claim, index, key, devices, node_pools)
+            of_claim = self._read_requests(claim, index, key, devices, node_pools)
             key += sum(map(len, of_claim))
             requests_of_claims.append(of_claim)
-            constraints_of_claims.append(self._constraints_of(claim))
+            constraints_of_claims.append(self._read_constraints(claim))
         return SearchInput(
             devices=devices,
             claims=requests_of_claims,
@@ -154,17 +164,20 @@ class Allocator:
         )
 
     def with_allocated(self, search_input: SearchInput, allocated: AllocatedState) -> SearchInput:
-        """The same question where other devices are taken; what it found out is kept."""
+        """Returns the same input for another set of allocated devices.
+
+        Cached answers that do not depend on the allocated devices are shared with the old input.
+        """
         counters = self._counters(search_input.pools, allocated)
         return dataclasses.replace(
             search_input,
             devices=search_input.devices.with_allocated(allocated, counters),
-            constraints=constraints.fresh(search_input.constraints),
+            constraints=constraints.empty_copies(search_input.constraints),
         )
 
     @property
     def drivers(self) -> frozenset[str]:
-        """All drivers that publish anything, on whichever node."""
+        """The drivers that publish slices anywhere in the cluster."""
         return self._index.drivers
 
     def _node_devices(
@@ -172,7 +185,7 @@ class Allocator:
     ) -> NodeDevices:
         return NodeDevices(
             node=node,
-            candidates=self._devices.in_order(node_pools),
+            candidates=self._devices.in_search_order(node_pools),
             allocated=self._allocated,
             enabled=self.features,
             counters=self._counters(node_pools, self._allocated),
@@ -185,16 +198,16 @@ class Allocator:
         by_id = {pool.pool_id: pool for pool in node_pools}
 
         def counters(pool_id: PoolID) -> PoolCounters:
-            # Devices of the pool that only other nodes can use draw on the same counters.
+            # Devices of the pool that only other nodes can use consume the same counters.
             pool = by_id[pool_id]
-            whole_pool = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
+            whole_pool = self._devices.for_slices((*pool.slices, *pool.slices_elsewhere))
             return PoolCounters(
                 pool, (candidate for candidate in whole_pool if allocated.has(candidate.id))
             )
 
         return counters
 
-    def _requests_of(
+    def _read_requests(
         self,
         claim: ResourceClaim,
         index: int,
@@ -211,29 +224,30 @@ class Allocator:
                 requests.check(request, self._classes, self.features)
                 if request.wants_all:
                     self._find_all_devices(request, devices, node_pools)
-            minimum = _added(minimum, claim, spec, alternatives)
+            minimum = _add_minimum(minimum, claim, spec, alternatives)
             of_claim.append(alternatives)
         return of_claim
 
     def _find_all_devices(
         self, request: Request, devices: NodeDevices, node_pools: Sequence[Pool]
     ) -> None:
-        """All devices that the request selects, also those that others hold.
+        """Fills the request's `all_devices` for the allocation mode All.
 
-        The search fails on the latter: all devices are wanted, not all that are free.
+        They include devices that other claims hold. The search then fails on those, because the
+        request wants all devices and not just the free ones.
         """
         for pool in node_pools:
-            if not pool.usable:
+            if not pool.is_usable:
                 trouble = "being updated" if pool.is_incomplete else "invalid"
                 raise AllocationError(
                     f"{request}: asks for all devices, "
                     f"but resource pool {pool.pool_id} is currently {trouble}"
                 )
-            for candidate in self._devices.of_slices(pool.slices):
+            for candidate in self._devices.for_slices(pool.slices):
                 if _is_one_of_all(request, candidate, devices):
                     request.all_devices.append(candidate)
 
-    def _constraints_of(self, claim: ResourceClaim) -> list[Constraint]:
+    def _read_constraints(self, claim: ResourceClaim) -> list[Constraint]:
         of_claim = []
         for number, constraint in enumerate(claim.spec.devices.constraints, 1):
             distinct = constraint.match_attribute is None
@@ -246,7 +260,7 @@ class Allocator:
                     "empty constraint (unsupported constraint type?)"
                 )
             of_claim.append(
-                constraints.make(
+                constraints.create(
                     requests=constraint.requests,
                     attribute=attribute,
                     distinct=distinct,
@@ -256,10 +270,13 @@ class Allocator:
         return of_claim
 
 
-def _added(
+def _add_minimum(
     minimum: int, claim: ResourceClaim, spec: DeviceRequest, alternatives: Alternatives
 ) -> int:
-    """How many devices the claim takes at least with this request; AllocationError if too many."""
+    """Returns the minimum number of devices of the claim, with this request added to `minimum`.
+
+    AllocationError if they are more than a claim may have.
+    """
     least = min(request.minimum for request in alternatives)
     if least > RESULTS_MAX - minimum:
         raise AllocationError(
@@ -271,11 +288,13 @@ def _added(
 
 
 def _is_one_of_all(request: Request, candidate: Candidate, devices: NodeDevices) -> bool:
-    if not devices.selectable(request, candidate):
+    """Returns True if a request with the allocation mode All means this device, free or not."""
+    if not devices.is_selectable(request, candidate):
         return False
     if not devices.consumable:
         return True
-    # A device that could never have the capacity is not asked for; one that has it no more is.
+    # "All" excludes a device that never has the capacity, and includes one whose capacity is
+    # consumed by others.
     consumed = devices.consumption(request, candidate)
     return consumed is not None and all(
         amount.billionths <= candidate.limits[name] for name, amount in consumed.items()

@@ -1,6 +1,7 @@
-"""Exact amounts as whole billionths, the finest that a quantity can say: integers are fast.
+"""Exact amounts of counters and capacities, as integers that count billionths.
 
-How Kubernetes rounds to steps is in `capacity`, not here.
+A Kubernetes quantity cannot be finer than a billionth, and integers are fast. The rounding of
+capacity requests to steps is in `capacity`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
 
 class Amount(NamedTuple):
-    """A quantity that can be computed with.
+    """A quantity as a number and as text.
 
-    `text` is as it was written, or canonical where it was computed. What is computed from an amount
-    in powers of 1024 (`binary`) is written so too.
+    `text` is the original text, or the canonical text of a computed amount. `binary` is True if the
+    text uses suffixes for powers of 1024, such as Gi. Amounts that are computed from it use them
+    too.
     """
 
     billionths: int
@@ -32,32 +34,33 @@ class Amount(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Amount:
+    """Parses a quantity. ValueError if the text is not one."""
     exact = quantity.parse(text)
     billionths = exact.numerator * (WHOLE // exact.denominator)
     binary = text.endswith("i")
-    # The API server limits these, and only these, to the largest 64-bit number.
+    # The API server limits binary quantities, and only those, to 64-bit integers.
     if binary:
         billionths = max(-LARGEST * WHOLE, min(billionths, LARGEST * WHOLE))
     return Amount(billionths, text, binary)
 
 
 def ceiling(billionths: int, unit: int) -> int:
-    """How many whole units it takes."""
+    """Returns the amount in units, rounded up."""
     return -(-billionths // unit)
 
 
-def of(billionths: int, binary: bool) -> Amount:
-    """A computed amount, with its canonical text."""
+def from_billionths(billionths: int, binary: bool) -> Amount:
+    """Returns a computed amount with its canonical text."""
     return Amount(billionths, canonical(billionths, binary), binary)
 
 
-def text_of(billionths: int) -> str:
-    """The amount as people write it: in powers of 1024 where it is whole in them."""
+def format_billionths(billionths: int) -> str:
+    """Returns the text of an amount, in powers of 1024 if it is a multiple of 1024."""
     return canonical(billionths, billionths % (1024 * WHOLE) == 0)
 
 
 def canonical(billionths: int, binary: bool) -> str:
-    """The shortest text with a whole number, in powers of 1024 where that is asked and possible."""
+    """Returns the shortest text with an integer, in powers of 1024 if `binary` and possible."""
     if billionths == 0:
         return "0"
 

@@ -1,6 +1,8 @@
-"""What a request takes of a device's capacity: request policies, their rounding and their limits.
+"""The capacity that a request consumes of a device, according to the device's request policies.
 
-One device at a time. How much of a shared device others have taken is known to the search.
+A request policy has a default, and either valid values or a valid range with a step. Requests are
+rounded up to the policy. This module looks at one device at a time. The capacity that others have
+consumed of a shared device is checked in `partial`.
 """
 
 from __future__ import annotations
@@ -20,21 +22,23 @@ if TYPE_CHECKING:
 def consumption(
     requests: Mapping[str, str] | None, device: Device, features: Features
 ) -> dict[str, Amount] | None:
-    """What the request would use of each capacity; None where the device cannot serve it at all.
+    """Returns the amount that the request would consume of each capacity of the device.
 
-    A capacity that is not asked for is used by its default, or whole. ValueError where the numbers
-    are beyond what can be computed with: then no other device may be tried either.
+    None if the device can never serve the request. A capacity that is not requested is consumed
+    with its default amount, or completely if it has no default. ValueError if the numbers are too
+    large for Kubernetes' arithmetic. The whole allocation fails then, as it does in Kubernetes.
     """
     requested = requests or {}
     if any(name not in device.capacity for name in requested):
         return None
 
-    # All are rounded before any is checked, as rounding may be an error.
+    # Rounding may raise ValueError, so every capacity is rounded before one of them is a reason to
+    # return None.
     fractional = FRACTIONAL_CAPACITY_RANGE in features
     used: dict[str, Amount] = {}
     for name, capacity in device.capacity.items():
         try:
-            used[name] = _rounded(requested.get(name), capacity, fractional)
+            used[name] = _round_up(requested.get(name), capacity, fractional)
         except ValueError as error:
             raise ValueError(f'capacity "{name}": {error}') from error
         if used[name].billionths < 0:
@@ -47,14 +51,17 @@ def consumption(
 
 
 def limits(device: Device) -> dict[str, int]:
-    """Each capacity's whole amount, in billionths."""
+    """Returns the total amount of each capacity in billionths."""
     return {
         name: amounts.parse(capacity.value).billionths for name, capacity in device.capacity.items()
     }
 
 
-def _rounded(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Amount:
-    """The least amount that the policy has and that is enough; as requested where there is none."""
+def _round_up(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Amount:
+    """Returns the smallest amount that the policy allows and that is enough for the request.
+
+    If there is no such amount it returns the requested one, which `_violates` refuses later.
+    """
     policy = capacity.request_policy
     if text is None:
         if policy is not None and policy.default is not None:
@@ -65,15 +72,17 @@ def _rounded(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Am
     if policy is None:
         return requested
     if policy.valid_range and policy.valid_range.min is not None:
-        return _step_up(requested, policy.valid_range, fractional)
+        return _round_up_to_step(requested, policy.valid_range, fractional)
     for value in policy.valid_values or ():
         if requested.billionths <= amounts.parse(value).billionths:
             return amounts.parse(value)
     return requested
 
 
-def _step_up(requested: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> Amount:
-    """The least amount that is enough, counted from the range's minimum in whole steps."""
+def _round_up_to_step(
+    requested: Amount, valid: CapacityRequestPolicyRange, fractional: bool
+) -> Amount:
+    """Rounds the request up to the range's minimum plus a multiple of its step."""
     assert valid.min is not None
     minimum = amounts.parse(valid.min)
     if requested.billionths < minimum.billionths:
@@ -81,7 +90,7 @@ def _step_up(requested: Amount, valid: CapacityRequestPolicyRange, fractional: b
     if valid.step is None:
         return requested
 
-    # Kubernetes computes in 64-bit integers, of whole units or of thousandths.
+    # Kubernetes computes with 64-bit integers that count whole units or thousandths.
     step = amounts.parse(valid.step)
     unit = _unit(valid, fractional)
     if unit == MILLI and not _in_milli(requested):
@@ -99,25 +108,29 @@ def _step_up(requested: Amount, valid: CapacityRequestPolicyRange, fractional: b
         raise ValueError(
             f"rounding request {requested.text} up to the next step passes what can be represented"
         )
-    return amounts.of(rounded * unit, step.binary)
+    return amounts.from_billionths(rounded * unit, step.binary)
 
 
 def _violates(used: Amount, policy: CapacityRequestPolicy | None, fractional: bool) -> bool:
+    """Returns True if the policy does not allow this amount."""
     if policy is None:
         return False
     # The default is always allowed.
     if policy.default is not None and used == amounts.parse(policy.default):
         return False
     if policy.valid_range:
-        return _outside(used, policy.valid_range, fractional)
+        return _is_outside(used, policy.valid_range, fractional)
     values = policy.valid_values or ()
     return bool(values) and all(
         used.billionths != amounts.parse(value).billionths for value in values
     )
 
 
-def _outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> bool:
-    """Whether it is above the range or between its steps; rounding has lifted it to the minimum."""
+def _is_outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> bool:
+    """Returns True if the amount is above the range or between two of its steps.
+
+    It cannot be below the range, because rounding has raised it to the minimum.
+    """
     if valid.max is not None and used.billionths > amounts.parse(valid.max).billionths:
         return True
     if valid.step is None or valid.min is None:
@@ -132,12 +145,18 @@ def _outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) 
 
 
 def _unit(valid: CapacityRequestPolicyRange, fractional: bool) -> int:
-    """Thousandths where the feature is on and the range can be told in them, else whole units."""
-    bounds = [
-        amounts.parse(text) for text in (valid.min, valid.max, valid.step) if text is not None
-    ]
-    return MILLI if fractional and all(_in_milli(bound) for bound in bounds) else WHOLE
+    """Returns the unit of the range's arithmetic.
+
+    It is a thousandth if the feature is on and all bounds are multiples of it. Otherwise it is 1.
+    """
+    if not fractional:
+        return WHOLE
+    for text in (valid.min, valid.max, valid.step):
+        if text is not None and not _in_milli(amounts.parse(text)):
+            return WHOLE
+    return MILLI
 
 
 def _in_milli(amount: Amount) -> bool:
+    """Returns True if the amount is a number of thousandths that fits into 64 bits."""
     return amount.billionths % MILLI == 0 and abs(amount.billionths // MILLI) <= LARGEST

@@ -1,6 +1,7 @@
-"""What is short on a node, and what would have to change, as plain data.
+"""The causes of a refusal, as plain data: what a node lacks, and what would have to change.
 
-The names of the fields are those of `claimd explain -o json`; the `str` of each is one sentence.
+`claimd explain -o json` shows the fields under their names here. The `str` of each object is a
+sentence for people.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import Literal
 
 from .identity import DeviceID
 
-# What a change changes: a device is given back, or a claim asks for something else.
+# "free" means that a claim gives a device back. The others mean that a waiting claim asks for
+# something else.
 ChangeKind = Literal["free", "tolerate", "capacity", "count", "selector", "constraint", "request"]
 
-# What a sentence names one by one; the data has all.
+# The most names in a sentence. The data has all of them.
 MOST_NAMES = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A device, and the claims (namespace/name) that hold it."""
+    """A device and the claims (namespace/name) that hold it."""
 
     device: DeviceID
     claims: tuple[str, ...]
@@ -28,13 +30,14 @@ class Holder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Count:
-    """How many devices are needed, and how many of them there are.
+    """A comparison of the devices that requests need with the devices of the node.
 
-    `there` are those of the class, within the `scope`; `suitable` those of them that the requests
-    allow, held or not; `free` those that can be had now. `place` is the one where the least is
-    missing, and what is counted is there. `holders` hold suitable ones. `obstacle` says what keeps
-    the others away, where it is not a holder. `requests` are the ones that are counted
-    (claim: request), `noun` is what they ask for: "GPUs", "devices of class x".
+    `there` counts the devices of the class within the `scope`. `suitable` counts those of them that
+    the requests allow, whether a claim holds them or not. `free` counts those that can be allocated
+    now. If `place` is set, such as a PCIe root, only the devices there are counted: it is the place
+    that lacks the fewest devices. `holders` hold suitable devices. `obstacle` says what else keeps
+    devices away. `requests` are the counted requests, as "claim: request". `noun` is what they ask
+    for: "GPUs", "devices of class x".
     """
 
     noun: str
@@ -47,15 +50,15 @@ class Count:
     requests: tuple[str, ...] = ()
     holders: tuple[Holder, ...] = ()
     obstacle: str = ""
-    # The namespace of the claims that wait: its claims are named without it.
+    # The namespace of the waiting claims. Sentences leave it out of the names of its claims.
     namespace: str = ""
 
     @property
     def headline(self) -> str:
-        """The numbers alone, which many nodes have in common."""
+        """The sentence without names, so that many nodes have the same headline."""
         scope = f" {self.scope}" if self.scope else ""
         be = "is" if self.needed == 1 else "are"
-        needed = f"{number_of(self.needed, self.noun)}{scope} {be} needed"
+        needed = f"{count_noun(self.needed, self.noun)}{scope} {be} needed"
         place = f" {self.place}" if self.place else ""
         if self.there < self.needed:
             return f"{needed}, {_exist(self.there)}{place}"
@@ -63,32 +66,33 @@ class Count:
             suit = "suits" if self.suitable == 1 else "suit"
             free = f" and {_are(self.free)} free" if self.free < self.suitable else ""
             return f"{needed}, {self.suitable} of {self.there} {suit}{free}{place}"
-        # What nobody holds is "free" to most readers, also where it cannot be had.
+        # Most readers call a device "free" if no claim holds it, even if it cannot be allocated.
         state = "usable" if self.obstacle and not self.holders else "free"
         return f"{needed}, {_are(self.free)} {state}{place}"
 
     def __str__(self) -> str:
         held = ""
         if self.holders and self.needed <= self.suitable:
-            held = held_by(self.holders, self.namespace)
+            held = describe_holders(self.holders, self.namespace)
         sentence = f"{self.headline}: {held}" if held else self.headline
         if not self.obstacle:
             return sentence
-        # After a colon the device that it begins with would read as one of those that are free.
+        # An obstacle begins with names of devices. After a colon, readers would take them for the
+        # free devices.
         separator = "; " if held or self.needed <= self.there else ": "
         return f"{sentence}{separator}{self.obstacle}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One thing that somebody could change.
+    """One change that a person could make.
 
-    `kind` "free": `count` of the `holders` give their device back, any of them. Otherwise the waiting
-    `claim` asks for something else in its `request`: it tolerates a taint, wants `count` devices,
-    less of a capacity, leaves out a selector, a constraint or the request. `subject` is what that is
-    about: "maintenance:NoSchedule", "memory=24Gi", "selector 1"; `number` is that of the selector
-    or constraint, from 1, and `clause` the part of a selector that && joins to the others. Where the
-    claim is `one_of_several` that wait, its name is said.
+    With the kind "free", any `count` of the `holders` give their device back. With any other kind
+    the waiting `claim` changes its `request`: it tolerates a taint, wants `count` devices, wants
+    less of a capacity, or drops a selector, a constraint or the whole request. `subject` names the
+    thing: "maintenance:NoSchedule", "memory=24Gi", "selector 1". `number` is the number of the
+    selector or constraint, counted from 1. `clause` is one operand of && in a selector. The
+    sentence names the claim if it is `one_of_several` that wait.
     """
 
     kind: ChangeKind
@@ -109,7 +113,7 @@ class Change:
         of = f" in request {self.request}{of_claim}" if self.request else of_claim
         match self.kind:
             case "free":
-                names = listed(_devices(self.holders))
+                names = join_names(_devices(self.holders))
                 some = f"{self.count} of " if self.count < len(self.holders) else ""
                 by = _claims(self.holders, self.namespace)
                 return f"free {some}{names} ({by})"
@@ -127,7 +131,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """Changes that together make it fit; each of them is necessary."""
+    """Changes that together make the claims fit. Each of them is necessary."""
 
     changes: tuple[Change, ...]
 
@@ -137,11 +141,11 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """Why a node cannot have the claims.
+    """The reasons why a node cannot satisfy the claims, and the ways out.
 
-    `counts` say what is short, what decides first. `remedies` are different ways out, the easiest
-    first: the allocator was asked about each, and said yes. `finished` is false where the time was
-    over before everything was tried.
+    `counts` say what is short, the decisive one first. `remedies` are alternatives, the easiest
+    first. Each was checked with the allocator. `finished` is False if the time ran out before
+    everything was tried.
     """
 
     counts: tuple[Count, ...] = ()
@@ -155,20 +159,20 @@ class Shortage:
 NOTHING_SHORT = Shortage()
 
 
-def claim_of(request: str) -> str:
-    """The claim of one of a count's requests."""
+def claim_of_request(request: str) -> str:
+    """Returns the claim of an entry of `Count.requests`."""
     return request.partition(": ")[0]
 
 
-def held_by(holders: Sequence[Holder], namespace: str = "") -> str:
-    """ "nic-0 is held by claim h0", "gpu-0 and gpu-1 are held by claims a and b"."""
+def describe_holders(holders: Sequence[Holder], namespace: str = "") -> str:
+    """Returns a sentence like "gpu-0 and gpu-1 are held by claims a and b"."""
     names = _devices(holders)
     be = "is" if len(names) == 1 else "are"
-    return f"{listed(names)} {be} held by {_claims(holders, namespace)}"
+    return f"{join_names(names)} {be} held by {_claims(holders, namespace)}"
 
 
 def _devices(holders: Sequence[Holder]) -> list[str]:
-    """Their names, each once."""
+    """Returns the names of the devices, each once."""
     return list(dict.fromkeys(holder.device.device for holder in holders))
 
 
@@ -180,16 +184,16 @@ def _claims(holders: Sequence[Holder], namespace: str) -> str:
     if not claims:
         return "a claim that is not known"
     noun = "claim" if len(claims) == 1 else "claims"
-    return f"{noun} {listed(list(claims))}"
+    return f"{noun} {join_names(list(claims))}"
 
 
 def _relative(claim: str, namespace: str) -> str:
-    """The claim's name as people of the namespace say it."""
+    """Returns the claim's name, without the namespace if it is this one."""
     return claim.removeprefix(f"{namespace}/") if namespace else claim
 
 
-def listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b, c, d and 3 more"."""
+def join_names(names: Sequence[str]) -> str:
+    """Joins names: "a", "a and b", "a, b, c, d and 3 more"."""
     if len(names) == 1:
         return names[0]
     if len(names) <= MOST_NAMES:
@@ -197,8 +201,8 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
 
 
-def number_of(count: int, noun: str) -> str:
-    """ "2 GPUs", "1 GPU"."""
+def count_noun(count: int, noun: str) -> str:
+    """Returns the number with the noun in singular or plural: "2 GPUs", "1 GPU"."""
     if count != 1:
         return f"{count} {noun}"
     head, separator, rest = noun.partition(" ")
@@ -206,7 +210,7 @@ def number_of(count: int, noun: str) -> str:
 
 
 def _exist(count: int) -> str:
-    """Of what is there at all, whether somebody has it or not."""
+    """Returns the phrase for the number of existing devices, free or held."""
     if count == 0:
         return "none exists"
     return f"only {count} {'exists' if count == 1 else 'exist'}"

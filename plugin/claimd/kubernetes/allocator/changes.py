@@ -1,6 +1,6 @@
-"""Changes to waiting claims that could let them have devices, and claims as they are after them.
+"""Possible changes to waiting claims, and the claims after such changes.
 
-Nothing here asks whether a change would help: `relax` does.
+`relax` finds out which of the changes would help.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..api.scheduling import (
     ExactDeviceRequest,
 )
 from . import amounts, selectors, taints
-from .causes import Change, listed
+from .causes import Change, join_names
 from .failures import AllocationError
 from .requests import RESULTS_MAX, claim_name
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _Spec = TypeVar("_Spec", ExactDeviceRequest, DeviceSubRequest)
 
-# Amounts of one capacity that are tried.
+# The most amounts of one capacity that are tried.
 _MOST_AMOUNTS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Edit:
-    """A change to one waiting claim, and where in the claims it belongs.
+    """A change to one waiting claim, with its position in the claims.
 
-    `request` and `alternative` count from 0; `taint` is the one to tolerate, `amount` of capacity
-    `name` is what to ask for, None to ask for nothing of it.
+    `claim`, `request` and `alternative` are indices. `taint` is the taint to tolerate. `amount` is
+    the new amount of the capacity `name`; None means that the capacity is no longer requested.
     """
 
     change: Change
@@ -53,38 +53,42 @@ class Edit:
     amount: str | None = None
 
 
-# The same change in several degrees, the least first.
+# The same change in several degrees, the smallest change first.
 Degrees = tuple[Edit, ...]
 
 
-# What could be changed
+# Possible changes
 
 
 def tolerations(search_input: SearchInput) -> Iterator[Degrees]:
-    """For each request the taints that keep devices away that would suit it."""
+    """Yields for each request the toleration of each taint that keeps selectable devices away."""
     devices = search_input.devices
     for edit, request in _requests(search_input):
         seen: set[tuple[str, str, str]] = set()
         for candidate in _selectable(search_input, request):
             for taint in candidate.device.taints:
+                # A taint counts only if it blocks the device on its own.
                 key = (taint.key, taint.value or "", taint.effect)
                 single = msgspec.structs.replace(candidate.device, taints=[taint])
-                if key in seen or not taints.blocking(single.taints, request.tolerations):
+                if key in seen or not taints.blocking_taint(single.taints, request.tolerations):
                     continue
                 seen.add(key)
                 if devices.blocking_taint(request, candidate):
-                    yield (_with(edit, "tolerate", subject=_taint(taint), taint=key),)
+                    yield (_derive_edit(edit, "tolerate", subject=_taint(taint), taint=key),)
 
 
 def counts(search_input: SearchInput) -> Iterator[Degrees]:
-    """For each request fewer devices; a claim that asks for more than it may have is anybody's."""
+    """Yields for each request smaller numbers of devices, at most what one claim may have."""
     for edit, request in _requests(search_input):
         most = min(request.minimum - 1, RESULTS_MAX)
-        yield tuple(_with(edit, "count", count=count) for count in range(most, 0, -1))
+        yield tuple(_derive_edit(edit, "count", count=count) for count in range(most, 0, -1))
 
 
 def capacities(search_input: SearchInput) -> Iterator[Degrees]:
-    """Less of each capacity: what the devices have left, and what their policies have."""
+    """Yields smaller amounts of each requested capacity.
+
+    They are the amounts that devices have left, and those that request policies name.
+    """
     for edit, request in _requests(search_input):
         for name, text in (request.capacity or {}).items():
             lesser: set[amounts.Amount] = set()
@@ -93,17 +97,20 @@ def capacities(search_input: SearchInput) -> Iterator[Degrees]:
                 absent = absent or name not in candidate.device.capacity
                 lesser |= _amounts(search_input, candidate, name, amounts.parse(text).billionths)
             ordered = sorted(lesser, key=lambda amount: -amount.billionths)[:_MOST_AMOUNTS]
-            degrees = [
-                _with(edit, "capacity", subject=f"{name}={one.text}", name=name, amount=one.text)
-                for one in ordered
-            ]
+            degrees = []
+            for amount in ordered:
+                subject = f"{name}={amount.text}"
+                degrees.append(
+                    _derive_edit(edit, "capacity", subject=subject, name=name, amount=amount.text)
+                )
+            # A device without the capacity suits only a request that does not mention it.
             if absent:
-                degrees.append(_with(edit, "capacity", subject=f"no {name}", name=name))
+                degrees.append(_derive_edit(edit, "capacity", subject=f"no {name}", name=name))
             yield tuple(degrees)
 
 
 def clauses(search_input: SearchInput) -> Iterator[Degrees]:
-    """What && joins in each selector, or the whole where there is nothing to join."""
+    """Yields the removal of each operand of && in each selector, or of the whole selector."""
     for edit, request in _requests(search_input):
         for number, selector in enumerate(request.selectors, 1):
             expression = selector.cel.expression if selector.cel else ""
@@ -112,10 +119,13 @@ def clauses(search_input: SearchInput) -> Iterator[Degrees]:
                 subject = f"selector {number}"
                 if len(parts) > 1:
                     subject = f"{clause} of selector {number}"
-                yield (_with(edit, "selector", subject=subject, number=number, clause=clause),)
+                yield (
+                    _derive_edit(edit, "selector", subject=subject, number=number, clause=clause),
+                )
 
 
 def constraints(claims: Sequence[ResourceClaim]) -> Iterator[Degrees]:
+    """Yields the removal of each constraint."""
     for index, claim in enumerate(claims):
         for number, constraint in enumerate(claim.spec.devices.constraints, 1):
             change = Change(
@@ -130,7 +140,7 @@ def constraints(claims: Sequence[ResourceClaim]) -> Iterator[Degrees]:
 
 
 def requests(claims: Sequence[ResourceClaim]) -> Iterator[Degrees]:
-    """Each request; none where it is the only one."""
+    """Yields the removal of each request, unless there is only one."""
     number = sum(len(claim.spec.devices.requests or ()) for claim in claims)
     for index, claim in enumerate(claims):
         for position, request in enumerate(claim.spec.devices.requests or ()):
@@ -146,7 +156,7 @@ def requests(claims: Sequence[ResourceClaim]) -> Iterator[Degrees]:
 
 
 def _requests(search_input: SearchInput) -> Iterator[tuple[Edit, Request]]:
-    """Each alternative of each request, with an edit of it that changes nothing yet."""
+    """Yields each alternative of each request, with an edit that is a template for its changes."""
     several = len(search_input.claims) > 1
     for index, of_claim in enumerate(search_input.claims):
         for position, alternatives in enumerate(of_claim):
@@ -164,7 +174,7 @@ def _requests(search_input: SearchInput) -> Iterator[tuple[Edit, Request]]:
                 )
 
 
-def _with(
+def _derive_edit(
     edit: Edit,
     kind: str,
     *,
@@ -178,9 +188,10 @@ def _with(
 
 
 def _selectable(search_input: SearchInput, request: Request) -> Iterator[Candidate]:
+    """Yields the devices that the request selects. A device whose selector fails is left out."""
     for candidate in search_input.devices.candidates:
         try:
-            if search_input.devices.selectable(request, candidate):
+            if search_input.devices.is_selectable(request, candidate):
                 yield candidate
         except AllocationError:
             continue
@@ -194,13 +205,13 @@ def _taint(taint: DeviceTaint) -> str:
 def _amounts(
     search_input: SearchInput, candidate: Candidate, name: str, requested: int
 ) -> set[amounts.Amount]:
-    """What may be asked for of the device's capacity that is less than was requested."""
+    """Returns the amounts of the device's capacity that are less than the requested one."""
     capacity = candidate.device.capacity.get(name)
     if capacity is None:
         return set()
     whole = amounts.parse(capacity.value)
     used = search_input.devices.allocated.capacity.get(candidate.id, {}).get(name, 0)
-    lesser = {amounts.of(candidate.limits[name] - used, whole.binary)}
+    lesser = {amounts.from_billionths(candidate.limits[name] - used, whole.binary)}
 
     policy = capacity.request_policy
     if policy:
@@ -215,7 +226,7 @@ def _constraint(constraint: DeviceConstraint) -> str:
     kind, attribute = "matchAttribute", constraint.match_attribute
     if attribute is None:
         kind, attribute = "distinctAttribute", constraint.distinct_attribute or ""
-    of = f" of {listed(constraint.requests)}" if constraint.requests else ""
+    of = f" of {join_names(constraint.requests)}" if constraint.requests else ""
     return f"{kind} {_plain(attribute)}{of}"
 
 
@@ -223,21 +234,21 @@ def _plain(attribute: str) -> str:
     return attribute.rpartition("/")[2]
 
 
-# Claims after changes
+# The claims after changes
 
 
-def edited(claims: Sequence[ResourceClaim], edits: Iterable[Edit]) -> list[ResourceClaim]:
-    """The claims after all these changes."""
+def apply_edits(claims: Sequence[ResourceClaim], edits: Iterable[Edit]) -> list[ResourceClaim]:
+    """Returns the claims after all these changes. Unchanged claims are the same objects."""
     by_claim: dict[int, list[Edit]] = {}
     for edit in edits:
         by_claim.setdefault(edit.claim, []).append(edit)
     return [
-        _edited(claim, by_claim[index]) if index in by_claim else claim
+        _edit_claim(claim, by_claim[index]) if index in by_claim else claim
         for index, claim in enumerate(claims)
     ]
 
 
-def _edited(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
+def _edit_claim(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
     devices = claim.spec.devices
     dropped = {edit.request for edit in edits if edit.change.kind == "request"}
     requests = []
@@ -247,7 +258,7 @@ def _edited(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
             names.add(request.name)
             continue
         own = [edit for edit in edits if edit.request == position]
-        requests.append(_edited_request(request, own) if own else request)
+        requests.append(_edit_request(request, own) if own else request)
 
     without = {edit.change.number for edit in edits if edit.change.kind == "constraint"}
     constraints = []
@@ -262,25 +273,28 @@ def _edited(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
 
 
 def _without_requests(constraint: DeviceConstraint, names: set[str]) -> list[DeviceConstraint]:
-    """The constraint on what is left of its requests; on none it would be on all of the claim."""
+    """Returns the constraint without these requests, or nothing if it loses all its requests.
+
+    A constraint without requests would be a constraint on all requests of the claim.
+    """
     if not names.intersection(name.partition("/")[0] for name in constraint.requests):
         return [constraint]
     left = [name for name in constraint.requests if name.partition("/")[0] not in names]
     return [msgspec.structs.replace(constraint, requests=left)] if left else []
 
 
-def _edited_request(request: DeviceRequest, edits: Sequence[Edit]) -> DeviceRequest:
+def _edit_request(request: DeviceRequest, edits: Sequence[Edit]) -> DeviceRequest:
     if request.exactly is not None:
-        return msgspec.structs.replace(request, exactly=_edited_spec(request.exactly, edits))
+        return msgspec.structs.replace(request, exactly=_edit_spec(request.exactly, edits))
     alternatives = list(request.first_available)
     for number, alternative in enumerate(alternatives):
         own = [edit for edit in edits if edit.alternative == number]
         if own:
-            alternatives[number] = _edited_spec(alternative, own)
+            alternatives[number] = _edit_spec(alternative, own)
     return msgspec.structs.replace(request, first_available=alternatives)
 
 
-def _edited_spec(spec: _Spec, edits: Sequence[Edit]) -> _Spec:
+def _edit_spec(spec: _Spec, edits: Sequence[Edit]) -> _Spec:
     spec = msgspec.structs.replace(spec, selectors=list(_selectors(spec, edits)))
 
     for edit in edits:
@@ -308,7 +322,10 @@ def _edited_spec(spec: _Spec, edits: Sequence[Edit]) -> _Spec:
 def _selectors(
     spec: ExactDeviceRequest | DeviceSubRequest, edits: Sequence[Edit]
 ) -> Iterator[DeviceSelector]:
-    """The selectors without the clauses that are left out; one without any is left out itself."""
+    """Yields the selectors without the clauses that the edits remove.
+
+    A selector that loses all its clauses is removed.
+    """
     for number, selector in enumerate(spec.selectors, 1):
         without = {
             edit.change.clause
@@ -318,6 +335,7 @@ def _selectors(
         if not without or selector.cel is None:
             yield selector
             continue
-        kept = [one for one in selectors.clauses(selector.cel.expression) if one not in without]
-        if kept:
-            yield DeviceSelector(cel=CELDeviceSelector(expression=" && ".join(kept)))
+        clauses = selectors.clauses(selector.cel.expression)
+        rest = [clause for clause in clauses if clause not in without]
+        if rest:
+            yield DeviceSelector(cel=CELDeviceSelector(expression=" && ".join(rest)))

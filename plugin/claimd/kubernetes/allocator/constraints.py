@@ -1,8 +1,8 @@
-"""A claim's constraints while devices are chosen one after the other, and how they compare.
+"""The constraints of a claim, matchAttribute and distinctAttribute, while devices are chosen.
 
-A constraint only ever gets narrower while devices are added: what it refuses now it refuses later
-too. The pruning of the search rests on that, with a rule a kind. Which kind a claim asks for is read
-in `allocator`.
+A constraint only becomes stricter while devices are added: a device that it refuses now will be
+refused later too. `pruning` relies on that, with one rule for each kind of constraint. `allocator`
+reads the constraints of the claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..api.scheduling import Device
     from .identity import DeviceID
 
-# A value with its type, as True and 1 are the same to Python. Versions are compared by their text.
+# A value and its type, because True == 1 in Python. Versions are compared as texts.
 Value = tuple[Literal["int", "bool", "string", "version", "unknown"], Hashable]
 Values = frozenset[Value]
 _T = TypeVar("_T")
@@ -25,7 +25,10 @@ UNKNOWN: Value = ("unknown", None)
 
 
 def lookup(device: Device, device_id: DeviceID, name: str) -> DeviceAttribute | None:
-    """The attribute under its qualified name, or its plain one where the driver is the domain."""
+    """Returns the device's attribute of this name, or None.
+
+    A driver may leave out its own name as the domain of an attribute.
+    """
     attribute = device.attributes.get(name)
     if attribute is not None:
         return attribute
@@ -37,7 +40,7 @@ def lookup(device: Device, device_id: DeviceID, name: str) -> DeviceAttribute | 
 
 
 def scalar(attribute: DeviceAttribute) -> Value:
-    """Its one value. A list is UNKNOWN, as is a type from a later Kubernetes."""
+    """Returns the single value of an attribute. UNKNOWN for lists and for unknown types."""
     if attribute.string is not None:
         return ("string", attribute.string)
     if attribute.int_ is not None:
@@ -50,7 +53,7 @@ def scalar(attribute: DeviceAttribute) -> Value:
 
 
 def values(attribute: DeviceAttribute) -> Values:
-    """All values of a list, or the one of a scalar; empty where there is none that we know."""
+    """Returns all values of a list, or the value of a scalar. Empty if the type is unknown."""
     if attribute.ints:
         return frozenset(("int", value) for value in attribute.ints)
     if attribute.bools:
@@ -65,121 +68,130 @@ def values(attribute: DeviceAttribute) -> Values:
 
 
 class Constraint(Protocol):
-    """matchAttribute or, if `distinct`, distinctAttribute, with the devices chosen so far."""
+    """A matchAttribute or (if `distinct`) distinctAttribute constraint, with its chosen devices."""
 
     requests: frozenset[str]
     attribute: str
     distinct: bool
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
-        """Take one more device with this attribute, or refuse it and stay as before."""
+        """Adds a device with this attribute. Returns False, and changes nothing, to refuse it."""
         ...
 
     def remove(self) -> None:
-        """Forget the device added last."""
+        """Removes the device that was added last."""
         ...
 
-    def fresh(self) -> Constraint:
-        """The same with no device yet."""
+    def empty_copy(self) -> Constraint:
+        """Returns the same constraint without devices."""
         ...
 
     def state(self) -> Hashable:
-        """Equal states take and refuse the same devices."""
+        """Returns a key. Constraints with equal keys accept and refuse the same devices."""
         ...
 
 
-def make(*, requests: list[str], attribute: str, distinct: bool, lists: bool) -> Constraint:
-    """`lists`: compare as sets of values, as the feature for attributes that are lists has it."""
+def create(*, requests: list[str], attribute: str, distinct: bool, lists: bool) -> Constraint:
+    """Creates a constraint without devices.
+
+    With `lists`, attributes are compared as sets of values, as DRAListTypeAttributes defines it.
+    """
     under = frozenset(requests)
     if distinct:
         return _DistinctSets(under, attribute) if lists else _Distinct(under, attribute)
     return _MatchSets(under, attribute) if lists else _Match(under, attribute)
 
 
-def fresh(of_claims: Sequence[Sequence[Constraint]]) -> list[list[Constraint]]:
-    """Those of each claim with no device yet."""
+def empty_copies(of_claims: Sequence[Sequence[Constraint]]) -> list[list[Constraint]]:
+    """Returns copies of the constraints of each claim, without devices."""
     copies: list[list[Constraint]] = []
     for of_claim in of_claims:
-        copies.append([constraint.fresh() for constraint in of_claim])
+        copies.append([constraint.empty_copy() for constraint in of_claim])
     return copies
 
 
-class _Kept(Generic[_T]):
-    """What is kept of each device so far, the last at the end."""
+class _Constraint(Generic[_T]):
+    """The common part of all constraints: a stack with one entry for each chosen device."""
 
     distinct = False
 
     def __init__(self, requests: frozenset[str], attribute: str) -> None:
         self.requests, self.attribute = requests, attribute
-        self._kept: list[_T] = []
+        self._entries: list[_T] = []
 
-    def fresh(self) -> Self:
+    def empty_copy(self) -> Self:
         return type(self)(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
         if attribute is None:
             return False
-        kept = self._keep(attribute)
-        if kept is None:
+        entry = self._entry(attribute)
+        if entry is None:
             return False
-        self._kept.append(kept)
+        self._entries.append(entry)
         return True
 
     def remove(self) -> None:
-        self._kept.pop()
+        self._entries.pop()
 
-    def _keep(self, attribute: DeviceAttribute) -> _T | None:
-        """What to keep of the device; None if it does not go with those before."""
+    def _entry(self, attribute: DeviceAttribute) -> _T | None:
+        """Returns the device's entry on the stack; None if the constraint refuses the device."""
         raise NotImplementedError
 
 
-class _Match(_Kept[Value]):
-    def _keep(self, attribute: DeviceAttribute) -> Value | None:
+class _Match(_Constraint[Value]):
+    """A matchAttribute for single values. The entries are the devices' values."""
+
+    def _entry(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
-        # The first device may have anything, even what nothing equals.
-        if self._kept and (value == UNKNOWN or value != self._kept[0]):
+        # Kubernetes accepts any value of the first device, even UNKNOWN, which equals nothing.
+        if self._entries and (value == UNKNOWN or value != self._entries[0]):
             return None
         return value
 
     def state(self) -> Hashable:
-        return self._kept[0] if self._kept else None
+        return self._entries[0] if self._entries else None
 
 
-class _MatchSets(_Kept[Values]):
-    """Keeps what all devices so far have in common."""
+class _MatchSets(_Constraint[Values]):
+    """A matchAttribute for lists. Each entry is what the devices up to it have in common."""
 
-    def _keep(self, attribute: DeviceAttribute) -> Values | None:
+    def _entry(self, attribute: DeviceAttribute) -> Values | None:
         common = values(attribute)
-        if self._kept:
-            common &= self._kept[-1]
+        if self._entries:
+            common &= self._entries[-1]
         return common or None
 
     def state(self) -> Hashable:
-        return self._kept[-1] if self._kept else None
+        return self._entries[-1] if self._entries else None
 
 
-class _Distinct(_Kept[Value]):
+class _Distinct(_Constraint[Value]):
+    """A distinctAttribute for single values. The entries are the devices' values."""
+
     distinct = True
 
-    def _keep(self, attribute: DeviceAttribute) -> Value | None:
+    def _entry(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
-        # Here too the first device may have anything.
-        if self._kept and (value == UNKNOWN or value in self._kept):
+        # As above, any value of the first device is accepted.
+        if self._entries and (value == UNKNOWN or value in self._entries):
             return None
         return value
 
     def state(self) -> Hashable:
-        return frozenset(self._kept)
+        return frozenset(self._entries)
 
 
-class _DistinctSets(_Kept[Values]):
+class _DistinctSets(_Constraint[Values]):
+    """A distinctAttribute for lists. The entries are the devices' sets of values."""
+
     distinct = True
 
-    def _keep(self, attribute: DeviceAttribute) -> Values | None:
+    def _entry(self, attribute: DeviceAttribute) -> Values | None:
         own = values(attribute)
-        if not own or any(own & other for other in self._kept):
+        if not own or any(own & other for other in self._entries):
             return None
         return own
 
     def state(self) -> Hashable:
-        return frozenset().union(*self._kept)
+        return frozenset().union(*self._entries)

@@ -1,7 +1,7 @@
-"""Counts under shared counters: even the most modest devices together use more than is left.
+"""Shortages of shared counters, for the explanation.
 
-The counters are looked at one by one, and then those of a name or of a set as one sum, which must
-not be passed either.
+There is a shortage if even the devices that use the least need more than is left. The counters are
+examined one by one, and then in sums: all counters with similar names, and all counters of a set.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import amounts
-from .causes import Count, listed
-from .request_groups import names_of, paths_of, shared_noun
+from .causes import Count, join_names
+from .request_groups import request_names, request_paths, shared_noun
 
 if TYPE_CHECKING:
     from .identity import PoolID
@@ -23,20 +23,20 @@ _Counter = tuple["PoolID", tuple[str, str]]
 
 
 class CounterSums:
-    """The counters of one search's pools."""
+    """The counters of the pools of one search."""
 
     def __init__(self, groups: RequestGroups) -> None:
         self._groups = groups
         self._left: dict[PoolID, Mapping[tuple[str, str], int]] = {}
 
-    def overdrawn(self, groups: Sequence[Group]) -> Iterator[Count]:
-        """What the groups use of some counters even if they get the most modest devices.
+    def shortages(self, groups: Sequence[Group]) -> Iterator[Count]:
+        """Yields a count for the first shortage of counters.
 
-        What is asked for is looked at group by group, and then all of it.
+        It examines each group of requests on its own, and then all groups together.
         """
         if not self._groups.devices.partitionable:
             return
-        # Who shares a device uses its counters no second time.
+        # A device that several requests share uses its counters only once.
         groups = [group for group in groups if not group.shared]
         sums = self._sums()
         if not sums or not groups:
@@ -51,7 +51,7 @@ class CounterSums:
                     return
 
     def _sums(self) -> list[tuple[str, frozenset[_Counter]]]:
-        """By how people would call them: single counters, those of a name, those of a set."""
+        """Returns sets of counters with a name for people: single ones first, then wider sums."""
         every: set[_Counter] = set()
         for candidate in self._groups.devices.candidates:
             every.update((candidate.pool_id, counter) for counter, _ in candidate.uses)
@@ -61,20 +61,21 @@ class CounterSums:
         for counter in sorted(every):
             pool_id, (counter_set, name) = counter
             single.append((f"counter {counter_set}/{name}", frozenset((counter,))))
-            # memory-slice-0 to memory-slice-7 of all GPUs are one thing to people.
+            # To people, memory-slice-0 to memory-slice-7 of all GPUs are one resource.
             family = re.sub(r"[-_]?[0-9]+", "", name) or name
             wider.setdefault(f"all {family} counters of {pool_id}", set()).add(counter)
             wider.setdefault(f"the counters of {counter_set} together", set()).add(counter)
         return single + [(name, frozenset(counters)) for name, counters in wider.items()]
 
     def _left_of(self, counter: _Counter) -> int:
+        """Returns what is left of a counter, or 0 if it is overdrawn."""
         pool_id, name = counter
         if pool_id not in self._left:
             self._left[pool_id] = self._groups.devices.counters(pool_id).left
         return max(0, self._left[pool_id].get(name, 0))
 
     def _least(self, groups: Sequence[Group], counters: Collection[_Counter]) -> list[int]:
-        """What each device that the groups need uses of the counters at least."""
+        """Returns the smallest possible use of the counters by each device that the groups need."""
         least: list[int] = []
         for group in groups:
             used = []
@@ -90,7 +91,7 @@ class CounterSums:
         return sorted(least)
 
     def _users(self, counters: Collection[_Counter]) -> list[str]:
-        """The claims whose devices use the counters."""
+        """Returns the claims whose devices use the counters."""
         uses = {
             candidate.id: {(candidate.pool_id, counter) for counter, _ in candidate.uses}
             for candidate in self._groups.devices.candidates
@@ -98,8 +99,8 @@ class CounterSums:
         pools = {pool_id for pool_id, _ in counters}
         users = {
             holding.claim
-            for holding in self._groups.holdings.of_pools(pools)
-            # What is not published any more, or only elsewhere, may have used anything.
+            for holding in self._groups.holdings.in_pools(pools)
+            # A device that is no longer published, or only for other nodes, may use any of them.
             if not uses.get(holding.device, set(counters)).isdisjoint(counters)
         }
         return sorted(users)
@@ -117,11 +118,15 @@ class CounterSums:
         suitable = frozenset().union(*(group.suitable for group in groups))
         noun, scope = groups[0].noun, "at once"
         if len(groups) > 1:
-            noun, scope = shared_noun(requests), f"for {names_of(requests)} at once"
+            noun, scope = shared_noun(requests), f"for {request_names(requests)} at once"
 
         have = "has" if len(counters) == 1 else "have"
         users = self._users(counters)
-        by = f" ({listed(users)} {'uses' if len(users) == 1 else 'use'} the rest)" if users else ""
+        by = (
+            f" ({join_names(users)} {'uses' if len(users) == 1 else 'use'} the rest)"
+            if users
+            else ""
+        )
         return Count(
             noun=noun,
             needed=len(least),
@@ -129,17 +134,17 @@ class CounterSums:
             suitable=len(suitable),
             free=min(_fitting(least, left), len(suitable)),
             scope=scope,
-            requests=paths_of(requests),
+            requests=request_paths(requests),
             obstacle=(
-                f"{name} {have} {amounts.text_of(left)} left{by}; "
-                f"{len(least)} devices need at least {amounts.text_of(sum(least))} together"
+                f"{name} {have} {amounts.format_billionths(left)} left{by}; "
+                f"{len(least)} devices need at least {amounts.format_billionths(sum(least))} together"
             ),
             namespace=self._groups.namespace,
         )
 
 
 def _fitting(used: Sequence[int], left: int) -> int:
-    """How many of the amounts, the smallest first, are within what is left."""
+    """Returns how many of the amounts, taken in their order, fit into what is left."""
     number = 0
     for amount in used:
         left -= amount

@@ -1,6 +1,6 @@
-"""Shared counters and compatibility groups of one pool while devices are chosen.
+"""The shared counters and compatibility groups of one pool, while devices are chosen.
 
-Amounts are in billionths.
+All amounts are in billionths.
 """
 
 from __future__ import annotations
@@ -16,57 +16,63 @@ if TYPE_CHECKING:
 
 Groups = frozenset[str]
 
-# Of devices that are allocated and have no group in common. No group has this name, so nothing
-# goes with it.
+# The groups of a counter set whose allocated devices have no group in common. No real group has
+# this name, so no device is compatible with it.
 CONFLICT: Groups = frozenset(("",))
 
 
 class PoolCounters:
-    """What is left of each counter, and which groups a further device has to go with."""
+    """The remaining amount of each counter, and the groups that another device must share."""
 
     def __init__(self, pool: Pool, allocated: Iterable[Candidate]) -> None:
-        """`allocated`: all the pool's devices that claims hold, also those of other nodes."""
+        """Subtracts the devices of the pool that claims hold, on this and on other nodes."""
         self.left = {
             (name, counter): amounts.parse(amount.value).billionths
             for name, counter_set in pool.counter_sets.items()
             for counter, amount in counter_set.counters.items()
         }
-        # By counter set: what all devices on it have in common. Empty means they have no groups.
+        # By counter set: the groups that all devices on it have in common. Empty if the devices
+        # have no groups.
         self.groups: dict[str, Groups] = {}
         for candidate in allocated:
             for counter, used in candidate.uses:
                 if counter in self.left:
                     self.left[counter] -= used
             for name, groups in candidate.groups:
-                self.groups[name] = _joined(self.groups.get(name), groups)
+                self.groups[name] = _combine(self.groups.get(name), groups)
 
         self._overdrawn = any(amount < 0 for amount in self.left.values())
-        # For each device that has joined since: what stood before it.
+        # For each device that has joined since then: the groups before it joined.
         self._joined: list[dict[str, Groups | None]] = []
 
     @property
-    def overdrawn(self) -> bool:
-        """Allocated devices use more of some counter than there is."""
+    def is_overdrawn(self) -> bool:
+        """True if the allocated devices use more of a counter than the pool has."""
         return self._overdrawn
 
     def fits(self, candidate: Candidate) -> bool:
-        """Whether enough is left. An overdrawn pool gives no device that uses a counter."""
+        """Returns True if enough of the device's counters is left.
+
+        An overdrawn pool has no device that fits, even if its own counters are sufficient.
+        """
         return not self._overdrawn and all(
             used <= self.left.get(counter, 0) for counter, used in candidate.uses
         )
 
     def take(self, candidate: Candidate) -> None:
+        """Subtracts what the device uses. The device must fit."""
         for counter, used in candidate.uses:
             self.left[counter] -= used
 
     def give_back(self, candidate: Candidate) -> None:
+        """Undoes `take`."""
         for counter, used in candidate.uses:
             self.left[counter] += used
 
     def join(self, candidate: Candidate) -> bool:
-        """Add the device's groups, or refuse it where they do not go with those of the others.
+        """Adds the device's groups. Returns False, and changes nothing, if they are incompatible.
 
-        Devices on one counter set have a group in common, or none of them has any.
+        The devices on one counter set must have a group in common, or all have no groups.
         """
         before: dict[str, Groups | None] = {}
         for name, groups in candidate.groups:
@@ -75,12 +81,12 @@ class PoolCounters:
                 self._restore(before)
                 return False
             before.setdefault(name, present)
-            self.groups[name] = _joined(present, groups)
+            self.groups[name] = _combine(present, groups)
         self._joined.append(before)
         return True
 
     def leave(self) -> None:
-        """Undo the last join."""
+        """Undoes the last successful `join`."""
         self._restore(self._joined.pop())
 
     def _restore(self, before: dict[str, Groups | None]) -> None:
@@ -95,10 +101,10 @@ def _compatible(present: Groups, groups: Groups) -> bool:
     return bool(present & groups) if present else not groups
 
 
-def _joined(present: Groups | None, groups: Groups) -> Groups:
+def _combine(present: Groups | None, groups: Groups) -> Groups:
     if present is None:
         return groups
-    # Allocated devices may be incompatible: they were allocated when groups did not count.
+    # Allocated devices may be incompatible, if the feature was off when they were allocated.
     if present and groups:
         return present & groups or CONFLICT
     return present

@@ -1,7 +1,7 @@
-"""How many devices are needed and how many there are, over requests, constraints and drivers together.
+"""Counts for the explanation: compares the needed devices with the existing and the free ones.
 
-Each count that is found proves by itself that the claims do not fit: what is needed is more than
-what is free. Not every no has such a count.
+Counts range over requests, constraints and drivers. Each count proves that the claims do not fit,
+because they need more than is free. There are refusals without such a count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .causes import Count
 from .counter_sums import CounterSums
 from .places import Places
-from .request_groups import RequestGroups, names_of, paths_of, shared_noun
+from .request_groups import RequestGroups, request_names, request_paths, shared_noun
 
 if TYPE_CHECKING:
     from .allocator import SearchInput
@@ -32,7 +32,7 @@ class Counting:
         holdings: Holdings,
         drivers: frozenset[str],
     ) -> None:
-        """`drivers`: all that publish anything in the cluster."""
+        """Prepares the counts. `drivers` are all drivers that publish slices in the cluster."""
         self._input, self._reasons = search_input, reasons
         self._groups = RequestGroups(search_input, reasons, holdings, drivers)
         self._places = Places(self._groups)
@@ -40,7 +40,10 @@ class Counting:
 
     @property
     def proves_a_no(self) -> bool:
-        """Whether the claims cannot fit, and no rule can end in an error before that is found."""
+        """True if it is certain that a full search would answer "no".
+
+        There must be a shortage, and no rule may raise an error before the search ends.
+        """
         for of_claim in self._input.claims:
             for alternatives in of_claim:
                 if any(map(self._may_end_in_error, alternatives)):
@@ -48,26 +51,27 @@ class Counting:
         return next(self.counts(), None) is not None
 
     def _may_end_in_error(self, request: Request) -> bool:
-        # Where all devices are wanted, one that a constraint refuses is an error.
+        # For a request for all devices, a refusal by a constraint is an error.
         if request.wants_all:
             of_claim = self._input.constraints[request.claim_index]
-            if any(request.under(constraint.requests) for constraint in of_claim):
+            if any(request.is_under(constraint.requests) for constraint in of_claim):
                 return True
 
-        for verdict in self._reasons.of(request):
+        for verdict in self._reasons.verdicts(request):
             if any(reason.rule == "error" for reason in verdict.reasons):
                 return True
         return False
 
     def counts(self) -> Iterator[Count]:
-        """What is short, what people should look at first at the beginning."""
+        """Yields the shortages. The one that people should look at first comes first."""
         groups = self._groups.groups
         matching = [
             (group, count)
             for claim in range(len(self._input.claims))
             for group, count in self._places.matching(claim)
         ]
-        # What is beside other devices is told with them, even where it is short by itself.
+        # A group that must be next to other devices is reported with them, even if it lacks devices
+        # on its own.
         told = {group for group, _ in matching}
         for group in groups:
             if group.is_short and group not in told:
@@ -75,23 +79,27 @@ class Counting:
         yield from (count for _, count in matching)
         yield from self._lists()
 
+        # The other shortages arise only between groups that have enough devices on their own.
         enough = [group for group in groups if not group.is_short]
         yield from self._overlapping(enough)
         for claim in range(len(self._input.claims)):
             yield from self._places.distinct(claim)
-        yield from self._counter_sums.overdrawn(enough)
+        yield from self._counter_sums.shortages(enough)
 
     # Lists of alternatives
 
     def _lists(self) -> Iterator[Count]:
-        """A list of which every alternative is short by itself, told of the nearest one."""
+        """Yields counts for prioritized lists in which every alternative lacks devices.
+
+        The count is about the alternative that lacks the fewest.
+        """
         for of_claim in self._groups.search_input.claims:
             for alternatives in of_claim:
                 if len(alternatives) == 1:
                     continue
                 groups = []
                 for request in alternatives:
-                    group = self._groups.group_of(request)
+                    group = self._groups.new_group(request)
                     group.requests.append(request)
                     group.noun += f" for {request.path}"
                     groups.append(group)
@@ -102,7 +110,10 @@ class Counting:
     # Several groups that want the same devices
 
     def _overlapping(self, groups: Sequence[Group]) -> Iterator[Count]:
-        """Groups that together need more devices than there are free for any of them (Hall)."""
+        """Yields a count for groups that together need more devices than are free for them.
+
+        Such groups exist exactly if the groups cannot all be satisfied (Hall's theorem).
+        """
         exclusive = [group for group in groups if not group.shared and not group.requests[0].admin]
         violator = _violator(exclusive)
         if len(violator) < 2:
@@ -122,23 +133,25 @@ class Counting:
             there=len(there),
             suitable=len(suitable),
             free=len(free),
-            scope=f"for requests {names_of(requests)} together",
-            requests=paths_of(requests),
+            scope=f"for requests {request_names(requests)} together",
+            requests=request_paths(requests),
             holders=tuple(holders.values()),
             namespace=self._groups.namespace,
         )
 
 
 def _violator(groups: Sequence[Group]) -> list[Group]:
-    """Groups that need more devices than all that any of them could have; none if there are none.
+    """Returns groups that together need more devices than are free for them, or an empty list.
 
-    Devices are handed out one by one; a group that finds none asks those that have what it could
-    have for another, and they in turn. Where nobody can, all that were asked are short together.
+    This is bipartite matching with augmenting paths. Devices are assigned to groups one by one. A
+    group that finds no free device asks the owners of its devices to switch to other devices, and
+    these may ask further owners. If no owner can switch, all groups that were asked are the answer.
     """
     owners: dict[int, Group] = {}
     for group in groups:
         for _ in range(group.needed):
-            # Who wants each device, and which of a group's devices it was asked for.
+            # Search an augmenting path. `wanted_by` has the group that wants each device, and
+            # `asked_for` the device that each asked group should give up.
             wanted_by: dict[int, Group] = {}
             asked_for: dict[Group, int] = {}
             asked = [group]
@@ -158,7 +171,7 @@ def _violator(groups: Sequence[Group]) -> list[Group]:
             if untaken is None:
                 return asked
 
-            # Each in the chain takes the next device and hands on the one that it was asked for.
+            # Each group on the path takes the next device and gives up the one it was asked for.
             position = untaken
             owners[position] = wanted_by[position]
             while owners[position] is not group:

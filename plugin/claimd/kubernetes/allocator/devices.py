@@ -1,6 +1,6 @@
-"""Devices as the search meets them: in their order, each with what it uses of its pool.
+"""Published devices as candidates of the search, with the counters that they use.
 
-They are made once for a slice; allocations for many nodes and pods share them.
+The candidates of a slice are created once. Allocations for many nodes and pods share them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ..api.scheduling import Device, ResourceSlice
     from .pools import Pool
 
-# Counter set and counter, and how much of it in billionths.
+# Pairs of a counter (counter set and name) and the used amount in billionths.
 Uses = tuple[tuple[tuple[str, str], int], ...]
-# Counter set, and the compatibility groups that the device has on it.
+# Pairs of a counter set and the device's compatibility groups on it.
 Groups = tuple[tuple[str, frozenset[str]], ...]
 
 
 class Candidate:
-    """A published device that a request may get. It never changes after it is made."""
+    """A published device that a request may get. It never changes after its construction."""
 
     __slots__ = ("_for_cel", "_limits", "device", "groups", "id", "pool_id", "slice", "uses")
 
@@ -41,14 +41,14 @@ class Candidate:
 
     @property
     def for_cel(self) -> cel.Device:
-        """The device as expressions see it."""
+        """The device as an object of CEL expressions."""
         if self._for_cel is None:
-            self._for_cel = selectors.as_seen_by_cel(self.id.driver, self.device)
+            self._for_cel = selectors.cel_device(self.id.driver, self.device)
         return self._for_cel
 
     @property
     def limits(self) -> dict[str, int]:
-        """Each capacity's whole amount, in billionths."""
+        """The total amount of each capacity in billionths."""
         if self._limits is None:
             self._limits = capacity.limits(self.device)
         return self._limits
@@ -71,25 +71,33 @@ def _groups(device: Device) -> Groups:
 
 
 class Devices:
-    """The candidates of slices, kept as long as the slices are."""
+    """A cache of the candidates of slices."""
 
     def __init__(self) -> None:
-        # By the slice's id(). The slice stands in the value so that its id remains its own.
+        # The key is the slice's id(). The value holds the slice itself, so that no other object can
+        # get the same id.
         self._by_slice: dict[int, tuple[ResourceSlice, tuple[Candidate, ...]]] = {}
 
-    def of_slice(self, slice_: ResourceSlice) -> tuple[Candidate, ...]:
-        """The same candidates each time. Threads may ask at once: one of them wins."""
+    def for_slice(self, slice_: ResourceSlice) -> tuple[Candidate, ...]:
+        """Returns the candidates of a slice, the same ones each time.
+
+        Several threads may call this at the same time. setdefault makes them agree on one result.
+        """
         kept = self._by_slice.get(id(slice_))
         if kept is None:
             candidates = tuple(Candidate(device, slice_) for device in slice_.spec.devices)
             kept = self._by_slice.setdefault(id(slice_), (slice_, candidates))
         return kept[1]
 
-    def of_slices(self, slices: Iterable[ResourceSlice]) -> list[Candidate]:
-        return [candidate for slice_ in slices for candidate in self.of_slice(slice_)]
+    def for_slices(self, slices: Iterable[ResourceSlice]) -> list[Candidate]:
+        """Returns the candidates of several slices."""
+        return [candidate for slice_ in slices for candidate in self.for_slice(slice_)]
 
-    def in_order(self, pools: Sequence[Pool]) -> list[Candidate]:
-        """The devices of all pools that can be trusted, as the search goes through them."""
+    def in_search_order(self, pools: Sequence[Pool]) -> list[Candidate]:
+        """Returns the devices of all usable pools, in the order of the search."""
         return [
-            candidate for pool in pools if pool.usable for candidate in self.of_slices(pool.slices)
+            candidate
+            for pool in pools
+            if pool.is_usable
+            for candidate in self.for_slices(pool.slices)
         ]

@@ -1,8 +1,8 @@
-"""Why a node cannot have claims: what is short, which rules exclude which device, what would help.
+"""Explains why a node cannot satisfy claims: what is short, which rule excludes which device.
 
-It puts together what the others find out: `reasons` asks the rules one by one, `counting` counts
-over all requests, `relax` changes something and asks the allocator again. `claimd.tools.explain` makes
-text of the verdicts.
+It also finds changes that would help. It combines the results of other modules: `reasons` checks
+every rule for each device, `counting` compares numbers over all requests, and `relax` asks the
+allocator again after changes. `claimd.tools.explain` turns the verdicts into text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import subproblems
-from .causes import Count, Shortage, claim_of
+from .causes import Count, Shortage, claim_of_request
 from .counting import Counting
 from .failures import AllocationError, CancelledError
 from .holdings import Holdings
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from .requests import Request
     from .subproblems import Part
 
-# Counters that the answer names where the combinations of devices are too many.
+# The most counters that a summary names if there are too many combinations of devices.
 _MOST_COUNTERS = 4
-# Seconds for what there is to tell of an answer that was not found in time.
+# Additional seconds to find out what can be said about a search that ran out of time.
 _MORE_TIME = 1.0
 _NOT_LOOKED_AT = "not decided: the time was over before all devices were looked at"
 
 
-def holders(claims: Iterable[ResourceClaim]) -> Holdings:
-    """Who holds which device; made once for all nodes."""
+def gather_holdings(claims: Iterable[ResourceClaim]) -> Holdings:
+    """Returns the claims that hold each device. One result serves all nodes."""
     return Holdings(claims)
 
 
-def node(
+def explain_node(
     allocator: Allocator,
     where: Node,
     claims: Sequence[ResourceClaim],
@@ -52,10 +52,10 @@ def node(
     always: bool = False,
     expired: Callable[[], bool] | None = None,
 ) -> NodeVerdict:
-    """What an allocation on this node comes to. Never an AllocationError.
+    """Returns the outcome of an allocation on this node. It never raises AllocationError.
 
-    If it is no, or with `always`, each device is told with the rules that exclude it. `expired` is
-    asked while it searches: as soon as it says so, the outcome is unknown.
+    If the outcome is "no", or with `always`, the verdict lists the rules that exclude each device.
+    `expired` is called during the search. As soon as it returns True, the outcome is "unknown".
     """
     verdict = NodeVerdict(node=where.metadata.name, outcome="no", summary="")
     try:
@@ -66,22 +66,23 @@ def node(
         return _error(verdict, str(error), error)
 
     question = _Question(allocator, search_input, held)
-    pools = tuple(_trouble(pool) for pool in search_input.pools if not pool.usable)
+    pools = tuple(_trouble(pool) for pool in search_input.pools if not pool.is_usable)
     verdict = dataclasses.replace(verdict, pools=pools)
+    # A count may prove a "no" long before the search has tried all combinations.
     limit = Limit(expired=expired, proves_a_no=lambda: question.counting.proves_a_no)
     search = search_input.search(cancelled=limit)
     try:
         solved = search.run()
     except CancelledError:
         if limit.is_no:
-            question.ends_when(None)
+            question.set_time_limit(None)
             return _no(verdict, question, claims, expired)
         return _unknown(verdict, question, _a_little_longer())
     except AllocationError as error:
         return _error(verdict, question.misspelt() or str(error), error)
 
-    # The answer is there: what is told of devices belongs to it.
-    question.ends_when(None)
+    # The search has an answer, so the time limit must not interrupt its explanation.
+    question.set_time_limit(None)
     if solved:
         allocation = [choice.candidate.id for chosen in search.solution for choice in chosen]
         return dataclasses.replace(
@@ -100,8 +101,8 @@ def _error(verdict: NodeVerdict, summary: str, error: AllocationError) -> NodeVe
 
 
 def _unknown(verdict: NodeVerdict, question: _Question, expired: Callable[[], bool]) -> NodeVerdict:
-    """With what can be told in a little more time."""
-    question.ends_when(expired)
+    """Returns a verdict with the outcome "unknown", and what can be found out until `expired`."""
+    question.set_time_limit(expired)
     try:
         counts = tuple(question.counting.counts())
         summary = question.out_of_time(expired)
@@ -135,7 +136,7 @@ def _no(
     )
 
 
-def with_remedies(  # noqa: PLR0913 - as node(), and what may not be freed
+def add_remedies(  # noqa: PLR0913 - as explain_node(), and what may not be freed
     verdict: NodeVerdict,
     allocator: Allocator,
     where: Node,
@@ -145,10 +146,10 @@ def with_remedies(  # noqa: PLR0913 - as node(), and what may not be freed
     kept: Collection[str] = (),
     expired: Callable[[], bool] | None = None,
 ) -> NodeVerdict:
-    """The verdict of node(), with what would have to change where it is no or an error.
+    """Returns the verdict of explain_node() with remedies, if its outcome is "no" or "error".
 
-    Nothing of the claims that are `kept` is to be freed. Takes many searches. When `expired` says
-    so it ends with the remedies that it has.
+    No remedy frees a device of the claims in `kept`. Finding remedies takes many searches. When
+    `expired` returns True, the verdict has the remedies that were found so far.
     """
     if verdict.outcome not in ("no", "error"):
         return verdict
@@ -164,6 +165,7 @@ def with_remedies(  # noqa: PLR0913 - as node(), and what may not be freed
 
 
 def _trouble(pool: Pool) -> str:
+    """Returns a sentence about a pool that cannot be used."""
     if pool.is_incomplete:
         return (
             f"pool {pool.pool_id} is incomplete: "
@@ -173,7 +175,7 @@ def _trouble(pool: Pool) -> str:
 
 
 class _Question:
-    """The claims of one search beside all devices of the node."""
+    """The claims of one search, compared with all devices of the node."""
 
     def __init__(self, allocator: Allocator, search_input: SearchInput, held: Holdings) -> None:
         self._input = search_input
@@ -182,22 +184,25 @@ class _Question:
 
     @functools.cached_property
     def counting(self) -> Counting:
-        """Made when it is needed: each selector is evaluated for it on every device."""
+        """The counts of this search. Creating them evaluates each selector on every device."""
         return Counting(self._input, self._reasons, self._held, self._drivers)
 
-    def ends_when(self, expired: Callable[[], bool] | None) -> None:
-        """What looks at devices from now on ends in a CancelledError when `expired` says so."""
+    def set_time_limit(self, expired: Callable[[], bool] | None) -> None:
+        """Sets the time limit for everything that examines devices from now on.
+
+        They raise CancelledError when `expired` returns True.
+        """
         self._input.devices.cancelled = expired
 
     def verdicts(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimVerdict, ...]:
-        """Each request beside each device."""
+        """Returns the verdict of each request about each device."""
         verdicts = []
         for index, claim in enumerate(claims):
             requests = [
                 RequestVerdict(
                     request=request.path,
                     needed=max(request.minimum, 1),
-                    devices=self._reasons.of(request),
+                    devices=self._reasons.verdicts(request),
                 )
                 for alternatives in self._input.claims[index]
                 for request in alternatives
@@ -205,41 +210,46 @@ class _Question:
             verdicts.append(ClaimVerdict(claim=claim_name(claim), requests=tuple(requests)))
         return tuple(verdicts)
 
-    # The answer in a line
+    # Summaries in one line
 
     def summary(self, shortage: Shortage, expired: Callable[[], bool] | None) -> str:
-        """What is short; or else what does not go together."""
+        """Returns what is short, or else which requests cannot be satisfied together."""
         if not self._input.devices.candidates:
             if not self._input.pools:
                 return "no driver has devices here: no ResourceSlice is for this node"
             return "no driver has usable devices here"
         if shortage.counts:
-            return self._of_count(shortage.counts[0])
+            return self._count_sentence(shortage.counts[0])
 
+        # There are enough devices for each request, so find the requests that conflict.
         search = self._input.search(cancelled=expired)
         part = search.unsolvable_part() or subproblems.everything(self._input.claims)
         if len(part) == 1:
             return _not_at_once(self._requests(part)[0])
         return f"each request could be satisfied alone, but not together: {self._names(part)}"
 
-    def _of_count(self, count: Count) -> str:
-        """With what is in the way, unless that is long and stands beside the devices anyhow."""
+    def _count_sentence(self, count: Count) -> str:
+        """Returns the sentence of a count.
+
+        It leaves out holders and obstacles if they are long, because each device is join_names with its
+        own reasons anyway.
+        """
         sentence = count.headline
         if count.scope or not count.there or (len(count.holders) == 1 and not count.obstacle):
             sentence = str(count)
-        of_claims = {claim_of(request) for request in count.requests}
+        of_claims = {claim_of_request(request) for request in count.requests}
         return f"claim {of_claims.pop()}: {sentence}" if len(of_claims) == 1 else sentence
 
     def out_of_time(self, expired: Callable[[], bool]) -> str:
-        """Which part of the claims takes so long, and by what its devices depend on each other."""
+        """Returns the part of the claims that takes so long, and the counters of its devices."""
         part = self._input.search(cancelled=expired).endless_part()
         if part is None:
             part = subproblems.everything(self._input.claims)
-        because = self._entangled(self._requests(part))
+        because = self._shared_counters(self._requests(part))
         return f"not decided: too many combinations of devices for {self._names(part)}{because}"
 
     def misspelt(self) -> str:
-        """That a selector asks for a driver or domain that is nowhere; nothing if none does."""
+        """Returns a sentence about the first selector with a misspelt driver or domain, if any."""
         for of_claim in self._input.claims:
             for alternatives in of_claim:
                 for request in alternatives:
@@ -255,8 +265,8 @@ class _Question:
                                 return f"{owner}: selector {number} {misspelt}"
         return ""
 
-    def _entangled(self, requests: Sequence[Request]) -> str:
-        """The counters that several devices for these requests draw on."""
+    def _shared_counters(self, requests: Sequence[Request]) -> str:
+        """Returns a clause that names the counters which devices for these requests share."""
         devices: dict[str, int] = {}
         for candidate in self._input.devices.candidates:
             if any(self._suits(request, candidate.id) for request in requests):
@@ -276,10 +286,10 @@ class _Question:
 
     def _suits(self, request: Request, device: object) -> bool:
         position = self._input.devices.positions[device]  # type: ignore[index]
-        return not self._reasons.of(request)[position].reasons
+        return not self._reasons.verdicts(request)[position].reasons
 
     def _requests(self, part: Part) -> list[Request]:
-        """The first alternative of each request of the part."""
+        """Returns the first alternative of each request in the part."""
         return [self._input.claims[claim][request][0] for claim, request in sorted(part)]
 
     def _names(self, part: Part) -> str:
@@ -290,7 +300,7 @@ class _Question:
 
 
 def _not_at_once(request: Request) -> str:
-    """Devices suit one by one, and constraints, counters or groups keep them apart."""
+    """Returns the summary for a request whose devices suit one by one, but not together."""
     return (
         f"claim {claim_name(request.claim)}: request {request.parent or request.name} needs "
         f"{request.minimum} devices at once: each suits, but its constraints, counters or groups "

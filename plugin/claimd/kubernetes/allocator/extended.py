@@ -1,7 +1,7 @@
-"""Pods that ask for devices as an extended resource of a class: the claim made for them.
+"""Extended resources that are backed by a DeviceClass: the implicit claim of a pod.
 
-The scheduler makes that claim when it knows the node, since what a node's device plugins offer
-themselves needs none.
+The scheduler creates this claim after it has chosen the node. A resource that a device plugin of
+the node offers needs no claim.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ..api.core import Container, Node, Pod
     from ..api.scheduling import DeviceClass
 
-# Followed by a class's name it means that class, whatever resource the class itself names.
+# This prefix with a class's name always means that class, whatever its extendedResourceName is.
 PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
-    """The class that each extended resource stands for.
+    """Returns the class for each extended resource.
 
-    Of two classes with one resource name the one with the lesser name counts here; the scheduler
-    takes the newer one first.
+    If two classes have the same resource name, the class with the smaller name wins here. The real
+    scheduler prefers the newer class.
     """
     by_resource: dict[str, DeviceClass] = {}
     for class_ in sorted(classes, key=lambda class_: class_.metadata.name):
@@ -44,7 +44,7 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
 
 
 def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> ResourceClaim | None:
-    """The claim that the pod needs on this node; None where it needs none."""
+    """Returns the implicit claim of the pod on this node. None if the pod needs no claim."""
     by_resource = classes_by_resource(classes)
     containers = [*pod.spec.init_containers, *pod.spec.containers]
     requested: set[str] = set()
@@ -53,6 +53,7 @@ def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> Reso
     if not requested:
         return None
 
+    # Resources of the node's own device plugins are left to the kubelet.
     offered = {
         name for name, text in node.status.allocatable.items() if amounts.parse(text).billionths
     }
@@ -71,7 +72,7 @@ def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> Reso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMapping:
-    """That a container uses the devices of a request."""
+    """A container, its extended resource, and the claim's request that provides the devices."""
 
     container: str
     resource: str
@@ -79,10 +80,11 @@ class RequestMapping:
 
 
 def mappings(pod: Pod, counts: Mapping[str, int]) -> list[RequestMapping]:
-    """Which container has which of the implicit claim's requests; `counts` are their devices, by name.
+    """Returns which container uses which requests of the implicit claim.
 
-    A container that lives on has its own. An init container that ends has those of the containers
-    after it until it has enough, and at last the one that was made for such as it.
+    `counts` has the number of devices of each request, by name. A container that keeps running has
+    its own request. An init container that ends first uses the devices of the containers after it.
+    If they are not enough, it also uses the request that exists for such init containers.
     """
     containers = [*pod.spec.init_containers, *pod.spec.containers]
     found: list[RequestMapping] = []
@@ -116,7 +118,7 @@ def _mapping(container: Container, resource: str, request: str) -> RequestMappin
 
 
 def _ends(pod: Pod, index: int) -> bool:
-    """Whether it is an init container that has ended when the others start."""
+    """Returns True for an init container that ends before the other containers start."""
     init = pod.spec.init_containers
     return index < len(init) and init[index].restart_policy != "Always"
 
@@ -128,11 +130,13 @@ def _request_name(index: int, number: int) -> str:
 def _requests(
     pod: Pod, containers: Sequence[Container], resource: str, class_name: str
 ) -> list[DeviceRequest]:
-    """One request for each container that lives on, and one more for init containers that end.
+    """Returns a request per container that keeps running, and one for init containers that end.
 
-    Those take what the containers after them will have; only what goes beyond that is asked for.
+    An init container that ends can use the devices of the containers after it. So the additional
+    request has only the devices that it needs beyond those.
     """
-    lasting: dict[int, int] = {}  # how many devices, by the container's index
+    # By the index of the container: the number of its devices.
+    lasting: dict[int, int] = {}
     ending: list[int] = []
     for index, container in enumerate(containers):
         if _ends(pod, index):
@@ -142,7 +146,7 @@ def _requests(
         if count:
             lasting[index] = count
 
-    # They run one after the other, so the one that lacks most decides.
+    # Init containers run one after the other, so the largest lack is enough for all of them.
     beyond: dict[int, int] = {}
     most = 0
     for index in ending:
@@ -157,7 +161,7 @@ def _requests(
 
 
 def _count(requests: Mapping[str, str], resource: str) -> int:
-    """How many devices; 0 for what is no whole number, which the API server refuses."""
+    """Returns the number of devices. 0 for a fraction, which the API server would refuse."""
     amount = amounts.parse(requests.get(resource, "0")).billionths
     return amount // amounts.WHOLE if amount % amounts.WHOLE == 0 else 0
 

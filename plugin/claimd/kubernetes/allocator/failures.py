@@ -1,12 +1,13 @@
-"""What can go wrong in an allocation other than "no". Only exceptions."""
+"""The exceptions of an allocation. A plain "no" is not one of them."""
 
 from __future__ import annotations
 
 
 class AllocationError(Exception):
-    """The claims, classes or slices are such that no answer can be given.
+    """The allocator cannot decide, because of a mistake in the claims, classes or slices.
 
-    With `node_only` another node may well do; without it the attempt to place the pod is over.
+    If `node_only` is True, another node may still succeed. Otherwise the attempt to schedule the
+    pod is over.
     """
 
     def __init__(self, message: str, *, node_only: bool = False) -> None:
@@ -15,8 +16,8 @@ class AllocationError(Exception):
 
 
 class CancelledError(AllocationError):
-    """The caller's `cancelled` said so."""
+    """The caller's `cancelled` has returned True."""
 
 
 class TooManyDevicesError(Exception):
-    """A claim would get more than 32 devices on this branch of the search. Never leaves the search."""
+    """A claim would get more than 32 devices in this branch. It never leaves the search."""

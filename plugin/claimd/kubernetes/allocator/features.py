@@ -1,4 +1,4 @@
-"""The feature gates that change what an allocator decides, and the sets of them that people have."""
+"""The feature gates that change an allocator's decisions, and common sets of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
 Features = frozenset[str]
 
-# What the oldest of Kubernetes' allocators supports.
+# The features that the oldest of Kubernetes' allocators supports.
 STABLE: Final[Features] = frozenset(
     (ADMIN_ACCESS, DEVICE_TAINTS, PARTITIONABLE_DEVICES, PRIORITIZED_LIST)
 )
-# What Kubernetes 1.37 enables by itself.
+# The features that Kubernetes 1.37 enables by default.
 DEFAULT: Final[Features] = frozenset(
     (
         ADMIN_ACCESS,
@@ -46,25 +46,29 @@ ALL: Final[Features] = DEFAULT | {
 }
 
 
-def of_release(minor: int) -> Features:
-    """What Kubernetes 1.<minor> enables by itself, in the releases that the simulator knows."""
+def release_defaults(minor: int) -> Features:
+    """Returns the features that Kubernetes 1.`minor` enables by default.
+
+    It is exact for the releases that the simulator offers.
+    """
     if minor >= 37:
         return DEFAULT
     return frozenset((ADMIN_ACCESS, PRIORITIZED_LIST))
 
 
-def in_use(
+def detect(
     slices: Iterable[ResourceSlice],
     claims: Iterable[ResourceClaim],
     of_itself: Features = DEFAULT,
 ) -> Features:
-    """What a release enables `of_itself`, and the features of later ones whose fields are there.
+    """Returns the features in `of_itself`, and those whose fields appear in the objects.
 
-    An API server drops the fields of a feature that is off, so what is there was on.
+    An API server drops the fields of a feature that is off. So a feature is on if one of its fields
+    is there. `of_itself` are the features that a release enables by default.
     """
     enabled = set(of_itself)
     for slice_ in slices:
-        enabled |= _of_slice(slice_)
+        enabled |= _detect_in_slice(slice_)
     for claim in claims:
         for request in claim.spec.devices.requests or ():
             for spec in (request.exactly, *request.first_available):
@@ -73,7 +77,7 @@ def in_use(
     return frozenset(enabled)
 
 
-def _of_slice(slice_: ResourceSlice) -> set[str]:
+def _detect_in_slice(slice_: ResourceSlice) -> set[str]:
     enabled: set[str] = set()
     if slice_.spec.skip_node_operations:
         enabled.add(OPTIONAL_NODE_OPERATIONS)
@@ -86,23 +90,23 @@ def _of_slice(slice_: ResourceSlice) -> set[str]:
     return enabled
 
 
-# Kubernetes has several allocators and takes the oldest that has all features which are on. What an
-# allocator has never heard of it neither keeps nor refuses.
+# Kubernetes has several allocators and uses the oldest that supports all enabled features. An
+# allocator ignores the fields of features that it does not know.
 
 
 def knows_node_operations(enabled: Features) -> bool:
-    """Whether what a slice skips on the node counts at all.
+    """Returns True if the allocator respects skipNodeOperations of a slice.
 
-    The allocator for the default features allocates such devices and says nothing of it.
+    The allocator for the default features ignores the field.
     """
     return not enabled <= DEFAULT
 
 
 def takes_oldest(enabled: Features) -> bool:
-    """Whether Kubernetes takes its oldest allocator.
+    """Returns True if Kubernetes uses its oldest allocator for these features.
 
-    That one passes over requests of capacity and devices that bind to a node, takes an attribute
-    that has to differ for an empty constraint, and a slice with shared counters belongs to every
-    node: who asks one for all devices waits for pools of others, too.
+    That allocator ignores capacity requests and bindsToNode. It treats a distinctAttribute as an
+    empty constraint. A slice with shared counters belongs to every node there, so a request for all
+    devices also waits for incomplete pools of other nodes.
     """
     return enabled <= STABLE

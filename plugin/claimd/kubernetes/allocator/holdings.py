@@ -1,4 +1,4 @@
-"""Who holds what: each device of each claim's allocation. No search here."""
+"""The devices that allocated claims hold, by device and by pool."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ class Holding:
 
 
 class Holdings:
-    """What all allocated claims hold; admin access holds nothing. It never changes."""
+    """The devices of all allocated claims. It never changes after its construction.
+
+    A device with admin access is not held.
+    """
 
     def __init__(self, claims: Iterable[ResourceClaim]) -> None:
         self._by_pool: dict[PoolID, list[Holding]] = {}
         self._claims: dict[DeviceID, tuple[str, ...]] = {}
-        for claim, result in state.results_of(claims):
+        for claim, result in state.held_results(claims):
             device = DeviceID(result.driver, result.pool, result.device)
             name = claim_name(claim)
             holding = Holding(claim=name, device=device, result=result)
@@ -38,8 +41,9 @@ class Holdings:
                 self._claims[device] = (*self._claims.get(device, ()), name)
 
     def claims_of(self, device: DeviceID) -> tuple[str, ...]:
-        """The claims that hold the device; several where it is shared."""
+        """Returns the claims that hold the device. There may be several if the device is shared."""
         return self._claims.get(device, ())
 
-    def of_pools(self, pools: Collection[PoolID]) -> list[Holding]:
+    def in_pools(self, pools: Collection[PoolID]) -> list[Holding]:
+        """Returns the holdings in these pools, sorted by pool."""
         return [holding for pool in sorted(pools) for holding in self._by_pool.get(pool, ())]

@@ -1,4 +1,4 @@
-"""How a device, a share of one and a pool are named. Only names and their text forms."""
+"""The identities of devices, of shares of devices, and of pools, with their text forms."""
 
 from __future__ import annotations
 

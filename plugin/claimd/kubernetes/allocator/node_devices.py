@@ -1,4 +1,7 @@
-"""What the devices of one node are to each request, whatever else is chosen. Nothing here searches."""
+"""The devices of one node, and the rules that concern one request and one device.
+
+These rules do not depend on the other devices that a search has chosen.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ if TYPE_CHECKING:
 class NodeDevices:
     """The devices that a node offers, and the rules that concern one request and one device.
 
-    It stays as it is during an allocation. A search asks the same thousands of times, so the dear
-    answers are worked out when they are first asked for and then kept.
+    The object does not change during an allocation. A search calls the same rules thousands of
+    times, so the results of expensive rules are cached.
 
-    Every question may end in an AllocationError: a selector that cannot be evaluated, a capacity
-    that cannot be computed. The allocation is then over, as it is in Kubernetes.
+    Every rule may raise AllocationError, for instance if a selector cannot be evaluated or a
+    capacity cannot be computed. The allocation is over then, as it is in Kubernetes.
     """
 
     def __init__(
@@ -43,9 +46,10 @@ class NodeDevices:
         counters: Callable[[PoolID], PoolCounters],
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        """`counters` gives a pool's counters afresh, as the devices that are allocated left them.
+        """Creates the devices of a node.
 
-        `cancelled` is asked before selectors are evaluated: where it says so is a CancelledError.
+        `counters` returns new counters of a pool, less the amounts of the allocated devices.
+        `cancelled` is called before selectors are evaluated. CancelledError if it returns True.
         """
         self.node = node
         self.candidates = candidates
@@ -66,41 +70,48 @@ class NodeDevices:
     def with_allocated(
         self, allocated: AllocatedState, counters: Callable[[PoolID], PoolCounters]
     ) -> NodeDevices:
-        """The same devices where others are taken; answers that do not rest on that are shared."""
+        """Returns the same devices for another set of allocated devices.
+
+        Cached results that do not depend on the allocated devices are shared.
+        """
         other = copy.copy(self)
         other.allocated, other.counters = allocated, counters
         return other
 
-    def shareable(self, candidate: Candidate) -> bool:
-        """Whether several requests may have the device at the same time."""
+    def is_shareable(self, candidate: Candidate) -> bool:
+        """Returns True if several requests may get the device at the same time."""
         return self.consumable and bool(candidate.device.allow_multiple_allocations)
 
-    def selectable(self, request: Request, candidate: Candidate) -> bool:
-        """Whether the class, the request's selectors and the device's node selection allow it."""
+    def is_selectable(self, request: Request, candidate: Candidate) -> bool:
+        """Returns True if class, selectors and node selection allow the device for the request."""
         key = (request.key, candidate.id)
         selectable = self._selectable.get(key)
         if selectable is None:
             if self.cancelled and self.cancelled():
                 raise CancelledError("filter operation aborted")
-            selectable = self._selectable[key] = self._is_selectable(request, candidate)
+            selectable = self._selectable[key] = self._evaluate_selectors(request, candidate)
         return selectable
 
-    def _is_selectable(self, request: Request, candidate: Candidate) -> bool:
+    def _evaluate_selectors(self, request: Request, candidate: Candidate) -> bool:
         device = candidate.device
         if device.binding_conditions and features.BINDING_CONDITIONS not in self.features:
             return False
 
-        # The class comes first: what a claim's selectors look at may exist in its class alone.
+        # The class comes first: the claim's selectors may use attributes that only devices of the
+        # class have.
         class_ = request.class_
         assert class_
         if not _matches(class_.spec.selectors, candidate, f"class {class_.metadata.name}"):
             return False
         if not _matches(request.selectors, candidate, f"claim {claim_name(request.claim)}"):
             return False
-        return self.for_node(candidate)
+        return self.is_for_node(candidate)
 
-    def for_node(self, candidate: Candidate) -> bool:
-        """Whether the device is for this node, where its slice leaves that to each device."""
+    def is_for_node(self, candidate: Candidate) -> bool:
+        """Returns True if the device is for this node.
+
+        It always is, unless its slice has perDeviceNodeSelection.
+        """
         if not candidate.slice.spec.per_device_node_selection:
             return True
         device = candidate.device
@@ -114,7 +125,10 @@ class NodeDevices:
             ) from error
 
     def consumption(self, request: Request, candidate: Candidate) -> dict[str, Amount] | None:
-        """What the request would consume of each capacity; None where the device cannot serve it."""
+        """Returns the amount that the request would consume of each capacity of the device.
+
+        None if the device can never serve the request.
+        """
         key = (request.key, candidate.id)
         if key not in self._consumption:
             try:
@@ -130,7 +144,10 @@ class NodeDevices:
     def attribute(
         self, request: Request, candidate: Candidate, name: str
     ) -> DeviceAttribute | None:
-        """As constraints see it: what the request derives comes before what the device has."""
+        """Returns the attribute that constraints compare; None if the device does not have it.
+
+        A derived attribute of the request has precedence over an attribute of the device.
+        """
         expression = request.derived.get(name)
         if expression is None:
             return constraints.lookup(candidate.device, candidate.id, name)
@@ -141,13 +158,13 @@ class NodeDevices:
         return self._derived[key]
 
     def blocking_taint(self, request: Request, candidate: Candidate) -> DeviceTaint | None:
-        """The first taint of the device that the request does not tolerate."""
+        """Returns the first taint of the device that the request does not tolerate."""
         if not self._taints_count or not candidate.device.taints:
             return None
-        return taints.blocking(candidate.device.taints, request.tolerations)
+        return taints.blocking_taint(candidate.device.taints, request.tolerations)
 
-    def node_operations(self, candidate: Candidate) -> bool:
-        """Whether the node can do without the operations that the slice says to skip."""
+    def can_skip_operations(self, candidate: Candidate) -> bool:
+        """Returns True if the node supports the node operations that the slice wants to skip."""
         skipped = candidate.slice.spec.skip_node_operations
         if not skipped or not features.knows_node_operations(self.features):
             return True
@@ -158,5 +175,5 @@ class NodeDevices:
 
 
 def _matches(expressions: Sequence[DeviceSelector], candidate: Candidate, owner: str) -> bool:
-    # Without selectors the device is not made into CEL values at all.
+    # Converting the device to CEL values is expensive, and not needed without selectors.
     return not expressions or selectors.match(expressions, candidate.for_cel, candidate.id, owner)

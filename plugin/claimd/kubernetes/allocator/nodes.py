@@ -1,4 +1,4 @@
-"""Node selectors: which nodes a slice or a device is for, and where an allocation can be used."""
+"""Node selectors: the nodes of a slice or a device, and the nodes of an allocation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 def matches(
     node: Node, node_name: str | None, all_nodes: bool | None, selector: NodeSelector | None
 ) -> bool:
-    """Whether a slice or device with these fields is for the node.
+    """Returns True if a slice or device with these fields is for the node.
 
-    The first of the three that is set decides. ValueError says what is wrong with the selector.
+    The first field that is set decides. ValueError if the selector is invalid.
     """
     if node_name:
         return node.metadata.name == node_name
@@ -31,9 +31,9 @@ def matches(
 
 
 def selects(selector: NodeSelector, node: Node) -> bool:
-    """Whether any term selects the node; an empty term selects nothing.
+    """Returns True if one of the terms selects the node. An empty term selects no node.
 
-    ValueError where a term is invalid, also behind one that selects the node.
+    ValueError if any term is invalid, even after a term that selects the node.
     """
     results = [
         _term_selects(term, node)
@@ -44,15 +44,17 @@ def selects(selector: NodeSelector, node: Node) -> bool:
 
 
 def _term_selects(term: NodeSelectorTerm, node: Node) -> bool:
-    # All are asked before any decides: each may be invalid.
+    # All requirements are evaluated before one of them decides, because each may be invalid.
     expressions = [
-        _compiled(requirement)(node.metadata.labels) for requirement in term.match_expressions
+        _compile_requirement(requirement)(node.metadata.labels)
+        for requirement in term.match_expressions
     ]
     fields = [_field_matches(requirement, node) for requirement in term.match_fields]
     return all(expressions) and (all(fields) or not node.metadata.name)
 
 
-def _compiled(requirement: NodeSelectorRequirement) -> Callable[[dict[str, str]], bool]:
+def _compile_requirement(requirement: NodeSelectorRequirement) -> Callable[[dict[str, str]], bool]:
+    """Returns a function that checks the labels of a node. ValueError if it is invalid."""
     key, values, operator = requirement.key, requirement.values, requirement.operator
     _check_label(requirement)
     match operator:
@@ -124,21 +126,22 @@ def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
         given = ", ".join(requirement.values) or "none"
         raise ValueError(f"a field of a node takes one value, got {given}")
 
-    # Nodes have no other field that can be selected.
+    # metadata.name is the only field of a node that can be selected.
     actual = node.metadata.name if requirement.key == "metadata.name" else ""
     return (actual == requirement.values[0]) == (requirement.operator == "In")
 
 
-def only(node_name: str) -> NodeSelector:
-    """The selector of this one node."""
+def node_selector(node_name: str) -> NodeSelector:
+    """Returns a selector for a single node."""
     requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=[node_name])
     return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[requirement])])
 
 
-def together(selectors: Iterable[NodeSelector]) -> NodeSelector | None:
-    """One selector with all that these ask for, each requirement once; None where that is nothing.
+def merge_selectors(selectors: Iterable[NodeSelector]) -> NodeSelector | None:
+    """Merges selectors into one with all their requirements, each of them once.
 
-    ValueError where one of them has several terms, which are alternatives.
+    None if there are no requirements. ValueError if a selector has several terms: they are
+    alternatives and cannot be merged.
     """
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []

@@ -1,6 +1,6 @@
-"""What a search has taken so far, and the rules for taking one more device.
+"""The devices that a search has chosen so far, and the rules for choosing one more.
 
-Nothing here decides what to try next. Devices are given back in the reverse order of their taking.
+The search decides which device to try next. It gives devices back in the reverse order.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 
 class Chosen(NamedTuple):
-    """A device that a request gets."""
+    """A device that was chosen for a request."""
 
     request: Request
     candidate: Candidate
-    consumed: Mapping[str, Amount] | None  # of a shared device
+    # The consumed capacity of a device that may be shared. None for other devices.
+    consumed: Mapping[str, Amount] | None
 
 
 class Taken:
-    """One device that was taken, with all that giving it back has to undo."""
+    """One taken device, with everything that must be undone to give it back."""
 
     __slots__ = ("candidate", "constraints", "consumed", "counters", "grouped", "held", "request")
 
@@ -44,29 +45,32 @@ class Taken:
 
 
 class PartialAllocation:
-    """The devices chosen for each claim, and what they use up."""
+    """The devices that are chosen for each claim, and the resources that they use."""
 
     def __init__(self, devices: NodeDevices, constraints: Sequence[Sequence[Constraint]]) -> None:
-        """`constraints`: those of each claim, with no device yet."""
+        """Starts without devices. `constraints` has the empty constraints of each claim."""
         self.devices = devices
         self.constraints = constraints
         self.chosen: list[list[Chosen]] = [[] for _ in constraints]
-        # By device: the claims that would have it for themselves.
+        # By device: the indices of the claims that hold it exclusively.
         self.holders: dict[DeviceID, set[int]] = {}
-        # By shared device: what would be consumed of each capacity, and by how many requests.
+        # By shared device: the consumed amount of each capacity, and the number of shares.
         self.shares: dict[DeviceID, dict[str, int]] = {}
         self.share_count: dict[DeviceID, int] = {}
         self._counters: dict[PoolID, PoolCounters] = {}
 
-    def in_use(self, request: Request, candidate: Candidate) -> bool:
-        """Whether the device is taken. With admin access only the own claim's devices count."""
+    def is_in_use(self, request: Request, candidate: Candidate) -> bool:
+        """Returns True if the device is taken.
+
+        For a request with admin access, only the devices of its own claim are taken.
+        """
         holders = self.holders.get(candidate.id)
         if request.admin:
             return holders is not None and request.claim_index in holders
         return bool(holders) or candidate.id in self.devices.allocated.devices
 
-    def capacity_left(self, request: Request, candidate: Candidate) -> bool:
-        """Whether the device has as much left of each capacity as the request would consume."""
+    def has_capacity(self, request: Request, candidate: Candidate) -> bool:
+        """Returns True if enough of each capacity of the device is left for the request."""
         devices = self.devices
         if not devices.consumable:
             return True
@@ -85,26 +89,26 @@ class PartialAllocation:
         )
 
     def counters(self, pool_id: PoolID) -> PoolCounters:
-        """The pool's counters as the devices taken have left them."""
+        """Returns the pool's counters. They include the devices of this partial allocation."""
         counters = self._counters.get(pool_id)
         if counters is None:
             counters = self._counters[pool_id] = self.devices.counters(pool_id)
         return counters
 
     def take(self, request: Request, candidate: Candidate, *, required: bool) -> Taken | None:
-        """Take the device, or None where a rule is against it; then nothing has changed.
+        """Takes the device for the request. Returns None and changes nothing if a rule refuses it.
 
-        `required` is set where no other device would do: there a constraint that refuses it is an
-        AllocationError, as it is in Kubernetes.
+        `required` means that the request needs this very device. Then a refusal by a constraint is
+        an AllocationError, as it is in Kubernetes.
         """
         devices = self.devices
-        if self.in_use(request, candidate) or not devices.node_operations(candidate):
+        if self.is_in_use(request, candidate) or not devices.can_skip_operations(candidate):
             return None
         if candidate.device.consumes_counters and not devices.partitionable:
             return None
 
-        # From here on there is something to undo. The order of the rules is Kubernetes' own, as
-        # with `required` it decides whether there is an error.
+        # From here on there is something to undo. The rules are checked in Kubernetes' order, which
+        # decides with `required` whether there is an error.
         taken = Taken(request, candidate)
         if not self._take_counters(taken) or devices.blocking_taint(request, candidate):
             self._undo(taken)
@@ -117,11 +121,11 @@ class PartialAllocation:
                     "because a claim constraint would not be satisfied"
                 )
             return None
-        if not self.capacity_left(request, candidate):
+        if not self.has_capacity(request, candidate):
             self._undo(taken)
             return None
 
-        if devices.shareable(candidate):
+        if devices.is_shareable(candidate):
             self._share(taken)
         else:
             holders = self.holders.setdefault(candidate.id, set())
@@ -131,15 +135,19 @@ class PartialAllocation:
         return taken
 
     def give_back(self, taken: Taken) -> None:
+        """Gives a device back. It must be the one that was taken last."""
         self.chosen[taken.request.claim_index].pop()
         self._undo(taken)
 
     def _take_counters(self, taken: Taken) -> bool:
-        """A shared device uses its counters once, however many shares it has."""
+        """Takes the device's counters and joins its compatibility groups. False if it cannot.
+
+        A shared device uses its counters only once, no matter how many shares it has.
+        """
         candidate, devices = taken.candidate, self.devices
         if not candidate.device.consumes_counters:
             return True
-        if devices.shareable(candidate):
+        if devices.is_shareable(candidate):
             shared_already = candidate.id in devices.allocated.shared
             if shared_already or self.share_count.get(candidate.id):
                 return True
@@ -156,9 +164,10 @@ class PartialAllocation:
         return True
 
     def _add_to_constraints(self, taken: Taken) -> bool:
+        """Adds the device to the request's constraints. False if one of them refuses it."""
         request, candidate = taken.request, taken.candidate
         for constraint in self.constraints[request.claim_index]:
-            if not request.under(constraint.requests):
+            if not request.is_under(constraint.requests):
                 continue
             attribute = self.devices.attribute(request, candidate, constraint.attribute)
             if not constraint.add(attribute):
@@ -167,6 +176,7 @@ class PartialAllocation:
         return True
 
     def _share(self, taken: Taken) -> None:
+        """Consumes capacity of a shared device."""
         device = taken.candidate.id
         consumed = self.devices.consumption(taken.request, taken.candidate)
         assert consumed is not None
@@ -178,7 +188,7 @@ class PartialAllocation:
         taken.consumed = consumed
 
     def _undo(self, taken: Taken) -> None:
-        """Whatever of a taking was done, in the reverse order."""
+        """Undoes the steps of `take` that were done, in the reverse order."""
         device = taken.candidate.id
         if taken.consumed is not None:
             self.share_count[device] -= 1

@@ -1,4 +1,7 @@
-"""Counts under matchAttribute and distinctAttribute: under how many values the requests find room."""
+"""Counts for matchAttribute and distinctAttribute: the values that have enough devices.
+
+A "place" is one value of the attribute, such as one PCIe root, with all devices that have it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from . import constraints
-from .causes import Count, listed, number_of
+from .causes import Count, count_noun, join_names
 from .failures import AllocationError
-from .request_groups import Group, Positions, needed_by, paths_of
+from .request_groups import Group, Positions, needed_by, request_paths
 
 if TYPE_CHECKING:
     from .constraints import Value
@@ -19,20 +22,23 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """The constraints of one search, counted value by value."""
+    """The counts for the constraints of one search, value by value."""
 
     def __init__(self, groups: RequestGroups) -> None:
         self._groups = groups
 
     def matching(self, claim: int) -> Iterator[tuple[Group, Count]]:
-        """What is short under constraints; a group by itself that is short anyhow is left out."""
+        """Yields the shortages of a claim's matchAttribute constraints, with their groups.
+
+        A group that lacks devices even without the constraint is left out if it is alone.
+        """
         by_attribute: dict[str, list[frozenset[str]]] = {}
         for constraint in self._groups.search_input.constraints[claim]:
             if not constraint.distinct:
                 by_attribute.setdefault(constraint.attribute, []).append(constraint.requests)
 
         for attribute, of_constraints in by_attribute.items():
-            # What has the same profile competes for the same places.
+            # Components with the same profile compete for the same places.
             profiles: dict[Hashable, list[list[Request]]] = {}
             for requests in self._components(claim, of_constraints):
                 profile = self._profile(requests)
@@ -49,10 +55,11 @@ class Places:
     def _components(
         self, claim: int, of_constraints: Sequence[frozenset[str]]
     ) -> list[list[Request]]:
-        """The requests of each constraint; those with a request in common are one component.
+        """Returns sets of requests whose devices must all have a common value.
 
-        They are one where each device has one value. Where some have several, what overlaps is left
-        out: too many places may be counted, never too few.
+        Constraints with a common request form one component, if each device has a single value. If
+        some devices have several values, overlapping constraints are left out instead. Then there
+        may be too many places, but never too few.
         """
         exact = [
             alternatives[0]
@@ -65,7 +72,7 @@ class Places:
             component = {
                 request.key: request
                 for request in exact
-                if request.under(requests) and needed_by(request)
+                if request.is_under(requests) and needed_by(request)
             }
             if not component:
                 continue
@@ -84,8 +91,8 @@ class Places:
 
     @property
     def _has_lists(self) -> bool:
-        """Whether a device may have several values of an attribute."""
-        # What an expression comes to is only known device by device: it may be a list.
+        """True if a device may have several values of an attribute."""
+        # A derived attribute may be a list, which is only known after its evaluation for a device.
         for of_claim in self._groups.search_input.claims:
             for alternatives in of_claim:
                 if any(request.derived for request in alternatives):
@@ -98,17 +105,17 @@ class Places:
         )
 
     def _profile(self, requests: Sequence[Request]) -> dict[Group, int]:
-        """How many devices of each group they need."""
+        """Returns the number of devices that the requests need from each group."""
         profile: Counter[Group] = Counter()
         for request in requests:
-            profile[self._groups.of(request)] += needed_by(request)
+            profile[self._groups.group_for(request)] += needed_by(request)
         return dict(profile)
 
     def _by_value(
         self, group: Group, requests: Sequence[Request], attribute: str
     ) -> dict[Value, Positions]:
-        """The devices that are there, by each value of the attribute."""
-        request = next(one for one in requests if one in group.requests)
+        """Returns the existing devices of the group by their values of the attribute."""
+        request = next(request for request in requests if request in group.requests)
         by_value: dict[Value, set[int]] = {}
         for position in group.there:
             candidate = self._groups.devices.candidates[position]
@@ -118,7 +125,7 @@ class Places:
                 continue
             if of_device is None:
                 continue
-            # A single device may have what nothing equals.
+            # A single device may have a value that nothing equals.
             for value in constraints.values(of_device) or (constraints.UNKNOWN,):
                 by_value.setdefault(value, set()).add(position)
         return {value: frozenset(positions) for value, positions in by_value.items()}
@@ -126,12 +133,13 @@ class Places:
     def _one_place(
         self, requests: Sequence[Request], attribute: str
     ) -> Iterator[tuple[Group, Count]]:
-        """All under one value: told of the value that lacks the least."""
+        """Yields the shortages of requests that need one place, for the best place."""
         profile = self._profile(requests)
         by_value = {group: self._by_value(group, requests, attribute) for group in profile}
         values = {value for of_group in by_value.values() for value in of_group}
 
         def lacking(value: Value) -> tuple[int, int, int, str]:
+            """Returns the numbers of missing free, suitable and existing devices at the place."""
             lacks = []
             for what in ("free", "suitable", "there"):
                 lack = 0
@@ -141,7 +149,7 @@ class Places:
                 lacks.append(lack)
             return lacks[0], lacks[1], lacks[2], str(value[1])
 
-        # Nothing proves anything where none of the devices has the attribute.
+        # Without any value there is nothing to count.
         if not values:
             return
         nearest = min(values, key=lacking)
@@ -153,17 +161,17 @@ class Places:
             if len(group.free & here) >= needed:
                 continue
             others = [
-                number_of(number, other.noun)
+                count_noun(number, other.noun)
                 for other, number in profile.items()
                 if other is not group
             ]
-            beside = f"beside {listed(others)} " if others else ""
+            beside = f"beside {join_names(others)} " if others else ""
             count = self._groups.count(
                 group,
                 needed,
                 within=here,
-                scope=f"{beside}{_under_one(attribute)}",
-                place=_under(attribute, nearest),
+                scope=f"{beside}{_scope_phrase(attribute)}",
+                place=_place_phrase(attribute, nearest),
                 requests=requests,
             )
             yield group, count
@@ -171,14 +179,14 @@ class Places:
     def _places(
         self, components: Sequence[list[Request]], attribute: str
     ) -> Iterator[tuple[Group, Count]]:
-        """Several times the same, each under a value: how many values have room, and for how many."""
+        """Yields the shortages if several components with the same profile need one place each."""
         requests = [request for component in components for request in component]
         profile = self._profile(components[0])
         by_value = {group: self._by_value(group, requests, attribute) for group in profile}
         values = {value for of_group in by_value.values() for value in of_group}
 
         def fits(what: str, groups: Collection[Group], value: Value) -> int:
-            """How often the groups find room under the value."""
+            """Returns how many components the groups have enough devices for at this place."""
             return min(
                 len(getattr(group, what) & by_value[group].get(value, frozenset()))
                 // profile[group]
@@ -204,7 +212,7 @@ class Places:
             if numbers["free"] >= needed:
                 continue
 
-            # Where the others have no room, these are of no use.
+            # Devices are useless at a place where the other groups have no room.
             within = frozenset().union(
                 *(by_value[group].get(value, frozenset()) for value in values if room[value])
             )
@@ -212,7 +220,7 @@ class Places:
                 group,
                 needed,
                 within=within,
-                scope=_under_those(attribute, others, each),
+                scope=_scope_next_to(attribute, others, each),
                 requests=requests,
             )
             is_own = each * sum(fits("free", (group,), value) for value in values) < needed
@@ -224,20 +232,20 @@ class Places:
             )
             short.append((is_own, group, count))
 
-        # Each is short where the other has its places: told is the one that lacks devices itself.
+        # A group may be short only because of the others. Prefer groups that lack devices.
         own = [(group, count) for is_own, group, count in short if is_own]
         yield from own or [(group, count) for _, group, count in short]
 
     # distinctAttribute
 
     def distinct(self, claim: int) -> Iterator[Count]:
-        """Constraints that need more different values than there are."""
+        """Yields counts for distinctAttribute constraints that need more values than exist."""
         for constraint in self._groups.search_input.constraints[claim]:
             under = [
                 alternatives[0]
                 for alternatives in self._groups.search_input.claims[claim]
                 if len(alternatives) == 1
-                and alternatives[0].under(constraint.requests)
+                and alternatives[0].is_under(constraint.requests)
                 and needed_by(alternatives[0])
             ]
             if not constraint.distinct or not under:
@@ -266,13 +274,13 @@ class Places:
                     suitable=numbers[1],
                     free=numbers[2],
                     scope="(distinctAttribute)",
-                    requests=paths_of(under),
+                    requests=request_paths(under),
                     namespace=self._groups.namespace,
                 )
 
 
 def _without_overlaps(components: Sequence[dict[int, Request]]) -> list[dict[int, Request]]:
-    """Each that has no request in common with one before it."""
+    """Returns the components that have no request in common with an earlier component."""
     apart: list[dict[int, Request]] = []
     earlier: set[int] = set()
     for component in components:
@@ -282,21 +290,21 @@ def _without_overlaps(components: Sequence[dict[int, Request]]) -> list[dict[int
     return apart
 
 
-def _under_one(attribute: str) -> str:
+def _scope_phrase(attribute: str) -> str:
     plain = attribute.rpartition("/")[2]
     return "under one pcieRoot" if plain == "pcieRoot" else f"with one {plain}"
 
 
-def _under(attribute: str, value: Value) -> str:
+def _place_phrase(attribute: str, value: Value) -> str:
     plain = attribute.rpartition("/")[2]
     return f"under {value[1]}" if plain == "pcieRoot" else f"with {plain} {value[1]}"
 
 
-def _under_those(attribute: str, others: Sequence[Group], each: int) -> str:
+def _scope_next_to(attribute: str, others: Sequence[Group], each: int) -> str:
     plain = attribute.rpartition("/")[2]
     if not others:
-        return f"({each} {_under_one(attribute)} each)"
-    nouns = listed([other.noun for other in others])
+        return f"({each} {_scope_phrase(attribute)} each)"
+    nouns = join_names([other.noun for other in others])
     if plain == "pcieRoot":
         return f"under the roots of the {nouns}"
     return f"with the {plain} of the {nouns}"

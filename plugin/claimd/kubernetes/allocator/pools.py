@@ -1,6 +1,7 @@
-"""Resource pools as one node sees them: the newest slices of each, and whether they can be trusted.
+"""Resource pools from the view of one node: the slices of the newest generation of each pool.
 
-No claims here.
+A pool with missing slices is incomplete. A pool that contradicts itself is invalid. The allocator
+uses neither of them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A pool with devices for the node.
+    """A pool that has devices for the node.
 
-    An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from
-    either. `slices` have devices for the node and are sorted by name. `slices_elsewhere` are the
-    pool's others; their devices use its counters too.
+    An incomplete pool lacks slices, an invalid one contradicts itself. No device of such pools is
+    allocated. `slices` have devices for the node and are sorted by name. `slices_elsewhere` are the
+    other slices of the pool. Their devices use the same counters.
     """
 
     pool_id: PoolID
@@ -43,14 +44,14 @@ class Pool:
         return bool(self.invalid_reason)
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         return not self.is_incomplete and not self.invalid_reason
 
 
 class SliceIndex:
-    """Slices by where they are, so that a node of a large cluster looks at few.
+    """An index of slices by node and by pool, so that each node examines only a few slices.
 
-    It never changes after it is made.
+    It never changes after its construction.
     """
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
@@ -68,37 +69,39 @@ class SliceIndex:
             if spec.shared_counters:
                 self._counters.append(slice_)
 
-    def near(self, node: Node) -> list[ResourceSlice]:
-        """All that may have devices for the node."""
+    def for_node(self, node: Node) -> list[ResourceSlice]:
+        """Returns the slices that may have devices for the node."""
         return self._by_node.get(node.metadata.name, []) + self._of_no_single_node
 
     def with_counters(self) -> list[ResourceSlice]:
-        """All that have shared counters, on whichever node."""
+        """Returns the slices with shared counters, of all nodes."""
         return self._counters
 
-    def of_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
+    def in_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
+        """Returns the slices of a pool, of all generations and nodes."""
         return self._by_pool[pool_id]
 
     @property
     def drivers(self) -> frozenset[str]:
+        """The drivers that publish slices."""
         return frozenset(pool_id.driver for pool_id in self._by_pool)
 
 
 def gather_pools(
     slices: Iterable[ResourceSlice], node: Node, features: Features = DEFAULT
 ) -> list[Pool]:
-    """The pools that have devices for the node, in the order in which they are searched."""
+    """Returns the pools that have devices for the node, in the order of the search."""
     return gather(SliceIndex(slices), node, features)
 
 
 def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
-    """As gather_pools(), from an index that serves many nodes.
+    """Returns the pools that have devices for the node, in the order of the search.
 
-    AllocationError where a slice has a node selector that cannot be evaluated.
+    The index may serve many nodes. AllocationError if the node selector of a slice is invalid.
     """
     counters_anywhere = takes_oldest(features)
     newest: dict[PoolID, list[ResourceSlice]] = {}
-    for slice_ in index.near(node):
+    for slice_ in index.for_node(node):
         if not _is_understood(slice_, features):
             continue
         if counters_anywhere and slice_.spec.shared_counters:
@@ -115,12 +118,15 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
         pool = _pool(pool_id, slices, index, features)
         if pool:
             pools.append(pool)
-    # Pools whose devices must be bound first are searched last.
+    # Devices with binding conditions delay the pod, so their pools are searched last.
     return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
 
 
 def _is_understood(slice_: ResourceSlice, features: Features) -> bool:
-    """A slice that needs a feature which is off is as good as absent: its pool is incomplete."""
+    """Returns False for a slice that needs a feature which is off.
+
+    Such a slice counts as missing, which makes its pool incomplete.
+    """
     spec = slice_.spec
     if PARTITIONABLE_DEVICES not in features and (
         spec.per_device_node_selection is not None or spec.shared_counters
@@ -130,6 +136,7 @@ def _is_understood(slice_: ResourceSlice, features: Features) -> bool:
 
 
 def _has_groups(slice_: ResourceSlice) -> bool:
+    """Returns True if a device of the slice has compatibility groups."""
     for device in slice_.spec.devices:
         for consumed in device.consumes_counters:
             if consumed.compatibility_groups:
@@ -138,7 +145,7 @@ def _has_groups(slice_: ResourceSlice) -> bool:
 
 
 def _is_for_node(slice_: ResourceSlice, node: Node) -> bool:
-    """Whether it has devices for the node."""
+    """Returns True if the slice has devices for the node."""
     spec = slice_.spec
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
@@ -152,12 +159,12 @@ def _is_for_node(slice_: ResourceSlice, node: Node) -> bool:
         raise AllocationError(
             f"slice {slice_.metadata.name} has a bad node selector: {error}"
         ) from error
-    # It says where it is in a way that we do not know: it is from the future, and not for us.
+    # The slice selects its nodes in a way that only a newer version of Kubernetes knows.
     return False
 
 
 def _add(newest: dict[PoolID, list[ResourceSlice]], slice_: ResourceSlice) -> None:
-    """Put the slice beside those of its pool, unless there are some of a newer generation."""
+    """Adds the slice to its pool, unless the pool already has slices of a newer generation."""
     pool = slice_.spec.pool
     slices = newest.setdefault(PoolID(slice_.spec.driver, pool.name), [])
     if slices:
@@ -172,17 +179,17 @@ def _add(newest: dict[PoolID, list[ResourceSlice]], slice_: ResourceSlice) -> No
 def _pool(
     pool_id: PoolID, slices: list[ResourceSlice], index: SliceIndex, features: Features
 ) -> Pool | None:
-    """The pool of these slices, which have devices for the node; None where they are obsolete.
+    """Returns the pool of these slices, which have devices for the node.
 
-    They are obsolete where a newer generation exists that has nothing for the node.
+    None if they are obsolete, because a newer generation exists that has no devices for the node.
     """
     pool = slices[0].spec.pool
     if len(slices) == pool.resource_slice_count:
         return _complete(pool_id, slices, slices, features)
 
-    # Others may be for other nodes. Only then is the whole pool looked at.
+    # The other slices may be for other nodes. The whole pool is examined only in this case.
     whole_pool = []
-    for slice_ in index.of_pool(pool_id):
+    for slice_ in index.in_pool(pool_id):
         if slice_.spec.pool.generation > pool.generation:
             return None
         if slice_.spec.pool.generation == pool.generation:
@@ -205,14 +212,14 @@ def _complete(
     whole_pool: list[ResourceSlice],
     features: Features,
 ) -> Pool:
-    """The pool with all its slices there; what contradicts itself in it makes it invalid."""
+    """Returns a pool whose slices all exist. It is invalid if it contradicts itself."""
     here = sorted(slices, key=lambda slice_: slice_.metadata.name)
     elsewhere: list[ResourceSlice] = []
     if len(slices) < len(whole_pool):
         names = {slice_.metadata.name for slice_ in slices}
         elsewhere = [slice_ for slice_ in whole_pool if slice_.metadata.name not in names]
 
-    # A slice has either counters or devices.
+    # A slice has either shared counters or devices.
     with_counters: list[ResourceSlice] = []
     if PARTITIONABLE_DEVICES in features:
         with_counters = [slice_ for slice_ in here + elsewhere if slice_.spec.shared_counters]

@@ -1,16 +1,16 @@
-"""What the search may leave out without changing its answer: the first complete choice.
+"""Finds branches that the search may skip without changing its answer, the first complete choice.
 
-Each rule stands beside the argument why no answer is lost. All of them rest on two premises, which
-`prepare` checks and without which there is no pruning:
+Each rule is documented with the argument why no answer is lost. All rules rest on two premises.
+`prepare` checks them, and there is no pruning if one of them does not hold:
 
-- No step can end in an error: each selector, capacity and derived attribute has been asked about
-  each device already, and no request for all devices is under a constraint. So only "yes" and "no"
-  are left, and a branch without a solution may be left out whatever else it holds.
-- Whether a set of devices can be had does not depend on the order in which they are taken: counters
-  and capacities add up, common values only get fewer, distinct ones stay distinct.
+- No step can raise an error. Each selector, capacity and derived attribute has been evaluated for
+  each device before, and no request for all devices is under a constraint. So a branch ends only
+  with "yes" or "no", and a branch without a solution may be skipped.
+- A set of devices is possible or impossible no matter in which order they are taken. Counters and
+  capacities add up. Common values only get fewer. Distinct values stay distinct.
 
-Two words: a *position* is a candidate's place in the order of the search. A *state* is where the
-search stands: the request, how many of its devices it has, and the position from which it goes on.
+Two terms: a *position* is a candidate's index in the order of the search. A *state* is the point
+that the search has reached: the request, the number of its devices, and the next position.
 """
 
 from __future__ import annotations
@@ -31,54 +31,59 @@ if TYPE_CHECKING:
     from .partial import PartialAllocation
     from .requests import Alternatives, ClaimRequests, Request
 
-# Dead ends before it is worth looking at all devices, which costs more than most whole searches.
+# Pruning starts after this number of dead ends. Its preparation examines all devices, which costs
+# more than most complete searches.
 DEAD_ENDS = 12
-# States that are remembered, a few hundred bytes each.
+# The most failed states that are remembered. Each takes a few hundred bytes.
 MOST_FAILURES = 200_000
 
-# A constraint, and the values that it sees at each position.
+# A constraint, and the values of its attribute at each position.
 _Constrained = tuple[Constraint, list[Values]]
 
 
 def prepare(claims: Sequence[ClaimRequests], partial: PartialAllocation) -> Pruner | None:
-    """The pruner of this search, or None where a premise does not hold."""
+    """Returns the pruner for a search, or None if one of the premises does not hold."""
     pruner = Pruner(claims, partial)
     try:
-        return pruner if pruner.look_at_all_devices() else None
+        return pruner if pruner.examine_devices() else None
     except AllocationError:
         return None
 
 
 class Pruner:
-    """What is known of all devices together, and which states have led nowhere.
+    """Facts about all devices, and the states of the search that have failed.
 
-    It reads the partial allocation that the search changes, and changes nothing in it.
+    It reads the partial allocation of the search and never changes it.
     """
 
     def __init__(self, claims: Sequence[ClaimRequests], partial: PartialAllocation) -> None:
         self.claims, self.partial = claims, partial
         self.devices = partial.devices
-        # Set as soon as it is known that there is no solution at all.
+        # True as soon as it is certain that there is no solution.
         self.unsolvable = False
 
-        # By request: the positions of the devices that it could have, in order.
+        # By request: the sorted positions of the devices that it could get.
         self._eligible: dict[int, list[int]] = {}
-        # By position: equal numbers for devices that no request and no rule can tell apart.
+        # By position: a number. Two devices have the same number if no request and no rule can
+        # distinguish them.
         self._alike: list[int] = []
-        # By request and constraint: the values at each position. And by request: its constraints
-        # of either kind, each with these values.
+        # By request and constraint: the attribute's values at each position. By request: its
+        # matchAttribute and its distinctAttribute constraints, each with these values.
         self._values: dict[tuple[int, int], list[Values]] = {}
         self._matching: dict[int, list[_Constrained]] = {}
         self._distinct: dict[int, list[_Constrained]] = {}
-        # By request: the alternatives of each request that the search comes to after it.
+        # By request: the alternatives of each request that the search reaches later.
         self._later: dict[int, list[Alternatives]] = {}
         self._counters_used = any(candidate.uses for candidate in self.devices.candidates)
         self._failed: set[Hashable] = set()
 
-    # Before the first state is pruned
+    # Preparation
 
-    def look_at_all_devices(self) -> bool:
-        """Ask everything that can end in an error, and keep the answers; False for no pruning."""
+    def examine_devices(self) -> bool:
+        """Evaluates every rule that can raise an error, and keeps the results.
+
+        Returns False if the premises do not hold, so that the search must not be pruned.
+        """
         every_request = [
             request
             for requests in self.claims
@@ -87,19 +92,19 @@ class Pruner:
         ]
         for request in every_request:
             self._later[request.key] = list(self._later_than(request))
-            if not self._look_at_constraints(request):
+            if not self._examine_constraints(request):
                 return False
             self._eligible[request.key] = [
                 position
                 for position, candidate in enumerate(self.devices.candidates)
-                if self._could_have(request, candidate)
+                if self._suits_alone(request, candidate)
             ]
         self._find_alike(every_request)
         self._drop_values_that_are_not_common()
 
-        # Rule: a request that has fewer devices than it needs while nothing else is chosen cannot
-        # be satisfied after other choices, which only take devices away. If that holds for all
-        # alternatives of one request, there is no solution.
+        # Rule: other choices only take devices away. So a request that has too few devices while
+        # no device is chosen can never be satisfied. If this is true for all alternatives of one
+        # request, there is no solution.
         self.unsolvable = any(
             all(map(self._lacks_devices, alternatives))
             for requests in self.claims
@@ -112,13 +117,14 @@ class Pruner:
             return True
         return len(self._eligible[request.key]) < request.minimum
 
-    def _look_at_constraints(self, request: Request) -> bool:
+    def _examine_constraints(self, request: Request) -> bool:
+        """Collects the request's constraints. False if a premise does not hold for one of them."""
         matching = self._matching[request.key] = []
         distinct = self._distinct[request.key] = []
         for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
-            if not request.under(constraint.requests):
+            if not request.is_under(constraint.requests):
                 continue
-            # One device that a constraint refuses would be an error there, not a dead end.
+            # For a request for all devices, a refusal by a constraint is an error, not a dead end.
             if request.wants_all:
                 return False
             values = self._values_of_devices(request, constraint)
@@ -129,10 +135,10 @@ class Pruner:
         return True
 
     def _values_of_devices(self, request: Request, constraint: Constraint) -> list[Values] | None:
-        """The values at each position; None where they depend on the order of taking.
+        """Returns the values of the constraint's attribute at each position.
 
-        They do where an attribute is a list and the feature for lists is off: the first device may
-        have what nothing equals, a later one may not.
+        None if an attribute is a list and the feature for lists is off. Then the order matters: the
+        first device may have such a value, and a later one may not.
         """
         lists = features.LIST_TYPE_ATTRIBUTES in self.devices.features
         by_position: list[Values] = []
@@ -149,11 +155,11 @@ class Pruner:
                 by_position.append(frozenset((value,)))
         return by_position
 
-    def _could_have(self, request: Request, candidate: Candidate) -> bool:
-        """Whether the device suits the request while no other is chosen."""
+    def _suits_alone(self, request: Request, candidate: Candidate) -> bool:
+        """Returns True if the request could get this device while no other device is chosen."""
         devices = self.devices
-        # Both are asked of every device before either is a reason to go on: they may be errors.
-        selectable = devices.selectable(request, candidate)
+        # Both may raise an error, so both are evaluated for every device before either decides.
+        selectable = devices.is_selectable(request, candidate)
         consumed = devices.consumption(request, candidate) if devices.consumable else {}
         if not selectable or consumed is None:
             return False
@@ -162,7 +168,7 @@ class Pruner:
             return False
         if candidate.device.consumes_counters and not devices.partitionable:
             return False
-        if devices.blocking_taint(request, candidate) or not devices.node_operations(candidate):
+        if devices.blocking_taint(request, candidate) or not devices.can_skip_operations(candidate):
             return False
 
         allocated = devices.allocated.capacity.get(candidate.id, {})
@@ -172,7 +178,7 @@ class Pruner:
         )
 
     def _find_alike(self, every_request: Sequence[Request]) -> None:
-        """Devices are alike if they suit the same requests and weigh the same for every rule."""
+        """Gives the same number to devices that all requests and rules treat in the same way."""
         eligible = [set(self._eligible[request.key]) for request in every_request]
         numbers: dict[Hashable, int] = {}
         for position, candidate in enumerate(self.devices.candidates):
@@ -180,7 +186,7 @@ class Pruner:
             if candidate.device.consumes_counters:
                 counters = (candidate.pool_id, candidate.uses, candidate.groups)
             shares: Hashable = None
-            if self.devices.shareable(candidate):
+            if self.devices.is_shareable(candidate):
                 shares = self._capacities(candidate, every_request)
 
             description = (
@@ -192,7 +198,7 @@ class Pruner:
             self._alike.append(numbers.setdefault(description, len(numbers)))
 
     def _capacities(self, candidate: Candidate, every_request: Sequence[Request]) -> Hashable:
-        """What is left of a shared device, and what each request would consume of it."""
+        """Describes a shared device: its free capacity, and the consumption of each request."""
         allocated = self.devices.allocated.capacity.get(candidate.id, {})
         left = tuple(
             (name, limit - allocated.get(name, 0))
@@ -211,11 +217,11 @@ class Pruner:
         return left, tuple(consumed), candidate.id in self.devices.allocated.shared
 
     def _drop_values_that_are_not_common(self) -> None:
-        """Rule: devices whose values cannot be common to all requests are in no solution.
+        """Applies a rule: a device is useless if its values cannot be common to all requests.
 
-        Every solution gives each request under a matchAttribute its count of devices, all with one
-        value in common. So only values count that each of these requests finds often enough.
-        Requests with alternatives say nothing here: another alternative may be the one chosen.
+        A solution gives each request under a matchAttribute its number of devices, and all of them
+        have a common value. So only those values are possible that enough devices of each request
+        have. Requests with alternatives are ignored, because another alternative may be chosen.
         """
         for claim, of_claim in enumerate(self.partial.constraints):
             for index, constraint in enumerate(of_claim):
@@ -225,7 +231,7 @@ class Pruner:
                     alternatives[0]
                     for alternatives in self.claims[claim]
                     if len(alternatives) == 1
-                    and alternatives[0].under(constraint.requests)
+                    and alternatives[0].is_under(constraint.requests)
                     and alternatives[0].minimum
                 ]
                 if not under:
@@ -242,32 +248,36 @@ class Pruner:
                     ]
 
     def _frequent_values(self, request: Request, constraint: int) -> Values:
-        """The values that as many eligible devices have as the request needs."""
+        """Returns the values that enough eligible devices have for the request."""
         values = self._values[request.key, constraint]
         counts: Counter[constraints.Value] = Counter()
         for position in self._eligible[request.key]:
             counts.update(values[position])
         return frozenset(value for value, count in counts.items() if count >= request.count)
 
-    # While the search goes on
+    # During the search
 
     def eligible_from(self, request: Request, start: int) -> Iterator[int]:
-        """Rule: only devices that the request could have at all; the others would be refused."""
+        """Returns the positions from `start` on that the search must try.
+
+        Rule: the search would refuse all other devices anyway.
+        """
         positions = self._eligible[request.key]
         return itertools.islice(positions, bisect_left(positions, start), None)
 
-    def alike_now(self, position: int) -> Hashable:
-        """Rule: once a device has led nowhere, those with the same key are left out in this state.
+    def likeness(self, position: int) -> Hashable:
+        """Returns a key for the device at this position, as the partial allocation is now.
 
-        Take any solution with the later of two such devices here. If the earlier one is in it, it
-        serves another request, since this request goes on after the later device: exchange the two.
-        If it is not, put it in the place of the later one. Either is a solution with the earlier
-        device here, and there was none.
+        Rule: after a device has failed in this state, other devices with the same key need not be
+        tried. Suppose that there were a solution with the later of two such devices here. If it
+        also contains the earlier device, then for another request, because this request continues
+        after the later device: exchange the two. If it does not, replace the later device by the
+        earlier one. Both ways give a solution with the earlier device here, but there was none.
         """
         return self._alike[position], self._use(self.devices.candidates[position])
 
     def _use(self, candidate: Candidate) -> Hashable:
-        """What the partial allocation has done with the device."""
+        """Describes how the partial allocation uses the device; None if it does not."""
         partial = self.partial
         holders = partial.holders.get(candidate.id)
         if holders:
@@ -277,13 +287,14 @@ class Pruner:
         return None
 
     def state(self, request: Request, index: int, start: int) -> Hashable:
-        """Rule: what has led nowhere once leads nowhere again. Equal states have the same future.
+        """Returns a key for the state of the search.
 
-        That future depends on the request and how many of its devices are missing, on where in the
-        order it goes on, on how many devices the claim has (there is a maximum), on what the
-        claim's constraints have kept, and on what is used of which devices. Of the last only counts
-        matter, of alike devices before and after the start: alike devices can be exchanged.
-        Counters and groups follow from which devices are used.
+        Rule: a state that has failed once fails again, because equal states have the same future.
+        The future depends on the request and the number of its devices, on the next position, on
+        the number of devices of the claim (which is limited), on the state of the claim's
+        constraints, and on the devices that are used. For the used devices only their numbers
+        matter, counted separately before and after the start, because alike devices can be
+        exchanged. Counters and compatibility groups follow from the used devices.
         """
         partial = self.partial
         used: Counter[Hashable] = Counter()
@@ -301,7 +312,7 @@ class Pruner:
         )
 
     def _used_devices(self) -> Iterator[tuple[int, Candidate]]:
-        """Each device that a claim would get, once for each claim."""
+        """Yields position and device of each chosen device, once for each claim that has it."""
         positions = self.devices.positions
         for chosen in self.partial.chosen:
             by_id = {choice.candidate.id: choice.candidate for choice in chosen}
@@ -309,19 +320,21 @@ class Pruner:
                 yield positions[device], candidate
 
     def has_failed(self, state: Hashable) -> bool:
+        """Returns True if the search has already failed in this state."""
         return state in self._failed
 
     def remember_failure(self, state: Hashable) -> int:
-        """Keep it, while there is room; how many are kept."""
+        """Remembers a failed state, up to a limit. Returns the number of remembered states."""
         if len(self._failed) < MOST_FAILURES:
             self._failed.add(state)
         return len(self._failed)
 
     def is_dead_end(self, request: Request, missing: int, start: int) -> bool:
-        """Rule: this request, or one that comes later, cannot get its devices any more.
+        """Returns True if this request, or a later one, can no longer get its devices.
 
-        What is taken by now stays taken further on, so a later request sees no more devices than it
-        would see now. Of a request with alternatives none may be left.
+        Rule: the devices that are taken now stay taken in this branch. So a later request will not
+        have more devices than it has now. A request with alternatives is impossible only if all of
+        them are.
         """
         if self._is_short(request, missing, start):
             return True
@@ -331,13 +344,14 @@ class Pruner:
         )
 
     def _later_than(self, request: Request) -> Iterator[Alternatives]:
+        """Yields the alternatives of each request that the search reaches after this one."""
         for claim in range(request.claim_index, len(self.claims)):
             for alternatives in self.claims[claim]:
                 first = alternatives[0]
                 same_claim = claim == request.claim_index
                 if same_claim and first.key <= request.key:
                     continue
-                # The other subrequests of the list that the search is in are no request of theirs.
+                # The other subrequests of the current list are alternatives, not later requests.
                 if same_claim and first.parent is not None and first.parent == request.parent:
                     continue
                 yield alternatives
@@ -348,9 +362,9 @@ class Pruner:
         return self._is_short(request, request.count, 0)
 
     def _is_short(self, request: Request, missing: int, start: int) -> bool:
-        """Whether the request cannot get the devices that it misses, whatever else is chosen."""
+        """Returns True if the request cannot get its missing devices, whatever else is chosen."""
         free = self._free(request, start)
-        # Rule: each missing device is another one of the free ones.
+        # Rule: each missing device must be a different one of the free devices.
         return (
             len(free) < missing
             or self._has_no_common_value(request, missing, free)
@@ -359,19 +373,20 @@ class Pruner:
         )
 
     def _free(self, request: Request, start: int) -> list[int]:
+        """Returns the eligible positions from `start` on that are not taken."""
         partial, candidates = self.partial, self.devices.candidates
         positions = self.eligible_from(request, start)
         if request.admin:
-            return [p for p in positions if not partial.in_use(request, candidates[p])]
-        # None of the eligible devices is allocated: only those count that were taken since.
+            return [p for p in positions if not partial.is_in_use(request, candidates[p])]
+        # Eligible devices are not allocated to other claims, so only this search can hold them.
         holders = partial.holders
         return [p for p in positions if not holders.get(candidates[p].id)]
 
     def _has_no_common_value(self, request: Request, missing: int, free: Sequence[int]) -> bool:
-        """Rule: under matchAttributes all devices of a request have a value of each in common.
+        """Returns True if the matchAttribute constraints leave too few free devices.
 
-        So there is a choice of one value for each constraint that as many free devices have as are
-        missing, among the values that the devices before have in common.
+        Rule: all devices of a request share one value for each constraint. So for one choice of
+        values, which the earlier devices must share too, there must be enough free devices.
         """
         matching = self._matching[request.key]
         if not matching:
@@ -388,7 +403,10 @@ class Pruner:
     def _has_too_few_distinct_values(
         self, request: Request, missing: int, free: Sequence[int]
     ) -> bool:
-        """Rule: under a distinctAttribute each device needs a value of its own that no other has."""
+        """Returns True if a distinctAttribute constraint leaves too few unused values.
+
+        Rule: each missing device needs a value that no other device has.
+        """
         for constraint, values in self._distinct[request.key]:
             taken = constraint.state()
             assert isinstance(taken, frozenset)
@@ -398,21 +416,22 @@ class Pruner:
         return False
 
     def _exceeds_counters(self, missing: int, free: Sequence[int]) -> bool:
-        """Rule: the missing devices use at least what as many of the most modest would use.
+        """Returns True if the missing devices need more of a counter than is left.
 
-        That must be left of each counter. Shared devices are left out: they may have paid already.
+        Rule: they use at least as much as the same number of the devices that use the least. Shared
+        devices are ignored, because an earlier share may already have used their counters.
         """
         if not self._counters_used:
             return False
         amounts: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
         for position in free:
             candidate = self.devices.candidates[position]
-            if not self.devices.shareable(candidate):
+            if not self.devices.is_shareable(candidate):
                 for counter, amount in candidate.uses:
                     amounts.setdefault((candidate.pool_id, counter), []).append(amount)
 
         for (pool_id, counter), used in amounts.items():
-            # Devices that use nothing of this counter are the most modest.
+            # Devices that do not use this counter at all come first.
             using = missing - (len(free) - len(used))
             if using > 0:
                 left = self.partial.counters(pool_id).left[counter]
@@ -422,7 +441,7 @@ class Pruner:
 
 
 def _common_values(constraint: Constraint) -> Values | None:
-    """What the devices so far have in common; None before the first."""
+    """Returns the values that the chosen devices have in common; None before the first device."""
     state = constraint.state()
     if state is None or isinstance(state, frozenset):
         return state
@@ -432,13 +451,16 @@ def _common_values(constraint: Constraint) -> Values | None:
 def _choices(
     matching: Sequence[_Constrained], positions: Sequence[int]
 ) -> Iterable[Iterable[Hashable]]:
-    """At each position: one value for each constraint that this device and those before it have."""
+    """Yields for each position all choices of one value per constraint.
+
+    A value counts if both the device and the devices that are already chosen have it.
+    """
     of_constraints = []
     for constraint, values in matching:
         common = _common_values(constraint)
         own: Iterable[Values] = map(values.__getitem__, positions)
         of_constraints.append(own if common is None else map(common.intersection, own))
-    # A product of one factor would be tuples of one value, and slower.
+    # The product of a single factor would consist of tuples with one value, and would be slower.
     if len(of_constraints) == 1:
         return of_constraints[0]
     return itertools.starmap(itertools.product, zip(*of_constraints, strict=True))

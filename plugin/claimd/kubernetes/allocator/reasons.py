@@ -1,6 +1,7 @@
-"""Which rules keep which device from which request, one request and one device at a time.
+"""The reasons why a request cannot get a device, for one request and one device at a time.
 
-The rules are asked one by one and all of them, where the search stops at the first.
+The search stops at the first rule that excludes a device. This module checks all rules, so that a
+person sees all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import cel
 from . import amounts, features, selectors, taints
-from .causes import listed
+from .causes import join_names
 from .failures import AllocationError, CancelledError
 from .verdicts import DeviceVerdict, Reason, Rule
 
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from .requests import Request
 
 
-_MOST_SHARERS = 6  # that are named
+# The most claims that a reason names.
+_MOST_SHARERS = 6
 
 
 class Reasons:
-    """The rules of one search for one request and one device."""
+    """The reasons of one search, for each request and each device."""
 
     def __init__(
         self, search_input: SearchInput, holdings: Holdings, drivers: frozenset[str]
     ) -> None:
-        """`drivers`: all that publish anything in the cluster."""
+        """Prepares the rules. `drivers` are all drivers that publish slices in the cluster."""
         self._input = search_input
         self._devices = search_input.devices
         self._holdings = holdings
@@ -43,10 +45,11 @@ class Reasons:
             self._domains.update(name.partition("/")[0] for name in names if "/" in name)
         self._verdicts: dict[Hashable, tuple[DeviceVerdict, ...]] = {}
 
-    def of(self, request: Request) -> tuple[DeviceVerdict, ...]:
-        """Each device of the node with all reasons against it; requests that are alike share them.
+    def verdicts(self, request: Request) -> tuple[DeviceVerdict, ...]:
+        """Returns a verdict with all reasons for each device of the node.
 
-        CancelledError as soon as the devices' `cancelled` says so.
+        Requests that are alike share the result. CancelledError as soon as the `cancelled` of the
+        devices returns True.
         """
         key = self.likeness(request)
         if key not in self._verdicts:
@@ -60,15 +63,17 @@ class Reasons:
         return self._verdicts[key]
 
     def likeness(self, request: Request) -> Hashable:
-        """Requests with the same key are kept from the same devices by the same rules."""
+        """Returns a key. Requests with equal keys have the same reasons for every device."""
         attributes = [
             constraint.attribute
             for constraint in self._input.constraints[request.claim_index]
-            if request.under(constraint.requests)
+            if request.is_under(constraint.requests)
         ]
         return (
             request.class_name,
-            tuple(one.cel.expression if one.cel else "" for one in request.selectors),
+            tuple(
+                selector.cel.expression if selector.cel else "" for selector in request.selectors
+            ),
             tuple(map(str, request.tolerations)),
             request.admin,
             tuple(sorted((request.capacity or {}).items())),
@@ -77,6 +82,7 @@ class Reasons:
         )
 
     def _reasons(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        """Yields the reasons of all rules."""
         for rule in (
             self._selectors,
             self._attributes,
@@ -84,13 +90,13 @@ class Reasons:
             self._capacity,
             self._counters,
         ):
-            # The search may never have asked: another rule kept the device away already.
+            # The search may never have met this error, because another rule excludes the device.
             try:
                 yield from rule(request, candidate)
             except AllocationError as error:
                 yield Reason(rule="error", text=str(error))
 
-    # What the device is
+    # Class, selectors and attributes
 
     def _selectors(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
         class_ = request.class_
@@ -111,11 +117,12 @@ class Reasons:
                     why_not = self.misspelt(expression) or f"fails: {error}"
                 if why_not:
                     yield Reason(rule=rule, text=f"{owner}selector {number} {why_not}")
-                    break  # what comes after may rely on it
+                    # A later selector may rely on this one.
+                    break
 
     def _why_not(self, expression: str, candidate: Candidate) -> str:
-        """Why the device does not match the selector; nothing if it does."""
-        program = selectors.compiled(expression)
+        """Returns the reason why the device does not match the selector. Empty if it does."""
+        program = selectors.compile_expression(expression)
         if program.matches(candidate.for_cel):
             return ""
         return self.misspelt(expression) or (
@@ -123,9 +130,12 @@ class Reasons:
         )
 
     def misspelt(self, expression: str) -> str:
-        """That a driver or domain is nowhere, where one of nearly that name is; else nothing."""
+        """Returns a phrase about a misspelt driver or domain in the expression.
+
+        Empty unless an unknown name is similar to a known one.
+        """
         try:
-            program = selectors.compiled(expression)
+            program = selectors.compile_expression(expression)
         except cel.CompileError:
             return ""
         for name in sorted(program.domains - self._domains):
@@ -139,16 +149,16 @@ class Reasons:
 
     def _attributes(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
         for constraint in self._input.constraints[request.claim_index]:
-            if not request.under(constraint.requests):
+            if not request.is_under(constraint.requests):
                 continue
             if self._devices.attribute(request, candidate, constraint.attribute) is None:
                 yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
 
-    # Where it is, who has it, and what state it is in
+    # Node, holders, taints, capacity and counters
 
     def _place(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
         devices = self._devices
-        if not devices.for_node(candidate):
+        if not devices.is_for_node(candidate):
             yield Reason(rule="node", text="it is not for this node")
         if not request.admin and candidate.id in devices.allocated.devices:
             claims = ", ".join(self._holdings.claims_of(candidate.id) or ("unknown",))
@@ -156,7 +166,7 @@ class Reasons:
         taint = devices.blocking_taint(request, candidate)
         if taint:
             yield Reason(rule="taint", text=_taint(taint))
-        if not devices.node_operations(candidate):
+        if not devices.can_skip_operations(candidate):
             yield Reason(
                 rule="feature",
                 text="its slice skips node operations, which the node cannot do without",
@@ -180,7 +190,7 @@ class Reasons:
         if consumed is None:
             amounts_requested = [f"{name}={amount}" for name, amount in requested.items()]
             shown = ", ".join(amounts_requested) or "its default"
-            allowed = _allowed(requested, candidate)
+            allowed = _allowed_amounts(requested, candidate)
             text = f"its request policy does not allow {shown}{allowed}"
             yield Reason(rule="capacity", text=text)
             return
@@ -198,18 +208,21 @@ class Reasons:
             yield Reason(rule=rule, text=f"{text}; {sharers}" if sharers else text)
 
     def _sharers(self, candidate: Candidate, capacity: str) -> str:
-        """Which claims have how much of it, those with the most first."""
-        found = []
-        for holding in self._holdings.of_pools((candidate.pool_id,)):
+        """Returns how much of the capacity each claim has, the largest amounts first."""
+        shares = []
+        for holding in self._holdings.in_pools((candidate.pool_id,)):
             consumed = holding.result.consumed_capacity or {}
             if holding.device == candidate.id and capacity in consumed:
-                found.append((amounts.parse(consumed[capacity]), holding.claim))
-        found.sort(key=lambda share: (-share[0].billionths, share[1]))
+                shares.append((amounts.parse(consumed[capacity]), holding.claim))
+        shares.sort(key=lambda share: (-share[0].billionths, share[1]))
 
-        told = [f"{claim} has {amount.text}" for amount, claim in found if amount.billionths > 0]
-        if len(told) > _MOST_SHARERS:
-            told[_MOST_SHARERS - 1 :] = [f"{len(told) - _MOST_SHARERS + 1} more have the rest"]
-        return ", ".join(told)
+        phrases = [
+            f"{claim} has {amount.text}" for amount, claim in shares if amount.billionths > 0
+        ]
+        if len(phrases) > _MOST_SHARERS:
+            rest = len(phrases) - _MOST_SHARERS + 1
+            phrases[_MOST_SHARERS - 1 :] = [f"{rest} more have the rest"]
+        return ", ".join(phrases)
 
     def _counters(self, _request: Request, candidate: Candidate) -> Iterator[Reason]:
         devices = self._devices
@@ -226,18 +239,18 @@ class Reasons:
             if used > left:
                 short = True
                 text = (
-                    f"counter {counter_set}/{counter}: needs {amounts.text_of(used)}, "
-                    f"{amounts.text_of(max(left, 0))} left"
+                    f"counter {counter_set}/{counter}: needs {amounts.format_billionths(used)}, "
+                    f"{amounts.format_billionths(max(left, 0))} left"
                 )
                 users = self._users_of(candidate.pool_id)
                 if users:
                     text += f" (pool used by {', '.join(users)})"
                 yield Reason(rule="counters", text=text)
-        if counters.overdrawn and not short:
+        if counters.is_overdrawn and not short:
             yield Reason(rule="counters", text="another counter of its pool is overdrawn")
 
     def _users_of(self, pool_id: PoolID) -> list[str]:
-        return sorted({holding.claim for holding in self._holdings.of_pools((pool_id,))})
+        return sorted({holding.claim for holding in self._holdings.in_pools((pool_id,))})
 
 
 def _taint(taint: DeviceTaint) -> str:
@@ -248,16 +261,16 @@ def _taint(taint: DeviceTaint) -> str:
     return text
 
 
-def _allowed(requested: Iterable[str], candidate: Candidate) -> str:
-    """What the policies of these capacities do allow, in brackets."""
-    told = []
+def _allowed_amounts(requested: Iterable[str], candidate: Candidate) -> str:
+    """Returns the amounts that the policies of these capacities allow, in brackets."""
+    phrases = []
     for name in requested:
         policy = candidate.device.capacity[name].request_policy
         if policy and policy.valid_values:
-            told.append(f"{name} may be one of {listed(policy.valid_values)}")
+            phrases.append(f"{name} may be one of {join_names(policy.valid_values)}")
         elif policy and policy.valid_range:
-            told.append(f"{name} may be {_range(policy.valid_range)}")
-    return f" ({'; '.join(told)})" if told else ""
+            phrases.append(f"{name} may be {_range(policy.valid_range)}")
+    return f" ({'; '.join(phrases)})" if phrases else ""
 
 
 def _range(valid: CapacityRequestPolicyRange) -> str:
@@ -268,7 +281,10 @@ def _range(valid: CapacityRequestPolicyRange) -> str:
 
 
 def _absent(names: list[str], candidate: Candidate) -> str:
-    """Capacities that the device does not have; a driver's own go by their plain name."""
+    """Returns the reason for capacities that the device does not have.
+
+    A qualified name may be the mistake: a driver publishes its own capacities under plain names.
+    """
     text = f"it has no capacity {', '.join(names)}"
     for name in names:
         domain, _, plain = name.partition("/")

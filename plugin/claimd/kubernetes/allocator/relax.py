@@ -1,6 +1,7 @@
-"""What would have to change for claims to fit on a node: change something, and ask again.
+"""Finds remedies: changes after which the claims would fit on a node.
 
-Every remedy was put to the allocator, which said yes to it, and no to all but one of its changes.
+It changes the claims or frees devices, and runs the allocator again. The allocator has confirmed
+every remedy, and has refused it whenever one of its changes was left out.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ if TYPE_CHECKING:
     from .allocator import Allocator, SearchInput
     from .holdings import Holdings
 
-# Steps of a search before counting is asked; and those that one question may take: what takes more
-# counts as unanswered.
+# After the first number of steps of a search, `counting` may prove that the answer is "no". A
+# search with more steps than the second number counts as unanswered.
 STEPS_BEFORE_COUNTING = 200
 STEPS_OF_A_QUESTION = 4000
-# Devices of others that are tried one by one, and of pairs of kinds the remedies looked for.
+# The most held devices, changes of one kind, and starting sets that are tried.
 _MOST_HOLDINGS = 256
 _MOST_SINGLES = 24
 _MOST_VALUES = 16
 
-# A change in several degrees, the least first; what is held has one.
+# The same change in several degrees, the smallest first. Freeing a device has only one degree.
 Step = Holding | Edit
 Degrees = tuple[Step, ...]
 
 
 class Limit:
-    """Ends a search that takes long, and one whose answer counting knows.
+    """A `cancelled` callback that ends a search by time, by steps, or because its answer is known.
 
-    It is what a search takes as `cancelled`; `is_no` says that counting was the reason.
+    After a number of steps it calls `proves_a_no`. If that returns True the search ends, and
+    `is_no` becomes True.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Limit:
 
 
 class Relaxation:
-    """Looks for remedies until `expired` says that the time is over."""
+    """A search for remedies on one node, until `expired` returns True."""
 
     def __init__(
         self,
@@ -77,13 +79,13 @@ class Relaxation:
         expired: Callable[[], bool] | None,
         kept: Collection[str] = (),
     ) -> None:
-        """`kept` are claims (namespace/name) that give nothing back: those of the same pod."""
+        """Prepares the search. `kept` are claims (namespace/name) that must not lose devices."""
         self._allocator, self._node, self._claims = allocator, node, claims
         self._holdings, self._kept = holdings, kept
         self._expired = expired or (lambda: False)
         self._inputs: dict[frozenset[Edit], SearchInput | None] = {}
         self._answers: dict[frozenset[Step], bool | None] = {}
-        # Whether every question has been answered so far.
+        # False as soon as one run of the allocator had no answer.
         self.finished = True
 
         pools = {
@@ -92,28 +94,32 @@ class Relaxation:
             if search_input
             for pool in search_input.pools
         }
-        self._held = holdings.of_pools(pools)
+        self._held = holdings.in_pools(pools)
 
     def remedies(self) -> list[Remedy]:
-        """Different ways out, the easiest first: of one kind each, or else of the fewest kinds."""
+        """Returns alternative remedies, the easiest first.
+
+        It returns a remedy for each single kind of change that is enough. If there is none, it
+        returns one remedy that combines as few kinds as possible.
+        """
         search_input = self._input(frozenset())
         if search_input is None:
             return []
         others = [holding for holding in self._held if holding.claim not in self._kept]
         by_kind: list[list[Degrees]] = [
             [(holding,) for holding in others[:_MOST_HOLDINGS]],
-            _some(changes.tolerations(search_input)),
-            _some(changes.capacities(search_input)),
-            _some(changes.counts(search_input)),
-            _some(changes.clauses(search_input)),
-            _some(changes.constraints(self._claims)),
-            _some(changes.requests(self._claims)),
+            _first(changes.tolerations(search_input)),
+            _first(changes.capacities(search_input)),
+            _first(changes.counts(search_input)),
+            _first(changes.clauses(search_input)),
+            _first(changes.constraints(self._claims)),
+            _first(changes.requests(self._claims)),
         ]
         by_kind = [kind for kind in by_kind if kind]
 
         found: list[Remedy] = []
         for kind in by_kind:
-            remedy = self._of(kind)
+            remedy = self._remedy_of_kind(kind)
             if remedy:
                 found.append(remedy)
         if found:
@@ -131,9 +137,9 @@ class Relaxation:
 
     # Remedies
 
-    def _of(self, kind: list[Degrees]) -> Remedy | None:
-        """The smallest remedy of one kind that is found."""
-        # What is given back never hinders, so where all of it does not do a part does not either.
+    def _remedy_of_kind(self, kind: list[Degrees]) -> Remedy | None:
+        """Returns the smallest remedy with changes of one kind, or None."""
+        # Freed devices never hurt. If freeing all of them is not enough, then no subset is.
         if isinstance(kind[0][-1], Holding) and not self._fits(
             tuple(degrees[-1] for degrees in kind)
         ):
@@ -141,7 +147,10 @@ class Relaxation:
         return self._single(kind) or self._smallest(kind)
 
     def _single(self, kind: list[Degrees]) -> Remedy | None:
-        """One change that is enough; of what is held, all that are."""
+        """Returns a remedy with a single change, or None.
+
+        For held devices, the remedy lists all devices that are enough on their own.
+        """
         enough: list[Degrees] = []
         for degrees in kind:
             if self._fits((degrees[-1],)):
@@ -152,23 +161,23 @@ class Relaxation:
             return None
         if isinstance(enough[0][-1], Holding):
             holdings = [degrees[-1] for degrees in enough]
-            return Remedy(changes=(self._freed(holdings, 1),))  # type: ignore[arg-type]
+            return Remedy(changes=(self._free(holdings, 1),))  # type: ignore[arg-type]
         return self._remedy([self._least((), enough[0])])
 
     def _smallest(self, kind: list[Degrees]) -> Remedy | None:
-        """A set of changes of which none can be left out, from all of these."""
+        """Returns a minimal set of changes from all of these, or None if they are not enough."""
         if not self._fits(tuple(degrees[-1] for degrees in kind)):
             return None
-        best = self._shrunk(kind)
+        best = self._shrink(kind)
         for start in self._starts(kind):
             if len(start) < len(kind) and self._fits(tuple(one[-1] for one in start)):
-                other = self._shrunk(start)
+                other = self._shrink(start)
                 if len(other) < len(best):
                     best = other
         return self._remedy(best)
 
     def _starts(self, kind: list[Degrees]) -> Iterator[list[Degrees]]:
-        """Smaller sets to begin with: what one claim holds, and what is together in one place."""
+        """Yields smaller sets to start from: the devices of one claim, or with one common value."""
         groups: dict[object, list[Degrees]] = {}
         others = [degrees for degrees in kind if not isinstance(degrees[-1], Holding)]
         names = self._matched_attributes()
@@ -192,6 +201,7 @@ class Relaxation:
         ]
 
     def _values(self, holding: Holding, names: Sequence[str]) -> Iterator[tuple[str, object]]:
+        """Yields the values of these attributes of a held device."""
         search_input = self._input(frozenset())
         assert search_input
         position = search_input.devices.positions.get(holding.device)
@@ -204,13 +214,13 @@ class Relaxation:
                 for value in constraints.values(attribute):
                     yield name, value
 
-    def _shrunk(self, kind: list[Degrees]) -> list[Step]:
-        """Of changes that are enough together those that are necessary, each in its least degree.
+    def _shrink(self, kind: list[Degrees]) -> list[Step]:
+        """Reduces changes that are enough to the necessary ones, each in its smallest degree.
 
-        What is wanted least stands last, and is left out first.
+        The least welcome changes come last and are left out first.
         """
         kept = list(kind)
-        # Large pieces first, as most of what others hold has nothing to do with it.
+        # Try to leave out large pieces first, because most held devices are irrelevant.
         size = len(kept)
         while size > 1:
             size = (size + 1) // 2
@@ -221,7 +231,7 @@ class Relaxation:
             if size == 1:
                 break
 
-        # Then each in the least degree that still is enough beside the others.
+        # Then reduce each change to the smallest degree that is enough together with the others.
         steps = [degrees[-1] for degrees in kept]
         for index, degrees in enumerate(kept):
             others = tuple(steps[:index] + steps[index + 1 :])
@@ -229,14 +239,17 @@ class Relaxation:
         return steps
 
     def _least(self, others: tuple[Step, ...], degrees: Degrees) -> Step:
-        """The least degree that is enough beside the others; the last one is known to be."""
+        """Returns the smallest degree that is enough together with the other changes.
+
+        The largest degree is known to be enough.
+        """
         for step in degrees[:-1]:
             if self._fits((*others, step)):
                 return step
         return degrees[-1]
 
     def _remedy(self, steps: Sequence[Step]) -> Remedy | None:
-        """None where a change turns out not to be necessary, or that cannot be told."""
+        """Returns the remedy. None unless every single change is proved to be necessary."""
         if len(steps) > 1:
             for index in range(len(steps)):
                 if self._fits(tuple(steps[:index]) + tuple(steps[index + 1 :])) is not False:
@@ -244,10 +257,11 @@ class Relaxation:
         holdings = [step for step in steps if isinstance(step, Holding)]
         parts = [step.change for step in steps if isinstance(step, Edit)]
         if holdings:
-            parts.insert(0, self._freed(holdings, len(holdings)))
+            parts.insert(0, self._free(holdings, len(holdings)))
         return Remedy(changes=tuple(parts))
 
-    def _freed(self, holdings: Sequence[Holding], count: int) -> Change:
+    def _free(self, holdings: Sequence[Holding], count: int) -> Change:
+        """Returns the change that frees `count` of the held devices."""
         return Change(
             kind="free",
             count=count,
@@ -257,10 +271,10 @@ class Relaxation:
             namespace=self._claims[0].metadata.namespace if self._claims else "",
         )
 
-    # Asking the allocator
+    # Runs of the allocator
 
     def _fits(self, steps: tuple[Step, ...]) -> bool | None:
-        """Whether the claims fit after these changes; None where the time does not do."""
+        """Returns True if the claims fit after these changes. None if the time runs out."""
         key = frozenset(steps)
         if key not in self._answers:
             if self._expired():
@@ -273,11 +287,12 @@ class Relaxation:
         return self._answers[key]
 
     def _ask(self, steps: frozenset[Step]) -> bool | None:
+        """Runs the allocator for the changed claims, with the devices that are still held."""
         search_input = self._input(frozenset(step for step in steps if isinstance(step, Edit)))
         if search_input is None:
             return False
         freed = {step for step in steps if isinstance(step, Holding)}
-        allocated = state.of_results(
+        allocated = state.gather_from_results(
             (holding.result for holding in self._held if holding not in freed),
             self._allocator.features,
         )
@@ -299,9 +314,9 @@ class Relaxation:
         return Counting(search_input, reasons, self._holdings, drivers).proves_a_no
 
     def _input(self, edits: frozenset[Edit]) -> SearchInput | None:
-        """What a search starts from after these edits; None where it cannot even start."""
+        """Returns the input of a search after these edits. None if a check of the claims fails."""
         if edits not in self._inputs:
-            claims = changes.edited(self._claims, edits)
+            claims = changes.apply_edits(self._claims, edits)
             try:
                 self._inputs[edits] = self._allocator.search_input(self._node, claims)
             except AllocationError:
@@ -309,6 +324,6 @@ class Relaxation:
         return self._inputs[edits]
 
 
-def _some(kind: Iterator[Degrees]) -> list[Degrees]:
-    """The first of them, of those that are changes at all."""
+def _first(kind: Iterator[Degrees]) -> list[Degrees]:
+    """Returns the first changes, without those that have no degree."""
     return list(itertools.islice((degrees for degrees in kind if degrees), _MOST_SINGLES))

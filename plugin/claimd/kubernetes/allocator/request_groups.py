@@ -1,6 +1,6 @@
-"""Requests that are alike, the devices for them, and the words for what is counted.
+"""Groups of requests that are alike, the devices for them, and the nouns for these devices.
 
-Requests are alike where the same rules keep them from the same devices.
+Requests are alike if the same rules exclude the same devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from . import selectors
-from .causes import Count, Holder, listed
+from .causes import Count, Holder, join_names
 from .requests import claim_name
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .requests import Request
     from .verdicts import DeviceVerdict
 
-# Words that people have for what a class is about.
+# Words in the name of a class that say what kind of device it selects.
 _NOUNS = ("gpu", "nic", "vf", "rdma", "tpu", "npu", "fpga", "dpu", "cpu", "ssd", "mig", "hca")
-# Rules by which a device is not what a class or a request is about, whatever others do.
+# Rules that make a device one of another kind, or one that can never serve the request.
 _NOT_THERE = frozenset(("class", "node"))
 _NOT_SUITABLE = frozenset(("selector", "attribute", "capacity", "feature", "error"))
-# Different obstacles that one sentence names.
+# The most different obstacles that one sentence names.
 _MOST_OBSTACLES = 2
 
 Positions = frozenset[int]
@@ -35,35 +35,43 @@ Positions = frozenset[int]
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Group:
-    """Requests that are alike, and the positions of the devices for them."""
+    """Requests that are alike, and the positions of the devices for them.
+
+    `there`, `suitable` and `free` have the meaning of the fields of `Count`.
+    """
 
     noun: str
     verdicts: tuple[DeviceVerdict, ...]
     there: Positions
     suitable: Positions
     free: Positions
-    # A device may serve several of the requests at once.
+    # True if one device may serve several of the requests at the same time.
     shared: bool
     requests: list[Request] = dataclasses.field(default_factory=list)
 
     @property
     def needed(self) -> int:
+        """The number of devices that the requests need."""
         if self.shared:
             return max(needed_by(request) for request in self.requests)
         return sum(map(needed_by, self.requests))
 
     @property
     def is_short(self) -> bool:
+        """True if the requests need more devices than are free."""
         return len(self.free) < self.needed
 
 
 def needed_by(request: Request) -> int:
-    """Of all devices at least one: a claim for all of none is not satisfied."""
+    """Returns the number of devices that the request needs.
+
+    A request for all devices needs at least one, because it fails if there are none.
+    """
     return max(request.minimum, 1) if request.wants_all else request.minimum
 
 
 class RequestGroups:
-    """The requests of one search by what they have in common, without lists of alternatives."""
+    """The groups of the requests of one search, without prioritized lists."""
 
     def __init__(
         self,
@@ -72,7 +80,7 @@ class RequestGroups:
         holdings: Holdings,
         drivers: frozenset[str],
     ) -> None:
-        """`drivers`: all that publish anything in the cluster."""
+        """Groups the requests. `drivers` are all drivers that publish slices in the cluster."""
         self.search_input = search_input
         self.devices = search_input.devices
         self.holdings = holdings
@@ -86,7 +94,7 @@ class RequestGroups:
     def groups(self) -> list[Group]:
         return list(self._by_key.values())
 
-    def of(self, request: Request) -> Group:
+    def group_for(self, request: Request) -> Group:
         return self._by_key[self._key(request)]
 
     def _find_groups(self) -> None:
@@ -97,17 +105,17 @@ class RequestGroups:
                     request = alternatives[0]
                     key = self._key(request)
                     if key not in self._by_key:
-                        self._by_key[key] = self.group_of(request)
+                        self._by_key[key] = self.new_group(request)
                     self._by_key[key].requests.append(request)
 
     def _key(self, request: Request) -> Hashable:
-        # With admin access only the devices of the own claim are in the way.
+        # A request with admin access competes only with requests of its own claim.
         claim = request.claim_index if request.admin else None
         return self._reasons.likeness(request), request.wants_all, claim
 
-    def group_of(self, request: Request) -> Group:
-        """A new group for requests like this one, with none in it."""
-        verdicts = self._reasons.of(request)
+    def new_group(self, request: Request) -> Group:
+        """Returns a new group for requests like this one, without any request in it."""
+        verdicts = self._reasons.verdicts(request)
         there, suitable, free = set(), set(), set()
         for position, verdict in enumerate(verdicts):
             rules = {reason.rule for reason in verdict.reasons}
@@ -122,20 +130,20 @@ class RequestGroups:
 
         candidates = self.devices.candidates
         return Group(
-            noun=noun_of(request.class_name),
+            noun=noun_for(request.class_name),
             verdicts=verdicts,
             there=frozenset(there),
             suitable=frozenset(suitable),
             free=frozenset(free),
-            shared=any(self.devices.shareable(candidates[position]) for position in suitable),
+            shared=any(self.devices.is_shareable(candidates[position]) for position in suitable),
         )
 
     def _name_apart(self) -> None:
-        """Groups for which there is one word are told apart by their requests."""
+        """Adds the names of the requests to the nouns of groups that have the same noun."""
         nouns = Counter(group.noun for group in self._by_key.values())
         for group in self._by_key.values():
             if nouns[group.noun] > 1:
-                group.noun += f" for {names_of(group.requests)}"
+                group.noun += f" for {request_names(group.requests)}"
 
     # Sentences
 
@@ -149,7 +157,7 @@ class RequestGroups:
         place: str = "",
         requests: Sequence[Request] = (),
     ) -> Count:
-        """The group's devices counted, all of them or those `within`."""
+        """Returns the count for the group's devices, or only for those `within` the positions."""
         there, suitable, free = group.there, group.suitable, group.free
         if within is not None:
             within = frozenset(within)
@@ -162,14 +170,14 @@ class RequestGroups:
             free=len(free),
             scope=scope,
             place=place,
-            requests=paths_of(requests or group.requests),
+            requests=request_paths(requests or group.requests),
             holders=self.holders(group, suitable - free),
             obstacle=self._obstacle(group, needed, there, suitable, free),
             namespace=self.namespace,
         )
 
     def holders(self, group: Group, positions: Collection[int]) -> tuple[Holder, ...]:
-        """Who has the devices that nothing else keeps away."""
+        """Returns the holders of those devices that only their holders keep away."""
         holders = []
         for position in sorted(positions):
             verdict = group.verdicts[position]
@@ -181,10 +189,10 @@ class RequestGroups:
     def _obstacle(
         self, group: Group, needed: int, there: Positions, suitable: Positions, free: Positions
     ) -> str:
-        """What keeps the devices away that would make the difference, holders aside."""
+        """Returns the most common reasons, other than holders, that keep useful devices away."""
         if len(there) < needed:
             return "" if there else self._no_driver(group.requests[0])
-        # Who holds what does not suit makes no difference.
+        # If too few devices suit, then the holders of devices do not matter.
         lacks_suitable = len(suitable) < needed
         texts: dict[str, list[str]] = {}
         for position in sorted(there - suitable if lacks_suitable else suitable - free):
@@ -198,10 +206,10 @@ class RequestGroups:
                 text = "; ".join(reason.text for reason in reasons)
                 texts.setdefault(text, []).append(verdict.device.device)
         common = sorted(texts.items(), key=lambda item: -len(item[1]))[:_MOST_OBSTACLES]
-        return "; ".join(f"{listed(names)}: {text}" for text, names in common)
+        return "; ".join(f"{join_names(names)}: {text}" for text, names in common)
 
     def _no_driver(self, request: Request) -> str:
-        """That the class is about a driver that publishes nothing at all."""
+        """Returns a sentence if the class is for a driver that publishes nothing. Else empty."""
         class_ = request.class_
         assert class_
         for selector in class_.spec.selectors:
@@ -221,7 +229,8 @@ class RequestGroups:
 # Words
 
 
-def noun_of(class_name: str) -> str:
+def noun_for(class_name: str) -> str:
+    """Returns the plural noun for devices of the class: "GPUs", "devices of class x"."""
     words = re.split(r"[^a-z0-9]", class_name)
     for noun in _NOUNS:
         if noun in words or f"{noun}s" in words:
@@ -230,18 +239,21 @@ def noun_of(class_name: str) -> str:
 
 
 def shared_noun(requests: Sequence[Request]) -> str:
-    nouns = {noun_of(request.class_name) for request in requests}
+    """Returns the noun that all requests have in common, or "devices"."""
+    nouns = {noun_for(request.class_name) for request in requests}
     return nouns.pop() if len(nouns) == 1 else "devices"
 
 
-def names_of(requests: Sequence[Request]) -> str:
+def request_names(requests: Sequence[Request]) -> str:
+    """Returns the names of the requests, with their claims if there are several claims."""
     several = len({request.claim_index for request in requests}) > 1
     names = [
         f"{request.claim.metadata.name}/{request.path}" if several else request.path
         for request in requests
     ]
-    return listed(list(dict.fromkeys(names)))
+    return join_names(list(dict.fromkeys(names)))
 
 
-def paths_of(requests: Sequence[Request]) -> tuple[str, ...]:
+def request_paths(requests: Sequence[Request]) -> tuple[str, ...]:
+    """Returns the requests in the form of `Count.requests`: "namespace/claim: request"."""
     return tuple(f"{claim_name(request.claim)}: {request.path}" for request in requests)

@@ -1,4 +1,4 @@
-"""Requests of claims, checked once before the search: what each asks for, and of which class."""
+"""The requests and subrequests of claims, which are read and checked once before a search."""
 
 from __future__ import annotations
 
@@ -19,23 +19,28 @@ if TYPE_CHECKING:
     from ..api.scheduling import (
         DeviceClass,
         DeviceRequest,
+        DeviceSelector,
         DeviceSubRequest,
+        DeviceToleration,
         ExactDeviceRequest,
         ResourceClaim,
     )
     from .devices import Candidate
 
-RESULTS_MAX = 32  # devices in one claim's allocation
+# The most devices in the allocation of one claim, as the API defines it.
+RESULTS_MAX = 32
 
 
 class ClassLister(Protocol):
+    """A source of DeviceClasses."""
+
     def get(self, name: str) -> DeviceClass | None: ...
 
     def list(self) -> Iterable[DeviceClass]: ...
 
 
 class Classes:
-    """A lister of the classes given."""
+    """A ClassLister for a fixed set of classes."""
 
     def __init__(self, classes: Iterable[DeviceClass]) -> None:
         self._by_name = {class_.metadata.name: class_ for class_ in classes}
@@ -50,15 +55,15 @@ class Classes:
 class Request:
     """One request of a claim, or one subrequest of a prioritized list.
 
-    `key` tells it from all others of an allocation and rises in the order of the search. `path` is
-    the name that constraints and results use: "gpu", or "gpu/large" for a subrequest, whose
-    `parent` is "gpu".
+    `key` is unique in an allocation and increases in the order of the search. `path` is the name
+    that constraints and results use: "gpu", or "gpu/large" for a subrequest, whose `parent` is
+    "gpu". `derived` has the expressions of derived attributes by name.
     """
 
+    # The search reads some fields in its innermost loops, so they are not left in `spec`.
     __slots__ = (
-        "admin", "all_devices", "capacity", "claim", "claim_index", "class_", "class_name",
-        "count", "derived", "has_admin", "key", "mode", "name", "parent", "path", "selectors",
-        "tolerations",
+        "admin", "all_devices", "capacity", "claim", "claim_index", "class_", "count", "derived",
+        "key", "name", "parent", "path", "spec", "wants_all",
     )  # fmt: skip
 
     def __init__(
@@ -71,17 +76,14 @@ class Request:
         parent: str | None,
         key: int,
     ) -> None:
+        self.spec = spec
         self.claim, self.claim_index, self.key = claim, claim_index, key
         self.name, self.parent = name, parent
         self.path = name if parent is None else f"{parent}/{name}"
-        self.mode, self.count = spec.allocation_mode, spec.count
+        self.count = spec.count
+        self.wants_all = spec.allocation_mode == "All"
+        self.admin = bool(self._admin_access)
 
-        # Subrequests have no admin access.
-        admin_access: bool | None = getattr(spec, "admin_access", None)
-        self.has_admin, self.admin = admin_access is not None, bool(admin_access)
-
-        self.selectors = spec.selectors
-        self.tolerations = spec.tolerations
         self.capacity: Mapping[str, str] | None = None
         if spec.capacity:
             self.capacity = spec.capacity.requests
@@ -89,35 +91,59 @@ class Request:
             attribute.name: attribute.expression for attribute in spec.derived_attributes
         }
 
-        # Both are found before the search: by check(), and by the allocator for the mode All.
-        self.class_name = spec.device_class_name
+        # check() sets the class. The allocator sets the devices for the allocation mode All.
         self.class_: DeviceClass | None = None
         self.all_devices: list[Candidate] = []
 
     @property
     def minimum(self) -> int:
-        """How many devices it takes at least."""
+        """The smallest number of devices that satisfies the request."""
         return len(self.all_devices) if self.wants_all else self.count
 
     @property
-    def wants_all(self) -> bool:
-        return self.mode == "All"
+    def class_name(self) -> str:
+        """The name of the request's DeviceClass."""
+        return self.spec.device_class_name
 
-    def under(self, requests: frozenset[str]) -> bool:
-        """Whether a constraint on these requests is about this one; on none means on all."""
+    @property
+    def selectors(self) -> list[DeviceSelector]:
+        """The selectors of the request, without those of its class."""
+        return self.spec.selectors
+
+    @property
+    def tolerations(self) -> list[DeviceToleration]:
+        """The taints that the request tolerates."""
+        return self.spec.tolerations
+
+    @property
+    def has_admin_access_field(self) -> bool:
+        """True if adminAccess is set, to either value."""
+        return self._admin_access is not None
+
+    @property
+    def _admin_access(self) -> bool | None:
+        # Subrequests have no such field.
+        value: bool | None = getattr(self.spec, "admin_access", None)
+        return value
+
+    def is_under(self, requests: frozenset[str]) -> bool:
+        """Returns True if a constraint on these requests applies to this request.
+
+        A constraint without requests applies to all requests of the claim.
+        """
         return not requests or self.path in requests or self.parent in requests
 
     def __str__(self) -> str:
         return f"claim {claim_name(self.claim)}, request {self.name}"
 
 
-# The alternatives of a request: several only where it is a prioritized list. They are what the
-# search goes through for each request of each claim.
+# The alternatives of one request: the subrequests of a prioritized list, or only the request.
 Alternatives = list[Request]
 ClaimRequests = list[Alternatives]
 
 
 def claim_name(claim: ResourceClaim) -> str:
+    """Returns namespace/name, or only the name for a claim without a namespace."""
     meta = claim.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
@@ -125,9 +151,9 @@ def claim_name(claim: ResourceClaim) -> str:
 def alternatives(
     request: DeviceRequest, claim: ResourceClaim, claim_index: int, key: int, features: Features
 ) -> Alternatives:
-    """The subrequests in their order, or the request itself; their keys count from `key`.
+    """Returns the subrequests in their order, or the request itself. Their keys start at `key`.
 
-    AllocationError where it uses a feature that is off, or is of a kind that nobody knows yet.
+    AllocationError if the request uses a feature that is off, or has an unknown type.
     """
     where = f"claim {claim_name(claim)}"
     if request.first_available and PRIORITIZED_LIST not in features:
@@ -177,7 +203,10 @@ def _refuse_capacity(request: DeviceRequest, where: str) -> None:
 
 
 def check(request: Request, lister: ClassLister, features: Features) -> None:
-    """Whatever can be wrong before a device is looked at is an AllocationError; finds the class."""
+    """Checks everything that does not depend on devices, and sets the request's class.
+
+    AllocationError if a check fails.
+    """
     if request.derived and DERIVED_ATTRIBUTES not in features:
         raise AllocationError(
             f"{request}: cannot handle request with derived attributes, the feature is disabled"
@@ -187,7 +216,7 @@ def check(request: Request, lister: ClassLister, features: Features) -> None:
             raise AllocationError(
                 f"{request}, selector {number}: CEL expression empty (unsupported selector type?)"
             )
-    if request.has_admin and ADMIN_ACCESS not in features:
+    if request.has_admin_access_field and ADMIN_ACCESS not in features:
         raise AllocationError(f"{request}: admin access is requested, but the feature is disabled")
 
     name = request.class_name
@@ -199,5 +228,6 @@ def check(request: Request, lister: ClassLister, features: Features) -> None:
             f'{request}: could not retrieve device class {name}: deviceclass "{name}" not found'
         )
 
-    if request.mode not in ("ExactCount", "All"):
-        raise AllocationError(f"{request}: unsupported count mode {request.mode}")
+    mode = request.spec.allocation_mode
+    if mode not in ("ExactCount", "All"):
+        raise AllocationError(f"{request}: unsupported count mode {mode}")

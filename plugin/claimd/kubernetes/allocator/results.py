@@ -1,4 +1,4 @@
-"""A solution as the API has it: results, configuration, node selector. Nothing is decided here."""
+"""Converts a solution of the search to the API's AllocationResult."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def result(
     features: Features,
     share_id: Callable[[], str] = new_share_id,
 ) -> AllocationResult:
-    """`requests`: of each request of the claim the alternative that was chosen."""
+    """Returns the allocation of a claim.
+
+    `requests` has the chosen alternative of each request of the claim. AllocationError if the node
+    selectors of the devices cannot be merged.
+    """
     return AllocationResult(
         devices=DeviceAllocationResult(
             results=[_device(choice, features, share_id) for choice in chosen],
@@ -61,7 +65,7 @@ def _device(
         tolerations=choice.request.tolerations,
         binding_conditions=device.binding_conditions if binding else [],
         binding_failure_conditions=device.binding_failure_conditions if binding else [],
-        # A shared device has a share, also where it has no capacity to consume.
+        # A shared device has a share id even if no capacity is consumed.
         share_id=None if choice.consumed is None else share_id(),
         consumed_capacity=consumed_capacity,
         skip_node_operations=spec.skip_node_operations if knows_node_operations(features) else [],
@@ -71,7 +75,7 @@ def _device(
 def _config(
     claim: ResourceClaim, requests: Sequence[Request]
 ) -> list[DeviceAllocationConfiguration]:
-    """Classes first, each once with all its requests, then the claim's own."""
+    """Returns the configuration: of each class once, for all its requests, then of the claim."""
     by_class: dict[str, list[Request]] = {}
     for request in requests:
         assert request.class_
@@ -95,7 +99,7 @@ def _config(
 def _configuration(
     source: str, named: Sequence[str], requests: Sequence[Request], opaque: OpaqueConfig | None
 ) -> DeviceAllocationConfiguration:
-    """It names no requests where it is for all of them."""
+    """Returns one entry. It names no requests if it is for all of them."""
     for_all = all(_names(named, request) for request in requests)
     return DeviceAllocationConfiguration(
         source=source, requests=[] if for_all else list(named), opaque=opaque
@@ -109,9 +113,9 @@ def _names(named: Sequence[str], request: Request) -> bool:
 def _node_selector(
     claim: ResourceClaim, chosen: Sequence[Chosen], node: Node, features: Features
 ) -> NodeSelector | None:
-    """Where the devices can be used; None means everywhere.
+    """Returns the selector of the nodes where the devices can be used. None means all nodes.
 
-    It is this node alone as soon as one of the devices is local to it or binds to it.
+    It selects only this node if one of the devices is local to the node or binds to it.
     """
     selectors = []
     binding_counts = not takes_oldest(features)
@@ -119,14 +123,15 @@ def _node_selector(
         device, spec = choice.candidate.device, choice.candidate.slice.spec
         place = device if spec.per_device_node_selection else spec
         if place.node_name or (binding_counts and device.binds_to_node):
-            return nodes.only(node.metadata.name)
+            return nodes.node_selector(node.metadata.name)
         if place.node_selector:
             selectors.append(place.node_selector)
-            # Several terms cannot be put together, which is an error before any later device.
+            # Several terms cannot be merged. Kubernetes raises that error before it looks at later
+            # devices.
             if len(place.node_selector.node_selector_terms) > 1:
                 break
     try:
-        return nodes.together(selectors)
+        return nodes.merge_selectors(selectors)
     except ValueError as error:
         raise AllocationError(
             f"create NodeSelector for claim {claim.metadata.name}: {error}"

@@ -1,8 +1,8 @@
-"""The search: claim after claim, request after request, device after device.
+"""The backtracking search for devices: claim by claim, request by request, device by device.
 
-The first complete choice is the answer, and it is the one that Kubernetes finds: the plain search
-takes its steps in the same order. `pruning` makes it faster and never changes the answer. Results
-are put together in `results`.
+The first complete choice is the answer. It is the same one that Kubernetes finds, because this
+search takes its steps in the same order. `pruning` makes the search faster and never changes the
+answer. `results` turns the solution into AllocationResults.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
     from .requests import ClaimRequests, Request
     from .subproblems import Part
 
-# A step yields the steps to try next and ends when nothing is left to try.
+# A step yields the steps that should be tried next. It ends when it has no more of them.
 Step = Generator["Step", None, None]
 
-# States that have failed before it is worth searching for a part of the claims that is impossible
-# by itself; how many parts then, and for how many steps each.
+# After this number of failed states the search looks for a part of the claims that has no solution
+# of its own. It tries at most so many parts, and so many steps for each part.
 FAILURES_BEFORE_PARTS = 250
 MOST_PARTS = 60
 STEPS_OF_A_PART = 600
-# For people who wait for the reason why there is no answer.
+# The limits for a person who waits for the reason why the search did not finish.
 STEPS_OF_AN_ENDLESS_PART = 2000
 STEPS_OF_ALL_PARTS = 10_000
 
 
 class Search:
-    """One search for a solution. It runs once; `solution` and `taken_alternatives` then hold it.
+    """One search for a solution. It runs once, and leaves `solution` and `chosen_alternatives`.
 
-    A solution can be 64 requests deep and 32 devices each, too deep for calls: the steps are
-    generators on a stack of its own. What a step takes it gives back when it is resumed.
+    A solution may have many requests with 32 devices each, which is too deep for recursive calls.
+    So the steps are generators on an explicit stack. A step takes a device before it yields, and
+    gives it back when it is resumed.
     """
 
     def __init__(
@@ -54,15 +55,16 @@ class Search:
         cancelled: Callable[[], bool] | None = None,
         is_part: bool = False,
     ) -> None:
-        """`prune_after`: dead ends before pruning begins; None for none at all.
+        """Prepares a search for devices for the claims.
 
-        `cancelled` is asked at every step. `is_part`: a part of another search's claims, which is
-        not searched for parts again.
+        `prune_after` is the number of dead ends before pruning starts; None means no pruning.
+        `cancelled` is called at every step. `is_part` is True for the search of a part of another
+        search's claims, which does not split them further.
         """
         self.devices, self.claims, self.constraints = devices, claims, constraints
         self.partial = PartialAllocation(devices, constraints)
         self.solution: list[list[Chosen]] = []
-        self.taken_alternatives: dict[tuple[int, int], int] = {}
+        self.chosen_alternatives: dict[tuple[int, int], int] = {}
         self.steps = 0
 
         self._alternatives: dict[tuple[int, int], int] = {}
@@ -74,14 +76,15 @@ class Search:
         self._pruner: Pruner | None = None
 
     def run(self) -> bool:
-        """Whether there is a solution.
+        """Runs the search and returns True if there is a solution.
 
-        AllocationError where a rule cannot be evaluated, or where every choice gives a claim more
-        devices than it may have; CancelledError as soon as `cancelled` says so.
+        AllocationError if a rule cannot be evaluated, or if every choice gives a claim more devices
+        than it may have. CancelledError as soon as `cancelled` returns True.
         """
         stack = [self._next_request(0, 0)]
         too_many: TooManyDevicesError | None = None
         while stack:
+            # Resume the step on top of the stack, or pass it the exception of the step above it.
             try:
                 if too_many is None:
                     following = next(stack[-1])
@@ -104,9 +107,10 @@ class Search:
             if self._cancelled and self._cancelled():
                 raise CancelledError("filter operation aborted")
             if following is _COMPLETE:
-                # The suspended steps give back what they took as soon as they are dropped.
+                # The suspended steps give their devices back when they are garbage-collected, so
+                # the solution is copied.
                 self.solution = [list(chosen) for chosen in self.partial.chosen]
-                self.taken_alternatives = dict(self._alternatives)
+                self.chosen_alternatives = dict(self._alternatives)
                 return True
             stack.append(following)
 
@@ -114,16 +118,17 @@ class Search:
             raise AllocationError("allocation max size exceeded")
         return False
 
-    def taken_requests(self, claim: int) -> list[Request]:
-        """Of each request of the claim the alternative that the solution has."""
+    def chosen_requests(self, claim: int) -> list[Request]:
+        """Returns the requests of the claim, with the alternative that the solution uses."""
         return [
-            alternatives[self.taken_alternatives.get((claim, index), 0)]
+            alternatives[self.chosen_alternatives.get((claim, index), 0)]
             for index, alternatives in enumerate(self.claims[claim])
         ]
 
     # Steps
 
     def _next_request(self, claim: int, index: int) -> Step:
+        """Tries the alternatives of one request, and goes on with the next request."""
         if claim >= len(self.claims):
             yield _COMPLETE
             return
@@ -132,7 +137,7 @@ class Search:
             try:
                 yield self._next_request(claim + 1, 0)
             except TooManyDevicesError:
-                # After another choice for this claim the later one may get by with fewer devices.
+                # With another choice for this claim, the later claim may need fewer devices.
                 return
             return
 
@@ -141,7 +146,8 @@ class Search:
             yield self._devices_for(alternatives[0], (claim, index + 1))
             return
 
-        # Too many devices in each alternative count as too many, in some of them as a dead end.
+        # "Too many devices" is the result only if every alternative has that result. Otherwise this
+        # is a plain dead end.
         always_too_many = True
         for number, request in enumerate(alternatives):
             self._alternatives[claim, index] = number
@@ -160,6 +166,7 @@ class Search:
             yield self._every_device(request, 0, following)
 
     def _every_device(self, request: Request, index: int, following: tuple[int, int]) -> Step:
+        """Takes the device at `index` of a request for all devices, and then the later ones."""
         if index >= len(request.all_devices):
             yield self._next_request(*following)
             return
@@ -176,12 +183,16 @@ class Search:
     def _some_devices(
         self, request: Request, index: int, start: int, following: tuple[int, int]
     ) -> Step:
-        """One more device, at `start` or after: combinations are tried, not orders."""
+        """Tries each device from the position `start` on as the request's device number `index`.
+
+        Each device comes after the previous one, so that every combination is tried only once.
+        """
         if index >= request.count:
             yield self._next_request(*following)
             return
         self._check_size(request, request.count - index)
 
+        # Leave at once if this state is known to have no solution.
         devices, partial = self.devices, self.partial
         pruner = self._pruner_when_due()
         state: Hashable = None
@@ -201,16 +212,16 @@ class Search:
         for position in positions:
             candidate = devices.candidates[position]
             if pruner:
-                alike = pruner.alike_now(position)
+                alike = pruner.likeness(position)
                 if alike in tried:
                     continue
                 tried.add(alike)
 
-            # The order of these questions is Kubernetes' own: each may end in an error.
+            # Kubernetes checks in this order. It matters because each check may raise an error.
             if (
-                partial.in_use(request, candidate)
-                or not devices.selectable(request, candidate)
-                or not partial.capacity_left(request, candidate)
+                partial.is_in_use(request, candidate)
+                or not devices.is_selectable(request, candidate)
+                or not partial.has_capacity(request, candidate)
             ):
                 continue
             taken = partial.take(request, candidate, required=False)
@@ -225,13 +236,14 @@ class Search:
             self._remember_failure(pruner, state)
 
     def _check_size(self, request: Request, missing: int) -> None:
+        """Raises TooManyDevicesError if the claim has no room for the missing devices."""
         if missing > RESULTS_MAX - len(self.partial.chosen[request.claim_index]):
             raise TooManyDevicesError
 
     # Pruning
 
     def _pruner_when_due(self) -> Pruner | None:
-        """Prepared once, when the search has met so many dead ends that it pays."""
+        """Returns the pruner. It is created after `prune_after` dead ends; None before that."""
         if self._prune_after is not None and self._dead_ends >= self._prune_after:
             self._prune_after = None
             self._pruner = pruning.prepare(self.claims, self.partial)
@@ -240,17 +252,17 @@ class Search:
     def _remember_failure(self, pruner: Pruner, state: Hashable) -> None:
         failures = pruner.remember_failure(state)
         if failures >= FAILURES_BEFORE_PARTS and not self._parts_searched and not self._is_part:
-            # Rule: what is left out of a part frees devices, counters and capacities and loosens
-            # constraints, and takes nothing away. So a solution for everything holds one for each
-            # part, and where a part has none there is none at all.
+            # Rule: leaving out requests frees devices, counters and capacities, and loosens
+            # constraints. So a solution for all requests contains a solution for each part of them.
+            # If a part has no solution, then there is none at all.
             self._parts_searched = True
             pruner.unsolvable = self.unsolvable_part() is not None
 
     def unsolvable_part(self) -> Part | None:
-        """The smallest part of the claims found to have no solution of its own, if any is found.
+        """Returns the smallest part of the claims that is known to have no solution of its own.
 
-        Each part gets a limited number of steps: one that takes more, or that ends in an error,
-        says nothing.
+        None if there is no such part. Each part gets a limited number of steps. A part that needs
+        more steps, or that ends in an error, does not count.
         """
         for part in itertools.islice(subproblems.parts(self.claims), MOST_PARTS):
             if self._part_is_unsolvable(part):
@@ -264,14 +276,17 @@ class Search:
             return False
 
     def endless_part(self) -> Part | None:
-        """For people: the smallest part found whose own search takes very many steps, if any."""
+        """Returns the smallest part of the claims whose search takes very many steps, or None.
+
+        It tells a person what makes the whole search take so long.
+        """
         steps = 0
         for part in itertools.islice(subproblems.parts(self.claims), MOST_PARTS):
             search = self._search_of(part, STEPS_OF_AN_ENDLESS_PART)
             try:
                 search.run()
             except CancelledError:
-                # The time may be over as well as the steps.
+                # The search was cancelled either by its limit of steps or by the caller.
                 if self._cancelled and self._cancelled():
                     return None
                 return part
@@ -283,7 +298,7 @@ class Search:
         return None
 
     def _search_of(self, part: Part, most_steps: int) -> Search:
-        """A search for a solution of the part alone, cancelled after so many steps."""
+        """Returns a search for the part alone, which is cancelled after `most_steps` steps."""
         steps = 0
 
         def enough() -> bool:
@@ -293,8 +308,8 @@ class Search:
 
         return Search(
             self.devices,
-            subproblems.only(self.claims, part),
-            constraints.fresh(self.constraints),
+            subproblems.select_part(self.claims, part),
+            constraints.empty_copies(self.constraints),
             prune_after=0,
             cancelled=enough,
             is_part=True,

@@ -1,6 +1,6 @@
-"""CEL put to devices: selectors and derived attributes. Each expression is compiled once.
+"""Evaluates CEL expressions on devices: selectors and derived attributes.
 
-No rules of CEL here, and nothing about which device is asked in which order.
+Each expression is compiled only once. The `cel` package evaluates the expressions.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ if TYPE_CHECKING:
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(expression: str) -> cel.Program:
-    # Most claims of most nodes have no selectors, so CEL is loaded with the first of them.
+def compile_expression(expression: str) -> cel.Program:
+    # CEL is loaded for the first selector, because most claims have none.
     from .. import cel
 
     return cel.compile(expression)
 
 
 def drivers(expression: str) -> frozenset[str]:
-    """The drivers of which a device must be one for the expression to be true, if it says so."""
+    """Returns the drivers that a device must come from to match the expression.
+
+    Empty if the expression does not restrict the driver, or cannot be compiled.
+    """
     from .. import cel  # loaded late, as above
 
     try:
-        return compiled(expression).drivers
+        return compile_expression(expression).drivers
     except cel.CompileError:
         return frozenset()
 
 
 def clauses(expression: str) -> tuple[str, ...]:
-    """What && joins in the expression; itself where it cannot be taken apart."""
+    """Returns the operands of && in the expression, or the expression itself if it has none."""
     from .. import cel  # loaded late, as above
 
     try:
-        return compiled(expression).clauses
+        return compile_expression(expression).clauses
     except cel.CompileError:
         return (expression,)
 
 
-def as_seen_by_cel(driver: str, device: Device) -> cel.Device:
-    """The device as expressions see it."""
+def cel_device(driver: str, device: Device) -> cel.Device:
+    """Converts the device to the object that CEL expressions use."""
     from .. import cel  # loaded late, as above
 
     return cel.Device(
@@ -61,7 +64,7 @@ def as_seen_by_cel(driver: str, device: Device) -> cel.Device:
 
 
 def _value(attribute: DeviceAttribute) -> object:
-    """None where it has no value of a type that we know: every expression then fails."""
+    """Returns the attribute's value for CEL. None for an unknown type, which expressions reject."""
     from .. import cel  # loaded late, as above
 
     for elements in (attribute.ints, attribute.bools, attribute.strings):
@@ -70,7 +73,7 @@ def _value(attribute: DeviceAttribute) -> object:
     if attribute.versions is not None:
         return [cel.Version(text) for text in attribute.versions]
 
-    # An attribute with several scalars counts as its first, and versions come last.
+    # If an attribute has several scalars, the first one counts, and a version is the last.
     if attribute.version is not None and attribute.value == attribute.version:
         return cel.Version(attribute.version)
     return attribute.value
@@ -79,11 +82,11 @@ def _value(attribute: DeviceAttribute) -> object:
 def match(
     selectors: Iterable[DeviceSelector], device: cel.Device, device_id: DeviceID, owner: str
 ) -> bool:
-    """Whether all selectors are true for the device.
+    """Returns True if all selectors are true for the device.
 
-    They are asked in their order up to the first that is false, as a later one may rely on an
-    earlier one. An expression that cannot be compiled or evaluated is an AllocationError, which
-    names `owner`: "class gpu", "claim default/a".
+    Evaluation stops at the first selector that is false, because later ones may rely on it.
+    AllocationError if an expression cannot be compiled or evaluated. Its message names `owner`:
+    "class gpu", "claim default/a".
     """
     from .. import cel  # loaded late, as above
 
@@ -93,7 +96,7 @@ def match(
                 f"{owner}: selector {number}: CEL expression empty (unsupported selector type?)"
             )
         try:
-            program = compiled(selector.cel.expression)
+            program = compile_expression(selector.cel.expression)
         except cel.CompileError as error:
             raise AllocationError(
                 f"{owner}: selector {number}: CEL compile error: {error}"
@@ -109,19 +112,19 @@ def match(
     return True
 
 
-def errs(expression: str, driver: str, device: Device) -> bool:
-    """Whether the expression, asked of the device alone, is an error instead of an answer."""
+def has_error(expression: str, driver: str, device: Device) -> bool:
+    """Returns True if the expression cannot be compiled, or cannot be evaluated for the device."""
     from .. import cel  # loaded late, as above
 
     try:
-        compiled(expression).matches(as_seen_by_cel(driver, device))
+        compile_expression(expression).matches(cel_device(driver, device))
     except (cel.CompileError, cel.EvalError):
         return True
     return False
 
 
 def derive(name: str, expression: str, device: cel.Device, device_id: DeviceID) -> DeviceAttribute:
-    """The attribute that a request derives for the device; AllocationError where it has none."""
+    """Evaluates a derived attribute for the device. AllocationError if that fails."""
     from .. import cel  # loaded late, as above
 
     try:
@@ -132,11 +135,11 @@ def derive(name: str, expression: str, device: cel.Device, device_id: DeviceID) 
         raise AllocationError(
             f"evaluate derived attribute {name} on device {device_id} failed: {error}"
         ) from error
-    return attribute_of(value)
+    return to_attribute(value)
 
 
-def attribute_of(value: object) -> DeviceAttribute:
-    """The value as a device's attribute has it; an empty list is one of strings."""
+def to_attribute(value: object) -> DeviceAttribute:
+    """Converts a CEL value to a device attribute. An empty list becomes a list of strings."""
     from .. import cel  # loaded late, as above
 
     fields: dict[type, str] = {bool: "bool", int: "int", str: "string", cel.Version: "version"}

@@ -1,4 +1,4 @@
-"""What is already allocated, gathered from the claims that have it. No search here."""
+"""The devices and capacities that are already allocated, gathered from claims."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 
 
 class ClaimLister(Protocol):
+    """A source of allocated claims."""
+
     def list_all_allocated(self) -> Iterable[ResourceClaim]:
-        """Only claims that are allocated."""
+        """Returns the claims that are allocated."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllocatedState:
-    """`devices` are held by one claim each, `shares` are of devices that several claims hold.
+    """The allocated devices, shares and capacities.
 
-    `capacity` is what is consumed of shared devices, in billionths; `shared` are all devices that
-    have a share.
+    Each of the `devices` belongs to one claim. `shares` are shares of devices that several claims
+    may have. `capacity` has the consumed amounts of shared devices in billionths. `shared` has all
+    devices with at least one share.
     """
 
     devices: frozenset[DeviceID] = frozenset()
@@ -38,23 +41,26 @@ class AllocatedState:
         object.__setattr__(self, "shared", shared)
 
     def has(self, device: DeviceID) -> bool:
-        """Whether anything of the device is allocated."""
+        """Returns True if the device, or a share of it, is allocated."""
         return device in self.devices or device in self.shared
 
 
 def list_all_allocated(claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+    """Returns those of the claims that are allocated."""
     return [claim for claim in claims if claim.status.allocation]
 
 
-def of_claims(claims: Iterable[ResourceClaim], features: Features = DEFAULT) -> AllocatedState:
-    """What these claims hold."""
-    return of_results((result for _, result in results_of(claims)), features)
+def gather_from_claims(
+    claims: Iterable[ResourceClaim], features: Features = DEFAULT
+) -> AllocatedState:
+    """Returns the state that these claims make."""
+    return gather_from_results((result for _, result in held_results(claims)), features)
 
 
-def results_of(
+def held_results(
     claims: Iterable[ResourceClaim],
 ) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
-    """What each claim holds, device by device. Admin access holds nothing."""
+    """Yields each device that a claim holds. Devices with admin access are not held."""
     for claim in list_all_allocated(claims):
         assert claim.status.allocation
         for result in claim.status.allocation.devices.results:
@@ -62,15 +68,16 @@ def results_of(
                 yield claim, result
 
 
-def of_results(
+def gather_from_results(
     results: Iterable[DeviceRequestAllocationResult], features: Features = DEFAULT
 ) -> AllocatedState:
+    """Returns the state that these allocation results make."""
     devices: set[DeviceID] = set()
     shares: set[SharedDeviceID] = set()
     capacity: dict[DeviceID, dict[str, int]] = {}
     for result in results:
         device = DeviceID(result.driver, result.pool, result.device)
-        # Without the feature a share counts as the whole device.
+        # Without the feature, Kubernetes treats a share as the whole device.
         if result.share_id is None or CONSUMABLE_CAPACITY not in features:
             devices.add(device)
             continue
@@ -85,8 +92,8 @@ def _consume(consumed: dict[str, int], result: DeviceRequestAllocationResult) ->
         consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
 
 
-def together(left: AllocatedState, right: AllocatedState) -> AllocatedState:
-    """What two sets of claims hold that have no claim in common."""
+def merge(left: AllocatedState, right: AllocatedState) -> AllocatedState:
+    """Merges the states of two sets of claims. The sets must not have a claim in common."""
     capacity: dict[DeviceID, Mapping[str, int]] = {**left.capacity, **right.capacity}
     for device in left.capacity.keys() & right.capacity.keys():
         consumed = dict(left.capacity[device])

@@ -1,4 +1,4 @@
-"""The parts of what is asked for that may be impossible already when the rest is left out."""
+"""Parts of the requests, which may have no solution even without the other requests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from .requests import ClaimRequests
 
-Part = frozenset[tuple[int, int]]  # requests, by the claim's index and their own within it
+# A set of requests. Each is a pair of the claim's index and the request's index in the claim.
+Part = frozenset[tuple[int, int]]
 
 
 def everything(claims: Sequence[ClaimRequests]) -> Part:
+    """Returns the part with all requests."""
     return frozenset(
         (claim, request)
         for claim, requests in enumerate(claims)
@@ -20,7 +22,7 @@ def everything(claims: Sequence[ClaimRequests]) -> Part:
 
 
 def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
-    """Real parts, each once, the smallest first: requests, whole claims, then pairs of either."""
+    """Yields proper parts, each once: single requests, whole claims, then pairs of either."""
     requests = sorted(everything(claims))
     whole_claims = [
         frozenset(of_claim) for _, of_claim in itertools.groupby(requests, operator.itemgetter(0))
@@ -39,8 +41,8 @@ def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
             yield part
 
 
-def only(claims: Sequence[ClaimRequests], part: Part) -> list[ClaimRequests]:
-    """The same claims with the requests of the part alone."""
+def select_part(claims: Sequence[ClaimRequests], part: Part) -> list[ClaimRequests]:
+    """Returns the claims with only the requests of the part."""
     kept: list[ClaimRequests] = []
     for claim, requests in enumerate(claims):
         kept.append([each for number, each in enumerate(requests) if (claim, number) in part])

@@ -1,4 +1,4 @@
-"""Taints and what tolerates them, and DeviceTaintRules, which taint devices that others publish."""
+"""Taints, tolerations, and the DeviceTaintRules of administrators, which taint devices."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _BLOCKING = ("NoSchedule", "NoExecute")
 
 
 class TaintOfRule(DeviceTaint, frozen=True, kw_only=True):
-    """A taint that a DeviceTaintRule has put on the device, with the rule's name."""
+    """A taint that comes from a DeviceTaintRule, with the name of the rule."""
 
     rule: str
 
 
-def blocking(
+def blocking_taint(
     taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]
 ) -> DeviceTaint | None:
-    """The first taint that keeps the device from the request.
+    """Returns the first taint that keeps the device away from the request, or None.
 
-    An effect that we do not know keeps nothing away.
+    A taint with an unknown effect does not.
     """
     for taint in taints:
         if taint.effect not in _BLOCKING:
@@ -43,6 +43,7 @@ def blocking(
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Returns True if the toleration covers the taint."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):
@@ -53,15 +54,16 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 def apply_rules(
     slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]
 ) -> list[ResourceSlice]:
-    """The slices as the scheduler sees them; one that no rule is about is the same object.
+    """Returns the slices with the taints of the rules, as the scheduler sees them.
 
-    The rules' taints come after the devices' own, in the order of the rules' names.
+    The taints of the rules follow the devices' own taints, in the order of the rules' names. A
+    slice that no rule selects stays the same object.
     """
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
-    return [_with_taints(slice_, ordered) for slice_ in slices]
+    return [_add_taints(slice_, ordered) for slice_ in slices]
 
 
-def _with_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
+def _add_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
     spec = slice_.spec
     added: dict[str, list[DeviceTaint]] = {}
     for rule in rules:

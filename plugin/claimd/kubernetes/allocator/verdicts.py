@@ -1,6 +1,7 @@
-"""What explain finds out about a node, as plain data. `claimd.tools.explain` makes text and JSON of it.
+"""The results of `explain` for one node, as plain data.
 
-The names of the fields are those of `claimd explain -o json`.
+`claimd.tools.explain` turns them into text and JSON. `claimd explain -o json` shows the fields
+under their names here.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Rule = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One rule that keeps one device from a request.
+    """One rule that keeps one device away from a request.
 
-    "class" are selectors of the device class, "selector" those of the request; "capacity" is what
-    the device could never serve, "consumed" what others have used up.
+    "class" means a selector of the DeviceClass, "selector" a selector of the request. "capacity"
+    means that the device never has enough, "consumed" that others have consumed it.
     """
 
     rule: Rule
@@ -41,7 +42,7 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceVerdict:
-    """Without reasons the device suits the request by itself."""
+    """The reasons against one device. Without reasons, the device suits the request."""
 
     device: DeviceID
     reasons: tuple[Reason, ...] = ()
@@ -49,7 +50,7 @@ class DeviceVerdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequestVerdict:
-    """A request, or one alternative of it, beside all devices of the node."""
+    """The verdicts of one request, or one subrequest, about all devices of the node."""
 
     request: str
     needed: int
@@ -57,6 +58,7 @@ class RequestVerdict:
 
     @property
     def suitable(self) -> int:
+        """The number of devices without reasons against them."""
         return sum(not verdict.reasons for verdict in self.devices)
 
     def __str__(self) -> str:
@@ -67,7 +69,7 @@ class RequestVerdict:
 
     @property
     def nearest(self) -> tuple[DeviceVerdict, ...]:
-        """Devices that one change would make suitable, or two where one does for none."""
+        """The devices with one reason against them, or else those with two."""
         for changes in (1, 2):
             near = tuple(verdict for verdict in self.devices if len(verdict.reasons) == changes)
             if near:
@@ -77,7 +79,10 @@ class RequestVerdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """`constraints`: those that cannot be satisfied with the devices that suit."""
+    """The verdicts of a claim's requests.
+
+    `constraints` are those that the suitable devices cannot satisfy.
+    """
 
     claim: str
     requests: tuple[RequestVerdict, ...]
@@ -86,13 +91,13 @@ class ClaimVerdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeVerdict:
-    """What the claims come to on the node.
+    """The outcome of the claims on a node.
 
-    `outcome`: yes, with the devices that they would get in `allocation`; no, with the reasons in
-    `claims`; error, where a rule cannot be evaluated; unknown, where the time did not do. `summary`
-    says it in a line. `pools`: what is wrong with the node's pools. `shortage`: what is short where
-    the outcome is no, and what would have to change; where the time did not do, what is known of it.
-    `ends_search`: of an error after which the scheduler asks no other node.
+    The outcome "yes" comes with the devices in `allocation`, and "no" with the reasons in `claims`.
+    "error" means that a rule cannot be evaluated, and "unknown" that the time ran out. `summary`
+    says it in one line. `pools` has sentences about pools that cannot be used. `shortage` says what
+    is short and what would have to change, as far as it is known. `ends_search` is True for an
+    error after which the scheduler tries no other node.
     """
 
     node: str

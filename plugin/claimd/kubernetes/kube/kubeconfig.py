@@ -186,7 +186,7 @@ def _check_supported(cluster: _Entry[Cluster], user: _Entry[User]) -> None:
 
 
 def _client_config(cluster: _Entry[Cluster], user: _Entry[User]) -> ClientConfig:
-    url, port = _split(cluster)
+    url, port = _parse_server(cluster)
     assert url.hostname
     return ClientConfig(
         host=url.hostname,
@@ -207,7 +207,7 @@ def _client_config(cluster: _Entry[Cluster], user: _Entry[User]) -> ClientConfig
     )
 
 
-def _split(cluster: _Entry[Cluster]) -> tuple[SplitResult, int]:
+def _parse_server(cluster: _Entry[Cluster]) -> tuple[SplitResult, int]:
     """Returns the server's URL and its port. UsageError if the URL is not valid."""
     server = cluster.value.server
     problem = f"{cluster.file}: server {server!r}: expected https://HOST:PORT"

@@ -44,14 +44,14 @@ class Shortage:
     @property
     def detail(self) -> str:
         """The same for people, with amounts."""
-        whole = amounts.text_of(self.allocatable)
+        whole = amounts.format_billionths(self.allocatable)
         if self.resource == PODS:
-            return f"it runs {amounts.text_of(self.used)} pods and may run {whole}"
+            return f"it runs {amounts.format_billionths(self.used)} pods and may run {whole}"
         if not self.allocatable:
-            return f"it has no {self.resource}, the pod requests {amounts.text_of(self.requested)}"
+            return f"it has no {self.resource}, the pod requests {amounts.format_billionths(self.requested)}"
 
-        left = amounts.text_of(max(self.allocatable - self.used, 0))
-        requested = amounts.text_of(self.requested)
+        left = amounts.format_billionths(max(self.allocatable - self.used, 0))
+        requested = amounts.format_billionths(self.requested)
         return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left"
 
 

@@ -326,7 +326,7 @@ async def run(
     resource."""
     api = ApiClient(client_)
 
-    enabled = features.of_release(await api.minor_release())
+    enabled = features.release_defaults(await api.minor_release())
     chosen = [controller for controller in ALL if controller not in without]
     resources = dict.fromkeys(name for controller in chosen for name in controller.RESOURCES)
     caches = {resource: AssumeCache(api, resource) for resource in resources}

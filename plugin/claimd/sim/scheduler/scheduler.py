@@ -110,7 +110,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._features = features.of_release(await self._api.minor_release())
+        self._features = features.release_defaults(await self._api.minor_release())
         async with asyncio.TaskGroup() as self._tasks:
             for cache in self._loop.caches.values():
                 self._tasks.create_task(cache.run())

@@ -494,9 +494,9 @@ class _NodeSearch:
     def _message(self) -> str:
         """Reasons with the number of nodes that have them, as texts in order."""
         if self._short:
-            holders = explain.holders(self._snapshot.claims.values())
+            holders = explain.gather_holdings(self._snapshot.claims.values())
             for node, claims in self._short:
-                report = explain.node(self._snapshot.allocator, node, claims, holders)
+                report = explain.explain_node(self._snapshot.allocator, node, claims, holders)
                 self._reasons[f"{_NO_DEVICES} ({report.summary})"] += 1
 
         counted = sorted(f"{count} {reason}" for reason, count in self._reasons.items())

@@ -44,7 +44,7 @@ class PublishedDevices:
 
     @cached_property
     def features(self) -> features.Features:
-        return features.in_use(self.slices, (), self.of_itself)
+        return features.detect(self.slices, (), self.of_itself)
 
     @cached_property
     def class_by_resource(self) -> dict[str, DeviceClass]:
@@ -64,7 +64,7 @@ class PublishedDevices:
                 for slice_ in self.slices
                 for device in slice_.spec.devices
             )
-            found = any(selectors.errs(expression, *device) for device in devices)
+            found = any(selectors.has_error(expression, *device) for device in devices)
             self._may_err[expression] = found
         return found
 
@@ -80,7 +80,7 @@ class PublishedDevices:
             spec = slice_.spec
             devices = by_node.setdefault(spec.node_name, set())
             for device in spec.devices:
-                if not taints.blocking(device.taints, ()):
+                if not taints.blocking_taint(device.taints, ()):
                     devices.add((spec.driver, spec.pool.name, device.name))
         return by_node
 
@@ -174,11 +174,11 @@ class Snapshot:
     @cached_property
     def features(self) -> features.Features:
         claims = self.claims.values()
-        return self.published.features | features.in_use((), claims, self.published.of_itself)
+        return self.published.features | features.detect((), claims, self.published.of_itself)
 
     @cached_property
     def allocated(self) -> state.AllocatedState:
-        return state.of_claims(self.claims.values(), self.features)
+        return state.gather_from_claims(self.claims.values(), self.features)
 
     @cached_property
     def allocator(self) -> Allocator:
@@ -235,9 +235,9 @@ class Snapshot:
             newly_allocated = [
                 claim for key, claim in changed.items() if not self._is_allocated(key)
             ]
-            more = state.of_claims(newly_allocated, self.features)
+            more = state.gather_from_claims(newly_allocated, self.features)
             after.__dict__["features"] = self.features
-            after.__dict__["allocated"] = state.together(self.allocated, more)
+            after.__dict__["allocated"] = state.merge(self.allocated, more)
         return after
 
     def with_nomination(self, pod: Pod, node: str) -> Snapshot:

@@ -48,11 +48,11 @@ class Cluster:
         self.objects = objects
         slices = objects.slices_for(shapes.attributes_read(waiting, objects.classes))
         self.slices = _apply_taint_rules(slices, objects.rules)
-        self.held = explain.holders(objects.claims)
+        self.held = explain.gather_holdings(objects.claims)
 
         # What is asked for may be of a feature that nothing in the cluster has yet.
-        self.features = features.in_use(_one_of_each(slices), [*objects.claims, *waiting])
-        self.allocated = state.of_claims(objects.claims, self.features)
+        self.features = features.detect(_one_of_each(slices), [*objects.claims, *waiting])
+        self.allocated = state.gather_from_claims(objects.claims, self.features)
         self.allocator = allocator.Allocator(
             class_lister=allocator.Classes(objects.classes),
             slices=self.slices,
@@ -300,7 +300,7 @@ class Question:
 
         if not expired():
             cluster = self._cluster
-            verdict = explain.with_remedies(
+            verdict = explain.add_remedies(
                 verdict,
                 cluster.allocator,
                 node,
@@ -354,7 +354,7 @@ class Question:
         always: bool,
     ) -> NodeVerdict:
         cluster = self._cluster
-        return explain.node(
+        return explain.explain_node(
             cluster.allocator,
             node,
             claims,

@@ -37,7 +37,7 @@ def gather(*slices, node=NODE, enabled=features.DEFAULT):
     )
 
 
-def made(world, **more):
+def make_allocator(world, **more):
     return allocator.Allocator(
         class_lister=allocator.Classes(allocating.read(world["classes"], list[DeviceClass])),
         slices=allocating.read(world["slices"], list[ResourceSlice]),
@@ -78,7 +78,7 @@ def test_a_newer_generation_elsewhere_makes_a_pool_obsolete():
 
 def test_a_pool_that_lacks_a_slice_is_incomplete():
     [pool] = gather(slice_("a", "x", count=2))
-    assert pool.is_incomplete and not pool.is_invalid and not pool.usable
+    assert pool.is_incomplete and not pool.is_invalid and not pool.is_usable
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_claims_hold():
         list[ResourceClaim],
     )
     assert [claim.metadata.name for claim in allocator.list_all_allocated(claims)] == ["a"]
-    held = state.of_claims(claims)
+    held = state.gather_from_claims(claims)
     assert {one.device for one in held.devices} == {"whole"}
     assert {one.share_id for one in held.shares} == {"1", "2"}
     assert held.capacity == {allocator.DeviceID("d", "p", "part"): {"m": 3 * 2**30 * 10**9}}
@@ -227,7 +227,7 @@ def test_the_first_surface():
         "status": {"allocation": {"devices": {"results": results}}},
     }
     lister = Lister(allocating.read([holder], list[ResourceClaim]))
-    one = made(world, claims_to_allocate=claims, claim_lister=lister)
+    one = make_allocator(world, claims_to_allocate=claims, claim_lister=lister)
     assert one.claims_to_allocate() == claims
     [result] = one.allocate(allocating.read(world["node"], Node))
     assert [device.device for device in result.devices.results] == ["gpu-1"]
@@ -236,7 +236,7 @@ def test_the_first_surface():
 
 def test_threads_may_share_one():
     world = alloc_hard.large_node(8)
-    one, node = made(world), allocating.read(world["node"], Node)
+    one, node = make_allocator(world), allocating.read(world["node"], Node)
     claims = allocating.read(world["claims"], list[ResourceClaim])
     answers = []
     threads = [
@@ -256,7 +256,7 @@ def test_a_search_can_be_cancelled():
     world = alloc_hard.eight_of_seven()
     claims = allocating.read(world["claims"], list[ResourceClaim])
     with pytest.raises(allocator.CancelledError):
-        made(world).allocate(
+        make_allocator(world).allocate(
             allocating.read(world["node"], Node), claims, prune=False, cancelled=lambda: True
         )
 

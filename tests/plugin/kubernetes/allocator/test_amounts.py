@@ -56,7 +56,11 @@ def test_how_many_units_it_takes(billionths, unit, units):
 )
 def test_the_shortest_text_of_a_whole_number(number, binary, text):
     assert amounts.canonical(number * amounts.WHOLE, binary) == text
-    assert amounts.of(number * amounts.WHOLE, binary) == (number * amounts.WHOLE, text, binary)
+    assert amounts.from_billionths(number * amounts.WHOLE, binary) == (
+        number * amounts.WHOLE,
+        text,
+        binary,
+    )
     if number:
         assert amounts.parse(text).billionths == number * amounts.WHOLE
 
@@ -81,6 +85,6 @@ def test_there_is_no_unit_beyond_the_sixth_power():
 
 
 def test_as_people_write_it():
-    assert amounts.text_of(80 * 1024**3 * amounts.WHOLE) == "80Gi"
-    assert amounts.text_of(80_000 * amounts.WHOLE) == "80k"
-    assert amounts.text_of(1500 * amounts.MILLI) == "1500m"
+    assert amounts.format_billionths(80 * 1024**3 * amounts.WHOLE) == "80Gi"
+    assert amounts.format_billionths(80_000 * amounts.WHOLE) == "80k"
+    assert amounts.format_billionths(1500 * amounts.MILLI) == "1500m"

@@ -23,7 +23,9 @@ def world(case):
         "classes": [{"metadata": {"name": "gpu"}, "spec": {}}, *case.get("classes", ())],
         "slices": list(_slices(case)),
         "claims": [_claim(claim) for claim in case["claims"]],
-        "taken": [_taken(name, devices) for name, devices in case.get("taken", {}).items()],
+        "taken": [
+            _allocated_results(name, devices) for name, devices in case.get("taken", {}).items()
+        ],
     }
 
 
@@ -64,7 +66,7 @@ def _claim(claim):
     }
 
 
-def _taken(name, devices):
+def _allocated_results(name, devices):
     parts = [device.split("/") for device in devices]
     results = [{"request": "r", "driver": d, "pool": p, "device": v} for d, p, v in parts]
     return {
@@ -73,7 +75,7 @@ def _taken(name, devices):
     }
 
 
-def told(case, answer):
+def describe(case, answer):
     """The answer as the cases tell it."""
     if answer.get("error"):
         return {"error": answer["error"]}
@@ -97,7 +99,7 @@ def _line(one):
 
 
 def agree(case, answer):
-    got = told(case, answer)
+    got = describe(case, answer)
     if "error" in case:
         assert got.get("error", "").startswith(case["error"])
     else:

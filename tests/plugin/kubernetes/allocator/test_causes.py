@@ -113,7 +113,7 @@ def test_changes(change, sentence):
     ],
 )
 def test_names_in_a_sentence(names, text):
-    assert causes.listed(list(names)) == text
+    assert causes.join_names(list(names)) == text
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_names_in_a_sentence(names, text):
     ],
 )
 def test_a_number_of_things(count, noun, text):
-    assert causes.number_of(count, noun) == text
+    assert causes.count_noun(count, noun) == text
 
 
 def test_who_holds_what():
     two = (holder("a", "default/x", "other/y"), holder("b", "default/x"), holder("a", "default/z"))
-    assert causes.held_by(two, "default") == "a and b are held by claims x, other/y and z"
-    assert causes.held_by(two[1:2]) == "b is held by claim default/x"
-    assert causes.held_by((holder("b"),)) == "b is held by a claim that is not known"
-    assert causes.claim_of("default/x: gpus") == "default/x"
+    assert causes.describe_holders(two, "default") == "a and b are held by claims x, other/y and z"
+    assert causes.describe_holders(two[1:2]) == "b is held by claim default/x"
+    assert causes.describe_holders((holder("b"),)) == "b is held by a claim that is not known"
+    assert causes.claim_of_request("default/x: gpus") == "default/x"
 
 
 def test_nothing_short():

@@ -28,8 +28,8 @@ def edit(kind, *, claim=0, request=0, alternative=0, **more):
     )
 
 
-def after(made, *edits):
-    [changed] = changes.edited([made], edits)
+def apply(made, *edits):
+    [changed] = changes.apply_edits([made], edits)
     assert changed.metadata == made.metadata
     return allocating.plain(changed.spec.devices)
 
@@ -46,29 +46,29 @@ PAIR = claim(
 
 def test_a_claim_that_no_change_is_about_is_the_same_object():
     other = claim([exactly("a")], name="other")
-    changed = changes.edited([other, PAIR], [edit("count", claim=1, count=1)])
+    changed = changes.apply_edits([other, PAIR], [edit("count", claim=1, count=1)])
     assert changed[0] is other
     assert changed[1].spec.devices.requests[0].exactly.count == 1
 
 
 def test_fewer_devices_of_one_request():
     everything = claim([exactly("a", allocationMode="All"), exactly("b", count=2)])
-    [changed] = changes.edited([everything], [edit("count", count=3)])
+    [changed] = changes.apply_edits([everything], [edit("count", count=3)])
     first, second = changed.spec.devices.requests
     assert (first.exactly.allocation_mode, first.exactly.count) == ("ExactCount", 3)
     assert second is everything.spec.devices.requests[1]
 
 
 def test_a_constraint_is_left_out_by_its_number_from_1():
-    left = after(PAIR, edit("constraint", request=-1, number=1))["constraints"]
+    left = apply(PAIR, edit("constraint", request=-1, number=1))["constraints"]
     assert left == allocating.plain(PAIR.spec.devices.constraints)[1:]
-    left = after(PAIR, edit("constraint", request=-1, number=2))["constraints"]
+    left = apply(PAIR, edit("constraint", request=-1, number=2))["constraints"]
     assert [one["matchAttribute"] for one in left] == ["x/root", "x/numa"]
 
 
 def test_a_request_that_is_left_out_takes_its_own_constraints_with_it():
     """On no request at all a constraint would be on every other request of the claim."""
-    left = after(PAIR, edit("request", request=1))
+    left = apply(PAIR, edit("request", request=1))
     assert [request["name"] for request in left["requests"]] == ["a"]
     assert left["constraints"] == [
         {"requests": ["a"], "matchAttribute": "x/root"},
@@ -84,14 +84,14 @@ def test_a_constraint_on_a_subrequest_goes_with_its_request():
         ],
         [{"requests": ["a/large", "b"], "matchAttribute": "x/root"}],
     )
-    left = after(listed, edit("request", request=0))["constraints"]
+    left = apply(listed, edit("request", request=0))["constraints"]
     assert left == [{"requests": ["b"], "matchAttribute": "x/root"}]
 
 
 def test_a_taint_is_tolerated_by_exactly_what_it_is():
     old = {"key": "old", "operator": "Exists"}
     tainted = claim([exactly("a", tolerations=[old])])
-    changed = after(tainted, edit("tolerate", taint=("hot", "v", "NoSchedule")))
+    changed = apply(tainted, edit("tolerate", taint=("hot", "v", "NoSchedule")))
     [request] = changed["requests"]
     assert [one["key"] for one in request["exactly"]["tolerations"]] == ["old", "hot"]
     assert request["exactly"]["tolerations"][1] == {
@@ -104,9 +104,9 @@ def test_a_taint_is_tolerated_by_exactly_what_it_is():
 
 def test_less_of_one_capacity_or_none_of_it():
     sized = claim([exactly("a", capacity={"requests": {"memory": "80Gi", "cores": "8"}})])
-    [request] = after(sized, edit("capacity", name="memory", amount="40Gi"))["requests"]
+    [request] = apply(sized, edit("capacity", name="memory", amount="40Gi"))["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"memory": "40Gi", "cores": "8"}
-    [request] = after(sized, edit("capacity", name="memory"))["requests"]
+    [request] = apply(sized, edit("capacity", name="memory"))["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"cores": "8"}
 
 
@@ -126,7 +126,7 @@ def test_a_clause_is_left_out_and_its_selector_with_the_last(number, clause, lef
     """Selectors are counted from 1; the other selectors stay, in their order."""
     selectors = [{"cel": {"expression": text}} for text in (f"{A} && {B} && {C}", D)]
     selected = claim([exactly("a", selectors=selectors)])
-    [request] = after(selected, edit("selector", number=number, clause=clause))["requests"]
+    [request] = apply(selected, edit("selector", number=number, clause=clause))["requests"]
     kept = request["exactly"].get("selectors", [])
     assert [selector["cel"]["expression"] for selector in kept] == left
 
@@ -134,7 +134,7 @@ def test_a_clause_is_left_out_and_its_selector_with_the_last(number, clause, lef
 def test_a_selector_that_no_change_is_about_keeps_its_text():
     text = f"{A}  &&  {B}"
     selected = claim([exactly("a", selectors=[{"cel": {"expression": text}}], count=2)])
-    [request] = after(selected, edit("count", count=1))["requests"]
+    [request] = apply(selected, edit("count", count=1))["requests"]
     assert request["exactly"]["selectors"] == [{"cel": {"expression": text}}]
 
 
@@ -144,13 +144,13 @@ def test_only_the_alternative_that_a_change_is_about():
         {"name": "small", "deviceClassName": "gpu", "count": 8},
     ]
     listed = claim([{"name": "a", "firstAvailable": alternatives}])
-    [request] = after(listed, edit("count", alternative=1, count=2))["requests"]
+    [request] = apply(listed, edit("count", alternative=1, count=2))["requests"]
     assert [one["count"] for one in request["firstAvailable"]] == [4, 2]
 
 
 def test_several_changes_of_one_claim():
     edits = [edit("count", count=1), edit("request", request=1), edit("constraint", number=3)]
-    assert after(PAIR, *edits) == {
+    assert apply(PAIR, *edits) == {
         "requests": allocating.plain(claim([exactly("a", count=1)]).spec.devices.requests),
         "constraints": [{"requests": ["a"], "matchAttribute": "x/root"}],
     }

@@ -14,18 +14,20 @@ def attribute(**value):
     return allocating.read(value, DeviceAttribute)
 
 
-def made(*, distinct=False, lists=False):
-    return constraints.make(requests=["a", "b"], attribute="x/root", distinct=distinct, lists=lists)
+def create(*, distinct=False, lists=False):
+    return constraints.create(
+        requests=["a", "b"], attribute="x/root", distinct=distinct, lists=lists
+    )
 
 
-def added(constraint, *values):
+def add_values(constraint, *values):
     return [constraint.add(attribute(**value)) for value in values]
 
 
 @pytest.mark.parametrize("lists", [False, True])
 @KINDS
 def test_a_constraint_says_what_it_is_about(distinct, lists):
-    constraint = made(distinct=distinct, lists=lists)
+    constraint = create(distinct=distinct, lists=lists)
     assert constraint.requests == {"a", "b"}
     assert constraint.attribute == "x/root"
     assert constraint.distinct is distinct
@@ -33,8 +35,8 @@ def test_a_constraint_says_what_it_is_about(distinct, lists):
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_devices_that_match_have_one_value_of_one_type(lists):
-    constraint = made(lists=lists)
-    assert added(
+    constraint = create(lists=lists)
+    assert add_values(
         constraint, {"int": 1}, {"bool": True}, {"string": "1"}, {"int": 2}, {"int": 1}
     ) == [
         True,
@@ -47,8 +49,8 @@ def test_devices_that_match_have_one_value_of_one_type(lists):
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_devices_that_are_distinct_have_no_value_in_common(lists):
-    constraint = made(distinct=True, lists=lists)
-    assert added(
+    constraint = create(distinct=True, lists=lists)
+    assert add_values(
         constraint, {"int": 1}, {"bool": True}, {"int": 1}, {"bool": True}, {"int": 0}
     ) == [
         True,
@@ -62,7 +64,7 @@ def test_devices_that_are_distinct_have_no_value_in_common(lists):
 @pytest.mark.parametrize("lists", [False, True])
 @KINDS
 def test_a_device_without_the_attribute_is_refused(distinct, lists):
-    constraint = made(distinct=distinct, lists=lists)
+    constraint = create(distinct=distinct, lists=lists)
     before = constraint.state()
     assert constraint.add(None) is False
     assert constraint.state() == before
@@ -71,8 +73,8 @@ def test_a_device_without_the_attribute_is_refused(distinct, lists):
 @KINDS
 def test_the_first_device_may_have_what_nothing_equals(distinct):
     """Without the feature for lists a list is such a value, to Kubernetes as well."""
-    constraint = made(distinct=distinct)
-    assert added(constraint, {"strings": ["a"]}, {"strings": ["a"]}, {"strings": ["b"]}) == [
+    constraint = create(distinct=distinct)
+    assert add_values(constraint, {"strings": ["a"]}, {"strings": ["a"]}, {"strings": ["b"]}) == [
         True,
         False,
         False,
@@ -81,12 +83,12 @@ def test_the_first_device_may_have_what_nothing_equals(distinct):
 
 @KINDS
 def test_as_a_set_of_values_nothing_is_refused_from_the_first(distinct):
-    assert added(made(distinct=distinct, lists=True), {}) == [False]
+    assert add_values(create(distinct=distinct, lists=True), {}) == [False]
 
 
 def test_lists_match_while_something_is_common_to_all():
-    constraint = made(lists=True)
-    assert added(
+    constraint = create(lists=True)
+    assert add_values(
         constraint, {"ints": [1, 2, 3]}, {"ints": [2, 3]}, {"int": 3}, {"ints": [1, 2]}
     ) == [
         True,
@@ -95,24 +97,24 @@ def test_lists_match_while_something_is_common_to_all():
         False,
     ]
     constraint.remove()
-    assert added(constraint, {"ints": [1, 2]}) == [True]
+    assert add_values(constraint, {"ints": [1, 2]}) == [True]
 
 
 def test_lists_are_distinct_while_nothing_is_in_two():
-    constraint = made(distinct=True, lists=True)
-    assert added(constraint, {"ints": [1, 2]}, {"ints": [2, 3]}, {"ints": [3, 4]}) == [
+    constraint = create(distinct=True, lists=True)
+    assert add_values(constraint, {"ints": [1, 2]}, {"ints": [2, 3]}, {"ints": [3, 4]}) == [
         True,
         False,
         True,
     ]
     constraint.remove()
-    assert added(constraint, {"ints": [2, 3]}, {"ints": [3, 4]}) == [False, True]
+    assert add_values(constraint, {"ints": [2, 3]}, {"ints": [3, 4]}) == [False, True]
 
 
 @pytest.mark.parametrize("lists", [False, True])
 @KINDS
 def test_removing_forgets_the_device_added_last(distinct, lists):
-    constraint = made(distinct=distinct, lists=lists)
+    constraint = create(distinct=distinct, lists=lists)
     empty = constraint.state()
     constraint.add(attribute(int=1))
     one = constraint.state()
@@ -128,19 +130,19 @@ def test_removing_forgets_the_device_added_last(distinct, lists):
 @pytest.mark.parametrize("lists", [False, True])
 @KINDS
 def test_a_fresh_one_is_the_same_with_no_device(distinct, lists):
-    constraint = made(distinct=distinct, lists=lists)
+    constraint = create(distinct=distinct, lists=lists)
     constraint.add(attribute(int=1))
-    fresh = constraint.fresh()
+    fresh = constraint.empty_copy()
     assert (fresh.requests, fresh.attribute, fresh.distinct) == ({"a", "b"}, "x/root", distinct)
-    assert fresh.state() == made(distinct=distinct, lists=lists).state()
+    assert fresh.state() == create(distinct=distinct, lists=lists).state()
     assert type(fresh) is type(constraint)
 
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_the_order_of_distinct_devices_is_no_part_of_the_state(lists):
-    one, other = made(distinct=True, lists=lists), made(distinct=True, lists=lists)
-    added(one, {"int": 1}, {"int": 2})
-    added(other, {"int": 2}, {"int": 1})
+    one, other = create(distinct=True, lists=lists), create(distinct=True, lists=lists)
+    add_values(one, {"int": 1}, {"int": 2})
+    add_values(other, {"int": 2}, {"int": 1})
     assert one.state() == other.state()
 
 
@@ -170,12 +172,12 @@ def test_the_drivers_own_domain_may_be_left_out():
     )
     device_id = DeviceID("d.org", "pool", "gpu-0")
 
-    def found(name):
+    def lookup(name):
         value = constraints.lookup(device, device_id, name)
         return value and value.string
 
-    assert found("uuid") == "own"
-    assert found("d.org/uuid") == "own"
-    assert found("x.org/uuid") == "x"
-    assert found("other.org/uuid") is None
-    assert found("d.org/other") is None
+    assert lookup("uuid") == "own"
+    assert lookup("d.org/uuid") == "own"
+    assert lookup("x.org/uuid") == "x"
+    assert lookup("other.org/uuid") is None
+    assert lookup("d.org/other") is None

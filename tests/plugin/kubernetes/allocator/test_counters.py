@@ -29,7 +29,7 @@ def using(memory=0, cores=0):
     return Device(uses=((MEMORY, memory * WHOLE), (CORES, cores * WHOLE)))
 
 
-def grouped(*names, counter_set="gpu"):
+def device_in_groups(*names, counter_set="gpu"):
     return Device(groups=((counter_set, frozenset(names)),))
 
 
@@ -43,7 +43,7 @@ def pool(*allocated):
 def test_what_allocated_devices_use_is_not_left():
     of_pool = pool(using(memory=2, cores=1), using(memory=2))
     assert of_pool.left == {MEMORY: 4 * WHOLE, CORES: 3 * WHOLE}
-    assert not of_pool.overdrawn
+    assert not of_pool.is_overdrawn
 
 
 def test_a_device_fits_up_to_the_last_unit_of_each_counter():
@@ -56,7 +56,7 @@ def test_a_device_fits_up_to_the_last_unit_of_each_counter():
 def test_a_counter_that_the_pool_does_not_have_has_nothing_left():
     other = ("gpu", "other")
     of_pool = pool(Device(uses=((other, WHOLE),)))
-    assert not of_pool.overdrawn
+    assert not of_pool.is_overdrawn
     assert not of_pool.fits(Device(uses=((other, 1),)))
     assert of_pool.fits(Device(uses=((other, 0),)))
 
@@ -72,9 +72,9 @@ def test_what_is_taken_is_gone_until_it_is_given_back():
 
 
 def test_an_overdrawn_pool_gives_no_device_that_uses_a_counter():
-    assert not pool(using(memory=8)).overdrawn
+    assert not pool(using(memory=8)).is_overdrawn
     of_pool = pool(using(memory=9))
-    assert of_pool.overdrawn
+    assert of_pool.is_overdrawn
     assert not of_pool.fits(using(cores=1))
 
 
@@ -90,24 +90,24 @@ def test_an_overdrawn_pool_gives_no_device_that_uses_a_counter():
 )
 def test_devices_on_one_counter_set_share_a_group_or_have_none(first, second, goes):
     of_pool = pool()
-    assert of_pool.join(grouped(*first))
-    assert of_pool.join(grouped(*second)) is goes
-    assert pool(grouped(*first)).join(grouped(*second)) is goes
+    assert of_pool.join(device_in_groups(*first))
+    assert of_pool.join(device_in_groups(*second)) is goes
+    assert pool(device_in_groups(*first)).join(device_in_groups(*second)) is goes
 
 
 def test_all_devices_on_a_counter_set_have_a_group_in_common():
     of_pool = pool()
-    assert of_pool.join(grouped("a", "b"))
-    assert of_pool.join(grouped("b", "c"))
-    assert not of_pool.join(grouped("a", "c"))
+    assert of_pool.join(device_in_groups("a", "b"))
+    assert of_pool.join(device_in_groups("b", "c"))
+    assert not of_pool.join(device_in_groups("a", "c"))
     assert of_pool.groups == {"gpu": frozenset("b")}
-    assert of_pool.join(grouped("z", counter_set="other"))
+    assert of_pool.join(device_in_groups("z", counter_set="other"))
 
 
 def test_leaving_undoes_the_last_join_alone():
     of_pool = pool()
-    of_pool.join(grouped("a", "b"))
-    of_pool.join(grouped("b"))
+    of_pool.join(device_in_groups("a", "b"))
+    of_pool.join(device_in_groups("b"))
     of_pool.leave()
     assert of_pool.groups == {"gpu": frozenset("ab")}
     of_pool.leave()
@@ -116,7 +116,7 @@ def test_leaving_undoes_the_last_join_alone():
 
 def test_a_device_that_is_refused_leaves_nothing_behind():
     of_pool = pool()
-    of_pool.join(grouped("a", counter_set="second"))
+    of_pool.join(device_in_groups("a", counter_set="second"))
     both = Device(groups=(("first", frozenset("x")), ("second", frozenset("b"))))
     assert not of_pool.join(both)
     assert of_pool.groups == {"second": frozenset("a")}
@@ -126,12 +126,12 @@ def test_a_device_that_is_refused_leaves_nothing_behind():
 
 def test_nothing_goes_with_allocated_devices_that_have_no_group_in_common():
     """They were allocated when groups did not count."""
-    of_pool = pool(grouped("a"), grouped("b"))
+    of_pool = pool(device_in_groups("a"), device_in_groups("b"))
     assert of_pool.groups == {"gpu": counters.CONFLICT}
-    assert not of_pool.join(grouped("a"))
-    assert not of_pool.join(grouped())
+    assert not of_pool.join(device_in_groups("a"))
+    assert not of_pool.join(device_in_groups())
 
 
 def test_of_allocated_devices_without_groups_the_first_counts():
-    assert pool(grouped("a"), grouped()).groups == {"gpu": frozenset("a")}
-    assert pool(grouped(), grouped("a")).groups == {"gpu": frozenset()}
+    assert pool(device_in_groups("a"), device_in_groups()).groups == {"gpu": frozenset("a")}
+    assert pool(device_in_groups(), device_in_groups("a")).groups == {"gpu": frozenset()}

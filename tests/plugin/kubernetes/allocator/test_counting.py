@@ -27,7 +27,7 @@ def requests_of(world, *requests, constraints=()):
     return world
 
 
-def held(world, *devices, by="other"):
+def hold(world, *devices, by="other"):
     world["taken"] = [taken(by, *devices, driver="gpu.example.com")]
     return world
 
@@ -60,7 +60,7 @@ def test_a_mixed_root_names_it():
 
 
 def test_the_nearest_root():
-    hard = held(
+    hard = hold(
         world(rooted(8, 4), {"count": 4}, constraints=[MATCH_ROOT]), "gpu-0", "gpu-1", "gpu-6"
     )
     assert counts(hard) == [
@@ -77,7 +77,7 @@ def test_groups_of_two_under_a_root_each():
 
 def test_requests_that_are_alike_are_counted_together():
     hard = requests_of(
-        held(world(rooted(3, 4), {}), "gpu-1"), ("a", {"count": 2}), ("b", {"count": 1})
+        hold(world(rooted(3, 4), {}), "gpu-1"), ("a", {"count": 2}), ("b", {"count": 1})
     )
     assert counts(hard) == ["3 GPUs are needed, 2 are free: gpu-1 is held by claim other"]
 

@@ -28,7 +28,7 @@ def test_what_a_device_uses_and_with_whom_it_goes():
             {"counterSet": "a", "counters": memory},
         ],
     }
-    [part, plain] = Devices().of_slice(slice_("s", device, "plain"))
+    [part, plain] = Devices().for_slice(slice_("s", device, "plain"))
     assert (part.id, part.pool_id) == (DeviceID("d.org", "p", "part"), PoolID("d.org", "p"))
     # What is used of one counter in several places adds up.
     assert dict(part.uses) == {
@@ -45,8 +45,8 @@ def test_what_a_device_uses_and_with_whom_it_goes():
 
 def test_the_devices_of_a_slice_are_made_once():
     devices, one, other = Devices(), slice_("s", "a", "b"), slice_("t", "c")
-    assert devices.of_slice(one) is devices.of_slice(one)
-    assert [each.device.name for each in devices.of_slices([other, one])] == ["c", "a", "b"]
+    assert devices.for_slice(one) is devices.for_slice(one)
+    assert [each.device.name for each in devices.for_slices([other, one])] == ["c", "a", "b"]
 
 
 def test_only_pools_that_can_be_trusted_are_searched_in_their_order():
@@ -58,5 +58,5 @@ def test_only_pools_that_can_be_trusted_are_searched_in_their_order():
         slice_("torn", "t", pool="c", count=2),
         slice_("twice", "u", "u", pool="d"),
     ]
-    found = Devices().in_order(pools.gather_pools(slices, node))
+    found = Devices().in_search_order(pools.gather_pools(slices, node))
     assert [each.device.name for each in found] == ["c", "d", "e"]

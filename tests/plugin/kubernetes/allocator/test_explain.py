@@ -24,7 +24,7 @@ def exactly(name, **asked):
     return {"name": name, "exactly": mode | asked}
 
 
-def contested():
+def contest_device():
     """Two claims want one GPU, a third all of them by a list of alternatives under a constraint."""
     every = {"name": "every", "deviceClassName": "gpu", "allocationMode": "All"}
     return with_claims(
@@ -44,7 +44,7 @@ def held_and_huge():
     return hard
 
 
-def derived(expression):
+def world_with_derived(expression):
     attribute = {"name": ROOT, "expression": expression}
     hard = world(
         rooted(2, 1),
@@ -54,21 +54,21 @@ def derived(expression):
     return hard | {"features": ["DRADerivedAttributes"]}
 
 
-def selected(expression):
+def world_with_selector(expression):
     return world(rooted(1, 1), {"count": 1, "selectors": [{"cel": {"expression": expression}}]})
 
 
 @pytest.mark.parametrize(
     ("hard", "outcome", "words"),
     [
-        (contested(), "no", "2 GPUs for x/r and y/r are needed, only 1 exists"),
+        (contest_device(), "no", "2 GPUs for x/r and y/r are needed, only 1 exists"),
         (held_and_huge(), "error", 'capacity "memory": '),
-        (derived("device.nothing"), "error", "derived attribute"),
-        (derived('{"a": 1}'), "error", "derived attribute"),
-        (derived("[1, 2].map(x, x / 0)"), "error", "derived attribute"),
-        (selected("[].flatten(dyn('1')) == []"), "error", "flatten"),
-        (selected("'x'.matches('(') == true"), "error", "selector 1"),
-        (selected("device"), "error", "selector 1"),
+        (world_with_derived("device.nothing"), "error", "derived attribute"),
+        (world_with_derived('{"a": 1}'), "error", "derived attribute"),
+        (world_with_derived("[1, 2].map(x, x / 0)"), "error", "derived attribute"),
+        (world_with_selector("[].flatten(dyn('1')) == []"), "error", "flatten"),
+        (world_with_selector("'x'.matches('(') == true"), "error", "selector 1"),
+        (world_with_selector("device"), "error", "selector 1"),
         (world([], {"count": 1}), "no", "no driver has usable devices here"),
         (world(rooted(1, 1), {"count": 33}), "error", "exceeds the claim limit of 32"),
     ],

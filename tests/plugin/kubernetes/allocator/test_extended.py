@@ -21,7 +21,7 @@ CLASSES = [class_("gpus", GPU), class_("nics", NIC), class_("plain")]
 def asking(*containers, init=(), offered=None, classes=CLASSES):
     """The requests of the claim by name: class and count; None where there is no claim."""
 
-    def made(requests):
+    def make_containers(requests):
         return [
             {"name": f"c{number}"}
             | ({"restartPolicy": "Always"} if sidecar else {})
@@ -32,8 +32,8 @@ def asking(*containers, init=(), offered=None, classes=CLASSES):
     pod = {
         "metadata": {"name": "p", "namespace": "team"},
         "spec": {
-            "containers": made((amounts, False) for amounts in containers),
-            "initContainers": made(
+            "containers": make_containers((amounts, False) for amounts in containers),
+            "initContainers": make_containers(
                 amounts if isinstance(amounts, tuple) else (amounts, False) for amounts in init
             ),
         },
@@ -118,7 +118,7 @@ def test_init_containers(init, requests):
 # ---------------------------------------------------------------- which container has what
 
 
-def mapped(*containers, init=()):
+def map_requests(*containers, init=()):
     """The requests of each container for GPUs, in the claim that is made for the pod."""
     names = [f"i{number}" for number in range(len(init))]
     pod = {
@@ -151,7 +151,7 @@ def ending(amount):
 
 
 def test_each_container_has_its_own_requests():
-    assert mapped({GPU: "1", NIC: "1"}, {}, {GPU: "2"}) == {
+    assert map_requests({GPU: "1", NIC: "1"}, {}, {GPU: "2"}) == {
         "c0": ["container-0-request-0", "container-0-request-1"],
         "c2": ["container-2-request-0"],
     }
@@ -170,23 +170,23 @@ def test_each_container_has_its_own_requests():
     ],
 )
 def test_an_init_container_has_what_later_ones_will_have(init, has):
-    assert mapped({GPU: "1"}, {GPU: "2"}, init=init).get("i0") == has
+    assert map_requests({GPU: "1"}, {GPU: "2"}, init=init).get("i0") == has
 
 
 def test_two_init_containers_share_what_was_made_for_the_one_that_lacks_more():
-    found = mapped({GPU: "1"}, init=[ending("2"), ending("3")])
+    found = map_requests({GPU: "1"}, init=[ending("2"), ending("3")])
     assert found["i0"] == found["i1"] == ["container-2-request-0", "container-1-request-0"]
     assert found["c0"] == ["container-2-request-0"]
 
 
 def test_who_has_enough_of_what_lasts_has_nothing_of_what_goes_beyond():
-    found = mapped({GPU: "1"}, init=[ending("1"), ending("3")])
+    found = map_requests({GPU: "1"}, init=[ending("1"), ending("3")])
     assert found["i0"] == ["container-2-request-0"]
     assert found["i1"] == ["container-2-request-0", "container-1-request-0"]
 
 
 def test_a_sidecar_keeps_its_own_and_lends_it_to_those_before_it_alone():
-    found = mapped({GPU: "1"}, init=[ending("1"), lasting("1"), ending("1")])
+    found = map_requests({GPU: "1"}, init=[ending("1"), lasting("1"), ending("1")])
     assert found == {
         "i0": ["container-1-request-0"],
         "i1": ["container-1-request-0"],

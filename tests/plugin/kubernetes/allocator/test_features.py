@@ -19,8 +19,8 @@ def claim(*requests):
     return allocating.read([{"metadata": {"name": "c"}, "spec": spec}], list[ResourceClaim])
 
 
-def added(slices=(), claims=()):
-    return features.in_use(slices, claims) - features.DEFAULT
+def detect_more(slices=(), claims=()):
+    return features.detect(slices, claims) - features.DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -46,24 +46,24 @@ def added(slices=(), claims=()):
     ],
 )
 def test_of_slices(device, spec, expected):
-    assert added(slice_(device, **spec)) == expected - features.DEFAULT
+    assert detect_more(slice_(device, **spec)) == expected - features.DEFAULT
 
 
 def test_of_claims():
     derived = {"derivedAttributes": [{"name": "a", "expression": "1"}]}
     exactly = {"name": "r", "exactly": {"deviceClassName": "c"}}
     first = {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}
-    assert added(claims=claim(exactly, first)) == set()
+    assert detect_more(claims=claim(exactly, first)) == set()
     exactly["exactly"] |= derived
-    assert added(claims=claim(exactly)) == {features.DERIVED_ATTRIBUTES}
+    assert detect_more(claims=claim(exactly)) == {features.DERIVED_ATTRIBUTES}
     first["firstAvailable"][0] |= derived
-    assert added(claims=claim(first)) == {features.DERIVED_ATTRIBUTES}
+    assert detect_more(claims=claim(first)) == {features.DERIVED_ATTRIBUTES}
 
 
 def test_what_a_release_enables():
-    assert features.of_release(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
-    assert features.of_release(37) == features.of_release(38) == features.DEFAULT
+    assert features.release_defaults(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
+    assert features.release_defaults(37) == features.release_defaults(38) == features.DEFAULT
     listed = slice_({"attributes": {"a": {"ints": [1]}}})
-    of_itself = features.of_release(34)
-    assert features.in_use([], [], of_itself) == of_itself
-    assert features.in_use(listed, [], of_itself) == of_itself | {features.LIST_TYPE_ATTRIBUTES}
+    of_itself = features.release_defaults(34)
+    assert features.detect([], [], of_itself) == of_itself
+    assert features.detect(listed, [], of_itself) == of_itself | {features.LIST_TYPE_ATTRIBUTES}

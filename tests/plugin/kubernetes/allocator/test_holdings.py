@@ -20,23 +20,23 @@ def claim(name, *devices, pool="p", **more):
     return allocating.read(document, ResourceClaim)
 
 
-def held(*claims):
+def gather(*claims):
     return Holdings(claims)
 
 
 def test_the_claims_of_a_device_each_once():
-    shared = held(claim("a", "gpu-0", "gpu-0"), claim("b", "gpu-0"), claim("c", "gpu-1"))
+    shared = gather(claim("a", "gpu-0", "gpu-0"), claim("b", "gpu-0"), claim("c", "gpu-1"))
     assert shared.claims_of(GPU) == ("n/a", "n/b")
     assert shared.claims_of(GPU._replace(device="gpu-9")) == ()
 
 
 def test_admin_access_holds_nothing():
-    assert held(claim("a", "gpu-0", adminAccess=True)).claims_of(GPU) == ()
+    assert gather(claim("a", "gpu-0", adminAccess=True)).claims_of(GPU) == ()
 
 
 def test_holdings_of_pools_in_the_pools_order():
-    holdings = held(claim("a", "x", pool="q"), claim("b", "y", "z"), claim("c", "w", pool="r"))
-    found = holdings.of_pools({PoolID("d.org", "q"), PoolID("d.org", "p"), PoolID("d.org", "s")})
+    holdings = gather(claim("a", "x", pool="q"), claim("b", "y", "z"), claim("c", "w", pool="r"))
+    found = holdings.in_pools({PoolID("d.org", "q"), PoolID("d.org", "p"), PoolID("d.org", "s")})
     assert [(one.claim, one.device.device) for one in found] == [
         ("n/b", "y"),
         ("n/b", "z"),
@@ -46,5 +46,5 @@ def test_holdings_of_pools_in_the_pools_order():
 
 def test_each_holding_is_itself():
     """Two of one claim may look alike; sets of them are how what to give back is chosen."""
-    twice = held(claim("a", "gpu-0", "gpu-0")).of_pools({PoolID("d.org", "p")})
+    twice = gather(claim("a", "gpu-0", "gpu-0")).in_pools({PoolID("d.org", "p")})
     assert len(set(twice)) == 2

@@ -88,12 +88,13 @@ def test_the_first_share_of_a_device_uses_its_counters_and_no_other():
 
 @pytest.mark.parametrize(("group", "answer"), [("y", "gpu-2"), ("z", None)])
 def test_its_compatibility_group(group, answer):
-    def grouped(device, name):
+    def device_in_group(device, name):
         counters = {"counterSet": "all", "counters": {"memory": {"value": "1"}}}
         return device | {"consumesCounters": [counters | {"compatibilityGroups": [name]}]}
 
     devices = [
-        grouped(device, name) for device, name in zip(rooted(3, 1), ("x", "y", group), strict=True)
+        device_in_group(device, name)
+        for device, name in zip(rooted(3, 1), ("x", "y", group), strict=True)
     ]
     counters = [{"name": "all", "counters": {"memory": {"value": "3"}}}]
     made = first_any_then(world(devices, {}, counters=counters), 1)

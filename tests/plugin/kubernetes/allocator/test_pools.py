@@ -23,7 +23,7 @@ def slice_(name, *devices, pool="p", generation=1, count=1, **spec):
     return {"metadata": {"name": name}, "spec": fields | where | spec}
 
 
-def gathered(*slices, enabled=features.DEFAULT):
+def gather(*slices, enabled=features.DEFAULT):
     return pools.gather_pools(allocating.read(list(slices), list[ResourceSlice]), NODE, enabled)
 
 
@@ -41,15 +41,15 @@ COUNTERS = [{"name": "c", "counters": {"memory": {"value": "8"}}}]
 
 
 def test_a_pool_has_its_slices_by_name_and_is_trusted_when_all_are_there():
-    [pool] = gathered(slice_("b", "x", count=2), slice_("a", "y", count=2))
+    [pool] = gather(slice_("b", "x", count=2), slice_("a", "y", count=2))
     assert (pool.pool_id, names(pool.slices)) == (PoolID(DRIVER, "p"), ["a", "b"])
-    assert pool.usable and not pool.is_invalid and not pool.is_incomplete
+    assert pool.is_usable and not pool.is_invalid and not pool.is_incomplete
 
 
 @pytest.mark.parametrize("slices", [1, 3])
 def test_a_pool_with_too_few_or_too_many_slices_is_incomplete(slices):
-    [pool] = gathered(*(slice_(f"s{number}", f"g{number}", count=2) for number in range(slices)))
-    assert pool.is_incomplete and not pool.usable
+    [pool] = gather(*(slice_(f"s{number}", f"g{number}", count=2) for number in range(slices)))
+    assert pool.is_incomplete and not pool.is_usable
     assert (pool.slices_there, pool.slices_expected, pool.slices) == (slices, 2, ())
 
 
@@ -57,19 +57,19 @@ def test_the_newest_generation_counts():
     old = [slice_("a", "x", count=2), slice_("b", "y", count=2)]
     new = slice_("c", "z", generation=2)
     for order in ((*old, new), (new, *old), (old[0], new, old[1])):
-        [pool] = gathered(*order)
+        [pool] = gather(*order)
         assert names(pool.slices) == ["c"]
     # A newer one that has nothing for this node makes what it has obsolete.
     elsewhere = slice_("c", "z", generation=2, count=2, nodeName="node-2")
-    assert gathered(slice_("a", "x", count=2), elsewhere) == []
+    assert gather(slice_("a", "x", count=2), elsewhere) == []
     older = slice_("c", "z", generation=0, nodeName="node-2")
-    [pool] = gathered(slice_("a", "x", count=2), older)
+    [pool] = gather(slice_("a", "x", count=2), older)
     assert (pool.is_incomplete, pool.slices_there) == (True, 1)
 
 
 def test_slices_of_other_nodes_complete_a_pool():
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
-    [pool] = gathered(
+    [pool] = gather(
         slice_("a", "x", count=3),
         slice_("b", "y", count=3, nodeName="node-2"),
         slice_("c", "z", count=3, nodeSelector=selector),
@@ -79,20 +79,20 @@ def test_slices_of_other_nodes_complete_a_pool():
 
 def test_each_device_may_say_where_it_is():
     here, there = {"name": "x", "nodeName": "node-1"}, {"name": "y", "nodeName": "node-2"}
-    [pool] = gathered(slice_("a", here, there, perDeviceNodeSelection=True))
+    [pool] = gather(slice_("a", here, there, perDeviceNodeSelection=True))
     assert names(pool.slices) == ["a"]
-    assert gathered(slice_("a", there, perDeviceNodeSelection=True)) == []
+    assert gather(slice_("a", there, perDeviceNodeSelection=True)) == []
     # Without the feature the slice is as good as absent, and so is its pool.
     apart = slice_("a", here, perDeviceNodeSelection=True, count=2)
-    assert gathered(apart, enabled=WITHOUT_PARTS) == []
-    [pool] = gathered(apart, slice_("b", "z", count=2), enabled=WITHOUT_PARTS)
+    assert gather(apart, enabled=WITHOUT_PARTS) == []
+    [pool] = gather(apart, slice_("b", "z", count=2), enabled=WITHOUT_PARTS)
     assert names(pool.slices) == ["b"]
 
 
 def test_what_says_nothing_of_nodes_is_for_none():
     future = slice_("a", "x", allNodes=False)
-    assert gathered(future) == []
-    assert names(gathered(slice_("a", "x", allNodes=True))[0].slices) == ["a"]
+    assert gather(future) == []
+    assert names(gather(slice_("a", "x", allNodes=True))[0].slices) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -124,34 +124,32 @@ def test_what_says_nothing_of_nodes_is_for_none():
     ],
 )
 def test_a_pool_that_contradicts_itself_is_invalid(slices, reason):
-    [pool] = gathered(*slices)
+    [pool] = gather(*slices)
     assert pool.invalid_reason == reason
-    assert pool.is_invalid and not pool.usable and not pool.is_incomplete
+    assert pool.is_invalid and not pool.is_usable and not pool.is_incomplete
 
 
 def test_a_slice_has_counters_or_devices():
-    [pool] = gathered(
-        slice_("a", using("x"), count=2), slice_("b", count=2, sharedCounters=COUNTERS)
-    )
+    [pool] = gather(slice_("a", using("x"), count=2), slice_("b", count=2, sharedCounters=COUNTERS))
     assert names(pool.slices) == ["a"]
     assert list(pool.counter_sets) == ["c"]
     # Names may be the same on another node.
-    [pool] = gathered(slice_("a", "x", count=2), slice_("b", "x", count=2, nodeName="node-2"))
-    assert pool.usable
+    [pool] = gather(slice_("a", "x", count=2), slice_("b", "x", count=2, nodeName="node-2"))
+    assert pool.is_usable
 
 
 def test_groups_that_need_a_feature():
     grouped = using("x", compatibilityGroups=["g"])
     slices = slice_("a", grouped, count=2), slice_("b", count=2, sharedCounters=COUNTERS)
-    assert gathered(*slices, enabled=features.DEFAULT | {features.COMPATIBILITY_GROUPS})[0].usable
+    assert gather(*slices, enabled=features.DEFAULT | {features.COMPATIBILITY_GROUPS})[0].is_usable
     off = features.DEFAULT - {features.COMPATIBILITY_GROUPS}
-    [pool] = gathered(*slices, enabled=off)
+    [pool] = gather(*slices, enabled=off)
     assert (pool.is_incomplete, pool.slices_there, pool.slices_expected) == (True, 1, 2)
 
 
 def test_pools_whose_devices_must_be_bound_first_come_last():
     bound = {"name": "x", "bindingConditions": ["Ready"]}
-    found = gathered(
+    found = gather(
         slice_("a", bound, pool="a"), slice_("b", "y", pool="b"), slice_("c", "z", pool="c")
     )
     assert [pool.pool_id.pool for pool in found] == ["b", "c", "a"]
@@ -160,7 +158,7 @@ def test_pools_whose_devices_must_be_bound_first_come_last():
 def test_a_node_selector_that_cannot_be_evaluated_is_an_error():
     bad = {"matchExpressions": [{"key": "a", "operator": "Odd"}]}
     with pytest.raises(AllocationError, match="slice a has a bad node selector: "):
-        gathered(slice_("a", "x", nodeSelector={"nodeSelectorTerms": [bad]}))
+        gather(slice_("a", "x", nodeSelector={"nodeSelectorTerms": [bad]}))
 
 
 def test_an_index_knows_what_is_where():
@@ -171,7 +169,7 @@ def test_an_index_knows_what_is_where():
         slice_("d", allNodes=True, sharedCounters=COUNTERS),
     ]
     index = pools.SliceIndex(allocating.read(documents, list[ResourceSlice]))
-    assert names(index.near(NODE)) == ["a", "c", "d"]
+    assert names(index.for_node(NODE)) == ["a", "c", "d"]
     assert names(index.with_counters()) == ["d"]
-    assert names(index.of_pool(PoolID(DRIVER, "q"))) == ["c"]
+    assert names(index.in_pool(PoolID(DRIVER, "q"))) == ["c"]
     assert index.drivers == {DRIVER}

@@ -54,28 +54,28 @@ def test_the_class_and_the_request_are_told_apart():
     assert [rule for rule, _ in reasons(hard)] == ["class"]
 
 
-def sized(asked, **device):
+def device_with(asked, **device):
     devices = [rooted(1, 1)[0] | {"capacity": {"memory": {"value": "80Gi"}}} | device]
     return world(devices, {"count": 1, "capacity": {"requests": asked}})
 
 
 def test_a_capacity_by_its_qualified_name():
-    assert reasons(sized({"gpu.example.com/memory": "1Gi"})) == [
+    assert reasons(device_with({"gpu.example.com/memory": "1Gi"})) == [
         (
             "capacity",
             "it has no capacity gpu.example.com/memory: "
             "its driver's own goes by the plain name, memory",
         )
     ]
-    [(_, text)] = reasons(sized({"other.org/memory": "1Gi"}))
+    [(_, text)] = reasons(device_with({"other.org/memory": "1Gi"}))
     assert text == "it has no capacity other.org/memory"
 
 
 def test_a_capacity_that_is_too_small_or_used_up():
-    assert reasons(sized({"memory": "90Gi"})) == [
+    assert reasons(device_with({"memory": "90Gi"})) == [
         ("capacity", "memory: needs 90Gi, 80Gi of 80Gi left")
     ]
-    used = sized({"memory": "50Gi"}, allowMultipleAllocations=True)
+    used = device_with({"memory": "50Gi"}, allowMultipleAllocations=True)
     holder = taken("a", "gpu-0", driver="gpu.example.com")
     [result] = holder["status"]["allocation"]["devices"]["results"]
     result |= {"shareID": "s", "consumedCapacity": {"memory": "40Gi"}}
@@ -85,7 +85,7 @@ def test_a_capacity_that_is_too_small_or_used_up():
 
 
 def test_of_many_who_share_a_device_those_with_the_most_are_named():
-    used = sized({"memory": "50Gi"}, allowMultipleAllocations=True)
+    used = device_with({"memory": "50Gi"}, allowMultipleAllocations=True)
     for number in range(9):
         holder = taken(f"c{number}", "gpu-0", driver="gpu.example.com")
         [result] = holder["status"]["allocation"]["devices"]["results"]
@@ -114,7 +114,9 @@ def test_of_many_who_share_a_device_those_with_the_most_are_named():
 )
 def test_an_amount_that_the_policy_does_not_allow(policy, allowed):
     memory = {"value": "80Gi", "requestPolicy": policy}
-    hard = sized({"memory": "60Gi"}, capacity={"memory": memory}, allowMultipleAllocations=True)
+    hard = device_with(
+        {"memory": "60Gi"}, capacity={"memory": memory}, allowMultipleAllocations=True
+    )
     assert reasons(hard) == [
         (
             "capacity",
@@ -126,7 +128,9 @@ def test_an_amount_that_the_policy_does_not_allow(policy, allowed):
 def test_an_error_of_a_capacity_has_its_name():
     policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     memory = {"value": "80Gi", "requestPolicy": policy}
-    hard = sized({"memory": "1e30"}, capacity={"memory": memory}, allowMultipleAllocations=True)
+    hard = device_with(
+        {"memory": "1e30"}, capacity={"memory": memory}, allowMultipleAllocations=True
+    )
     verdict = remedies.verdict_of(hard)
     assert verdict.outcome == "error"
     assert 'capacity "memory": ' in verdict.summary

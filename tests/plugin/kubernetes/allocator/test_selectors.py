@@ -21,7 +21,7 @@ def selector(expression):
 
 
 def matches(*expressions, **fields):
-    seen = selectors.as_seen_by_cel("d.org", device(**fields))
+    seen = selectors.cel_device("d.org", device(**fields))
     return selectors.match([selector(text) for text in expressions], seen, GPU, "class c")
 
 
@@ -62,7 +62,7 @@ def test_they_are_asked_in_order_up_to_the_first_that_is_false():
     with pytest.raises(AllocationError, match="class c: selector 1: CEL compile error: "):
         matches("device.driver")
     unknown = allocating.read({}, DeviceSelector)
-    seen = selectors.as_seen_by_cel("d.org", device())
+    seen = selectors.cel_device("d.org", device())
     with pytest.raises(AllocationError, match="class c: selector 1: CEL expression empty"):
         selectors.match([unknown], seen, GPU, "class c")
 
@@ -79,7 +79,7 @@ def test_what_an_expression_says_of_drivers_and_clauses():
     [("true", False), ("false", False), (f"{HERE}.missing", True), ("no expression", True)],
 )
 def test_whether_an_expression_is_an_error(expression, errs):
-    assert selectors.errs(expression, "d.org", device()) is errs
+    assert selectors.has_error(expression, "d.org", device()) is errs
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_whether_an_expression_is_an_error(expression, errs):
     ],
 )
 def test_values_as_attributes(value, attribute):
-    assert selectors.attribute_of(value) == allocating.read(attribute, DeviceAttribute)
+    assert selectors.to_attribute(value) == allocating.read(attribute, DeviceAttribute)
 
 
 def test_derived_attributes():
-    seen = selectors.as_seen_by_cel("d.org", device(attributes={"a": {"int": 3}}))
+    seen = selectors.cel_device("d.org", device(attributes={"a": {"int": 3}}))
     derived = selectors.derive("x/y", f"{HERE}.a + 1", seen, GPU)
     assert derived == allocating.read({"int": 4}, DeviceAttribute)
     with pytest.raises(AllocationError, match="compile derived attribute x/y failed: "):

@@ -26,18 +26,18 @@ def share(name, **consumed):
 def test_only_claims_that_are_allocated_hold_anything():
     waiting, allocated = claim(), claim({})
     assert state.list_all_allocated([waiting, allocated]) == [allocated]
-    assert state.of_claims([waiting, allocated]).devices == {GPU}
+    assert state.gather_from_claims([waiting, allocated]).devices == {GPU}
 
 
 def test_admin_access_holds_nothing():
-    held = state.of_claims([claim({"adminAccess": True}, {"device": "gpu-1"})])
+    held = state.gather_from_claims([claim({"adminAccess": True}, {"device": "gpu-1"})])
     assert held.devices == {OTHER}
     assert held.has(OTHER)
     assert not held.has(GPU)
 
 
 def test_shares_of_one_device_add_up():
-    held = state.of_claims(
+    held = state.gather_from_claims(
         [claim(share("a", memory="4", cores="1")), claim(share("b", memory="2"))]
     )
     assert held.devices == set()
@@ -48,25 +48,25 @@ def test_shares_of_one_device_add_up():
 
 
 def test_a_share_that_consumes_nothing_is_a_share():
-    held = state.of_claims([claim({"shareID": "a"})])
+    held = state.gather_from_claims([claim({"shareID": "a"})])
     assert (held.shared, held.capacity) == ({GPU}, {})
 
 
 def test_without_the_feature_a_share_is_the_whole_device():
     enabled = features.DEFAULT - {features.CONSUMABLE_CAPACITY}
-    held = state.of_claims([claim(share("a", memory="4"))], enabled)
+    held = state.gather_from_claims([claim(share("a", memory="4"))], enabled)
     assert (held.devices, held.shares, held.capacity) == ({GPU}, frozenset(), {})
 
 
 def test_two_states_together():
-    left = state.of_claims([claim(share("a", memory="4", cores="1"), {"device": "gpu-1"})])
-    right = state.of_claims(
+    left = state.gather_from_claims([claim(share("a", memory="4", cores="1"), {"device": "gpu-1"})])
+    right = state.gather_from_claims(
         [
             claim(share("b", memory="2", lanes="3"), {"device": "gpu-2"}),
             claim({"device": "gpu-3", **share("c", memory="1")}),
         ]
     )
-    both = state.together(left, right)
+    both = state.merge(left, right)
     assert both.devices == {OTHER, OTHER._replace(device="gpu-2")}
     assert both.capacity == {
         GPU: {"memory": 6 * WHOLE, "cores": WHOLE, "lanes": 3 * WHOLE},

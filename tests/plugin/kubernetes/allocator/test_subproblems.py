@@ -53,4 +53,4 @@ def test_a_single_request_has_no_part():
 
 def test_a_part_keeps_the_place_of_each_claim():
     part = frozenset([(0, 1), (2, 0)])
-    assert subproblems.only((A, B, C), part) == [[["b"]], [], [["e"]]]
+    assert subproblems.select_part((A, B, C), part) == [[["b"]], [], [["e"]]]

@@ -32,16 +32,16 @@ def taint(**more):
 def test_what_tolerates_a_taint(toleration, tolerates):
     read = allocating.read(toleration, DeviceToleration)
     assert taints.tolerates(read, taint()) is tolerates
-    assert taints.blocking([taint()], [read]) == (None if tolerates else taint())
+    assert taints.blocking_taint([taint()], [read]) == (None if tolerates else taint())
 
 
 def test_the_first_taint_that_nothing_tolerates():
     others = [allocating.read({"key": "cold", "operator": "Exists"}, DeviceToleration)] * 2
     given = [taint(key="cold"), taint(key="odd", effect="Later"), taint(), taint(key="last")]
-    assert taints.blocking(given, others) == taint()
-    assert taints.blocking(given[:2], others) is None
-    assert taints.blocking([taint(effect="None")], []) is None
-    assert taints.blocking([taint(effect="NoExecute")], []) == taint(effect="NoExecute")
+    assert taints.blocking_taint(given, others) == taint()
+    assert taints.blocking_taint(given[:2], others) is None
+    assert taints.blocking_taint([taint(effect="None")], []) is None
+    assert taints.blocking_taint([taint(effect="NoExecute")], []) == taint(effect="NoExecute")
 
 
 def slice_(*names):

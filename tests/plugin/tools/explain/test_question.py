@@ -208,7 +208,7 @@ def judged_by(monkeypatch, outcome):
     clock = types.SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr(question, "time", clock)
     monkeypatch.setattr(question, "_expiry_check", after)
-    monkeypatch.setattr(question.explain, "node", judge)
+    monkeypatch.setattr(question.explain, "explain_node", judge)
     return seconds
 
 
