@@ -1,4 +1,4 @@
-"""The objects of a cluster kept current by watches, and word of each change that may count."""
+"""A copy of the cluster's objects that watches keep current, with a signal on each change."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .objects import KINDS, Objects
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
-# Seconds of silence that end a watch: bookmarks come about once a minute.
+# Seconds of silence after which a watch counts as broken: bookmarks come about once a minute.
 _IDLE = 90.0
-# Seconds between two tries at most, and until a try that goes wrong has done so.
+# The longest pause in seconds between two tries, and the time in which a try fails.
 _LONGEST_PAUSE = 30.0
 _ANSWER = 5.0
-# Seconds that one change waits for those that come with it.
+# Seconds for which a change waits for others that belong to it.
 _TOGETHER = 0.2
 
 
@@ -45,11 +45,12 @@ class _WatchEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-_Key = tuple[str, str, str]  # path, namespace, name
+# The path of the collection, the namespace and the name.
+_Key = tuple[str, str, str]
 
 
-# Told each object that is read or has changed: its kind, namespace/name, JSON and version; None in
-# the place of the JSON of one that is gone.
+# Called for each object that is listed or has changed, with its kind, namespace/name, JSON and
+# version. The JSON is None if the object was deleted.
 Observer = Callable[[str, str, "msgspec.Raw | None", str], None]
 
 
@@ -57,10 +58,10 @@ Observer = Callable[[str, str, "msgspec.Raw | None", str], None]
 async def watch_cluster(
     client_: client.Client, scope: sources.Scope, observer: Observer | None = None
 ) -> AsyncIterator[LiveObjects]:
-    """All that counts, kept current as long as the context is open.
+    """Keeps a copy of the relevant objects current while the context is open.
 
-    Watches that end are taken up again where they ended, and trouble of the API server is waited
-    out; only that of the first lists is an ApiError.
+    A watch that ends is continued from its last resource version. Errors of the API server are
+    retried. Only an error of the first lists is raised, as an ApiError.
     """
     live = LiveObjects(client_, scope, observer)
     await live.start()
@@ -71,7 +72,7 @@ async def watch_cluster(
 
 
 class LiveObjects:
-    """A copy of all that counts, in JSON; `objects` makes what a question takes of it."""
+    """A copy of the relevant objects in JSON. `objects` decodes them for a question."""
 
     def __init__(
         self, client_: client.Client, scope: sources.Scope, observer: Observer | None = None
@@ -82,70 +83,79 @@ class LiveObjects:
         self._lists = sources.Lists()
         self._changed = asyncio.Event()
         self._watching: list[asyncio.Task[None]] = []
-        self._trouble: dict[str, tuple[str, float]] = {}  # by path, with its time
+        # By path: the last error and its time.
+        self._trouble: dict[str, tuple[str, float]] = {}
 
     def objects(self) -> Objects:
-        """As of now; what was made before stays as it was."""
+        """Returns the objects as of now. Objects that were returned earlier do not change."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], Objects]:
-        """What makes the objects of this moment, later or in another thread."""
+        """Returns a function that decodes the objects of this moment.
+
+        The function may be called later, and in another thread.
+        """
         items, unseen = tuple(self._items.values()), tuple(self._lists.unseen)
 
         def objects() -> Objects:
-            made = Objects(subjects=self._scope.subjects)
-            made.unseen += unseen
+            decoded = Objects(subjects=self._scope.subjects)
+            decoded.unseen += unseen
             for item, kind, version in items:
-                made.add_json(item, kind, version)
-            return made
+                decoded.add_json(item, kind, version)
+            return decoded
 
         return objects
 
     @property
     def trouble(self) -> Sequence[str]:
-        """Why some of it may be old: how the last tries went wrong.
-
-        A watch that stands says nothing for a minute, so what is not said again is over.
-        """
+        """The recent errors of the watches, because of which some objects may be out of date."""
+        # A healthy watch may be silent for a minute, so an error that does not recur counts as
+        # over.
         recent = time.monotonic() - _LONGEST_PAUSE - _ANSWER
         return sorted({text for text, moment in self._trouble.values() if moment > recent})
 
     @property
     def unseen(self) -> Sequence[str]:
-        """The collections that the API server does not let us see."""
+        """The collections that the API server does not let us read."""
         return self._lists.unseen
 
     async def wait_for_change(self) -> None:
-        """Returns when something has changed that may count, with what came along with it."""
+        """Waits for a change that may affect an answer, and for the changes that come with it."""
         waiting = asyncio.ensure_future(self._changed.wait())
         try:
             done, _ = await asyncio.wait(
                 [waiting, *self._watching], return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                task.result()  # a watch ends by a bug alone
+                # Raises the exception of a watch: the tasks end only through a bug.
+                task.result()
         finally:
             waiting.cancel()
         await asyncio.sleep(_TOGETHER)
         self._changed.clear()
 
     async def start(self) -> None:
-        """Read all collections, and watch them from then on; an ApiError where that fails."""
+        """Lists all collections and starts to watch them; raises ApiError if a list fails."""
         self._lists = await sources.read_lists(self._client, self._scope, self._take)
         self._changed.clear()
         self._watching = [asyncio.create_task(self._follow(path)) for path in self._lists.queries]
 
     async def stop(self) -> None:
+        """Ends the watches."""
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
 
     def _take(self, path: str, item: msgspec.Raw, kind: str, version: str) -> None:
-        """Keep an object; word of it only where something that is read of it is another."""
+        """Stores an object.
+
+        The observer is called if the JSON differs. The signal is set only if a field differs that
+        explain reads: a kubelet updates the status of its node every few minutes.
+        """
         metadata = msgspec.json.decode(item, type=_Head).metadata
         key = path, metadata.namespace, metadata.name
         before = self._items.get(key)
-        # A copy, or each object would keep the page that it came in.
+        # A Raw is a view of the whole page that was received. A copy lets the page be freed.
         self._items[key] = msgspec.Raw(bytes(item)), kind, version
         if self._observer and (before is None or before[0] != item):
             self._observer(kind, _name_of(key), item, version)
@@ -153,7 +163,7 @@ class LiveObjects:
             self._changed.set()
 
     async def _follow(self, path: str) -> None:
-        """Watch a collection for ever."""
+        """Watches a collection until the task is cancelled."""
         from claimd.kubernetes.kube import errors as kube_errors  # loaded with the client
 
         backoff = pacing.Backoff(0.5, _LONGEST_PAUSE, jitter=(0.67, 1.0))
@@ -165,13 +175,15 @@ class LiveObjects:
                 await self._watch(path, backoff.reset)
             except kube_errors.ApiError as error:
                 self._trouble[path] = str(error), time.monotonic()
+                # The API server has forgotten the version, so the collection must be listed again.
                 if isinstance(error, kube_errors.Gone):
                     versions[path] = ""
-            # Also after a clean end: a server that ends each watch at once is sick.
+
+            # A server may also end each watch at once without an error.
             await asyncio.sleep(backoff.next_delay())
 
     async def _list_again(self, path: str) -> str:
-        """The whole collection once more, as its changes are forgotten."""
+        """Lists the whole collection, drops objects that are gone, and returns its version."""
         listed: set[_Key] = set()
 
         def take(_: str, item: msgspec.Raw, kind: str, version: str) -> None:
@@ -181,22 +193,23 @@ class LiveObjects:
 
         query = self._lists.queries[path]
         version = await sources.read_list(self._client, path, query, take)
-        for key in [key for key in self._items if key[0] == path and key not in listed]:
-            self._drop(key)
+        for key in list(self._items):
+            if key[0] == path and key not in listed:
+                self._drop(key)
         return version
 
     def _drop(self, key: _Key) -> None:
-        """Forget an object, if it is there."""
+        """Removes an object, if it is there."""
         if (dropped := self._items.pop(key, None)) is not None:
             self._changed.set()
             if self._observer:
                 self._observer(dropped[1], _name_of(key), None, dropped[2])
 
     async def _watch(self, path: str, well: Callable[[], None]) -> None:
-        """One watch, to its end.
+        """Runs one watch to its end, and calls `well` for each event.
 
-        However it ends, the next goes on from the version that this one reached: from an older
-        one, changes that are long over would come as news.
+        The version is stored after each event, however the watch ends. If the next watch began at
+        an older version, it would report past changes as new.
         """
         from claimd.kubernetes.kube import errors as kube_errors  # as above
 
@@ -216,6 +229,7 @@ class LiveObjects:
                     status = msgspec.json.decode(event.object)
                     raise kube_errors.from_status(f"watching {path}", status)
 
+                # An event proves that the watch works.
                 well()
                 self._trouble.pop(path, None)
                 if event.type == "DELETED":
@@ -229,13 +243,13 @@ class LiveObjects:
 
 
 def _name_of(key: _Key) -> str:
-    """namespace/name, or the name alone of what has no namespace."""
+    """Returns namespace/name, or the name alone if the object has no namespace."""
     _, namespace, name = key
     return f"{namespace}/{name}" if namespace else name
 
 
 def _comparable_part(item: msgspec.Raw, kind: str) -> Any:
-    """What is read of an object, without its version; itself where it is damaged."""
+    """Returns the fields that explain reads, without versions; the JSON itself if it is damaged."""
     if kind not in KINDS:
         return None
     try:

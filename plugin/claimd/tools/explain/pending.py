@@ -1,8 +1,8 @@
-"""Why is my pod pending: a pod or a claim against each node.
+"""Answers the question why a pod or a claim is pending.
 
-First what stands before any node (`preconditions`), then on each node the scheduler's rules about
-pods and nodes (`claimd.kubernetes.scheduling`), then the allocator's about devices (`question`).
-What comes out is put into groups and into a line.
+There are three steps. `preconditions` has the obstacles that do not depend on a node. `question`
+puts the pod to each node: first the scheduler's rules about pods and nodes, and then the
+allocator's about devices. At last `groups` and `headline` summarize the answers of the nodes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
     from .objects import Objects
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
-# Seconds; the scheduler has as many for each node.
+# The time limit in seconds. The scheduler has the same limit, but for each node.
 TIME_LIMIT = 10.0
-# Seconds for what would have to change on the nearest node.
+# The time in seconds to find the changes that would help on the nearest node.
 HELP_TIME = 2.0
-# With fewer nodes than these the scheduler goes through all, else until it has found enough.
+# In a cluster with fewer nodes the scheduler tries every node. In a larger one it stops when it has
+# found enough.
 _ALL_ARE_LOOKED_AT = 100
 
 
 def find_subject(objects: Objects, name: str, namespace: str) -> Pod | Claim:
-    """The pod or claim that is meant; errors.Fatal where there is none.
+    """Returns the pod or claim of this name; raises errors.Fatal if there is none.
 
-    `name` is a claim or a pod, or claim/NAME or pod/NAME where both exist.
+    `name` is NAME, claim/NAME or pod/NAME. A claim comes first if both exist.
     """
     kind, _, plain = name.rpartition("/")
     candidates: list[Pod | Claim] = []
@@ -65,15 +66,18 @@ def find_subject(objects: Objects, name: str, namespace: str) -> Pod | Claim:
     )
 
 
-def subjects_of_manifest(made: Objects) -> list[Pod | Claim]:
-    """What a file would make: its pods, or else its claims, or the claims of its templates."""
-    if made.pods:
-        return [*made.pods]
-    templates = [
-        preconditions.claim_of_template(template, template.metadata.name)
-        for template in made.templates
-    ]
-    claims: list[Pod | Claim] = [*made.claims, *templates]
+def subjects_of_manifest(objects: Objects) -> list[Pod | Claim]:
+    """Returns the subjects of a manifest: its pods, or its claims if it has no pods.
+
+    The claims that its templates would create are among them. Raises errors.Fatal if there are
+    neither pods nor claims.
+    """
+    if objects.pods:
+        return [*objects.pods]
+
+    claims: list[Pod | Claim] = [*objects.claims]
+    for template in objects.templates:
+        claims.append(preconditions.claim_of_template(template, template.metadata.name))
     if not claims:
         raise errors.Fatal(
             "a file for --dry has a pod, something that makes pods (a Deployment, a Job, …), "
@@ -90,12 +94,14 @@ def report_class(
     time_limit: float = TIME_LIMIT,
     full: bool = True,
 ) -> Answer:
-    """Which devices belong to a class and are free, and what keeps the others out."""
+    """Answers which devices belong to a device class and are free, and why the others do not."""
+    # A claim for one device of the class asks the allocator exactly this.
     request = DeviceRequest(name="one", exactly=ExactDeviceRequest(device_class_name=name))
     claim = Claim(
         metadata=Meta(name="for-the-class"),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=[request])),
     )
+
     cluster = Cluster(objects, [claim])
     question = Question(cluster, None, Preconditions(waiting=[claim]))
     answers = []
@@ -110,6 +116,7 @@ def report_class(
         verdict = "could run"
     elif {"resourceslices", "deviceclasses"}.intersection(objects.unseen):
         verdict = "unknown"
+
     return headline.with_line(
         Answer(
             subject=f"class {name}",
@@ -123,6 +130,7 @@ def report_class(
 
 
 def count_in_class(verdict: RequestVerdict) -> str:
+    """Returns the summary of a node in the answer about a class."""
     return f"{verdict.suitable} of {len(verdict.devices)} devices are of the class and free"
 
 
@@ -135,11 +143,12 @@ def report(
     time_limit: float = TIME_LIMIT,
     full: bool = True,
 ) -> Answer:
-    """Whether each node could have the pod or claim, and if not, why.
+    """Answers whether each node could run the pod or have the claim, and if not, why.
 
-    With `node` only that one is looked at; errors.Fatal where it is not known. `new`: the subject
-    is not there yet, and the API server may refuse its selectors. After `time_limit` seconds what
-    is not decided is unknown. Without `full` nodes that have the same devices are judged once.
+    With `node` only that node is asked; raises errors.Fatal if there is no such node. `new` means
+    that the subject does not exist yet, so that the API server may still refuse its selectors.
+    After `time_limit` seconds the other nodes' outcome is unknown. Without `full`, nodes with the
+    same devices are judged once.
     """
     found = preconditions_of(objects, subject)
     return answer(
@@ -154,6 +163,7 @@ def report(
 
 
 def preconditions_of(objects: Objects, subject: Pod | Claim) -> Preconditions:
+    """Returns what can be said of the subject before any node is asked."""
     if isinstance(subject, Pod):
         return preconditions.check_pod(subject, objects)
     return preconditions.check_claim(subject, objects)
@@ -170,7 +180,10 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     help_time: float = HELP_TIME,
     full: bool = True,
 ) -> Answer:
-    """As report(), in a cluster that serves several questions."""
+    """Answers as report() does, in a cluster that serves several questions.
+
+    `help_time` limits the search for changes that would help, in seconds.
+    """
     objects = cluster.objects
     pod = subject if isinstance(subject, Pod) else None
     notes = [*notes_on_unseen(objects), *found.notes]
@@ -178,22 +191,29 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         notes += _refused_selectors(found.waiting)
     places = _nodes(cluster, node)
     if found.blockers and not places:
-        # Without blockers it is the answer.
+        # Without blockers this is the answer itself.
         notes.append("no nodes are known")
 
+    # The nodes. Blockers do not stop the question: the answer says what would come after them.
     answers: list[NodeAnswer] = []
     question = Question(cluster, pod, found)
     undecidable = found.undecidable or found.unseen
     if not _is_settled(subject, found) and not undecidable:
         answers = question.ask(places, time_limit, full=full, always=bool(node))
+
+    # Preemption is of interest only if every node was decided and none fits.
     if any(answer.outcome == "unknown" for answer in answers):
         notes.append(_note_on_undecided(time_limit))
-    elif pod and not found.blockers and not any(one.outcome == "yes" for one in answers):
+    elif pod and not found.blockers and not any(each.outcome == "yes" for each in answers):
         notes += room.notes(cluster, pod, answers)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
     grouped = groups.group_nodes(answers)
     nearest = _nearest(question, places, answers, grouped, min(help_time, HELP_TIME))
+    nodes = answers
+    if nearest:
+        nodes = [nearest if each.node == nearest.node else each for each in answers]
+
     result = Answer(
         subject=f"{'pod' if pod else 'claim'} {subject.key}",
         verdict=_verdict(subject, found, blockers, answers, objects),
@@ -203,18 +223,19 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         nearest=nearest.node if nearest else "",
         help=tuple(headline.ways_out(nearest)) if nearest else (),
         groups=grouped,
-        nodes=tuple(nearest if nearest and nearest.node == one.node else one for one in answers),
+        nodes=tuple(nodes),
     )
     if pod:
-        # The quotes have the scheduler's words, with what is to be said of them.
-        kept = tuple(note for note in notes if not note.startswith("the scheduler says: "))
-        quoted = tuple(quotes.quotes_for_pod(pod, objects, result))
-        result = dataclasses.replace(result, notes=kept, quotes=quoted)
+        # The quotes replace the note with the scheduler's message, as they compare it with the
+        # answer.
+        other_notes = tuple(note for note in notes if not note.startswith("the scheduler says: "))
+        scheduler_quotes = tuple(quotes.quotes_for_pod(pod, objects, result))
+        result = dataclasses.replace(result, notes=other_notes, quotes=scheduler_quotes)
     return headline.with_line(result)
 
 
 def _note_on_undecided(time_limit: float) -> str:
-    """What the scheduler may do of what is not decided within the time limit."""
+    """Returns a note on how the scheduler may treat nodes that were not decided in time."""
     if time_limit < TIME_LIMIT:
         return (
             f"{time_limit:.2g} s were too short; the scheduler has {TIME_LIMIT:g} s for a node: "
@@ -227,14 +248,17 @@ def _note_on_undecided(time_limit: float) -> str:
 
 
 def _is_settled(subject: Pod | Claim, found: Preconditions) -> bool:
-    """A claim that has its devices, and a pod that has its node, ask for none."""
+    """Returns True if nothing is left to schedule.
+
+    A pod is settled when it has a node or has ended, and a claim when it has its devices.
+    """
     if isinstance(subject, Pod):
         return bool(subject.spec.node_name) or subject.has_ended
     return not found.waiting
 
 
 def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
-    """What ends the scheduler's search on all nodes, although some of them would be good."""
+    """Yields the error that ends the scheduler's search, although the pod fits on some node."""
     failed = [answer for answer in answers if answer.ends_search]
     if failed and any(answer.outcome == "yes" for answer in answers):
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -271,7 +295,7 @@ def _nearest(
     grouped: Sequence[Group],
     seconds: float,
 ) -> NodeAnswer | None:
-    """The node that lacks least, once more and in full; None where some node lacks nothing."""
+    """Asks the node that lacks least once more, in full; returns None if the pod fits on a node."""
     if not grouped or any(answer.outcome == "yes" for answer in answers):
         return None
     place = next(place for place in places if place.metadata.name == grouped[0].nearest)
@@ -279,16 +303,21 @@ def _nearest(
 
 
 def with_changes(answer: Answer, changes: Sequence[str]) -> Answer:
-    """The answer with what was changed before the question."""
+    """Records in the answer which what-if changes were applied."""
     return dataclasses.replace(answer, changes=tuple(changes)) if changes else answer
 
 
 def about_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Workload]) -> Answer:
-    """The answer about a pod, said of the workload that would make it, if one would."""
+    """Returns an answer about a pod as one about the workload that would create the pod.
+
+    Other answers are returned as they are.
+    """
     for workload in workloads:
-        made = workload.pod["metadata"]
-        if not isinstance(subject, Pod) or subject.key != f"{made['namespace']}/{made['name']}":
+        metadata = workload.pod["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        if not isinstance(subject, Pod) or subject.key != key:
             continue
+
         notes = answer.notes
         if workload.kind == "DaemonSet":
             notes = (*notes, "it makes a pod for each node that could run it")
@@ -301,7 +330,7 @@ def about_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Wor
 
 
 def _refused_selectors(claims: Sequence[ResourceClaim]) -> Iterator[str]:
-    """Selectors that the API server would not take."""
+    """Yields a note for each selector that the API server would refuse."""
     for claim in claims:
         for request in claim.spec.devices.requests or ():
             for alternative in (request.exactly, *request.first_available):
@@ -318,7 +347,7 @@ def _refused_selectors(claims: Sequence[ResourceClaim]) -> Iterator[str]:
 
 
 def notes_on_unseen(objects: Objects) -> Iterator[str]:
-    """What the API server does not let us see, and what that means for the answer."""
+    """Yields a note for each collection that the API server does not let us read."""
     for resource in objects.unseen:
         if resource == "pods of other namespaces":
             yield f"not allowed to see {resource}: what they use of nodes is not counted"
@@ -327,7 +356,10 @@ def notes_on_unseen(objects: Objects) -> Iterator[str]:
 
 
 def _nodes(cluster: Cluster, only: str) -> list[Node]:
-    """Nodes by name; where none were given, the ones that slices name."""
+    """Returns the nodes in natural order of their names, or the one node `only`.
+
+    If the input has no nodes, as a file with slices alone, the nodes are those that slices name.
+    """
     places = sorted(cluster.objects.nodes, key=lambda node: _natural_order(node.metadata.name))
     if not cluster.objects.nodes:
         names = {slice_.spec.node_name for slice_ in cluster.slices} - {""}
@@ -335,14 +367,14 @@ def _nodes(cluster: Cluster, only: str) -> list[Node]:
     if not only:
         return places
 
-    chosen = [node for node in places if node.metadata.name == only]
-    if not chosen:
-        raise errors.Fatal(f"no node {only!r} is known")
-    return chosen
+    for place in places:
+        if place.metadata.name == only:
+            return [place]
+    raise errors.Fatal(f"no node {only!r} is known")
 
 
 def _natural_order(name: str) -> list[tuple[str, int]]:
-    """For sorting: node-9 comes before node-10."""
+    """Sort key of a name, by which node-9 comes before node-10."""
     parts = _DIGITS.split(name)
     numbers = [*map(int, parts[1::2]), 0]
     return list(zip(parts[::2], numbers, strict=True))

@@ -1,6 +1,6 @@
-"""What stands before any node: the pod's own state, and that of its claims.
+"""The checks before any node is asked: the state of the pod itself and of its claims.
 
-Each is a blocker, which no node can change, or a note.
+The result of a check is a blocker, which keeps the pod from every node, or a note.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from .objects import ClaimTemplate, Objects
 
-# Pods that share a claim at most.
+# The highest number of pods that may share a claim.
 _MOST_CONSUMERS = 256
-# Seconds that devices have to get ready after they were allocated.
+# The scheduler's default time in seconds for devices to get ready after their allocation.
 _BINDING_TIMEOUT = 600
 _ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -30,11 +30,12 @@ _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 @dataclasses.dataclass(kw_only=True)
 class Preconditions:
-    """What was found out about a pod or a claim before any node is looked at.
+    """The results of the checks.
 
-    `waiting` are the claims that have no devices yet, `allocated` those that have. `undecidable`:
-    there is no answer about nodes, as a class is not there. `unseen` is what had to be known and
-    the API server does not let us see: there is no answer at all then.
+    `waiting` are the claims without devices, and `allocated` those with devices. `undecidable` is
+    True if the nodes cannot be asked, because a device class does not exist. `unseen` has the
+    objects that are needed and that the API server does not let us read; no answer is possible
+    without them.
     """
 
     blockers: list[str] = dataclasses.field(default_factory=list)
@@ -46,7 +47,7 @@ class Preconditions:
 
 
 def check_pod(pod: Pod, objects: Objects) -> Preconditions:
-    """Everything about the pod that no node can change, in the order in which it has to go."""
+    """Checks a pod and its claims. The blockers come in the order in which to resolve them."""
     found = Preconditions()
     found.blockers += _blockers_of_pod(pod)
     found.notes += _notes_of_pod(pod, objects)
@@ -57,12 +58,12 @@ def check_pod(pod: Pod, objects: Objects) -> Preconditions:
 
 
 def check_claim(claim: Claim, objects: Objects) -> Preconditions:
-    """The same about a claim by itself, which is "it" then."""
+    """Checks a claim without a pod. The messages call the claim "it"."""
     found = Preconditions()
     _check_state(claim, None, objects, found)
     _check_slices_are_visible(objects, found)
     if claim.status.allocation:
-        # That is the answer, not a remark.
+        # For a claim with devices the notes are the answer itself.
         found.blockers[:0] = found.notes
         found.notes.clear()
     return found
@@ -95,7 +96,7 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
 
 
 def _unsupported_rules(pod: Pod) -> Iterator[str]:
-    """What the scheduler has rules about that are not kept here, as far as they concern the pod."""
+    """Yields what the scheduler would check for this pod, and explain does not."""
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         yield "where its volumes are"
@@ -107,7 +108,10 @@ def _unsupported_rules(pod: Pod) -> Iterator[str]:
 
 
 def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
-    """Those that exist, and those that will be made from a template."""
+    """Returns the pod's claims, including those that are still to be created from a template.
+
+    Missing claims and templates are reported.
+    """
     claims = []
     namespace = pod.metadata.namespace
     statuses = {status.name: status for status in pod.status.resource_claim_statuses}
@@ -117,8 +121,10 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         if template_name and entry.name in statuses:
             name = statuses[entry.name].resource_claim_name
             if not name:
-                continue  # whoever makes claims from templates says that none is needed
+                # The status says that the template produces no claim.
+                continue
 
+        # The claim exists, or should.
         if name:
             claim = _find_claim(objects.claims, namespace, name)
             if claim is None:
@@ -129,16 +135,18 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
                 claims.append(claim)
             continue
 
+        # The claim is still to be created.
         template = _find_template(objects, namespace, template_name or "")
         if template is None:
             it = f"claim template {namespace}/{template_name}"
             _report_missing(it, "resourceclaimtemplates", objects, found)
             continue
+
         claim = claim_of_template(template, f"{pod.metadata.name}-{entry.name}-…")
         claims.append(claim)
         name = claim_name(claim)
         if pod.metadata.uid:
-            # The scheduler is silent about a pod whose claims are still to be made.
+            # The scheduler does not report anything about a pod until its claims exist.
             found.blockers.append(
                 f"claim {name} is not made yet: the controller manager makes it of template "
                 f"{template.metadata.name}, and where it cannot, an Event of the pod says why"
@@ -153,7 +161,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
 
 
 def _report_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
-    """A blocker, unless it may be there and we are not allowed to see it."""
+    """Reports a missing object as a blocker, or as unseen if we may not read its collection."""
     if resource in objects.unseen:
         found.unseen.append(f"{it} cannot be seen: not allowed to see {resource}")
     else:
@@ -180,13 +188,13 @@ def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate
 
 
 def claim_of_template(template: ClaimTemplate, name: str) -> Claim:
-    """The claim that would be made."""
+    """Returns the claim that would be created from the template."""
     metadata = Meta(name=name, namespace=template.metadata.namespace)
     return Claim(metadata=metadata, spec=template.spec.spec)
 
 
 def _extended_claim(pod: Pod, objects: Objects) -> Claim | None:
-    """The claim that the scheduler made for the pod's extended resources, if it has."""
+    """Returns the claim that the scheduler created for the pod's extended resources, if any."""
     for claim in objects.claims:
         if claim.metadata.annotations.get(_EXTENDED_CLAIM) == "true" and claim.is_owned_by(pod):
             return claim
@@ -194,6 +202,7 @@ def _extended_claim(pod: Pod, objects: Objects) -> Claim | None:
 
 
 def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditions) -> None:
+    """Checks one claim, and sorts it into `waiting` or `allocated`."""
     it = f"claim {claim_name(claim)}" if pod else "it"
     if claim.metadata.deletion_timestamp:
         found.blockers.append(f"{it} is being deleted since {claim.metadata.deletion_timestamp}")
@@ -201,8 +210,11 @@ def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Precond
         found.allocated.append(claim)
         _check_allocation(claim, it, pod, found)
         return
+
     found.waiting.append(claim)
     _check_admin_access(claim, it, objects, found)
+
+    # Without its class a request cannot be put to any node.
     missing = list(_missing_classes(claim, f" of {it}" if pod else "", objects))
     if "deviceclasses" in objects.unseen:
         found.unseen += missing
@@ -212,15 +224,16 @@ def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Precond
 
 
 def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Preconditions) -> None:
-    """Admin access is for claims of namespaces that an administrator has given a label."""
-    asks = any(
-        request.exactly is not None and request.exactly.admin_access
-        for request in claim.spec.devices.requests or ()
-    )
+    """Checks that the namespace allows admin access, if the claim asks for it."""
+    asks = False
+    for request in claim.spec.devices.requests or ():
+        if request.exactly is not None and request.exactly.admin_access:
+            asks = True
     if not asks:
         return
+
     name = claim.metadata.namespace
-    labels = [one.metadata.labels for one in objects.namespaces if one.metadata.name == name]
+    labels = [each.metadata.labels for each in objects.namespaces if each.metadata.name == name]
     if not labels:
         found.notes.append(
             f"{it} asks for admin access: whether namespace {name} has the label "
@@ -234,11 +247,13 @@ def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Precondi
 
 
 def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
+    """Yields a sentence for each device class that the claim names and that is not known."""
     known = [class_.metadata.name for class_ in objects.classes]
     for request in claim.spec.devices.requests or ():
         for alternative in (request.exactly, *request.first_available):
             if alternative is None or alternative.device_class_name in known:
                 continue
+
             name = alternative.device_class_name
             if "deviceclasses" in objects.unseen:
                 yield (
@@ -246,6 +261,8 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
                     "which cannot be seen: not allowed to see deviceclasses"
                 )
                 continue
+
+            # The reason is often a typing error.
             near = difflib.get_close_matches(name, known, n=1)
             meant = f": is {near[0]} meant?" if near else ""
             yield (
@@ -255,6 +272,7 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
 
 
 def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:
+    """Checks whether the pod can use a claim that has its devices already."""
     assert claim.status.allocation
     consumers = claim.status.reserved_for
     reserved = pod is not None and claim.is_reserved_for(pod)
@@ -267,20 +285,23 @@ def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditio
     where = f" on {place}" if place else ""
     users = f", reserved for {_list_consumers(consumers)}" if consumers else ""
     found.notes.append(f"{it} is allocated already{where}{users}")
+    # The scheduler waits for binding conditions only after it has reserved the claim.
     if reserved or pod is None:
         found.blockers += _awaited_conditions(claim, f" of {it}" if pod else "")
 
 
 def allocated_on(claim: Claim) -> str:
-    """Where the claim's devices are, as far as the allocation binds it to nodes."""
+    """Describes the nodes on which the claim's devices can be used; "" if on all nodes."""
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
     if selector is None:
         return ""
+
     names = _selected_names(selector)
     return f"node {', '.join(names)}" if names else "nodes with certain labels"
 
 
 def _selected_names(selector: NodeSelector) -> list[str]:
+    """Returns the nodes that the selector chooses by name."""
     names = []
     for term in selector.node_selector_terms:
         for requirement in term.match_fields:
@@ -296,12 +317,13 @@ def _list_consumers(consumers: Sequence[Consumer]) -> str:
 
 
 def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
-    """Devices that were allocated and have to say that they are ready before the pod is bound."""
+    """Yields the allocated devices that are not ready, for which the binding of the pod waits."""
     allocation = claim.status.allocation
     assert allocation
     for result in allocation.devices.results:
         if not result.binding_conditions:
             continue
+
         true = claim.true_conditions(result.driver, result.pool, result.device)
         failed = true.intersection(result.binding_failure_conditions)
         awaited = [name for name in result.binding_conditions if name not in true]
@@ -313,7 +335,7 @@ def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
 
 
 def _binding_deadline(allocation: Allocation) -> str:
-    """Since when, and when the scheduler gives up and takes the devices back."""
+    """Returns in parentheses the time of the allocation, and when the scheduler takes it back."""
     since = allocation.allocation_timestamp
     if not since:
         return ""

@@ -1,8 +1,9 @@
-"""Slices read for one question: devices that differ in nothing that it looks at are read once.
+"""A reader of slices that shares equal devices, for a question that looks at few attributes.
 
-The GPUs of a large cluster are alike but for their serial numbers and the like. So a device stands
-for all others of its name that have the same shape, and a list of devices for all lists of the same
-devices. That saves most of the memory, and nodes can be compared by what they have in common.
+The GPUs of a large cluster differ only in attributes such as serial numbers, which hardly any
+question looks at. One Device object therefore stands for all devices of the same name and shape,
+and one list for all lists of the same devices. This saves most of the memory, and nodes with the
+same devices can be recognized by the identity of the lists.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim
 
 _ABSENT = msgspec.Raw(b"")
-# How an expression reads one attribute: device.attributes["domain"].name, or with ["name"].
+# An expression reads one attribute by device.attributes["domain"].name or
+# device.attributes["domain"]["name"].
 _TEXT = r"""(?:"[^"\\]*"|'[^'\\]*')"""
-# A name with a parenthesis behind it is a function, which may look at all of them.
+# A name before a parenthesis is a function, which may look at all attributes.
 _READING = re.compile(
     rf"attributes\s*\[\s*\??\s*{_TEXT}\s*\]\s*"
     rf"(?:\.\s*\??\s*(\w+)\b(?!\s*\()|\[\s*\??\s*({_TEXT})\s*\])"
@@ -31,7 +33,7 @@ _LISTS = (b'"ints"', b'"bools"', b'"strings"', b'"versions"')
 
 
 class _RawDevice(ApiStruct, frozen=True, kw_only=True):
-    """A device of which the values are still JSON. Its fields are those of Device."""
+    """A device whose values are still JSON. Its fields are those of Device."""
 
     name: str
     attributes: dict[str, msgspec.Raw] = {}  # noqa: RUF012 - msgspec copies it
@@ -62,14 +64,15 @@ class _RawSlice(ApiStruct, frozen=True, kw_only=True):
 def attributes_read(
     claims: Iterable[ResourceClaim], classes: Iterable[DeviceClass]
 ) -> frozenset[str] | None:
-    """The attributes that requests of these claims and classes look at, without their domains.
+    """Returns the names, without domains, of the attributes that these claims and classes look at.
 
-    None where that cannot be told, as an expression goes through all of them.
+    Returns None if an expression may look at any attribute.
     """
     names: set[str] = set()
     expressions: set[str] = set()
     for class_ in classes:
         expressions.update(_expressions(class_.spec.selectors))
+
     for claim in claims:
         devices = claim.spec.devices
         for constraint in devices.constraints:
@@ -83,11 +86,13 @@ def attributes_read(
                 for derived in alternative.derived_attributes:
                     expressions.add(derived.expression)
 
+    # Every mention of `attributes` must be a read of one attribute, or any attribute may matter.
     for expression in expressions:
         readings = _READING.findall(expression)
         if len(readings) != expression.count("attributes"):
             return None
-        names.update(plain or quoted[1:-1] for plain, quoted in readings)
+        for plain, quoted in readings:
+            names.add(plain or quoted[1:-1])
     return frozenset(names)
 
 
@@ -96,9 +101,10 @@ def _expressions(selectors: Sequence[Any]) -> Iterable[str]:
 
 
 class SliceReader:
-    """Slices out of JSON in the shape of v1; devices of one shape come as the same object.
+    """Decodes slices in the form of v1, so that devices of one shape are the same object.
 
-    `attributes` are the only ones whose values count; None for all of them.
+    `attributes` has the names of the attributes whose values matter; None means all. In a device
+    that was decoded for another one, the values of the other attributes may be wrong.
     """
 
     def __init__(self, attributes: frozenset[str] | None) -> None:
@@ -107,16 +113,17 @@ class SliceReader:
         self._lists: dict[tuple[int, ...], list[Device]] = {}
 
     def read_slice(self, document: msgspec.Raw) -> tuple[ResourceSlice, bool]:
-        """The slice, and whether it has devices that no slice before it had.
+        """Returns the slice, and whether it has a device of a shape that is new to this reader.
 
-        ValidationError where it is none. Of a device like one that was read, the values of
-        attributes that do not count are not looked at.
+        Raises ValidationError if the JSON is no slice. The attributes that do not matter are not
+        validated in a device whose shape is known.
         """
         raw = msgspec.json.decode(document, type=_RawSlice)
         with_kinds = any(word in bytes(document) for word in _LISTS)
         known = len(self._devices)
         devices = [self._device(device, with_kinds) for device in raw.spec.devices]
-        # The devices are kept in `_devices`, so an id() remains its device's own.
+
+        # `_devices` keeps the devices alive, so no id() is used again.
         key = tuple(map(id, devices))
         shared = self._lists.setdefault(key, devices)
 
@@ -125,6 +132,7 @@ class SliceReader:
         return ResourceSlice(metadata=raw.metadata, spec=spec), len(self._devices) > known
 
     def _device(self, document: msgspec.Raw, with_kinds: bool) -> Device:
+        """Returns the known device of the same shape, or decodes a new one."""
         raw = msgspec.json.decode(document, type=_RawDevice)
         key = self._key(raw, with_kinds)
         device = self._devices.get(key)
@@ -133,12 +141,16 @@ class SliceReader:
         return device
 
     def _key(self, raw: _RawDevice, with_kinds: bool) -> object:
+        """Returns the shape of a device, in which the values of attributes are still JSON."""
         attributes = raw.attributes
-        read = attributes if self._attributes is None else self._attributes
-        values = [bytes(attributes[name]) for name in attributes if name.rpartition("/")[2] in read]
+        values = []
+        for name, value in attributes.items():
+            if self._attributes is None or name.rpartition("/")[2] in self._attributes:
+                values.append(bytes(value))
+
         kinds: tuple[bytes, ...] = ()
         if with_kinds:
-            # A list takes a feature of its own, whether or not its attribute is looked at.
+            # An attribute with a list requires a feature gate, whether or not a question reads it.
             kinds = tuple(bytes(value).partition(b":")[0] for value in attributes.values())
         rest = tuple(bytes(getattr(raw, field)) for field in _REST)
         return raw.name, tuple(attributes), tuple(values), rest, kinds

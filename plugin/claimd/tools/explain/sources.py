@@ -1,4 +1,4 @@
-"""Where objects come from: files that kubectl or people wrote, or the API server. Read-only."""
+"""Reads objects from files that kubectl or people wrote, or from the API server. Read-only."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .objects import Document, Objects, items_of
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
+# The number of objects in one page of a list.
 _PAGE = 500
 
 
@@ -36,7 +37,7 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _List(msgspec.Struct, frozen=True, rename="camel"):
-    """A list of one kind, or of several; its items are still JSON."""
+    """A list of objects of one kind or of several. Its items are still JSON."""
 
     kind: str
     api_version: str = ""
@@ -46,7 +47,7 @@ class _List(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is asked about: a pod or claim by its name, or all pods of one namespace or of all."""
+    """The subject of the question: a pod or claim by its name, or all pods of some namespaces."""
 
     namespace: str = "default"
     name: str = ""
@@ -54,6 +55,7 @@ class Scope:
 
     @property
     def subjects(self) -> frozenset[tuple[str, str]]:
+        """The namespace and name of the pod or claim that is asked about, if there is one."""
         name = self.name.rpartition("/")[2]
         return frozenset([(self.namespace, name)] if name else ())
 
@@ -62,13 +64,14 @@ DEFAULT_SCOPE = Scope()
 
 
 def read_files(paths: Iterable[Path], scope: Scope = DEFAULT_SCOPE) -> Objects:
-    """All objects of the files; errors.Fatal where one cannot be read.
+    """Returns all objects of the files; raises errors.Fatal if one cannot be read.
 
-    A folder stands for the files in it, and `-` for standard input.
+    A folder stands for the JSON and YAML files in it, and `-` for standard input.
     """
     objects = Objects(subjects=scope.subjects)
     for path in _files(paths):
         content = _content(path)
+        # A list from kubectl can be large, so its items are not decoded twice.
         if not _add_list(content, objects, scope.namespace):
             for item in _documents(path, content):
                 _add(item, objects, scope.namespace)
@@ -76,7 +79,11 @@ def read_files(paths: Iterable[Path], scope: Scope = DEFAULT_SCOPE) -> Objects:
 
 
 def _add(item: Document, objects: Objects, namespace: str) -> None:
-    """Slices are most of a large cluster: those that are alike are read once if they are JSON."""
+    """Adds an object.
+
+    A slice is added as JSON, so that equal devices are decoded once: slices are the largest part of
+    a large cluster.
+    """
     kind, version = item.get("kind"), str(item.get("apiVersion", "")).rpartition("/")[2]
     if kind != "ResourceSlice":
         objects.add(item, namespace)
@@ -84,13 +91,14 @@ def _add(item: Document, objects: Objects, namespace: str) -> None:
     try:
         content = msgspec.Raw(msgspec.json.encode(item))
     except (TypeError, ValueError):
-        # YAML has more than JSON: what it is that cannot be read is told by the other way.
+        # YAML has values that JSON lacks. This call raises an error that names the value.
         objects.add(item, namespace)
     else:
         objects.add_json(content, kind, version, namespace)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yields the paths, with each folder replaced by its JSON and YAML files."""
     for path in paths:
         if not path.is_dir():
             yield path
@@ -110,7 +118,7 @@ def _content(path: Path) -> bytes:
 
 
 def _add_list(content: bytes, objects: Objects, namespace: str) -> bool:
-    """Take a list in JSON, item by item; False where it is something else."""
+    """Adds the items of a list in JSON; returns False if the content is something else."""
     try:
         whole = msgspec.json.decode(content, type=_List)
         if not whole.kind.endswith("List") or whole.items is None:
@@ -118,6 +126,8 @@ def _add_list(content: bytes, objects: Objects, namespace: str) -> bool:
         heads = [msgspec.json.decode(item, type=_Item) for item in whole.items]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
+
+    # In a list of one kind the items may leave out their kind and version.
     kind, api_version = whole.kind.removesuffix("List"), whole.api_version
     for head, item in zip(heads, whole.items, strict=True):
         version = (head.api_version or api_version).rpartition("/")[2]
@@ -126,9 +136,9 @@ def _add_list(content: bytes, objects: Objects, namespace: str) -> bool:
 
 
 def read_manifests(place: Path, namespace: str = "default") -> tuple[Objects, list[Workload]]:
-    """What a file or folder would make: its objects, with a pod for each workload.
+    """Returns the objects of a file or folder, with one pod for each workload, and the workloads.
 
-    The workloads are in the order of the file; errors.Fatal where something cannot be read.
+    The workloads are in the order of the file. Raises errors.Fatal if something cannot be read.
     """
     objects = Objects()
     workloads = []
@@ -138,6 +148,7 @@ def read_manifests(place: Path, namespace: str = "default") -> tuple[Objects, li
                 workload = manifests.parse_workload(item)
             except TypeError as error:
                 raise errors.Fatal(f"{item['kind']} in {path} cannot be read: {error}") from error
+
             if workload is None:
                 objects.add(item, namespace)
             else:
@@ -148,6 +159,7 @@ def read_manifests(place: Path, namespace: str = "default") -> tuple[Objects, li
 
 
 def _documents(path: Path, content: bytes) -> Iterator[Document]:
+    """Yields the objects of a file in JSON or YAML."""
     try:
         documents = text.load_all(content)
     except ValueError as error:
@@ -156,16 +168,16 @@ def _documents(path: Path, content: bytes) -> Iterator[Document]:
         yield from items_of(document)
 
 
-# Takes one object, in JSON: the path of its collection, the object, its kind and its version.
+# Receives the path of the collection, an object in JSON, its kind and its version.
 Taker = Callable[[str, msgspec.Raw, str, str], None]
 
 
 @dataclasses.dataclass(kw_only=True)
 class Lists:
-    """What came of reading all collections.
+    """The result of reading all collections.
 
-    By the path of each that may be seen the query that it takes, and the resource version to watch
-    it from; `unseen` are the others.
+    `queries` and `versions` have, by the path of each collection that we may read, its query
+    parameters and the resource version from which to watch it. `unseen` names the others.
     """
 
     queries: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -174,10 +186,11 @@ class Lists:
 
 
 async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
-    """All that we may see; what we may not is named.
+    """Returns all relevant objects that we may read. `Objects.unseen` names the other collections.
 
-    Templates are those of the namespace, unless all are asked for. So are pods, where those of all
-    namespaces may not be seen: then what the others use of their nodes is not known.
+    Claim templates are read in the namespace of the scope, or in all namespaces if the scope is
+    everywhere. If we may not read the pods of all namespaces, those of the namespace are read, and
+    the requests of the other pods on the nodes remain unknown.
     """
     objects = Objects(subjects=scope.subjects)
 
@@ -190,8 +203,8 @@ async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
 
 
 async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists:
-    """Hand all objects that count to `take`; an ApiError where the API server has trouble."""
-    # The client is there, so its package is loaded.
+    """Passes all relevant objects to `take`; raises ApiError if the API server has an error."""
+    # Commands that read files must not pay for this import. With a client it is loaded already.
     from claimd.kubernetes.kube import errors as kube_errors
 
     queries = await collections(client_, scope)
@@ -207,17 +220,18 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
         elif path == "/api/v1/pods" and isinstance(answer, kube_errors.Forbidden):
             await _read_pods_of_namespace(client_, scope.namespace, take, lists)
         elif isinstance(answer, kube_errors.Forbidden):
-            # Namespaces count for admin access alone, where it is said that they are not known.
+            # Namespaces matter only for admin access. The check there reports that they are
+            # unknown.
             if name != "namespaces":
                 lists.unseen.append(name)
-        # Not every version that is served has taint rules.
+        # The API server may serve the group version without taint rules.
         elif not isinstance(answer, kube_errors.NotFound) or name != "devicetaintrules":
             raise answer
     return lists
 
 
 async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[str, str]]:
-    """The paths of all that counts, each with what is asked of it."""
+    """Returns the paths of all relevant collections, each with its query parameters."""
     served = await _served_versions(client_)
     version = next((known for known in versions.PREFERRED if known in served), "v1")
     group = f"/apis/{GROUP}/{version}"
@@ -231,9 +245,13 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
         f"{group}/deviceclasses": {},
         f"{group}/resourceslices": {},
     }
+
+    # Taint rules are not in every version that has slices.
     rules = next((known for known in ("v1", "v1beta2", "v1alpha3") if known in served), "")
     if rules:
         paths[f"/apis/{GROUP}/{rules}/devicetaintrules"] = {}
+
+    # Events matter only for the pod that is asked about.
     if scope.name:
         name = scope.name.rpartition("/")[2]
         paths[f"/api/v1/{within}events"] = {"fieldSelector": f"involvedObject.name={name}"}
@@ -248,6 +266,7 @@ async def _served_versions(client_: client.Client) -> list[str]:
 async def _read_pods_of_namespace(
     client_: client.Client, namespace: str, take: Taker, lists: Lists
 ) -> None:
+    """Reads the pods of one namespace, because those of all namespaces are forbidden."""
     from claimd.kubernetes.kube import errors as kube_errors  # loaded already
 
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -261,9 +280,10 @@ async def _read_pods_of_namespace(
 
 
 async def read_list(client_: client.Client, path: str, query: dict[str, str], take: Taker) -> str:
-    """Hand all objects of a collection to `take`; the resource version to watch it from.
+    """Passes all objects of a collection to `take`, and returns its resource version.
 
-    Page by page: the slices of a large cluster are more than one answer may hold.
+    The list is read in pages, because the slices of a large cluster exceed the limit for one
+    answer.
     """
     from claimd.kubernetes.kube import errors as kube_errors  # loaded already
 
@@ -274,6 +294,7 @@ async def read_list(client_: client.Client, path: str, query: dict[str, str], ta
             page = msgspec.json.decode(answer, type=_List)
         except (msgspec.DecodeError, RecursionError) as error:
             raise kube_errors.Malformed(f"GET {path}: not a list: {error}") from error
+
         kind, version = page.kind.removesuffix("List"), page.api_version.rpartition("/")[2]
         for item in page.items or ():
             take(path, item, kind, version)

@@ -1,4 +1,4 @@
-"""Every pod that waits, grouped by what it waits for."""
+"""All pods that wait for a node, grouped by what they wait for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .answer import VERSION, Answer, Verdict
 from .question import Cluster
 
 if TYPE_CHECKING:
-    from claimd.kubernetes.scheduling.objects import Pod
+    from claimd.kubernetes.scheduling.objects import Claim, Pod
 
     from .objects import Objects
     from .preconditions import Preconditions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodGroup:
-    """Pods (namespace/name) with the same answer, which is that of the first: `answer`."""
+    """Pods with the same answer. `pods` has their keys, and `answer` is that of one of them."""
 
     line: str
     verdict: Verdict
@@ -32,7 +32,7 @@ class PodGroup:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The pods that wait, the largest group first. `line` says it in short."""
+    """All groups of waiting pods, the largest first, and a summary of them in `line`."""
 
     line: str
     groups: tuple[PodGroup, ...] = ()
@@ -48,34 +48,49 @@ def survey_pods(
     time_limit: float = pending.TIME_LIMIT,
     changes: Sequence[str] = (),
 ) -> Survey:
-    """Each pod by itself that has no node yet, of one namespace or of all.
+    """Answers for each waiting pod of one namespace, or of all.
 
-    Pods that ask for the same, as those of one Deployment do, are looked at once. After
-    `time_limit` seconds the others are not decided.
+    Each pod is judged on its own, as if no other pod waited. Pods with the same demands, such as
+    those of one Deployment, are judged once. After `time_limit` seconds the other pods stay
+    undecided. With `node` only that node is asked.
     """
-    pods = [
-        pod
-        for pod in objects.pods
-        if not pod.spec.node_name
-        and not pod.has_ended
-        and namespace in ("", pod.metadata.namespace)
-    ]
+    pods = []
+    for pod in objects.pods:
+        if pod.spec.node_name or pod.has_ended:
+            continue
+        if namespace in ("", pod.metadata.namespace):
+            pods.append(pod)
     pods.sort(key=lambda pod: pod.key)
-    found = [pending.preconditions_of(objects, pod) for pod in pods]
-    cluster = Cluster(objects, [claim for one in found for claim in one.waiting])
+
+    # One cluster serves all questions, so it must know all claims that they are about.
+    preconditions = [pending.preconditions_of(objects, pod) for pod in pods]
+    waiting: list[Claim] = []
+    for found in preconditions:
+        waiting += found.waiting
+    cluster = Cluster(objects, waiting)
 
     end = time.monotonic() + time_limit
-    answers: dict[Hashable, Answer] = {}
     members: dict[Hashable, list[Pod]] = {}
-    alike = {_likeness(pod, one) for pod, one in zip(pods, found, strict=True)}
-    for pod, one in zip(pods, found, strict=True):
-        key = _likeness(pod, one)
+    first: dict[Hashable, Preconditions] = {}
+    for pod, found in zip(pods, preconditions, strict=True):
+        key = _likeness(pod, found)
         members.setdefault(key, []).append(pod)
-        if key not in answers:
-            share = max(end - time.monotonic(), 0.0) / (len(alike) - len(answers))
-            answers[key] = pending.answer(
-                cluster, pod, one, node=node, time_limit=share, full=False, help_time=share
-            )
+        first.setdefault(key, found)
+
+    # The time that is left is shared among the questions that are left, so that one pod cannot use
+    # it up.
+    answers: dict[Hashable, Answer] = {}
+    for key, found in first.items():
+        share = max(end - time.monotonic(), 0.0) / (len(first) - len(answers))
+        answers[key] = pending.answer(
+            cluster,
+            members[key][0],
+            found,
+            node=node,
+            time_limit=share,
+            full=False,
+            help_time=share,
+        )
     return _survey(objects, pods, answers, members, changes)
 
 
@@ -86,6 +101,7 @@ def _survey(
     members: dict[Hashable, list[Pod]],
     changes: Sequence[str],
 ) -> Survey:
+    """Puts pods with the same line and verdict into one group, whatever they ask for."""
     by_line: dict[tuple[str, Verdict], list[Hashable]] = {}
     for key, answer in answers.items():
         line = answer.line.removeprefix(f"{answer.subject}: ")
@@ -93,15 +109,21 @@ def _survey(
 
     groups = []
     for (line, verdict), keys in by_line.items():
-        names = sorted(pod.key for key in keys for pod in members[key])
+        names: list[str] = []
+        for key in keys:
+            names += [pod.key for pod in members[key]]
         answer = dataclasses.replace(answers[keys[0]], changes=tuple(changes))
-        groups.append(PodGroup(line=line, verdict=verdict, pods=tuple(names), answer=answer))
+        group = PodGroup(line=line, verdict=verdict, pods=tuple(sorted(names)), answer=answer)
+        groups.append(group)
+
+    # Pods that could run come last: they wait for the scheduler only.
     groups.sort(key=lambda group: (group.verdict == "could run", -len(group.pods), group.pods))
 
     notes = [f"as if: {change}" for change in changes]
     notes += pending.notes_on_unseen(objects)
     if len(pods) > 1:
         notes.append("each pod is looked at by itself: together they may need more than there is")
+
     line = _line(groups, len(pods))
     if not pods and "pods" in objects.unseen:
         line = "whether pods wait for a node is not known: not allowed to see pods"
@@ -111,6 +133,7 @@ def _survey(
 def _line(groups: Sequence[PodGroup], count: int) -> str:
     if not count:
         return "no pod waits for a node"
+
     by_verdict: dict[str, int] = {}
     for group in groups:
         by_verdict[group.verdict] = by_verdict.get(group.verdict, 0) + len(group.pods)
@@ -122,6 +145,7 @@ def _line(groups: Sequence[PodGroup], count: int) -> str:
     ):
         if by_verdict.get(verdict):
             parts.append(f"{by_verdict[verdict]} {words}")
+
     causes = len({group.line for group in groups if group.verdict == "pending"})
     wait = "1 pod waits for a node" if count == 1 else f"{count} pods wait for a node"
     reasons = f", for {causes} reasons" if causes > 1 else ""
@@ -129,7 +153,8 @@ def _line(groups: Sequence[PodGroup], count: int) -> str:
 
 
 def _likeness(pod: Pod, found: Preconditions) -> Hashable:
-    """The same for pods that get the same answer, names aside."""
+    """Returns a key that is the same for pods with the same answer, names aside."""
+    # The claims of two pods have different names, so they are compared by their specs below.
     spec = msgspec.structs.replace(pod.spec, resource_claims=[])
     waiting = [msgspec.json.encode(claim.spec) for claim in found.waiting]
     allocated = tuple(claim.key for claim in found.allocated)

@@ -1,4 +1,4 @@
-"""An answer as text for people, and as data for tools."""
+"""Answers as text for people, and as data for tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .answer import Answer, Group, NodeAnswer, Quote
     from .survey import Survey
 
-# What text names one by one; the rest is counted, and JSON has all.
+# The numbers of items that text names one by one. It counts the rest, and JSON has everything.
 _NODES = 3
 _GROUPS = 6
 _REASONS = 3
@@ -29,14 +29,16 @@ _PODS = 12
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """Everything, with what text works out from it.
+    """Returns the whole answer as plain data, with the fields that text derives from it.
 
-    Of a node that another was judged for there is what holds for both: the devices of the other,
-    and who holds them, stand with that one.
+    A node in whose place another node was judged has only what holds for both. The devices of the
+    judged node, and the claims that hold them, are in the data of that node alone.
     """
     nodes = tuple(map(_strip_judged_node, answer.nodes))
     answer = dataclasses.replace(answer, nodes=nodes)
     data: dict[str, Any] = msgspec.to_builtins(answer)
+
+    # Ids of devices become text, and derived values are added.
     for node, of_node in zip(answer.nodes, data["nodes"], strict=True):
         of_node["allocation"] = [str(device) for device in node.allocation]
         for claim, of_claim in zip(node.claims, of_node["claims"], strict=True):
@@ -46,13 +48,14 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
 
 def _strip_judged_node(node: NodeAnswer) -> NodeAnswer:
-    """The answer without what is said of the node that was judged for it."""
+    """Returns the node's answer without the details of the node that was judged in its place."""
     if not node.like:
         return node
+
     counts = tuple(dataclasses.replace(count, holders=()) for count in node.shortage.counts)
     summary = node.summary
     if node.shortage.counts:
-        # Who holds devices differs from node to node.
+        # The claims that hold devices differ from node to node.
         own = node.shortage.counts[0].headline
         summary = summary.replace(str(node.shortage.counts[0]), own)
     return dataclasses.replace(
@@ -71,7 +74,7 @@ def _add_derived_fields(data: dict[str, Any], request: RequestVerdict) -> None:
 
 
 def survey_data(survey: Survey) -> dict[str, Any]:
-    """As as_data(), without the nodes one by one: those of a pod are told when it is asked for."""
+    """Returns a survey as plain data, without the single nodes of its answers."""
     data: dict[str, Any] = msgspec.to_builtins(survey)
     for group in data["groups"]:
         del group["answer"]["nodes"]
@@ -79,28 +82,37 @@ def survey_data(survey: Survey) -> dict[str, Any]:
 
 
 def survey_text(survey: Survey) -> str:
-    """A few lines for each group of pods."""
+    """Returns a survey as text, with a few lines for each group of pods."""
     lines = [survey.line, *(f"  note: {note}" for note in survey.notes)]
     for group in survey.groups[:_PODS]:
         shown = ", ".join(group.pods[:_NAMES])
         more = f" and {len(group.pods) - _NAMES} more" if len(group.pods) > _NAMES else ""
         noun = "pod" if len(group.pods) == 1 else "pods"
         lines += ["", f"{len(group.pods)} {noun}: {group.line}", f"    {shown}{more}"]
-        lines += [f"  {line}" for line in list(_head(group.answer))[1:] if "note: " not in line]
-    untold = sum(len(group.pods) for group in survey.groups[_PODS:])
-    if untold:
-        lines += ["", f"and {untold} more pods for other reasons: look with -o json"]
+
+        # The first line of the head is that of the group, and the notes hold for all groups.
+        for line in list(_head(group.answer))[1:]:
+            if "note: " not in line:
+                lines.append(f"  {line}")
+
+    others = sum(len(group.pods) for group in survey.groups[_PODS:])
+    if others:
+        lines += ["", f"and {others} more pods for other reasons: look with -o json"]
     return "\n".join(lines) + "\n"
 
 
 def as_text(answer: Answer, *, wide: bool = False) -> str:
-    """One screen, whatever the cluster's size; `wide` has each node, for an answer in full."""
+    """Returns an answer as text of about one screen, whatever the size of the cluster.
+
+    `wide` shows each node by itself, for an answer that was asked in full.
+    """
     return "\n".join(_lines(answer, wide)) + "\n"
 
 
 def _lines(answer: Answer, wide: bool) -> Iterator[str]:
     yield from _head(answer)
 
+    # Each node by itself, those that fit first.
     good = [node for node in answer.nodes if node.outcome == "yes"]
     if wide or len(answer.nodes) == 1:
         others = [node for node in answer.nodes if node.outcome != "yes"]
@@ -108,22 +120,25 @@ def _lines(answer: Answer, wide: bool) -> Iterator[str]:
             yield from _node_lines(node)
         return
 
+    # The first nodes that fit, and the groups of those that do not.
     for node in good[:_NODES]:
         yield from _node_lines(node)
     if good[_NODES:]:
         yield f"{len(good) - _NODES} more: yes"
+
     by_name = {node.node: node for node in answer.nodes}
     for index, group in enumerate(answer.groups[:_GROUPS]):
         yield ""
         yield from _group_lines(group, by_name[group.nearest], in_full=index < _NODES)
-    untold = sum(len(group.nodes) for group in answer.groups[_GROUPS:])
-    if untold:
+
+    others_count = sum(len(group.nodes) for group in answer.groups[_GROUPS:])
+    if others_count:
         yield ""
-        yield f"and {untold} more nodes for other reasons: look with --node, --all or -o json"
+        yield f"and {others_count} more nodes for other reasons: look with --node, --all or -o json"
 
 
 def _head(answer: Answer) -> Iterator[str]:
-    """The answer, what would help, and what else is to be known."""
+    """Yields the answer, the changes that would help, and all quotes, changes and notes."""
     yield answer.line
     for blocker in answer.blockers[1:]:
         yield f"  also: {blocker}"
@@ -149,11 +164,11 @@ def _quote_lines(quote: Quote) -> Iterator[str]:
         yield f"    but {difference}"
 
 
-# Nodes by what they have in common
+# Groups of nodes
 
 
 def _group_lines(group: Group, nearest: NodeAnswer, *, in_full: bool) -> Iterator[str]:
-    """The group and its names, and what devices lack on the nearest of them."""
+    """Yields the group with its names, and the reasons of the devices on its nearest node."""
     if len(group.nodes) == 1:
         if in_full:
             yield from _rows(nearest)
@@ -172,7 +187,7 @@ def _group_lines(group: Group, nearest: NodeAnswer, *, in_full: bool) -> Iterato
             yield f"  {row}"
 
 
-# Nodes one by one
+# Single nodes
 
 
 def _node_lines(node: NodeAnswer) -> Iterator[str]:
@@ -199,7 +214,7 @@ def _outcome(node: NodeAnswer) -> str:
 
 
 def _claim_lines(node: NodeAnswer, claim: ClaimVerdict) -> Iterator[str]:
-    """What the node's own line has not said."""
+    """Yields the constraints and requests that are not in the node's own line."""
     for constraint in claim.constraints:
         if constraint not in node.summary:
             yield f"  {constraint}"
@@ -207,37 +222,44 @@ def _claim_lines(node: NodeAnswer, claim: ClaimVerdict) -> Iterator[str]:
         is_short = bool(request.devices) and request.suitable < request.needed
         if node.outcome != "yes" and not is_short:
             continue
+
         if not node.summary.endswith((str(request), pending.count_in_class(request))):
             yield f"  claim {claim.claim}: {request}"
         yield from _reason_lines(node, request)
 
 
 def _reason_lines(node: NodeAnswer, request: RequestVerdict) -> Iterator[str]:
-    """Devices that lack the same, the nearest misses first."""
+    """Yields the devices by their reasons, the nearest misses first."""
     by_text: dict[str, list[DeviceVerdict]] = {}
     for verdict in request.devices:
         if verdict.reasons:
             text = "; ".join(reason.text for reason in verdict.reasons)
             by_text.setdefault(text, []).append(verdict)
-    groups = sorted(by_text.items(), key=lambda group: (len(group[1][0].reasons), -len(group[1])))
 
-    for text, verdicts in groups[:_REASONS]:
+    def order(item: tuple[str, list[DeviceVerdict]]) -> tuple[int, int]:
+        _, verdicts = item
+        return len(verdicts[0].reasons), -len(verdicts)
+
+    ordered = sorted(by_text.items(), key=order)
+    for text, verdicts in ordered[:_REASONS]:
         names = ", ".join(_short(node, verdict.device) for verdict in verdicts[:_DEVICES])
         more = f" and {len(verdicts) - _DEVICES} more" if len(verdicts) > _DEVICES else ""
         yield f"    {names}{more}: {text}"
 
+    # The other devices are counted by kinds of reasons.
     kinds: Counter[str] = Counter()
-    for _, verdicts in groups[_REASONS:]:
+    for _, verdicts in ordered[_REASONS:]:
         kinds.update(map(_kind, verdicts))
+    remaining = kinds.total()
     for kind, count in kinds.most_common(_REASONS):
         yield f"    {count} more: {kind}"
-    if len(kinds) > _REASONS:
-        told = sum(count for _, count in kinds.most_common(_REASONS))
-        yield f"    {kinds.total() - told} more for other reasons"
+        remaining -= count
+    if remaining:
+        yield f"    {remaining} more for other reasons"
 
 
 def _kind(verdict: DeviceVerdict) -> str:
-    """The reasons without what is this device's alone."""
+    """Returns the reasons of a device without the parts that are particular to it."""
     kinds = set()
     for reason in verdict.reasons:
         kinds.add("held by claims" if reason.rule == "held" else reason.text.partition(": ")[0])
@@ -245,7 +267,7 @@ def _kind(verdict: DeviceVerdict) -> str:
 
 
 def _short(node: NodeAnswer, device: DeviceID) -> str:
-    """Most pools are named after their node, or the one that was judged for it."""
-    return (
-        device.device if device.pool in (node.node, node.like) else f"{device.pool}/{device.device}"
-    )
+    """Returns the device's name, with its pool unless the pool is named after the node."""
+    if device.pool in (node.node, node.like):
+        return device.device
+    return f"{device.pool}/{device.device}"
