@@ -169,7 +169,7 @@ TARGETS = {
     "probes": target.Target(
         read=_probe,
         parts=(
-            endpoint.Endpoint._response,
+            endpoint.Endpoint._respond,
             endpoint.Endpoint._answer,
             endpoint._field,
             exposition.content_type,
