@@ -43,17 +43,32 @@ def _may_scrape(
     return endpoint.Verdict(allowed=False, status="401 Unauthorized", words="no", reason="token")
 
 
+class _Endpoint(endpoint.Endpoint):
+    """An endpoint that was not started and collects its metrics at once, without a thread."""
+
+    def _scrape(self, client: endpoint._Client, accept: str) -> endpoint.Talk[tuple[str, str]]:
+        yield from ()
+        return endpoint._format_metrics(accept)
+
+    def respond(self, client: endpoint._Client, head: bytes) -> bytes:
+        talk = self._respond(client, head)
+        try:
+            while True:
+                next(talk)
+        except StopIteration as end:
+            return bytes(end.value)
+
+
 @cache
-def _endpoints() -> tuple[endpoint.Endpoint, ...]:
+def _endpoints() -> tuple[_Endpoint, ...]:
     protection = endpoint.Protection(lambda: None, _may_scrape)
-    return endpoint.Endpoint("", str), endpoint.Endpoint("", str, protection=protection)
+    return _Endpoint("", str), _Endpoint("", str, protection=protection)
 
 
 def _probe(data: bytes) -> None:
     for served in _endpoints():
         client = endpoint._Client(_socket(), "127.0.0.1")
-        client.head = data[: endpoint.LONGEST_REQUEST]
-        answer = served._response(client)
+        answer = served.respond(client, data[: endpoint.LONGEST_REQUEST])
         assert answer.startswith(b"HTTP/1.1 ")
         head, _, body = answer.partition(b"\r\n\r\n")
         assert body == b"" or f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
