@@ -15,8 +15,9 @@ from .causes import Count, join_names
 from .request_groups import request_names, request_paths, shared_noun
 
 if TYPE_CHECKING:
-    from .identity import PoolID
+    from .identity import DeviceID, PoolID
     from .request_groups import Group, RequestGroups
+    from .requests import Request
 
 # A pool, and one counter of one of its sets.
 _Counter = tuple["PoolID", tuple[str, str]]
@@ -81,28 +82,29 @@ class CounterSums:
             used = []
             for position in group.free:
                 candidate = self._groups.devices.candidates[position]
-                amounts_used = [
-                    amount
-                    for counter, amount in candidate.uses
-                    if (candidate.pool_id, counter) in counters
-                ]
-                used.append(sum(amounts_used))
+                total = 0
+                for counter, amount in candidate.uses:
+                    if (candidate.pool_id, counter) in counters:
+                        total += amount
+                used.append(total)
+
+            # The group may choose the devices that use the least.
             least += sorted(used)[: group.needed]
         return sorted(least)
 
     def _users(self, counters: Collection[_Counter]) -> list[str]:
         """Returns the claims whose devices use the counters."""
-        uses = {
-            candidate.id: {(candidate.pool_id, counter) for counter, _ in candidate.uses}
-            for candidate in self._groups.devices.candidates
-        }
+        uses: dict[DeviceID, set[_Counter]] = {}
+        for candidate in self._groups.devices.candidates:
+            uses[candidate.id] = {(candidate.pool_id, counter) for counter, _ in candidate.uses}
+
         pools = {pool_id for pool_id, _ in counters}
-        users = {
-            holding.claim
-            for holding in self._groups.holdings.in_pools(pools)
+        users: set[str] = set()
+        for holding in self._groups.holdings.in_pools(pools):
             # A device that is no longer published, or only for other nodes, may use any of them.
-            if not uses.get(holding.device, set(counters)).isdisjoint(counters)
-        }
+            used = uses.get(holding.device, set(counters))
+            if not used.isdisjoint(counters):
+                users.add(holding.claim)
         return sorted(users)
 
     def _count(
@@ -113,7 +115,10 @@ class CounterSums:
         least: Sequence[int],
         left: int,
     ) -> Count:
-        requests = [request for group in groups for request in group.requests]
+        """Returns the count for these groups and counters, of which `left` is left."""
+        requests: list[Request] = []
+        for group in groups:
+            requests += group.requests
         there = frozenset().union(*(group.there for group in groups))
         suitable = frozenset().union(*(group.suitable for group in groups))
         noun, scope = groups[0].noun, "at once"

@@ -26,16 +26,19 @@ class PoolCounters:
 
     def __init__(self, pool: Pool, allocated: Iterable[Candidate]) -> None:
         """Subtracts the devices of the pool that claims hold, on this and on other nodes."""
-        self.left = {
-            (name, counter): amounts.parse(amount.value).billionths
-            for name, counter_set in pool.counter_sets.items()
-            for counter, amount in counter_set.counters.items()
-        }
+        # By counter set and counter: the amount that no device uses.
+        self.left: dict[tuple[str, str], int] = {}
+        for set_name, counter_set in pool.counter_sets.items():
+            for counter_name, amount in counter_set.counters.items():
+                self.left[set_name, counter_name] = amounts.parse(amount.value).billionths
+
         # By counter set: the groups that all devices on it have in common. Empty if the devices
         # have no groups.
         self.groups: dict[str, Groups] = {}
+
         for candidate in allocated:
             for counter, used in candidate.uses:
+                # Pools have no counter sets while the feature for partitionable devices is off.
                 if counter in self.left:
                     self.left[counter] -= used
             for name, groups in candidate.groups:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .causes import Count
+from .causes import Count, Holder
 from .counter_sums import CounterSums
 from .places import Places
 from .request_groups import RequestGroups, request_names, request_paths, shared_noun
@@ -17,6 +17,7 @@ from .request_groups import RequestGroups, request_names, request_paths, shared_
 if TYPE_CHECKING:
     from .allocator import SearchInput
     from .holdings import Holdings
+    from .identity import DeviceID
     from .reasons import Reasons
     from .request_groups import Group
     from .requests import Request
@@ -65,18 +66,18 @@ class Counting:
     def counts(self) -> Iterator[Count]:
         """Yields the shortages. The one that people should look at first comes first."""
         groups = self._groups.groups
-        matching = [
-            (group, count)
-            for claim in range(len(self._input.claims))
-            for group, count in self._places.matching(claim)
-        ]
+        matching: list[tuple[Group, Count]] = []
+        for claim in range(len(self._input.claims)):
+            matching.extend(self._places.matching(claim))
+
         # A group that must be next to other devices is reported with them, even if it lacks devices
         # on its own.
-        told = {group for group, _ in matching}
+        reported = {group for group, _ in matching}
         for group in groups:
-            if group.is_short and group not in told:
+            if group.is_short and group not in reported:
                 yield self._groups.count(group, group.needed)
-        yield from (count for _, count in matching)
+        for _, count in matching:
+            yield count
         yield from self._lists()
 
         # The other shortages arise only between groups that have enough devices on their own.
@@ -116,17 +117,21 @@ class Counting:
         """
         exclusive = [group for group in groups if not group.shared and not group.requests[0].admin]
         violator = _violator(exclusive)
+        # A single group that lacks devices is reported elsewhere.
         if len(violator) < 2:
             return
+
         free = frozenset().union(*(group.free for group in violator))
         suitable = frozenset().union(*(group.suitable for group in violator))
         there = frozenset().union(*(group.there for group in violator))
-        holders = {
-            holder.device: holder
-            for group in violator
-            for holder in self._groups.holders(group, suitable - free)
-        }
-        requests = [request for group in violator for request in group.requests]
+
+        holders: dict[DeviceID, Holder] = {}
+        requests: list[Request] = []
+        for group in violator:
+            requests += group.requests
+            for holder in self._groups.holders(group, suitable - free):
+                holders[holder.device] = holder
+
         yield Count(
             noun=shared_noun(requests),
             needed=sum(group.needed for group in violator),

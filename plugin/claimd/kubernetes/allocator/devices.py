@@ -83,11 +83,11 @@ class Devices:
 
         Several threads may call this at the same time. setdefault makes them agree on one result.
         """
-        kept = self._by_slice.get(id(slice_))
-        if kept is None:
+        entry = self._by_slice.get(id(slice_))
+        if entry is None:
             candidates = tuple(Candidate(device, slice_) for device in slice_.spec.devices)
-            kept = self._by_slice.setdefault(id(slice_), (slice_, candidates))
-        return kept[1]
+            entry = self._by_slice.setdefault(id(slice_), (slice_, candidates))
+        return entry[1]
 
     def for_slices(self, slices: Iterable[ResourceSlice]) -> list[Candidate]:
         """Returns the candidates of several slices."""
@@ -95,9 +95,8 @@ class Devices:
 
     def in_search_order(self, pools: Sequence[Pool]) -> list[Candidate]:
         """Returns the devices of all usable pools, in the order of the search."""
-        return [
-            candidate
-            for pool in pools
-            if pool.is_usable
-            for candidate in self.for_slices(pool.slices)
-        ]
+        candidates: list[Candidate] = []
+        for pool in pools:
+            if pool.is_usable:
+                candidates += self.for_slices(pool.slices)
+        return candidates

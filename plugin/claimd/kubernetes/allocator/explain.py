@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ def explain_node(
         return _error(verdict, str(error), error)
 
     question = _Question(allocator, search_input, held)
+    # Sentences about unusable pools belong to the verdict, whatever the outcome is.
     pools = tuple(_trouble(pool) for pool in search_input.pools if not pool.is_usable)
     verdict = dataclasses.replace(verdict, pools=pools)
     # A count may prove a "no" long before the search has tried all combinations.
@@ -198,15 +200,14 @@ class _Question:
         """Returns the verdict of each request about each device."""
         verdicts = []
         for index, claim in enumerate(claims):
-            requests = [
-                RequestVerdict(
+            requests = []
+            for request in itertools.chain(*self._input.claims[index]):
+                verdict = RequestVerdict(
                     request=request.path,
                     needed=max(request.minimum, 1),
                     devices=self._reasons.verdicts(request),
                 )
-                for alternatives in self._input.claims[index]
-                for request in alternatives
-            ]
+                requests.append(verdict)
             verdicts.append(ClaimVerdict(claim=claim_name(claim), requests=tuple(requests)))
         return tuple(verdicts)
 
@@ -221,7 +222,7 @@ class _Question:
         if shortage.counts:
             return self._count_sentence(shortage.counts[0])
 
-        # There are enough devices for each request, so find the requests that conflict.
+        # There are enough devices for each request on its own, so find the requests that conflict.
         search = self._input.search(cancelled=expired)
         part = search.unsolvable_part() or subproblems.everything(self._input.claims)
         if len(part) == 1:
@@ -273,12 +274,12 @@ class _Question:
                 for counter, _ in candidate.uses:
                     name = "/".join(counter)
                     devices[name] = devices.get(name, 0) + 1
-        shared = sorted(
-            (name for name, number in devices.items() if number > 1),
-            key=lambda name: (-devices[name], name),
-        )
+        shared = [name for name, number in devices.items() if number > 1]
         if not shared:
             return ""
+
+        # Name the counters of the most devices.
+        shared.sort(key=lambda name: (-devices[name], name))
         more = f" and {len(shared) - _MOST_COUNTERS} more" if len(shared) > _MOST_COUNTERS else ""
         names = ", ".join(shared[:_MOST_COUNTERS])
         noun = "counter" if len(shared) == 1 else "counters"
@@ -293,10 +294,11 @@ class _Question:
         return [self._input.claims[claim][request][0] for claim, request in sorted(part)]
 
     def _names(self, part: Part) -> str:
-        return ", ".join(
-            f"{claim_name(request.claim)}/{request.parent or request.name}"
-            for request in self._requests(part)
-        )
+        """Returns the names of the requests in the part, with their claims."""
+        names = []
+        for request in self._requests(part):
+            names.append(f"{claim_name(request.claim)}/{request.parent or request.name}")
+        return ", ".join(names)
 
 
 def _not_at_once(request: Request) -> str:

@@ -61,22 +61,22 @@ class Places:
         some devices have several values, overlapping constraints are left out instead. Then there
         may be too many places, but never too few.
         """
-        exact = [
-            alternatives[0]
-            for alternatives in self._groups.search_input.claims[claim]
-            if len(alternatives) == 1
-        ]
+        # Any alternative of a prioritized list may be chosen, so lists prove nothing.
+        exact = []
+        for alternatives in self._groups.search_input.claims[claim]:
+            if len(alternatives) == 1:
+                exact.append(alternatives[0])
 
         components: list[dict[int, Request]] = []
         for requests in of_constraints:
-            component = {
-                request.key: request
-                for request in exact
-                if request.is_under(requests) and needed_by(request)
-            }
+            component = {}
+            for request in exact:
+                if request.is_under(requests) and needed_by(request):
+                    component[request.key] = request
             if not component:
                 continue
 
+            # Merge it with the components that have a request in common with it.
             apart = []
             for other in components:
                 if other.keys() & component.keys() and not self._has_lists:
@@ -160,6 +160,7 @@ class Places:
             here = by_value[group].get(nearest, frozenset())
             if len(group.free & here) >= needed:
                 continue
+
             others = [
                 count_noun(number, other.noun)
                 for other, number in profile.items()

@@ -84,21 +84,20 @@ class Pruner:
 
         Returns False if the premises do not hold, so that the search must not be pruned.
         """
-        every_request = [
-            request
-            for requests in self.claims
-            for alternatives in requests
-            for request in alternatives
-        ]
+        every_request: list[Request] = []
+        for alternatives in itertools.chain(*self.claims):
+            every_request += alternatives
+
+        # Collect the constraints and the eligible devices of each request.
         for request in every_request:
             self._later[request.key] = list(self._later_than(request))
             if not self._examine_constraints(request):
                 return False
-            self._eligible[request.key] = [
-                position
-                for position, candidate in enumerate(self.devices.candidates)
-                if self._suits_alone(request, candidate)
-            ]
+            eligible = self._eligible[request.key] = []
+            for position, candidate in enumerate(self.devices.candidates):
+                if self._suits_alone(request, candidate):
+                    eligible.append(position)
+
         self._find_alike(every_request)
         self._drop_values_that_are_not_common()
 
@@ -107,8 +106,7 @@ class Pruner:
         # request, there is no solution.
         self.unsolvable = any(
             all(map(self._lacks_devices, alternatives))
-            for requests in self.claims
-            for alternatives in requests
+            for alternatives in itertools.chain(*self.claims)
         )
         return True
 
@@ -227,24 +225,24 @@ class Pruner:
             for index, constraint in enumerate(of_claim):
                 if constraint.distinct:
                     continue
-                under = [
-                    alternatives[0]
-                    for alternatives in self.claims[claim]
-                    if len(alternatives) == 1
-                    and alternatives[0].is_under(constraint.requests)
-                    and alternatives[0].minimum
-                ]
+                # The requests under this constraint that every solution must satisfy.
+                under: list[Request] = []
+                for alternatives in self.claims[claim]:
+                    request = alternatives[0]
+                    is_only_one = len(alternatives) == 1
+                    if is_only_one and request.is_under(constraint.requests) and request.minimum:
+                        under.append(request)
                 if not under:
                     continue
 
+                # Keep only the devices that have a value which is possible for all of them.
                 frequent = [self._frequent_values(request, index) for request in under]
                 common = frozenset.intersection(*frequent)
                 for request in under:
                     values = self._values[request.key, index]
+                    eligible = self._eligible[request.key]
                     self._eligible[request.key] = [
-                        position
-                        for position in self._eligible[request.key]
-                        if values[position] & common
+                        position for position in eligible if values[position] & common
                     ]
 
     def _frequent_values(self, request: Request, constraint: int) -> Values:

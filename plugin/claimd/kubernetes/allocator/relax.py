@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..api.scheduling import ResourceClaim
     from .allocator import Allocator, SearchInput
     from .holdings import Holdings
+    from .identity import PoolID
 
 # After the first number of steps of a search, `counting` may prove that the answer is "no". A
 # search with more steps than the second number counts as unanswered.
@@ -88,23 +89,24 @@ class Relaxation:
         # False as soon as one run of the allocator had no answer.
         self.finished = True
 
-        pools = {
-            pool.pool_id
-            for search_input in [self._input(frozenset())]
-            if search_input
-            for pool in search_input.pools
-        }
+        # Only devices in the node's own pools can help.
+        pools: set[PoolID] = set()
+        search_input = self._input(frozenset())
+        if search_input is not None:
+            pools.update(pool.pool_id for pool in search_input.pools)
         self._held = holdings.in_pools(pools)
 
     def remedies(self) -> list[Remedy]:
         """Returns alternative remedies, the easiest first.
 
-        It returns a remedy for each single kind of change that is enough. If there is none, it
+        It returns a remedy for each single kind of change that is enough. If no kind is enough, it
         returns one remedy that combines as few kinds as possible.
         """
         search_input = self._input(frozenset())
         if search_input is None:
             return []
+
+        # The kinds of changes, the easiest for people first.
         others = [holding for holding in self._held if holding.claim not in self._kept]
         by_kind: list[list[Degrees]] = [
             [(holding,) for holding in others[:_MOST_HOLDINGS]],
@@ -117,20 +119,23 @@ class Relaxation:
         ]
         by_kind = [kind for kind in by_kind if kind]
 
-        found: list[Remedy] = []
+        remedies: list[Remedy] = []
         for kind in by_kind:
             remedy = self._remedy_of_kind(kind)
             if remedy:
-                found.append(remedy)
-        if found:
-            return found
+                remedies.append(remedy)
+        if remedies:
+            return remedies
 
+        # No kind is enough on its own, so try pairs of kinds.
         for kinds in itertools.combinations(by_kind, 2):
-            remedy = self._smallest([degrees for kind in kinds for degrees in kind])
+            remedy = self._smallest(list(itertools.chain(*kinds)))
             if remedy:
                 return [remedy]
+
+        # Three and more kinds have too many combinations. Add them one by one in their order.
         for number in range(3, len(by_kind) + 1):
-            remedy = self._smallest([one for kind in by_kind[:number] for one in kind])
+            remedy = self._smallest(list(itertools.chain(*by_kind[:number])))
             if remedy:
                 return [remedy]
         return []
@@ -159,6 +164,8 @@ class Relaxation:
                     break
         if not enough:
             return None
+
+        # Any one of these devices is enough, and people choose which claim can spare it.
         if isinstance(enough[0][-1], Holding):
             holdings = [degrees[-1] for degrees in enough]
             return Remedy(changes=(self._free(holdings, 1),))  # type: ignore[arg-type]
@@ -168,9 +175,11 @@ class Relaxation:
         """Returns a minimal set of changes from all of these, or None if they are not enough."""
         if not self._fits(tuple(degrees[-1] for degrees in kind)):
             return None
+
+        # Shrinking ends at a local minimum. Other starting sets may lead to a smaller one.
         best = self._shrink(kind)
         for start in self._starts(kind):
-            if len(start) < len(kind) and self._fits(tuple(one[-1] for one in start)):
+            if len(start) < len(kind) and self._fits(tuple(degrees[-1] for degrees in start)):
                 other = self._shrink(start)
                 if len(other) < len(best):
                     best = other
@@ -178,8 +187,10 @@ class Relaxation:
 
     def _starts(self, kind: list[Degrees]) -> Iterator[list[Degrees]]:
         """Yields smaller sets to start from: the devices of one claim, or with one common value."""
-        groups: dict[object, list[Degrees]] = {}
+        # Changes of other kinds belong to every starting set.
         others = [degrees for degrees in kind if not isinstance(degrees[-1], Holding)]
+
+        groups: dict[object, list[Degrees]] = {}
         names = self._matched_attributes()
         for degrees in kind:
             holding = degrees[-1]
@@ -188,17 +199,20 @@ class Relaxation:
             groups.setdefault(("claim", holding.claim), []).append(degrees)
             for name, value in self._values(holding, names):
                 groups.setdefault((name, value), []).append(degrees)
+
+        # The smallest sets are the most promising.
         ordered = sorted(groups.values(), key=len)
         for group in ordered[:_MOST_VALUES]:
             yield [*group, *others]
 
     def _matched_attributes(self) -> list[str]:
-        return [
-            constraint.match_attribute
-            for claim in self._claims
-            for constraint in claim.spec.devices.constraints
-            if constraint.match_attribute is not None
-        ]
+        """Returns the attributes of all matchAttribute constraints."""
+        attributes = []
+        for claim in self._claims:
+            for constraint in claim.spec.devices.constraints:
+                if constraint.match_attribute is not None:
+                    attributes.append(constraint.match_attribute)
+        return attributes
 
     def _values(self, holding: Holding, names: Sequence[str]) -> Iterator[tuple[str, object]]:
         """Yields the values of these attributes of a held device."""
@@ -291,6 +305,8 @@ class Relaxation:
         search_input = self._input(frozenset(step for step in steps if isinstance(step, Edit)))
         if search_input is None:
             return False
+
+        # Each run starts from the devices that are still held after the change.
         freed = {step for step in steps if isinstance(step, Holding)}
         allocated = state.gather_from_results(
             (holding.result for holding in self._held if holding not in freed),

@@ -65,7 +65,7 @@ class Group:
 def needed_by(request: Request) -> int:
     """Returns the number of devices that the request needs.
 
-    A request for all devices needs at least one, because it fails if there are none.
+    A request for all devices needs at least one, because it fails without devices.
     """
     return max(request.minimum, 1) if request.wants_all else request.minimum
 
@@ -192,19 +192,23 @@ class RequestGroups:
         """Returns the most common reasons, other than holders, that keep useful devices away."""
         if len(there) < needed:
             return "" if there else self._no_driver(group.requests[0])
+
         # If too few devices suit, then the holders of devices do not matter.
         lacks_suitable = len(suitable) < needed
         texts: dict[str, list[str]] = {}
         for position in sorted(there - suitable if lacks_suitable else suitable - free):
             verdict = group.verdicts[position]
-            reasons = [
-                reason
-                for reason in verdict.reasons
-                if not lacks_suitable or reason.rule in _NOT_SUITABLE
-            ]
+            reasons = []
+            for reason in verdict.reasons:
+                if not lacks_suitable or reason.rule in _NOT_SUITABLE:
+                    reasons.append(reason)
+
+            # Holders have their own place in the sentence.
             if {reason.rule for reason in reasons} != {"held"}:
                 text = "; ".join(reason.text for reason in reasons)
                 texts.setdefault(text, []).append(verdict.device.device)
+
+        # Name the reasons of the most devices.
         common = sorted(texts.items(), key=lambda item: -len(item[1]))[:_MOST_OBSTACLES]
         return "; ".join(f"{join_names(names)}: {text}" for text, names in common)
 

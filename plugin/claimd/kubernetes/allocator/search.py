@@ -254,7 +254,7 @@ class Search:
         if failures >= FAILURES_BEFORE_PARTS and not self._parts_searched and not self._is_part:
             # Rule: leaving out requests frees devices, counters and capacities, and loosens
             # constraints. So a solution for all requests contains a solution for each part of them.
-            # If a part has no solution, then there is none at all.
+            # If a part has no solution, then there is no solution at all.
             self._parts_searched = True
             pruner.unsolvable = self.unsolvable_part() is not None
 

@@ -14,11 +14,10 @@ Part = frozenset[tuple[int, int]]
 
 def everything(claims: Sequence[ClaimRequests]) -> Part:
     """Returns the part with all requests."""
-    return frozenset(
-        (claim, request)
-        for claim, requests in enumerate(claims)
-        for request in range(len(requests))
-    )
+    part: set[tuple[int, int]] = set()
+    for claim, requests in enumerate(claims):
+        part.update((claim, request) for request in range(len(requests)))
+    return frozenset(part)
 
 
 def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
@@ -34,6 +33,8 @@ def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
         (left | right for left, right in itertools.combinations(whole_claims, 2)),
     )
 
+    # Two candidates may be the same part: a claim with one request is that request. All requests
+    # together are no proper part.
     seen = {frozenset(requests)}
     for part in candidates:
         if part not in seen:

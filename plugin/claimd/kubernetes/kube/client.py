@@ -68,7 +68,10 @@ class _Connection:
         self.stream.write(head + body if body else head)
 
     async def response(self) -> http1.Response:
-        """Returns the head of the response, without interim ones. _Unanswered if there is none."""
+        """Returns the head of the response and skips interim ones.
+
+        _Unanswered if the connection ends before the first byte.
+        """
         for _ in range(MOST_INFORMATIONAL + 1):
             event = await self.event()
             if isinstance(event, http1.Response) and event.status >= 200:

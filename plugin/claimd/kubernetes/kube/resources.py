@@ -133,7 +133,7 @@ class Resources:
     async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
         """Removes the driver's entries for this node's devices from status.devices.
 
-        It removes them no matter which manager owns them, and sends no request if there are none.
+        It removes them no matter which manager owns them, and sends no request if there are no such entries.
         Invalid if the claim has changed since `claim` was read.
         """
         version = claim.metadata.resource_version

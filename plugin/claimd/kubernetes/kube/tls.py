@@ -61,7 +61,7 @@ class TlsContexts:
 
     @property
     def session(self) -> ssl.SSLSession | None:
-        """The session for a new connection. None if there is none, or a new handshake is due."""
+        """The session for a new connection. None if a full handshake is due."""
         is_old = time.monotonic() - self._proved_at >= SESSION_SECONDS
         return None if is_old else self._session
 
