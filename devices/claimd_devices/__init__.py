@@ -1,34 +1,35 @@
-"""What the kernel says of a node's GPUs. Nothing here has heard of Kubernetes.
+"""The GPUs of a node, as the kernel shows them. This package does not know Kubernetes.
 
     gpu                 the types: Gpu, DeviceNode, Skipped, Inventory, Rules, Roots
 
-What GPUs there are:
+Which GPUs the node has:
 
     scan                one look at the node: scan(roots, rules) -> Inventory
-    watch               a scan whenever something may have changed, and the last Inventory
-    uevents             the kernel's own word that something changed
-    vendors             the table of vendors, a row each
-    nvidia, amd, intel  what one vendor's driver tells of a GPU; they never import each other
-    nvidia_ids, …       what PCI ids tell of a vendor's GPUs where the driver is silent
-    vfio                what holds GPUs for virtual machines
-    drm, kfd, mig       what drivers show beside the bus: nodes, AMD's compute side, MIG instances
-    amdgpu              what amdgpu shows of chips and partitions to who may not read KFD's files
+    watch               runs a scan whenever something may have changed; has the last Inventory
+    uevents             the kernel's messages that a device has changed
+    vendors             the table of vendors, one row for each
+    nvidia, amd, intel  read what one vendor's driver shows; they never import each other
+    nvidia_ids, …       facts that follow from the PCI ids, where the driver shows none
+    vfio                GPUs that vfio-pci has, for virtual machines
+    drm, kfd, mig       device nodes, AMD's compute topology, NVIDIA's MIG instances
+    amdgpu              chips and partitions of AMD, for readers that may not read KFD's files
     libraries           NVIDIA's libraries on the host
-    pci, numa, sysfs    the trees that they read, from the top down to one file
-    deadline            reads that may never come back
+    pci, numa, sysfs    the bus, the NUMA nodes, and single files of the kernel's trees
+    deadline            ends a scan in which a read never returns
+    failures            tells our own errors from those of the hardware
 
-How they are:
+How healthy the GPUs are:
 
-    monitor             health checks by the clock and by uevent, and the last HealthReport
-    symptoms, kmsg      what one check reads: the files of a GPU, the kernel's log
-    health              pure: what follows from symptoms and events, with hysteresis
+    monitor             checks health periodically and after uevents; has the last HealthReport
+    symptoms, kmsg      what one check reads: the files of a GPU and the kernel log
+    health              derives findings from symptoms and events, with hysteresis; does no I/O
 
 Without hardware:
 
-    capture, tar        what a scan reads, into a file and back
+    capture, tar        stores what a scan reads in a file, and restores it
     fake                writes a /sys, /proc and /dev that the same scanner reads
-    faults              makes a GPU of a fake tree sick, and well again
+    faults              injects faults into the GPUs of a fake tree, and heals them
 
-What crosses to the other side is `gpu.Inventory` and `health.HealthReport`. docs/new-vendor.md tells
-how a vendor is added: a module that reads, one that writes fakes, and a row for each.
+The plugin receives `gpu.Inventory` and `health.HealthReport`. docs/new-vendor.md explains how to add a
+vendor: a module that reads, a module that writes fakes, and one table row for each.
 """

@@ -232,13 +232,7 @@ def _inside(name: str, target: str) -> str:
 def _content(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        content = b""
-        while len(content) < _LARGEST_FILE:
-            more = os.read(descriptor, _LARGEST_FILE)
-            if not more:
-                break
-            content += more
-        return content
+        return sysfs.read_to_end(descriptor, _LARGEST_FILE)
     finally:
         os.close(descriptor)
 

@@ -1,8 +1,8 @@
-"""Reads that may never come back: a file of a dead device can block its reader for ever.
+"""A deadline for reads. A file of a dead device can block its reader for ever.
 
-`run` has the work done by a thread of its own and gives up a read after a deadline. That thread is
-left behind, what it was about is not touched until it returns, and the work begins anew: everybody
-else's files are read as ever. What a file means must not go in here.
+`run` does the work in a thread of its own and gives up a read after READ_TIMEOUT. It leaves that
+thread behind, refuses reads of the same device until the thread returns, and starts the work again.
+So the files of all other devices are still read. This module does not know what a file means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from . import failures
 
 READ_TIMEOUT = 2.0  # seconds for one read
 
-# Threads that one call leaves behind. A device that hangs has one, however often it is asked about.
+# The most threads that one call leaves behind. A device that hangs blocks one thread, however often the
+# device is read.
 MAX_HUNG_THREADS = 64
 
 _T = TypeVar("_T")
@@ -27,28 +28,29 @@ _DEVICE_FILE = re.compile(
     r"(.*?)/(?:sys|proc|dev)/.*?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)"
 )
 
-# What hangs, by `_key`, and since when by the monotonic clock. The lock also guards `abandoned`.
+# The devices and files that hang, by `_key`, and the monotonic time of the read that hangs. The lock
+# also guards `_Attempt.abandoned`.
 _hung: dict[str, float] = {}
 _lock = threading.Lock()
-_thread = threading.local()  # .attempt: what this thread is doing
+_thread = threading.local()  # .attempt: the _Attempt that this thread works for
 
 
 class DeadlineExceeded(OSError):
-    """Somebody has waited for this read for too long already."""
+    """Raised instead of a read of a device that hangs: an earlier read has not returned in time."""
 
     def __str__(self) -> str:
         return f"hangs: a read has not come back for more than {READ_TIMEOUT:g} s"
 
 
 class _Abandoned(BaseException):
-    """Ends a thread that nobody waits for any more."""
+    """Ends the thread of an attempt that was given up."""
 
 
 class _Attempt(Generic[_T]):
-    """The work, tried once by a thread of its own."""
+    """One execution of the work, in a thread of its own."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
-        self.path: str | None = None  # being read
+        self.path: str | None = None  # the file that is being read
         self.since = 0.0
         self.abandoned = False
         self.result: _T | None = None
@@ -68,12 +70,15 @@ class _Attempt(Generic[_T]):
         self.done.set()
 
     def seconds_left(self) -> float:
-        """Until the read under way has had its time; a whole read's time if there is none."""
+        """Returns the time until the current read is late, or READ_TIMEOUT if there is no read."""
         since = self.since if self.path is not None else time.monotonic()
         return max(0.01, since + READ_TIMEOUT - time.monotonic())
 
     def abandon_if_hung(self) -> bool:
-        """Gives the attempt up if its read has had its time, and remembers what it was about."""
+        """Gives the attempt up if its read is late, and marks the device of the read as hung.
+
+        Returns True if the attempt was given up.
+        """
         with _lock:
             path = self.path
             if path is None or time.monotonic() - self.since < READ_TIMEOUT:
@@ -84,11 +89,12 @@ class _Attempt(Generic[_T]):
 
 
 def run(work: Callable[[], _T]) -> _T:
-    """What `work` returns or raises, whatever hangs meanwhile.
+    """Returns or raises what `work` returns or raises, even if one of its reads hangs.
 
-    The work may be called several times, each time without what hung the time before: it must have
-    no effect but its result. Each device that hangs costs READ_TIMEOUT, once. DeadlineExceeded if
-    more devices hang than threads can be left behind.
+    The work may be called several times, so it must have no effect except its result. In each new
+    call, reads of the devices that hung before fail with DeadlineExceeded. Each device that hangs
+    delays the result by READ_TIMEOUT, once. Raises DeadlineExceeded if more than MAX_HUNG_THREADS
+    devices hang.
     """
     for _ in range(MAX_HUNG_THREADS):
         attempt = _Attempt(work)
@@ -103,10 +109,10 @@ def run(work: Callable[[], _T]) -> _T:
 
 
 def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
-    """Runs the work in a thread that does not hold up the program's end.
+    """Runs the work in a daemon thread, which does not delay the end of the program.
 
-    A sick device can block a read for ever, and the loop's own pool of threads is waited for at the
-    end. Whoever gives up the future does not end the work, and its result is dropped.
+    A sick device can block a read for ever, and at its end asyncio waits for the threads of its own
+    pool. Cancelling the future does not end the work; the result is dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
@@ -122,7 +128,7 @@ def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
         except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
             set_outcome, outcome = future.set_exception, error
 
-        # RuntimeError: the loop is closed, so nobody waits any more.
+        # The loop may be closed by now, which raises RuntimeError. Then no caller waits for the result.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, set_outcome, outcome)
 
@@ -139,9 +145,10 @@ def _start_thread(target: Callable[[], None], name: str) -> None:
 
 
 def begin_read(path: str) -> _Attempt[Any] | None:
-    """Before a read that may hang. DeadlineExceeded for what hangs already.
+    """Starts the clock of a read that may hang. Must be called right before the read.
 
-    What it returns must be given to `end_read`. None outside of `run`, where nothing is watched.
+    Raises DeadlineExceeded if the device hangs already. The caller must pass the returned attempt to
+    `end_read`. Returns None outside of `run`, where no clock runs.
     """
     if _hung and _key(path) in _hung:
         raise DeadlineExceeded
@@ -153,7 +160,11 @@ def begin_read(path: str) -> _Attempt[Any] | None:
 
 
 def end_read(attempt: _Attempt[Any]) -> None:
-    """After it, whatever became of it. Ends the thread if nobody waits for it any more."""
+    """Stops the clock of a read, whether the read succeeded or failed.
+
+    Ends the thread if the attempt was given up meanwhile. The device has answered, so it does not
+    count as hung any more.
+    """
     with _lock:
         path, attempt.path = attempt.path, None
         if attempt.abandoned:
@@ -163,11 +174,14 @@ def end_read(attempt: _Attempt[Any]) -> None:
 
 
 def is_hung(path: str) -> bool:
-    """Whether a read of this, or of another file of the same device, is not back."""
+    """Returns True if a read of this file, or of another file of the same device, hangs."""
     return _key(path) in _hung
 
 
 def _key(path: str) -> str:
-    """All files of a device share their fate. The tree is a part of it: there may be several."""
+    """Returns the key of `_hung` for a file: its device, or the path of a file of no device.
+
+    The key contains the root of the tree, because tests and captures have trees of their own.
+    """
     match = _DEVICE_FILE.match(path)
     return f"{match[1]}:{match[2]}" if match is not None else path

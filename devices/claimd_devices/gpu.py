@@ -1,7 +1,7 @@
-"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory.
+"""The types by which the rest of the program knows hardware: Gpu, DeviceNode, Inventory.
 
-Frozen, sorted, comparable, plain data: no I/O here, and no Kubernetes word. An Inventory crosses to
-the other side; nothing that reads the trees does.
+All are frozen, sorted, comparable, plain data. This module does no I/O and does not know Kubernetes.
+The plugin receives an Inventory, and nothing that reads the kernel's trees.
 """
 
 from __future__ import annotations
@@ -15,31 +15,35 @@ from . import values
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Where the kernel's trees are for us.
+    """The folders where claimd sees the kernel's trees.
 
-    A container may see the host's /dev as /host/dev: names that are handed to others are the host's
-    all the same.
+    A container may see the host's /dev as /host/dev. Paths that are handed to others are nevertheless
+    paths of the host.
     """
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
-    host: str = ""  # the host's root, for what is no tree of the kernel's; empty: our own root
-    nvidia_driver: str = ""  # where NVIDIA's user space lies on the host; empty: looked for
+
+    # Where the host's root is, for files that are in none of the kernel's trees. Empty: our own root.
+    host: str = ""
+
+    # Where the user space of NVIDIA's driver is on the host. Empty: in the first usual place.
+    nvidia_driver: str = ""
 
     @staticmethod
     def in_folder(folder: Path) -> Roots:
-        """The roots of a tree that was written or captured under one folder."""
+        """Returns the roots of a tree that was written or captured in one folder."""
         return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev", host=str(folder))
 
 
 def name_of(address: str) -> str:
-    """The name of the GPU at a PCI address."""
+    """Returns the name of the GPU at a PCI address."""
     return f"gpu-{address.replace(':', '-').replace('.', '-')}"
 
 
 def address_of(name: str) -> str:
-    """The PCI address of the GPU with this name; of a part's name, its GPU's."""
+    """Returns the PCI address of the GPU with this name, or of the GPU to which the named part belongs."""
     domain, bus, device, function = name.split("-")[1:5]
     return f"{domain}:{bus}:{device}.{function}"
 
@@ -48,8 +52,8 @@ def address_of(name: str) -> str:
 class DeviceNode:
     """A character device that a user of the GPU opens.
 
-    The path is the host's; the numbers come from the kernel, not from /dev, and are valid for this
-    boot only.
+    The path is a path of the host. The numbers come from sysfs or procfs, not from /dev, and are valid
+    for this boot only.
     """
 
     path: str
@@ -57,7 +61,8 @@ class DeviceNode:
     minor: int
 
 
-# What a container may want of a vendor's user space; the first two always. In NVIDIA's words.
+# The capabilities of a vendor's user space that a container may want, in NVIDIA's words. A container
+# always gets the first two.
 COMPUTE, UTILITY = "compute", "utility"
 GRAPHICS, VIDEO, DISPLAY, NGX = "graphics", "video", "display", "ngx"
 CAPABILITIES = (COMPUTE, UTILITY, GRAPHICS, VIDEO, DISPLAY, NGX)
@@ -67,21 +72,24 @@ CAPABILITIES = (COMPUTE, UTILITY, GRAPHICS, VIDEO, DISPLAY, NGX)
 class Mount:
     """A file of the host that a user of the GPU needs, and where a container sees it.
 
-    `source` is its path for who mounts it, on the host and free of links; no path of ours.
+    `source` is the file's path on the host, without symbolic links, for the container runtime.
     """
 
     source: str
     target: str
-    capability: str = COMPUTE  # what it is for: one of CAPABILITIES
+    capability: str = COMPUTE  # one of CAPABILITIES
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Libraries:
-    """How a container gets the libraries of the vendor that belong to the host's driver."""
+    """The way in which a container gets the vendor's libraries that belong to the host's driver."""
 
     how: str  # CDI, MOUNTED or NONE
-    reason: str  # for people: what was found, or what was looked for
-    # Ids in CDI specs of the host's, each of which brings them all. The first is the one to give.
+
+    # A sentence for people: what was found, or what was looked for.
+    reason: str
+
+    # Device ids in the host's own CDI specs. Each of them brings all libraries; the first one is used.
     host_cdi: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()  # sorted; empty with `host_cdi`
 
@@ -91,12 +99,13 @@ CDI, MOUNTED, NONE = "cdi", "mounted", "none"
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, or a part of one that can be given away by itself, as the kernel shows it.
+    """A GPU, or a part of a GPU that can be allocated separately, as the kernel shows it.
 
-    What the kernel does not tell is None, never a guess.
+    A fact that the kernel does not show is None, never a guess.
     """
 
-    # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour.
+    # gpu-0000-41-00-0. It comes from the PCI address, so it stays the same after a reboot, and when
+    # another GPU is lost.
     name: str
     address: str  # 0000:41:00.0
     vendor: str  # nvidia, amd, intel
@@ -110,81 +119,98 @@ class Gpu:
     numa_node: int | None = None
     pcie_root: str | None = None  # pci0000:40
     nodes: tuple[DeviceNode, ...] = ()  # sorted
-    environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
+    environment: tuple[tuple[str, str], ...] = ()  # variables for its user space, sorted
     notes: tuple[str, ...] = ()  # what could not be read, and why
 
-    # gpu, DIVIDED (what is left of one whose parts are given away), partition (made by its driver),
+    # gpu, DIVIDED (a GPU whose memory belongs to its parts), partition (made by the GPU's driver),
     # vf (a virtual function), VFIO (for virtual machines)
     kind: str = "gpu"
-    parent: str | None = None  # the name of the GPU that it is a part of
-    profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
+    parent: str | None = None  # of a part: the name of its GPU
 
-    # What it takes of its GPU's counters, sorted; the GPU itself takes all there is.
+    # How the GPU is partitioned, or what kind of part this is, in the vendor's words.
+    profile: str | None = None
+
+    # What it consumes of the counters of its GPU, sorted. The GPU itself consumes all of them.
     counters: tuple[tuple[str, int], ...] = ()
 
-    family: str | None = None  # the generation, as people call it; "unknown" where the table ends
-    architecture: str | None = None  # what compilers call it: sm_90, gfx942
+    family: str | None = None  # the name of the generation; "unknown" if no table has it
+    architecture: str | None = None  # the compilers' name of it: sm_90, gfx942
     vbios: str | None = None
     integrated: bool | None = None  # its memory is a part of the machine's
-    is_package: bool = False  # as well, but the machine is built around it: an MI300A, a GB10
+
+    # Integrated, and the machine is built around it: an MI300A, a GB10.
+    is_package: bool = False
     compute_units: int | None = None
     tiles: int | None = None
     link_width: int | None = None  # lanes that the link can have
-    link_speed: int | None = None  # a lane's, in megatransfers a second, that the link can have
+    link_speed: int | None = None  # that a lane can have, in megatransfers a second
 
-    # What the link has now. It saves power when the GPU rests: that is no difference between two
-    # inventories.
+    # What the link has now. A GPU at rest lowers both to save power, so they do not make two
+    # inventories different.
     link_width_now: int | None = field(default=None, compare=False)
     link_speed_now: int | None = field(default=None, compare=False)
-    is_asleep: bool = field(default=False, compare=False)  # so its link was not looked at
 
-    console: bool = False  # it showed the boot, and a screen is on it: somebody looks at it
-    # Whoever is given it has it bound to vfio-pci before, and given back to its driver after. Until
-    # then it has no nodes.
+    # The GPU sleeps, so its link was not read.
+    is_asleep: bool = field(default=False, compare=False)
+
+    # It showed the boot, and a screen is connected: a person may be looking at it.
+    console: bool = False
+
+    # A claim of this GPU binds it to vfio-pci, and its end gives the GPU back to its driver. It has no
+    # nodes while its driver has it.
     is_bound_on_demand: bool = False
+
     carve_out: int | None = None  # bytes of the machine's memory that firmware keeps for it
     iommu_group: int | None = None
-    numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
-    libraries: Libraries | None = None  # None where a container needs none of the host's
+
+    # Its own NUMA node, then the nearest other ones on the same socket.
+    numa_nodes: tuple[int, ...] = ()
+
+    # None if a container needs no libraries of the host.
+    libraries: Libraries | None = None
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Skipped:
-    """A display controller or accelerator that is no Gpu of ours, and why."""
+    """A display controller or accelerator that is not in the Inventory as a Gpu, with the reason."""
 
     address: str
     reason: str
 
-    # Nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration.
+    # The reason is no fault: a server's own screen, a virtual one, or a rule of the configuration.
     expected: bool = False
 
-    # The kernel lists the device, and its ids could not be read: it may be a GPU of ours.
+    # The kernel lists the device, but its ids could not be read, so it may be a known GPU.
     is_unread: bool = False
 
 
 class NotUsable(Exception):
-    """This function is no Gpu, or not now. The message is the reason that people read."""
+    """Raised for a function that is no usable GPU, or not now. The message is the reason, for people."""
 
     def __init__(self, reason: str, *, expected: bool = False) -> None:
-        """`expected`: nothing is wrong with it, as in Skipped."""
+        """Takes the reason; `expected` as in Skipped."""
         super().__init__(reason)
         self.expected = expected
 
 
 UNKNOWN = "unknown"
 
-# A GPU whose memory belongs to its parts. It stays known: claims that were given all of it before it
-# was divided keep it, and a monitor may look at it.
+# The kind of a GPU whose memory belongs to its parts. It stays in the Inventory, because claims that got
+# all of it before it was divided keep it, and a monitor may look at it.
 DIVIDED = "divided"
-VFIO = "vfio"  # a GPU that vfio-pci holds, or will hold for whoever is given it
-NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
+
+# The kind of a GPU that vfio-pci has, or will have once it is allocated.
+VFIO = "vfio"
+
+# The first words of a reason while the driver still sets the GPU up. The caller scans again soon.
+NOT_READY = "not ready: "
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of a GPU that its driver made and that can be given away by itself."""
+    """A part of a GPU, made by the GPU's driver, that can be allocated separately."""
 
-    suffix: str  # of its name, behind the GPU's
+    suffix: str  # its name is that of the GPU, a hyphen, and this
     nodes: tuple[DeviceNode, ...]
     counters: tuple[tuple[str, int], ...]
     profile: str | None = None
@@ -197,7 +223,7 @@ class Part:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """What a vendor's kernel driver tells of one GPU: the part of a Gpu that is not PCI's."""
+    """The facts of a Gpu that come from the vendor's kernel driver, not from PCI."""
 
     nodes: tuple[DeviceNode, ...]
     driver_version: str | None = None
@@ -221,7 +247,10 @@ class Detail:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All GPUs of the node at one moment, sorted by name. Two that are equal show the same."""
+    """All GPUs of the node at one moment, sorted by name.
+
+    Two inventories are equal if they show the same GPUs in the same state.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -232,18 +261,21 @@ class Inventory:
 
     @staticmethod
     def from_unsorted(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
-        """An Inventory of GPUs in any order."""
+        """Returns an Inventory of GPUs that may come in any order."""
         by_name = sorted(gpus, key=lambda gpu: gpu.name)
         return Inventory(gpus=tuple(by_name), skipped=tuple(sorted(skipped)))
 
     def find_gpu(self, name: str) -> Gpu | None:
-        """The GPU or part of this name."""
+        """Returns the GPU or part with this name, or None if the inventory does not have it."""
         return self._by_name.get(name)
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which GPUs to take: what matches `include`, or all if it is empty, but not what is in `exclude`.
+    """Rules for the GPUs that a scan takes.
+
+    It takes GPUs that match a rule of `include`, or all GPUs if that is empty, and leaves out GPUs
+    that match a rule of `exclude`.
 
     A rule is a PCI address (`0000:41:00.0`, with * and ? as in file names), a vendor (`nvidia`), a
     vendor and device id (`10de:2330`, * allowed), or `console` (the GPU whose screen shows the
@@ -252,5 +284,9 @@ class Rules:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    vfio: bool = False  # take GPUs that vfio-pci holds as well, for virtual machines
-    vfio_bind: tuple[str, ...] = ()  # these are for virtual machines, whatever driver they have now
+
+    # Takes GPUs that vfio-pci has too, for virtual machines.
+    vfio: bool = False
+
+    # GPUs that match one of these are for virtual machines, whatever driver they have now.
+    vfio_bind: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
-"""Files of the host that are no tree of the kernel's, where a container runtime will find them.
+"""Ordinary files of the host, at the paths where a container runtime finds them.
 
-We may see the host's root below a folder of ours, and a driver may lie in a root of its own, so
-links are followed here, never by the kernel. Paths that are returned are the host's, free of links.
-What a file is for must not go in here.
+claimd may see the host's root in a folder of its own, and a driver may be installed in a root of its
+own. The kernel would follow absolute links from claimd's root, so this module follows links itself.
+The returned paths are paths of the host and contain no links. This module does not know what a file
+is for.
 """
 
 from __future__ import annotations
@@ -11,51 +12,60 @@ import posixpath
 
 from . import sysfs
 
-_MOST_LINKS = 40  # as the kernel
+_MOST_LINKS = 40  # the kernel's own limit
 
 
 class HostFiles:
-    """The host's files as a program sees them whose root is the folder `root` of the host's.
+    """The host's files, as a program sees them that has the folder `root` of the host as its root.
 
-    A link's absolute target is looked up below `root` first, as in a driver container, then on the
-    host, as where `root` is an ordinary folder. For one look: what was followed is remembered.
+    The absolute target of a link is looked up below `root` first, as in a driver container, and then
+    on the host, as if `root` were an ordinary folder. An object is for one scan, because it caches
+    the links.
     """
 
     def __init__(self, host: str, root: str = "") -> None:
-        """`host` is where we see the host's root; both are empty for the root itself."""
+        """Takes the folder where claimd sees the host's root, and the root on the host; both may be empty."""
         self.host = host
         self.root = root
         self._followed: dict[str, str | None] = {}
 
     def real(self, path: str) -> str | None:
-        """The file, folder or socket that `path` leads to, as a path of the host; None if none."""
+        """Returns the path on the host of the file, folder or socket to which `path` leads.
+
+        None if it leads to nothing, or if a link on the way is not readable. LookFailedError if we
+        could not look.
+        """
         place = f"{self.root}{path}"
         if "/." in place or "//" in place or place.endswith("/"):
             place = posixpath.normpath(place)
         return self._follow(place, 0)
 
     def names(self, folder: str) -> tuple[str, list[str]]:
-        """Where a folder really is and what it holds, sorted; nothing if it cannot be read."""
+        """Returns the real path of a folder, and its names, sorted.
+
+        The path is empty if the folder is missing, and there are no names if it is missing or not
+        readable.
+        """
         place = self.real(folder)
         if place is None:
             return "", []
         return place, sysfs.names(f"{self.host}{place}", []) or []
 
     def content(self, path: str, notes: list[str]) -> bytes | None:
-        """The bytes of a file; None if there is none, and noted if it cannot be read."""
+        """Returns the bytes of a file; None if it is missing or unreadable, and the latter is noted."""
         place = self.real(path)
         if place is None:
             return None
         return sysfs.content(f"{self.host}{place}", notes)
 
     def link_name(self, place: str) -> str:
-        """The name that a link ends in, by the link's own path on the host; "" if it is none."""
+        """Returns the last name of a link's target, by the link's path on the host; "" if it is no link."""
         return posixpath.basename(sysfs.link(f"{self.host}{place}", []) or "")
 
     def _follow(self, path: str, links: int) -> str | None:
-        """`path`, a host's path, without the links in it; None if it leads nowhere or in a ring.
+        """Returns a path of the host without the links in it; None if it leads nowhere or in a circle.
 
-        `links` have been followed on the way to it: it calls itself for no more than there may be.
+        `links` is the number of links that were followed before, which bounds the recursion.
         """
         if path in self._followed:
             return self._followed[path]
@@ -69,13 +79,14 @@ class HostFiles:
         return place
 
     def _step(self, place: str, links: int) -> str | None:
-        """The same of a path in whose folder there are no links."""
+        """Returns the same for a path of which only the last name may be a link. Uses the cache."""
         if place not in self._followed:
-            self._followed[place] = self._step_anew(place, links)
+            self._followed[place] = self._resolve_step(place, links)
         return self._followed[place]
 
-    def _step_anew(self, place: str, links: int) -> str | None:
-        # What is there and is no link says so.
+    def _resolve_step(self, place: str, links: int) -> str | None:
+        # The note of `sysfs.link` distinguishes a file that is there and is no link, which is a place,
+        # from one that is missing or unreadable.
         notes: list[str] = []
         target = sysfs.link(f"{self.host}{place}", notes)
         if target is None:

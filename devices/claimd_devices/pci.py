@@ -1,7 +1,6 @@
-"""The PCI bus: which display controllers and accelerators there are, and what PCI itself says of
-them.
+"""The PCI bus: its display controllers and accelerators, with the facts that PCI itself shows.
 
-What a vendor's driver adds must not go in here.
+Facts that a vendor's driver adds do not belong in this module.
 """
 
 from __future__ import annotations
@@ -20,70 +19,74 @@ _SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))? GT/s(?: PCIe)?")
 
 DISPLAY, ACCELERATOR = 0x03, 0x12  # base classes
 _VGA = 0x0300
-_MOST_LANES = 32  # a width of 255 says that there is no link
+_MOST_LANES = 32  # a width of 255 means that there is no link
 
-# Ports of switches in the packages of Instinct GPUs, which have the processors' vendor.
+# Switch ports inside the packages of Instinct GPUs. They have the vendor id of AMD's processors.
 _IN_PACKAGE = ((0x1022, 0x14C7), (0x1022, 0x1500))
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """One display controller or accelerator. It may be a virtual function: PCI makes no difference."""
+class Link:
+    """A PCIe link. Widths are in lanes, speeds in megatransfers a second of one lane."""
 
-    address: str
-    folder: str  # where its files are for us
-    class_code: int
-    vendor_id: int
-    device_id: int
-    driver: str | None  # None: bound to none
-    numa_node: int | None
-    pcie_root: str | None
-    boot_vga: bool
-    notes: tuple[str, ...]
-    physical: str | None = None  # the function that this virtual one is of; empty if unreadable
-    iommu_group: int | None = None
-    link_width: int | None = None  # that the link can have, as the two below
-    link_speed: int | None = None  # megatransfers a second
-    link_width_now: int | None = None
-    link_speed_now: int | None = None
-    is_asleep: bool = False  # its link was not read, which would have woken it
-    cache: sysfs.ScanCache = field(default_factory=sysfs.ScanCache, compare=False, repr=False)
-
-    @property
-    def base_class(self) -> int:
-        """DISPLAY or ACCELERATOR."""
-        return self.class_code >> 16
-
-    @property
-    def ids(self) -> str:
-        """As people write them: 10de:2330."""
-        return f"{self.vendor_id:04x}:{self.device_id:04x}"
-
-
-@values.dataclass(frozen=True, slots=True, kw_only=True)
-class _Link:
-    """A PCIe link: what it can be at most, and what it is now."""
-
-    width: int | None = None
+    width: int | None = None  # that the link can have
     speed: int | None = None
     width_now: int | None = None
     speed_now: int | None = None
 
+    # The device sleeps. Its link was not read, which would have woken it.
+    is_asleep: bool = False
 
-_NO_LINK = _Link()
+
+_NO_LINK = Link()
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A display controller or accelerator. A virtual function of SR-IOV is one as well."""
+
+    address: str
+    folder: str  # the path of its files, as we see it
+    class_code: int
+    vendor_id: int
+    device_id: int
+    driver: str | None  # None: bound to no driver
+    numa_node: int | None
+    pcie_root: str | None
+    boot_vga: bool
+    notes: tuple[str, ...]
+
+    # Of a virtual function: the address of its physical function, or "" if that cannot be read.
+    physical: str | None = None
+
+    iommu_group: int | None = None
+    link: Link = _NO_LINK
+    cache: sysfs.ScanCache = field(default_factory=sysfs.ScanCache, compare=False, repr=False)
+
+    @property
+    def base_class(self) -> int:
+        """The base class: DISPLAY or ACCELERATOR."""
+        return self.class_code >> 16
+
+    @property
+    def ids(self) -> str:
+        """The vendor and device id, as people write them: 10de:2330."""
+        return f"{self.vendor_id:04x}:{self.device_id:04x}"
 
 
 def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Function], list[Skipped]]:
-    """Display controllers and accelerators by address, and what cannot be told to be one or not.
+    """Returns the display controllers and accelerators by address, and the unreadable devices.
 
-    What a link has now changes with the load: it is read where somebody wants to see it, and None
-    elsewhere. Without a PCI bus there is one Skipped, with the address *. Raises LookFailedError if
-    the folder of the bus is there and cannot be listed: then it is not known which devices exist.
+    A device is unreadable if its class or its ids cannot be read. The current width and speed of the
+    links change with the load; they are read only with `with_link_now`. If there is no PCI bus, the
+    result is one Skipped with the address *. Raises LookFailedError if the folder of the bus is there
+    and cannot be listed: then it is not known which devices exist.
     """
     folder = os.path.join(roots.sys, "bus/pci/devices")
     notes: list[str] = []
     addresses = sysfs.names(folder, notes)
     if addresses is None:
+        # A note means any error but ENOENT. A machine without a PCI bus has no such folder.
         if notes:
             raise failures.LookFailedError(notes[0])
         return [], [Skipped(address="*", reason=f"{folder}: missing: no PCI device can be seen")]
@@ -95,7 +98,7 @@ def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Functi
         if not _ADDRESS.fullmatch(address):
             continue
 
-        # Most devices of a machine are neither, and have only this one file read.
+        # Of most devices only this one file is read, because their class is another one.
         notes = []
         path = f"{folder}/{address}"
         class_code = sysfs.hexadecimal(f"{path}/class", notes)
@@ -104,6 +107,9 @@ def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Functi
 
         vendor_id = sysfs.hexadecimal(f"{path}/vendor", notes)
         device_id = sysfs.hexadecimal(f"{path}/device", notes)
+
+        # Here None means that a file is not there, as while the device is being removed, or that it
+        # is not readable. Both may pass, so the watch believes them only after several scans.
         if class_code is None or vendor_id is None or device_id is None:
             reason = "; ".join(notes) or "class, vendor or device missing"
             reason = f"cannot tell what it is: {reason}"
@@ -125,22 +131,26 @@ def _function(
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
 
-    # One whose link to the physical function cannot be read is a virtual one all the same.
+    # A function is virtual also if its link to the physical function exists and cannot be read. Only
+    # a missing link, which gives no note, means that the function is not virtual.
     noted = len(notes)
     physical = sysfs.link(f"{path}/physfn", notes)
     is_virtual = physical is not None or len(notes) > noted
     group = sysfs.link(f"{path}/iommu_group", notes)
 
-    # A virtual function has no link of its own: these files say Unknown and 0. Of one that sleeps the
-    # width (max_link_width, current_link_*) cannot be read without waking it and the ports before
-    # it; all else that a scan reads is known to the kernel while it sleeps.
+    # A virtual function has no link of its own: the files of its link contain Unknown and 0. To read
+    # the link of a sleeping device (max_link_width, current_link_*) would wake the device and the
+    # ports before it. The kernel knows all other facts of a sleeping device.
     target = sysfs.link(path, notes)
-    is_asleep = not is_virtual and _is_asleep(path)
     link = _NO_LINK
-    if not is_virtual and not is_asleep:
+    if not is_virtual and _is_asleep(path):
+        link = Link(is_asleep=True)
+    elif not is_virtual:
         link = _link(*ends(path, target, vendor_id), notes, with_now=with_link_now)
 
     driver = sysfs.link(f"{path}/driver", notes)
+
+    # The kernel writes -1 if the firmware does not tell the node.
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
     if numa_node is not None and numa_node < 0:
         numa_node = None
@@ -159,40 +169,42 @@ def _function(
         boot_vga=boot_vga,
         physical=_address(physical) if is_virtual else None,
         iommu_group=_group(group),
-        link_width=link.width,
-        link_speed=link.speed,
-        link_width_now=link.width_now,
-        link_speed_now=link.speed_now,
-        is_asleep=is_asleep,
+        link=link,
         cache=cache,
         notes=tuple(notes),
     )
 
 
 def slot(address: str) -> str:
-    """The slot of a function: its address without the function's number."""
+    """Returns the slot of a function: its address without the function number."""
     return address.rpartition(".")[0]
 
 
 def _is_asleep(path: str) -> bool:
-    """Whether the kernel has put the device to sleep since nobody uses it. Asking does not wake it."""
+    """Returns True if the kernel has suspended the unused device. The read does not wake the device.
+
+    If the file is missing or unreadable, the device counts as awake.
+    """
     return sysfs.text(f"{path}/power/runtime_status", []) in ("suspended", "suspending")
 
 
 def _address(target: str | None) -> str:
-    """The address that a link leads to; empty if it leads to none."""
+    """Returns the PCI address to which a link leads; empty if it leads to no PCI device."""
     name = posixpath.basename(target) if target else ""
     return name if _ADDRESS.fullmatch(name) else ""
 
 
 def _group(target: str | None) -> int | None:
+    """Returns the number of the IOMMU group to which a link leads; None if there is no such link."""
     name = posixpath.basename(target) if target else ""
     return int(name) if name.isdecimal() and len(name) < 10 else None
 
 
 def _pcie_root(address: str, target: str | None) -> str | None:
-    """The root complex, by the rule that every DRA driver follows: one relative link, nothing
-    resolved.
+    """Returns the PCIe root complex, such as pci0000:40, from the target of the link on the bus.
+
+    All DRA drivers use this rule, so that their attribute has the same value: the target is one
+    relative link, and no link in it is resolved.
     """
     if target is None or target.startswith("/"):
         return None
@@ -206,14 +218,17 @@ def _pcie_root(address: str, target: str | None) -> str | None:
 
 
 def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str | None]:
-    """The folder that tells of the link to the slot, and that of the port at the slot's end; None
-    for what cannot be told. `target` is where the link on the bus leads.
+    """Returns the folders of the two ends of the link to the slot: the lower end, then the upper port.
 
-    Some boards and packages have a switch before the GPU, whose own link is then inside of them;
-    the first port below the root complex never is.
+    `target` is the target of the device's link on the bus. Some boards and packages have a switch
+    before the GPU, so that the GPU's own link is inside the board, and the switch has the link to the
+    slot. The first port below the root complex is never part of a board. A folder is None if the
+    file that would tell it is missing or unreadable.
     """
     if target is None:
         return None, None
+
+    # Climbs from the GPU towards the root complex, past the ports that belong to the same board.
     bus = posixpath.dirname(path)
     above = posixpath.normpath(target).split("/")[:-1]
     while len(above) > 1 and _ADDRESS.fullmatch(above[-1]) and _ADDRESS.fullmatch(above[-2]):
@@ -233,17 +248,17 @@ def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str
     return path, None
 
 
-def _link(path: str | None, port: str | None, notes: list[str], *, with_now: bool) -> _Link:
-    """The link to the slot. One that is inside the chip has neither width nor speed."""
+def _link(path: str | None, port: str | None, notes: list[str], *, with_now: bool) -> Link:
+    """Returns the link to the slot. A link inside the chip has neither width nor speed."""
     if path is None:
         return _NO_LINK
 
-    # A GPU that hangs together with its processor by other means says that it has a lane or so, and
-    # the port before it that it has none.
+    # A GPU in the package of a processor is connected to it by other means. Such a GPU shows a link
+    # of one lane or so, but the port before it shows none.
     if port is not None and not sysfs.decimal(f"{port}/current_link_width", []):
         return _NO_LINK
 
-    return _Link(
+    return Link(
         width=_link_width(f"{path}/max_link_width", notes),
         width_now=_link_width(f"{path}/current_link_width", notes) if with_now else None,
         speed=_link_speed(f"{path}/max_link_speed", notes),
@@ -252,12 +267,13 @@ def _link(path: str | None, port: str | None, notes: list[str], *, with_now: boo
 
 
 def _link_width(path: str, notes: list[str]) -> int | None:
+    """Returns the number of lanes; None if there is no link, or its file cannot be read."""
     lanes = sysfs.decimal(path, notes)
     return lanes if lanes is not None and 0 < lanes <= _MOST_LANES else None
 
 
 def _link_speed(path: str, notes: list[str]) -> int | None:
-    """Megatransfers a second of a lane."""
+    """Returns the speed of a lane in megatransfers a second; None if the kernel does not know it."""
     value = sysfs.text(path, notes)
     if value is None or value in ("Unknown", "Unknown speed"):
         return None

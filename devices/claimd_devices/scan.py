@@ -1,7 +1,7 @@
-"""One look at the node: every PCI function that is a GPU of a known vendor, and why others are not.
+"""One scan of the node: the GPUs of known vendors, and the reasons why other devices are left out.
 
-No file's trouble and no vendor module's mistake costs another device. What a vendor's files mean is
-the vendor's.
+A broken file, or a mistake in a vendor's module, costs only the device that it concerns. The modules
+of the vendors know what their files mean.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ def scan(
     *,
     with_link_now: bool = False,
 ) -> Inventory:
-    """Every GPU of the node, and every display controller or accelerator that is none, with why.
+    """Returns the GPUs of the node, and the skipped display controllers and accelerators.
 
-    What links have now is read only if it is wanted: people look at it, and nothing else does.
-    Same trees, same Inventory. ValueError for a bad rule. LookFailedError if claimd or the node ran out
-    of descriptors, memory or threads; nothing else that is in the trees makes it raise. A device whose files hang costs two seconds once, and is skipped.
+    The same trees give the same Inventory. The current width and speed of the links are for people,
+    and are read only with `with_link_now`. A device whose files hang delays the scan by two seconds,
+    once, and is skipped.
+
+    Raises ValueError for a bad rule. Raises LookFailedError if claimd or the node ran out of
+    descriptors, memory or threads, or if the folder of the bus cannot be listed. No other content or
+    error of the trees makes it raise.
     """
     wanted = _Wanted(rules, vendors)
 
@@ -56,9 +60,9 @@ def scan(
 
 
 def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
-    """The inventory, in which GPUs that sleep have the link that they had in the last one.
+    """Returns the inventory, in which sleeping GPUs have the links that they had in the last one.
 
-    A link is not looked at while its GPU sleeps: that is no reason to have it unknown.
+    A scan does not read the link of a sleeping GPU, but the link stays the same.
     """
     gpus = []
     for gpu in inventory.gpus:
@@ -75,10 +79,10 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
 
 
 def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
-    """The inventory, in which whoever was the console in the last one still is.
+    """Returns the inventory, in which the console of the last one is still the console.
 
-    Without a frame buffer of the kernel's, as with some of NVIDIA's drivers, nothing tells a screen in
-    standby from none. A GPU must not go from class to class with it.
+    If the kernel has no frame buffer, as with some of NVIDIA's drivers, a screen in standby cannot be
+    told from a missing screen. The GPU must not change its device class whenever the screen sleeps.
     """
     gpus = []
     for gpu in inventory.gpus:
@@ -96,20 +100,23 @@ def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
 
 
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
-    """ValueError that names the first rule of no accepted form."""
+    """Raises ValueError with the first rule that has no accepted form."""
     for rule in (*rules.include, *rules.exclude, *rules.vfio_bind):
         _matcher(rule, vendors)
 
 
 def matcher(rule: str, vendors: Sequence[Vendor] = VENDORS) -> Callable[[Gpu], bool]:
-    """Whether a GPU, or the GPU of a part, is one that the rule takes; ValueError as above."""
+    """Returns a predicate for a rule: True for a GPU that the rule matches, and for its parts.
+
+    Raises ValueError as `check_rules`.
+    """
     matches = _matcher(rule, vendors)
 
     def takes(gpu: Gpu) -> bool:
         if matches(_GpuIdentity(gpu, gpu.address)):
             return True
 
-        # A virtual function has an address of its own.
+        # A virtual function has another address than its GPU, which the rule may name.
         return gpu.parent is not None and matches(_GpuIdentity(gpu, address_of(gpu.parent)))
 
     return takes
@@ -137,7 +144,8 @@ def _scan(
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
 
-        # Whatever is wrong with a device, or with the vendor's module, costs that device alone.
+        # Anything wrong with a device, or a mistake in the vendor's module, costs this device only. A
+        # failed look says nothing about this device, so it ends the whole scan.
         try:
             if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
                 gpus.append(_bound_on_demand(roots, function, vendor, bus))
@@ -162,7 +170,7 @@ _LINK = ("link_width", "link_speed", "link_width_now", "link_speed_now")
 
 
 class _Bus:
-    """How the functions of the bus belong together."""
+    """The relations between the functions of the bus."""
 
     def __init__(self, functions: Sequence[pci.Function]) -> None:
         self.by_address = {function.address: function for function in functions}
@@ -173,18 +181,19 @@ class _Bus:
 
 
 def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> list[Gpu]:
-    """The GPU that the vendor's driver describes, and its parts."""
+    """Returns the GPU that the vendor's driver describes, followed by its parts."""
     _check_bound(function, vendor)
     detail = vendor.describe(roots, function)
 
-    # Whoever has one of its virtual functions excludes who has all of it, and the other way round.
+    # A claim of a virtual function excludes a claim of the whole GPU, and the other way round. The
+    # whole GPU therefore consumes as many counters as it has virtual functions.
     counters = dict(detail.counters)
     if bus.virtual_functions[function.address]:
         counters["vfs"] = bus.virtual_functions[function.address]
     if function.physical:
         counters["vfs"] = 1
 
-    # What a part of a processor says of its link is made up: it has none.
+    # An integrated GPU has no PCIe link. The files of its link contain made-up values.
     bus_facts = _bus_facts(roots, function, vendor, bus.by_address.get(function.physical or ""))
     if detail.integrated:
         bus_facts |= dict.fromkeys(_LINK)
@@ -217,10 +226,10 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
 
 
 def _kind(function: pci.Function, detail: Detail, bus: _Bus) -> str:
-    """What it is to those who ask for GPUs.
+    """Returns the kind of the function: a GPU, a divided GPU, or a virtual function.
 
-    Of a GPU with memory of its own, the driver gives nearly all to its virtual functions once there
-    are some, whoever uses them. One with the machine's memory loses nothing by them.
+    When virtual functions exist, the driver gives them nearly all memory of the GPU, used or not. An
+    integrated GPU shares the machine's memory, so it loses nothing and stays a whole GPU.
     """
     if function.physical:
         return "vf"
@@ -232,7 +241,7 @@ def _kind(function: pci.Function, detail: Detail, bus: _Bus) -> str:
 
 
 def _check_bound(function: pci.Function, vendor: Vendor) -> None:
-    """NotUsable for a function that none of the vendor's drivers has."""
+    """Raises NotUsable for a function that is not bound to one of the vendor's drivers."""
     expected = " or ".join(vendor.DRIVERS)
     if function.physical == "":
         reasons = ("what GPU it is a virtual function of cannot be read", *function.notes)
@@ -249,8 +258,8 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
 def _bus_facts(
     roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None
 ) -> dict[str, Any]:
-    """What the bus tells of it. A virtual function has the link of the physical one."""
-    link = physical or function
+    """Returns the fields of a Gpu that come from the bus. A virtual function has its GPU's link."""
+    link = (physical or function).link
     return {
         "name": name_of(function.address),
         "address": function.address,
@@ -261,10 +270,10 @@ def _bus_facts(
         "numa_node": function.numa_node,
         "numa_nodes": numa.nearest(roots, function.numa_node, function.cache),
         "pcie_root": function.pcie_root,
-        "link_width": link.link_width,
-        "link_speed": link.link_speed,
-        "link_width_now": link.link_width_now,
-        "link_speed_now": link.link_speed_now,
+        "link_width": link.width,
+        "link_speed": link.speed,
+        "link_width_now": link.width_now,
+        "link_speed_now": link.speed_now,
         "is_asleep": link.is_asleep,
         "console": function.boot_vga and drm.has_screen(function.folder),
         "iommu_group": function.iommu_group,
@@ -272,6 +281,7 @@ def _bus_facts(
 
 
 def _part(whole: Gpu, part: Part) -> Gpu:
+    """Returns a part as a Gpu, with the facts of its GPU that are true of the part too."""
     return replace(
         whole,
         name=f"{whole.name}-{part.suffix}",
@@ -281,7 +291,7 @@ def _part(whole: Gpu, part: Part) -> Gpu:
         memory=part.memory,
         nodes=part.nodes,
         environment=tuple(sorted(part.environment)),
-        notes=(),  # what is wrong with the GPU is said there
+        notes=(),  # the GPU has the notes
         profile=part.profile,
         counters=part.counters,
         compute_units=part.compute_units,
@@ -293,15 +303,20 @@ def _part(whole: Gpu, part: Part) -> Gpu:
 
 
 def _is_bound_on_demand(function: pci.Function, wanted: _Wanted) -> bool:
-    """Whether a claim of it has it bound to vfio-pci. Never that at whose screen somebody works."""
+    """Returns True if a claim of the function binds it to vfio-pci.
+
+    That never happens to the console, because a person may work at its screen.
+    """
     if function.physical is not None or (function.boot_vga and drm.has_screen(function.folder)):
         return False
     return any(matches(function) for _, matches in wanted.for_virtual_machines)
 
 
 def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> Gpu:
-    """A GPU that is published the same whichever driver has it at the moment: what is published
-    does not depend on what is in use. Its nodes are there while vfio-pci has it.
+    """Returns a GPU that a claim binds to vfio-pci.
+
+    It is published in the same way whether vfio-pci or another driver has it at the moment, because
+    published devices must not depend on what is in use. It has nodes only while vfio-pci has it.
     """
     virtual = bus.virtual_functions[function.address]
     if virtual:
@@ -312,7 +327,8 @@ def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: 
         vfio.functions_of_group(roots, function.address)
 
     def nodes(notes: list[str]) -> tuple[DeviceNode, ...]:
-        # In the middle of a change it has none: it is no other GPU for that.
+        # While the driver is being changed there are no nodes. The GPU must stay in the Inventory, so
+        # this is no reason to skip it.
         with contextlib.suppress(NotUsable):
             return vfio.nodes(roots, function, notes) if is_bound else ()
         return ()
@@ -329,7 +345,10 @@ def _for_virtual_machines(
     bus: _Bus,
     nodes: Callable[[list[str]], tuple[DeviceNode, ...]],
 ) -> Gpu:
-    """A GPU that waits for a virtual machine, which takes a whole IOMMU group."""
+    """Returns a GPU that is for a virtual machine.
+
+    Raises NotUsable if it cannot be given away alone: a virtual machine takes a whole IOMMU group.
+    """
     group = function.iommu_group
     if group is None:
         raise NotUsable("it is for virtual machines, but is in no IOMMU group: the IOMMU is off")
@@ -356,7 +375,7 @@ def _for_virtual_machines(
 
 
 def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
-    """A part whose GPU is not taken has nobody to exclude."""
+    """Removes the counters of parts whose GPU is not in the list, so that nothing defines them."""
     names = {gpu.name for gpu in gpus}
     related = []
     for gpu in gpus:
@@ -366,6 +385,7 @@ def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def _skip_unknown_vendor(function: pci.Function) -> Skipped:
+    """Returns why a device of an unknown vendor is skipped; expected for screens of servers and VMs."""
     reason = f"of a vendor that claimd does not know ({function.ids})"
     if function.base_class == pci.ACCELERATOR:
         return Skipped(address=function.address, reason=f"an accelerator {reason}")
@@ -381,7 +401,7 @@ def _skip_unknown_vendor(function: pci.Function) -> Skipped:
 
 
 class _Identity(Protocol):
-    """What a rule looks at."""
+    """The facts that a rule is compared with."""
 
     @property
     def address(self) -> str: ...
@@ -397,7 +417,7 @@ _Matcher = Callable[[_Identity], bool]
 
 
 class _GpuIdentity:
-    """A GPU that was found, as a rule looks at it: by its own address or its GPU's."""
+    """The facts of a Gpu that a rule is compared with; a part has its own address or its GPU's."""
 
     def __init__(self, gpu: Gpu, address: str) -> None:
         self.address, self.vendor_id, self.boot_vga = address, gpu.vendor_id, gpu.console
@@ -413,7 +433,7 @@ def _matchers(rules: Iterable[str], vendors: Sequence[Vendor]) -> list[tuple[str
 
 
 def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
-    """Whether a function matches a rule; ValueError for a rule of no accepted form."""
+    """Returns the predicate for a rule. Raises ValueError if the rule has no accepted form."""
     form = rule.strip().lower()
     if form == "console":
         return lambda function: function.boot_vga
@@ -436,7 +456,7 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
 
 
 class _Wanted:
-    """The rules, understood once for all functions."""
+    """The parsed rules of one scan."""
 
     def __init__(self, rules: Rules, vendors: Sequence[Vendor]) -> None:
         self.with_vfio = rules.vfio
@@ -445,7 +465,7 @@ class _Wanted:
         self._exclude = _matchers(rules.exclude, vendors)
 
     def reason_not(self, function: pci.Function) -> str:
-        """Which rule leaves the function alone; empty if none does."""
+        """Returns why the rules leave the function out; empty if they take it."""
         for rule, matches in self._exclude:
             if matches(function):
                 return f"excluded by the rule {rule}"

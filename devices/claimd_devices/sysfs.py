@@ -1,9 +1,14 @@
-"""One file, link or folder of the kernel's trees at a time. Whatever is wrong with it costs its
-value, never more.
+"""Reads single files, links and folders of the kernel's trees.
 
-A value that is not there is None, and a missing file is normal. Anything else that is wrong adds a
-line to `notes`: empty, not text, unreadable, not what was expected. What a file means must not go
-in here.
+An access has one of three bad outcomes:
+
+- The file is not there (ENOENT). This is normal: the value is None, and no note is added.
+- The file is there and is not readable, or has an unexpected content. The value is None, and a line
+  is added to `notes`: any other OSError, an empty file, no text, or not the expected form.
+- We could not look, for a reason of claimd's or of the node's (EMFILE, ENFILE, ENOMEM, EINTR,
+  EAGAIN). LookFailedError is raised, because nothing is known about the file.
+
+This module does not know what a file means.
 """
 
 from __future__ import annotations
@@ -21,12 +26,13 @@ from .gpu import Roots
 
 _T = TypeVar("_T")
 
-# Bytes of a file: one of sysfs has at most a page, /proc/devices and its like are a few KiB.
+# Bytes that are read of a file. A file of sysfs has at most one page; /proc/devices and similar files
+# have a few KiB.
 _LIMIT = 1 << 16
 _CONTENT_LIMIT = 1 << 22
 _PAGE = 4096
 
-# Files of sysfs have the size of a page: a copy by tar is filled up with it.
+# A file of sysfs claims the size of a page, so tar fills its copy up with these bytes.
 PADDING = b"\0"
 
 _SHOWN = 40  # characters of a wrong value that a note shows
@@ -39,9 +45,10 @@ NO_LINK = "not a symbolic link"
 
 
 def text(path: str, notes: list[str], *, may_be_empty: bool = False) -> str | None:
-    """The value of a file of one line, without the white space around it.
+    """Returns the value of a file of one line, without the white space around it.
 
-    An empty file is noted unless it may be empty.
+    None if the file is missing, or is unreadable, or is not one line of text; the last two are
+    noted. An empty file gives None too, and is noted unless it may be empty.
     """
     value = _read_text(path, notes, may_be_empty=may_be_empty)
     if value is not None and not value.isprintable():
@@ -51,34 +58,42 @@ def text(path: str, notes: list[str], *, may_be_empty: bool = False) -> str | No
 
 
 def decimal(path: str, notes: list[str]) -> int | None:
-    """A decimal number, which may be negative."""
+    """Returns the decimal number in a file, which may be negative. None as for `text`."""
     value = _matching(path, _NUMBER, "a decimal number", notes)
     return int(value) if value is not None else None
 
 
 def hexadecimal(path: str, notes: list[str]) -> int | None:
-    """A number as the kernel prints ids: 0x and hexadecimal digits."""
+    """Returns the number in a file of the form 0x1f, as the kernel prints ids. None as for `text`."""
     value = _matching(path, _HEX, "0x and hex digits", notes)
     return int(value, 16) if value is not None else None
 
 
 def lines(path: str, notes: list[str]) -> list[str] | None:
-    """The lines of a text file."""
+    """Returns the lines of a text file. None as for `text`."""
     value = _read_text(path, notes)
     return value.splitlines() if value is not None else None
 
 
 def content(path: str, notes: list[str], limit: int = _CONTENT_LIMIT) -> bytes | None:
-    """The bytes of a file that is no text, or longer than those of the kernel's trees."""
+    """Returns the bytes of a file that may be binary, or larger than a file of the kernel's trees.
+
+    None if the file is missing or unreadable; the latter is noted.
+    """
     try:
         return read(path, limit)
     except OSError as error:
+        # The file is not there or not readable. `read` raises LookFailedError if we could not look.
         _note(path, error, notes)
         return None
 
 
 def link(path: str, notes: list[str]) -> str | None:
-    """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
+    """Returns the target of a symbolic link as it is written in the link; follows no further link.
+
+    None if there is no link: nothing is at the path, or the link is unreadable, or the path is not a
+    link. The last two are noted. LookFailedError if the kernel could not look.
+    """
     try:
         if _is_captured:
             _before_access(path, follow=False)
@@ -93,7 +108,11 @@ def link(path: str, notes: list[str]) -> str | None:
 
 
 def names(folder: str, notes: list[str]) -> list[str] | None:
-    """What a folder holds, sorted."""
+    """Returns the names in a folder, sorted.
+
+    None if the folder is missing or unreadable; the latter is noted. LookFailedError if we could not
+    look.
+    """
     try:
         if _is_captured:
             _before_access(folder)
@@ -105,21 +124,28 @@ def names(folder: str, notes: list[str]) -> list[str] | None:
 
 
 def is_file(path: str) -> bool:
-    """Whether there is such a file. Its content does not matter, nor does a capture take it."""
+    """Returns True if there is a regular file at the path. A capture does not take its content.
+
+    False may also mean that a folder above it is not readable.
+    """
     if _accesses is not None:
         _accesses.add((path, False))
     return stat.S_ISREG(_mode(path))
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is such a folder."""
+    """Returns True if there is a folder at the path. False as for `is_file`."""
     if _accesses is not None:
         _accesses.add((path, True))
     return stat.S_ISDIR(_mode(path))
 
 
 def _mode(path: str) -> int:
-    """Returns the mode of what is at the path, following links, or 0 if it cannot be seen."""
+    """Returns the mode of what is at the path, following links.
+
+    0 if the path is not there, or a folder above it is not readable. Raises LookFailedError if we
+    could not look.
+    """
     try:
         return os.stat(path).st_mode
     except OSError as error:
@@ -128,11 +154,11 @@ def _mode(path: str) -> int:
 
 
 def read(path: str, limit: int = _LIMIT) -> bytes:
-    """Returns all of a file. Raises OSError, or LookFailedError if the file could not be opened for a
-    reason of claimd's own or of the node's.
+    """Returns the content of a file, at most about `limit` bytes.
 
-    Everything that is read goes through here: where a device is dead, the read may hang, and whoever
-    runs this by `deadline.run` is freed of it.
+    Raises OSError if the file is not there or not readable. Raises LookFailedError if it could not
+    be opened for a reason of claimd's or of the node's. All reads of this package use this function,
+    because a read of a dead device may hang: `deadline.run` then gives it up.
     """
     if _is_captured:
         _before_access(path)
@@ -144,24 +170,33 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
             failures.check(path, error)
             raise
 
-        # An error of the read itself may come from the GPU's driver, so it is the file's.
+        # The GPU's driver may answer a read with any error, so an error of the read, unlike one of
+        # the open, is always about the file.
         try:
             content = os.read(descriptor, limit)
-            if len(content) < _PAGE and content.find(b"\n") == len(content) - 1:
-                return content  # one line, or nothing, that is shorter than any piece: all there is
 
-            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
-            while content and len(content) < limit:
-                more = os.read(descriptor, limit)
-                if not more:
-                    break
-                content += more
-            return content
+            # Most files hold one line, or nothing, and are complete after the first read. This saves
+            # a system call for each of them.
+            if len(content) < _PAGE and content.find(b"\n") == len(content) - 1:
+                return content
+
+            # A file of procfs may come in pieces, and a file of sysfs ends with an empty read.
+            return read_to_end(descriptor, limit, content)
         finally:
             os.close(descriptor)
     finally:
         if attempt is not None:
             deadline.end_read(attempt)
+
+
+def read_to_end(descriptor: int, limit: int, content: bytes = b"") -> bytes:
+    """Returns `content` and what can still be read from a descriptor, until `limit` is reached."""
+    while len(content) < limit:
+        more = os.read(descriptor, limit)
+        if not more:
+            break
+        content += more
+    return content
 
 
 def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
@@ -176,6 +211,7 @@ def _read_text(path: str, notes: list[str], *, may_be_empty: bool = False) -> st
     try:
         content = read(path)
     except OSError as error:
+        # The file is not there or not readable. `read` raises LookFailedError if we could not look.
         _note(path, error, notes)
         return None
 
@@ -192,6 +228,7 @@ def _read_text(path: str, notes: list[str], *, may_be_empty: bool = False) -> st
 
 
 def _note(path: str, error: OSError, notes: list[str]) -> None:
+    """Notes why a file is not readable. A missing file is normal and gives no note."""
     if isinstance(error, FileNotFoundError):
         return
     notes.append(f"{path}: {os.strerror(error.errno) if error.errno else error}")
@@ -201,15 +238,16 @@ def _note(path: str, error: OSError, notes: list[str]) -> None:
 
 
 class ScanCache:
-    """What all devices of one scan have in common, read once."""
+    """Facts that all devices of one scan have in common. Each is read once."""
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[Any, list[str]]] = {}
 
     def read_once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
-        """What `read` returned at the first call for this key.
+        """Returns what `read` returned in the first call with this key.
 
-        What it noted then is added to the `notes` of every caller, since it is wrong for each.
+        The notes of that call are added to the `notes` of every caller, because every device lacks
+        what could not be read.
         """
         if key not in self._entries:
             first_notes: list[str] = []
@@ -223,29 +261,28 @@ class ScanCache:
 def module_version(
     roots: Roots, module: str | None, cache: ScanCache, notes: list[str]
 ) -> str | None:
-    """The version of a kernel module; those of the kernel's own tree have none."""
+    """Returns the version of a kernel module. Modules of the kernel's own tree have none."""
     path = f"{roots.sys}/module/{module}/version"
     return cache.read_once(path, lambda notes: text(path, notes), notes)
 
 
 # ---------------------------------------------------------------- captures
 
-# Whether either of the two below has anything in it: this is asked before every access.
+# True if one of the two collections below is in use. It is checked before every access, and one flag
+# is faster than two collections.
 _is_captured = False
 
-# What was looked at while a scan is recorded: the path, and whether a link at its end is followed.
+# The accesses of the scan that is being recorded: the path, and whether a link at its end is followed.
 _accesses: set[tuple[str, bool]] | None = None
 
-# Errors that the kernel gave where a tree was captured, by path.
+# The errors that the kernel returned on the machine of a capture, by path.
 _replayed_errors: dict[str, int] = {}
 
 
 @contextmanager
 def recording() -> Iterator[set[tuple[str, bool]]]:
-    """Collects everything that is looked at within the block: the path, and whether a link at its
-    end is followed.
-    """
-    # One scan at a time is recorded, by a command of its own.
+    """Collects every access within the block: the path, and whether a link at its end is followed."""
+    # A process records one scan at a time, so module variables do.
     global _accesses, _is_captured
     accesses: set[tuple[str, bool]] = set()
     _accesses, _is_captured = accesses, True
@@ -256,7 +293,7 @@ def recording() -> Iterator[set[tuple[str, bool]]]:
 
 
 def replay_errors(errors: Mapping[str, int]) -> None:
-    """From now on these paths answer with these errors, and no others do."""
+    """Makes reads of these paths fail with these errors from now on, and no other reads."""
     global _is_captured  # noqa: PLW0603
     _replayed_errors.clear()
     _replayed_errors.update(errors)

@@ -1,9 +1,9 @@
-"""`dataclass` as the standard library has it, for classes that are made while a program starts.
+"""A `dataclass` decorator that makes classes faster than the standard library's.
 
-The standard one writes the methods of each class as source and compiles them. With fifty classes
-that is a tenth of what `claimd run` computes until its devices are published. Here a class gets
-methods that are compiled already and know its fields, and all of `dataclasses` (`fields`,
-`replace`, `is_dataclass`) works on it. What a class is for does not belong here.
+The standard decorator writes the methods of each class as source and compiles them. For fifty classes
+that is a tenth of what `claimd run` computes until its devices are published. This decorator gives
+each class closures over its fields, which are compiled already. The functions of `dataclasses`
+(`fields`, `replace`, `is_dataclass`) work with such classes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ def _dataclass(
     eq: bool = True,
     repr: bool = True,
 ) -> Callable[[type[T]], type[T]]:
-    """A dataclass with slots whose fields are given by name, and no other.
+    """Makes a dataclass with slots and keyword-only fields; supports no other kind.
 
-    It behaves as the standard library's; `inspect` alone sees no fields in the signature.
+    Such a class behaves like one of the standard library, except that `inspect` sees no fields in the
+    signature of `__init__`.
     """
     if not (slots and kw_only):
         raise TypeError("without slots or kw_only, take the standard library's dataclass")
 
     def make(cls: type[T]) -> type[T]:
-        # This compiles nothing, as each method is declined.
+        # The standard decorator compiles nothing here, because no method is requested.
         plain = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
         made: type[T] = plain(cls)
         fields = dataclasses.fields(made)  # type: ignore[arg-type]
@@ -79,7 +80,7 @@ def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[...
         elif field.default is not dataclasses.MISSING:
             defaults[field.name] = field.default
 
-    # A slot is set by its descriptor: a frozen class refuses the usual way.
+    # Slots are set by their descriptors, because __setattr__ of a frozen class refuses.
     setters = {field.name: getattr(cls, field.name).__set__ for field in fields}
     given_setters = tuple((name, setters[name]) for name in setters if name in names)
     complete = getattr(cls, "__post_init__", None)
@@ -121,8 +122,11 @@ def _repr(fields: tuple[dataclasses.Field[Any], ...]) -> Callable[[Any], str]:
 def _comparison(
     fields: tuple[dataclasses.Field[Any], ...], *, hashed: bool, ordered: bool
 ) -> dict[str, Any]:
-    """All that compares, by name. Two are equal if they are of one class and their fields are."""
-    # Of one field it gives the value, of several a tuple: either is compared and hashed alike.
+    """Returns the methods that compare and hash objects, by name.
+
+    Two objects are equal if they have the same class and equal fields.
+    """
+    # For one field attrgetter returns the value, for several a tuple. Both can be compared and hashed.
     values = operator.attrgetter(*(field.name for field in fields if field.compare))
 
     def comparing(compare: Compare) -> Compare:
@@ -154,12 +158,12 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _set_state(self: Any, state: tuple[None, dict[str, Any]]) -> None:
-    """A copy is made by this, which has to get past `_refuse_to_set`."""
+    """Sets the fields of a copy, for `copy` and `pickle`, in spite of `_refuse_to_set`."""
     for name, value in state[1].items():
         object.__setattr__(self, name, value)
 
 
-# Type checkers know what the standard library's makes of a class, which is the same.
+# Type checkers understand the standard decorator, which makes classes with the same interface.
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:

@@ -1,13 +1,14 @@
-"""Keeps the node's Inventory current: a scan after every uevent, by the clock, and whenever somebody
-asks.
+"""Keeps the node's Inventory current. It scans after uevents, periodically, and on request.
 
-Level, not edge: every look is a whole scan, compared with the last one. What a GPU is must not be
-decided here.
+The watch is level-triggered: every scan is a scan of the whole node, and its result is compared with
+the last one. A scan that failed changes nothing: the last Inventory stays in force. This module does
+not know what a GPU is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 
@@ -17,8 +18,8 @@ from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
 
-# Seconds from an event to the scan: the first after a calm, those while events keep coming (the pause
-# doubles), and how long without an event is a calm.
+# Seconds from an event to the scan. The first event after CALM seconds without one waits for FIRST. While
+# events keep coming, the pause starts at COALESCE and doubles up to SLOWEST.
 FIRST = 0.01
 COALESCE = 0.1
 SLOWEST = 0.4
@@ -36,7 +37,7 @@ Scan = Callable[[Roots, Rules], Inventory]
 
 
 class Watch:
-    """The one place that scans while the program runs. `last` is the last Inventory."""
+    """Runs all scans of the program. `last` is the last Inventory, or None before the first scan."""
 
     def __init__(
         self,
@@ -46,18 +47,19 @@ class Watch:
         scan: Scan = scan.scan,
         on_uevent: uevents.OnUevent = lambda _: None,
     ) -> None:
-        """Scans every `period` seconds at least. `on_uevent` is given every event as it comes."""
+        """Scans at least every `period` seconds, and passes every uevent to `on_uevent`."""
         self.last: Inventory | None = None
         self._on_uevent = on_uevent
         self._roots = roots
-        self._rules = rules
         self._period = period
-        self._scan = scan
+        self._scan = functools.partial(scan, roots, rules)
         self._wake = asyncio.Event()
         self._running: asyncio.Future[Inventory] | None = None
         self._waiting: asyncio.Task[Inventory] | None = None
         self._listeners: list[Listener] = []
-        self._logged: dict[str, str] = {}  # what was logged last, by device
+
+        # The last message that was logged about each device, by its address or name.
+        self._logged: dict[str, str] = {}
 
         # Why the last scan failed; empty after one that did not. `on_failure` is called with each
         # change.
@@ -69,23 +71,24 @@ class Watch:
         self._unread: dict[str, int] = {}
 
     def wake(self) -> None:
-        """Scan again soon. From the loop's thread; calls in a burst cost one scan."""
+        """Requests a scan soon. A burst of calls costs one scan. Must be called in the loop's thread."""
         self._wake.set()
 
     async def rescan(self) -> Inventory:
-        """A scan that begins after this call; what the scan raises is raised.
+        """Returns the result of a scan that begins after this call, and raises what that scan raises.
 
-        Callers at the same time share it, and listeners are told of it as well. A scan that is under
-        way does not count: it may have passed the device that the caller asks about. A caller that
-        is cancelled does not end it.
+        Concurrent callers share a scan, and listeners get its result as well. A scan that runs already
+        does not count, because it may have passed the device that the caller asks about. The scan
+        goes on if a caller is cancelled.
         """
         if self._waiting is None:
             self._waiting = asyncio.create_task(self._next_scan())
         return await asyncio.shield(self._waiting)
 
     async def run(self, changed: Listener) -> None:
-        """Calls `changed` with the first Inventory and with every one that differs from the last,
-        until cancelled. A scan that fails is logged, and the next one is made.
+        """Calls `changed` with the first Inventory and then with every different one.
+
+        Runs until it is cancelled. A scan that fails is logged, and the next one follows.
         """
         self._listeners.append(changed)
         try:
@@ -98,8 +101,10 @@ class Watch:
             self._listeners.remove(changed)
 
     async def _scan_whenever_woken(self) -> None:
-        """One change in the hardware is a burst of events: the first after a calm leads to a scan at
-        once, what follows it waits, longer and longer.
+        """Scans after events and periodically, until it is cancelled.
+
+        One change of the hardware causes a burst of events. The first event after a calm leads to a
+        scan at once; while more events follow, the pauses before the scans grow.
         """
         clock = asyncio.get_running_loop().time
         pause, woken_at = FIRST, clock() - CALM
@@ -117,7 +122,8 @@ class Watch:
             except TimeoutError:
                 pass
 
-            # What comes from here on is not in this scan, and leads to another.
+            # The flag is cleared before the scan: an event that comes during the scan may not be
+            # visible in its result, and must lead to another scan.
             self._wake.clear()
             await self._scan_and_log()
 
@@ -136,19 +142,19 @@ class Watch:
             _log.exception("the scan failed; the next one may do better")
 
     async def _next_scan(self) -> Inventory:
-        """Waits for the scan under way, then runs the one that the callers share."""
+        """Waits for the scan that runs, then runs the scan that the waiting callers share."""
         if self._running is not None:
             await asyncio.wait([self._running])
 
-        # Who asks from here on needs another scan than this one.
+        # Callers from here on need a later scan: this one may pass their device before they asked.
         self._waiting = None
         running: asyncio.Future[Inventory] | None = None
         try:
-            running = deadline.run_in_thread(lambda: self._scan(self._roots, self._rules))
+            running = deadline.run_in_thread(self._scan)
             self._running = running
             inventory = await running
         except LookFailedError as error:
-            # What was seen last stays in force.
+            # We could not look, so nothing is known. The last Inventory stays in force.
             self._set_failure(str(error))
             raise
         finally:
@@ -159,10 +165,12 @@ class Watch:
         self._set_failure("")
         inventory = self._with_unread_of_last(inventory)
 
+        # Facts that one scan cannot see come from the last Inventory.
         if self.last is not None and any(gpu.is_asleep for gpu in inventory.gpus):
             inventory = scan.with_links_of(self.last, inventory)
         if self.last is not None and any(gpu.console for gpu in self.last.gpus):
             inventory = scan.with_consoles_of(self.last, inventory)
+
         if inventory != self.last:
             self.last = inventory
             self._log_news(inventory)
@@ -171,6 +179,7 @@ class Watch:
         return inventory
 
     def _set_failure(self, failure: str) -> None:
+        """Logs and reports a new reason why scans fail; an empty one means that scans succeed again."""
         if failure == self.failure:
             return
         if failure:
@@ -181,10 +190,10 @@ class Watch:
         self.on_failure(failure)
 
     def _with_unread_of_last(self, inventory: Inventory) -> Inventory:
-        """Returns the inventory with GPUs that the kernel still lists and that could not be read.
+        """Returns the inventory with the GPUs of the last one that are listed and could not be read.
 
-        One error while their ids are read does not mean that they are gone. After UNREAD_SCANS such
-        scans in a row the error is believed.
+        One failed read of their ids does not mean that they are gone. The error is believed after
+        UNREAD_SCANS such scans in a row.
         """
         unread = {skipped.address for skipped in inventory.skipped if skipped.is_unread}
         last = self.last.gpus if self.last is not None else ()
@@ -203,7 +212,7 @@ class Watch:
         return Inventory.from_unsorted([*inventory.gpus, *kept], skipped)
 
     def _log_news(self, inventory: Inventory) -> None:
-        """A line for each device of which something else is to be said than before."""
+        """Logs a line for each device whose message differs from the one logged last."""
         logged: dict[str, str] = {}
         for skipped in inventory.skipped:
             logged[skipped.address] = skipped.reason
@@ -212,12 +221,14 @@ class Watch:
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
 
         for gpu in inventory.gpus:
-            key = gpu.name if gpu.kind == "partition" else gpu.address  # which parts share
+            # The key is the address, as that of skipped devices. Partitions share the address of
+            # their GPU, so their keys are their names.
+            key = gpu.name if gpu.kind == "partition" else gpu.address
             logged[key] = _sentence(gpu)
             if self._logged.get(key) != logged[key]:
                 _log.info("%s", logged[key])
 
-        # * is no device: it says that no bus could be seen.
+        # The address * belongs to no device. It stands for a missing bus.
         for address in self._logged.keys() - logged.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)
         self._logged = logged

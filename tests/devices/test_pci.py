@@ -175,7 +175,7 @@ def linked(
 def test_the_link_of_a_package_with_a_switch_is_the_one_to_the_slot(tmp_path: Path) -> None:
     narrow = {"current_link_width": "8", "max_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}
     found = linked(tmp_path, {**ABOVE, "0000:42:00.0": ABOVE["0000:42:00.0"] | narrow}, root={})
-    assert (found.link_width_now, found.link_width) == (8, 16)
+    assert (found.link.width_now, found.link.width) == (8, 16)
 
 
 def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
 def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> None:
     """As a GB10 says it: one lane of sixteen, below a port that has none at all."""
     found = linked(tmp_path, {}, root={"current_link_width": width}, current_link_width="1")
-    assert (found.link_width, found.link_speed, found.link_width_now, found.link_speed_now) == (
+    assert (found.link.width, found.link.speed, found.link.width_now, found.link.speed_now) == (
         None,
     ) * 4
 
@@ -222,8 +222,8 @@ def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
         (found,) = pci.functions(made.roots, with_link_now=True)[0]
     names = [path.rpartition("/")[2] for path, _ in accesses]
     read = [name for name in names if "_link_" in name]
-    assert found.is_asleep is is_asleep
-    assert (found.link_width is None) is is_asleep
+    assert found.link.is_asleep is is_asleep
+    assert (found.link.width is None) is is_asleep
     assert (read == []) is is_asleep
     assert "config" not in names
 
@@ -236,11 +236,11 @@ def test_what_a_link_has_now_is_read_only_for_who_wants_it(tree: Make) -> None:
     read = [path for path, _ in accesses if "/current_link_" in path]
     assert [path.rpartition("/")[2] for path in read] == ["current_link_width"]
     assert found.address not in read[0]
-    assert (found.link_width, found.link_speed) == (16, 32000)
-    assert (found.link_width_now, found.link_speed_now) == (None, None)
+    assert (found.link.width, found.link.speed) == (16, 32000)
+    assert (found.link.width_now, found.link.speed_now) == (None, None)
 
     (found,) = pci.functions(made.roots, with_link_now=True)[0]
-    assert (found.link_width_now, found.link_speed_now) == (16, 32000)
+    assert (found.link.width_now, found.link.speed_now) == (16, 32000)
 
 
 @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def test_the_speed_of_a_link(tmp_path: Path, text: str, speed: int | None, notes
     target = f"../../../devices/pci0000:40/{ADDRESS}"
     function(tmp_path, target, max_link_speed=text)
     (found,) = look(tmp_path)
-    assert found.link_speed == speed
+    assert found.link.speed == speed
     assert len(found.notes) == notes
