@@ -73,6 +73,8 @@ def _round_up(text: str | None, capacity: DeviceCapacity, fractional: bool) -> A
         return requested
     if policy.valid_range and policy.valid_range.min is not None:
         return _round_up_to_step(requested, policy.valid_range, fractional)
+
+    # The API server has validated that the values are sorted.
     for value in policy.valid_values or ():
         if requested.billionths <= amounts.parse(value).billionths:
             return amounts.parse(value)
@@ -91,6 +93,7 @@ def _round_up_to_step(
         return requested
 
     # Kubernetes computes with 64-bit integers that count whole units or thousandths.
+    # Amounts that do not fit are errors there, so they are errors here.
     step = amounts.parse(valid.step)
     unit = _unit(valid, fractional)
     if unit == MILLI and not _in_milli(requested):
@@ -120,6 +123,8 @@ def _violates(used: Amount, policy: CapacityRequestPolicy | None, fractional: bo
         return False
     if policy.valid_range:
         return _is_outside(used, policy.valid_range, fractional)
+
+    # A policy without values allows every amount.
     values = policy.valid_values or ()
     return bool(values) and all(
         used.billionths != amounts.parse(value).billionths for value in values

@@ -73,6 +73,8 @@ def tolerations(search_input: SearchInput) -> Iterator[Degrees]:
                 if key in seen or not taints.blocking_taint(single.taints, request.tolerations):
                     continue
                 seen.add(key)
+
+                # The feature for taints may be off.
                 if devices.blocking_taint(request, candidate):
                     yield (_derive_edit(edit, "tolerate", subject=_taint(taint), taint=key),)
 
@@ -80,6 +82,7 @@ def tolerations(search_input: SearchInput) -> Iterator[Degrees]:
 def counts(search_input: SearchInput) -> Iterator[Degrees]:
     """Yields for each request smaller numbers of devices, at most what one claim may have."""
     for edit, request in _requests(search_input):
+        # A smaller reduction is a smaller change, so the largest number comes first.
         most = min(request.minimum - 1, RESULTS_MAX)
         yield tuple(_derive_edit(edit, "count", count=count) for count in range(most, 0, -1))
 
@@ -96,6 +99,8 @@ def capacities(search_input: SearchInput) -> Iterator[Degrees]:
             for candidate in _selectable(search_input, request):
                 absent = absent or name not in candidate.device.capacity
                 lesser |= _amounts(search_input, candidate, name, amounts.parse(text).billionths)
+
+            # The largest amount is the smallest change.
             ordered = sorted(lesser, key=lambda amount: -amount.billionths)[:_MOST_AMOUNTS]
             degrees = []
             for amount in ordered:
@@ -103,6 +108,7 @@ def capacities(search_input: SearchInput) -> Iterator[Degrees]:
                 degrees.append(
                     _derive_edit(edit, "capacity", subject=subject, name=name, amount=amount.text)
                 )
+
             # A device without the capacity suits only a request that does not mention it.
             if absent:
                 degrees.append(_derive_edit(edit, "capacity", subject=f"no {name}", name=name))
@@ -209,10 +215,12 @@ def _amounts(
     capacity = candidate.device.capacity.get(name)
     if capacity is None:
         return set()
+
     whole = amounts.parse(capacity.value)
     used = search_input.devices.allocated.capacity.get(candidate.id, {}).get(name, 0)
     lesser = {amounts.from_billionths(candidate.limits[name] - used, whole.binary)}
 
+    # The amounts that the policy names are likely to be allowed.
     policy = capacity.request_policy
     if policy:
         texts = [*(policy.valid_values or ()), policy.default]
@@ -250,6 +258,8 @@ def apply_edits(claims: Sequence[ResourceClaim], edits: Iterable[Edit]) -> list[
 
 def _edit_claim(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
     devices = claim.spec.devices
+
+    # Edits of other kinds change a request, and are passed on to it.
     dropped = {edit.request for edit in edits if edit.change.kind == "request"}
     requests = []
     names: set[str] = set()
@@ -260,11 +270,13 @@ def _edit_claim(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
         own = [edit for edit in edits if edit.request == position]
         requests.append(_edit_request(request, own) if own else request)
 
+    # Constraints lose the removed requests, and some constraints are removed themselves.
     without = {edit.change.number for edit in edits if edit.change.kind == "constraint"}
     constraints = []
     for number, constraint in enumerate(devices.constraints, 1):
         if number not in without:
             constraints += _without_requests(constraint, names)
+
     changed: DeviceClaim = msgspec.structs.replace(
         devices, requests=requests, constraints=constraints
     )
@@ -279,8 +291,9 @@ def _without_requests(constraint: DeviceConstraint, names: set[str]) -> list[Dev
     """
     if not names.intersection(name.partition("/")[0] for name in constraint.requests):
         return [constraint]
-    left = [name for name in constraint.requests if name.partition("/")[0] not in names]
-    return [msgspec.structs.replace(constraint, requests=left)] if left else []
+
+    rest = [name for name in constraint.requests if name.partition("/")[0] not in names]
+    return [msgspec.structs.replace(constraint, requests=rest)] if rest else []
 
 
 def _edit_request(request: DeviceRequest, edits: Sequence[Edit]) -> DeviceRequest:

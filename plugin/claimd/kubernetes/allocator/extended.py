@@ -47,6 +47,8 @@ def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> Reso
     """Returns the implicit claim of the pod on this node. None if the pod needs no claim."""
     by_resource = classes_by_resource(classes)
     containers = [*pod.spec.init_containers, *pod.spec.containers]
+
+    # Only resources of a class are of interest here.
     requested: set[str] = set()
     for container in containers:
         requested.update(name for name in container.resources.requests if name in by_resource)
@@ -87,7 +89,8 @@ def mappings(pod: Pod, counts: Mapping[str, int]) -> list[RequestMapping]:
     If they are not enough, it also uses the request that exists for such init containers.
     """
     containers = [*pod.spec.init_containers, *pod.spec.containers]
-    found: list[RequestMapping] = []
+
+    # By resource: the requests of the claim, with the index of the container they were made for.
     by_resource: dict[str, list[tuple[int, str]]] = {}
     for index, container in enumerate(containers):
         for number, resource in enumerate(sorted(container.resources.requests)):
@@ -95,22 +98,25 @@ def mappings(pod: Pod, counts: Mapping[str, int]) -> list[RequestMapping]:
             if name in counts:
                 by_resource.setdefault(resource, []).append((index, name))
 
+    result: list[RequestMapping] = []
     for resource, requests in sorted(by_resource.items()):
         lasting = [(index, name) for index, name in requests if not _ends(pod, index)]
         beyond = [name for index, name in requests if _ends(pod, index)]
         for index, name in lasting:
-            found.append(_mapping(containers[index], resource, name))
+            result.append(_mapping(containers[index], resource, name))
+
+        # Init containers reuse the devices of later containers, in the order of the containers.
         for index, container in enumerate(pod.spec.init_containers):
             if not _ends(pod, index):
                 continue
             missing = _count(container.resources.requests, resource)
             for later, name in lasting:
                 if later >= index and missing > 0:
-                    found.append(_mapping(container, resource, name))
+                    result.append(_mapping(container, resource, name))
                     missing -= counts[name]
             if missing > 0:
-                found += [_mapping(container, resource, name) for name in beyond]
-    return found
+                result += [_mapping(container, resource, name) for name in beyond]
+    return result
 
 
 def _mapping(container: Container, resource: str, request: str) -> RequestMapping:
@@ -154,6 +160,7 @@ def _requests(
         missing = _count(containers[index].resources.requests, resource) - reused
         if missing > most:
             beyond, most = {index: missing}, missing
+
     return [
         _request(index, containers[index], resource, class_name, count)
         for index, count in (beyond | lasting).items()

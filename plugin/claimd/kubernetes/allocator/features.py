@@ -67,6 +67,8 @@ def detect(
     is there. `of_itself` are the features that a release enables by default.
     """
     enabled = set(of_itself)
+
+    # Features of slices and devices, then those of requests and subrequests.
     for slice_ in slices:
         enabled |= _detect_in_slice(slice_)
     for claim in claims:

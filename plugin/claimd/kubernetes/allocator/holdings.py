@@ -37,6 +37,8 @@ class Holdings:
             name = claim_name(claim)
             holding = Holding(claim=name, device=device, result=result)
             self._by_pool.setdefault(PoolID(result.driver, result.pool), []).append(holding)
+
+            # A claim may hold several shares of one device.
             if name not in self._claims.get(device, ()):
                 self._claims[device] = (*self._claims.get(device, ()), name)
 

@@ -67,6 +67,7 @@ def _compile_requirement(requirement: NodeSelectorRequirement) -> Callable[[dict
         case "DoesNotExist":
             return lambda labels: key not in labels
 
+    # The operators Gt and Lt compare integers. A label that is no integer never matches.
     limit = _integer(values[0])
     assert limit is not None
 
@@ -143,6 +144,7 @@ def merge_selectors(selectors: Iterable[NodeSelector]) -> NodeSelector | None:
     None if there are no requirements. ValueError if a selector has several terms: they are
     alternatives and cannot be merged.
     """
+    # The requirements of the merged term. All of them must hold.
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []
     for selector in selectors:

@@ -6,6 +6,7 @@ A "place" is one value of the attribute, such as one PCIe root, with all devices
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -98,11 +99,12 @@ class Places:
                 if any(request.derived for request in alternatives):
                     return True
 
-        return any(
-            attribute.value is None
-            for candidate in self._groups.devices.candidates
-            for attribute in candidate.device.attributes.values()
-        )
+        # An attribute without a scalar value is a list.
+        for candidate in self._groups.devices.candidates:
+            for attribute in candidate.device.attributes.values():
+                if attribute.value is None:
+                    return True
+        return False
 
     def _profile(self, requests: Sequence[Request]) -> dict[Group, int]:
         """Returns the number of devices that the requests need from each group."""
@@ -136,7 +138,7 @@ class Places:
         """Yields the shortages of requests that need one place, for the best place."""
         profile = self._profile(requests)
         by_value = {group: self._by_value(group, requests, attribute) for group in profile}
-        values = {value for of_group in by_value.values() for value in of_group}
+        values = set(itertools.chain(*by_value.values()))
 
         def lacking(value: Value) -> tuple[int, int, int, str]:
             """Returns the numbers of missing free, suitable and existing devices at the place."""
@@ -152,6 +154,8 @@ class Places:
         # Without any value there is nothing to count.
         if not values:
             return
+
+        # Report the place that lacks the fewest devices, unless one place has enough.
         nearest = min(values, key=lacking)
         if not lacking(nearest)[0]:
             return
@@ -161,11 +165,12 @@ class Places:
             if len(group.free & here) >= needed:
                 continue
 
-            others = [
-                count_noun(number, other.noun)
-                for other, number in profile.items()
-                if other is not group
-            ]
+            # The other groups need room at the same place.
+            others = []
+            for other, number in profile.items():
+                if other is not group:
+                    others.append(count_noun(number, other.noun))
+
             beside = f"beside {join_names(others)} " if others else ""
             count = self._groups.count(
                 group,
@@ -181,29 +186,32 @@ class Places:
         self, components: Sequence[list[Request]], attribute: str
     ) -> Iterator[tuple[Group, Count]]:
         """Yields the shortages if several components with the same profile need one place each."""
-        requests = [request for component in components for request in component]
+        requests = list(itertools.chain(*components))
         profile = self._profile(components[0])
         by_value = {group: self._by_value(group, requests, attribute) for group in profile}
-        values = {value for of_group in by_value.values() for value in of_group}
+        values = set(itertools.chain(*by_value.values()))
 
         def fits(what: str, groups: Collection[Group], value: Value) -> int:
             """Returns how many components the groups have enough devices for at this place."""
-            return min(
-                len(getattr(group, what) & by_value[group].get(value, frozenset()))
-                // profile[group]
-                for group in groups
-            )
+            times = []
+            for group in groups:
+                here = getattr(group, what) & by_value[group].get(value, frozenset())
+                times.append(len(here) // profile[group])
+            return min(times)
 
+        # Nothing is short if the places together have room for all components.
         if sum(fits("free", profile, value) for value in values) >= len(components):
             return
 
         short: list[tuple[bool, Group, Count]] = []
         for group, each in profile.items():
+            # At each place, the other groups limit how many components find room.
             others = [other for other in profile if other is not group]
             room = dict.fromkeys(values, len(components))
             if others:
                 room = {value: fits("suitable", others, value) for value in values}
 
+            # Count only the devices of this group that complete components could use.
             numbers: dict[str, int] = {}
             for what in ("there", "suitable", "free"):
                 times = (min(fits(what, (group,), value), room[value]) for value in values)
@@ -214,9 +222,11 @@ class Places:
                 continue
 
             # Devices are useless at a place where the other groups have no room.
-            within = frozenset().union(
-                *(by_value[group].get(value, frozenset()) for value in values if room[value])
-            )
+            within: set[int] = set()
+            for value in values:
+                if room[value]:
+                    within |= by_value[group].get(value, frozenset())
+
             count = self._groups.count(
                 group,
                 needed,
@@ -224,6 +234,7 @@ class Places:
                 scope=_scope_next_to(attribute, others, each),
                 requests=requests,
             )
+            # The numbers above replace those of the group, which count single devices.
             is_own = each * sum(fits("free", (group,), value) for value in values) < needed
             count = dataclasses.replace(
                 count,
@@ -242,19 +253,21 @@ class Places:
     def distinct(self, claim: int) -> Iterator[Count]:
         """Yields counts for distinctAttribute constraints that need more values than exist."""
         for constraint in self._groups.search_input.constraints[claim]:
-            under = [
-                alternatives[0]
-                for alternatives in self._groups.search_input.claims[claim]
-                if len(alternatives) == 1
-                and alternatives[0].is_under(constraint.requests)
-                and needed_by(alternatives[0])
-            ]
+            under = []
+            for alternatives in self._groups.search_input.claims[claim]:
+                request = alternatives[0]
+                is_only_one = len(alternatives) == 1
+                if is_only_one and request.is_under(constraint.requests) and needed_by(request):
+                    under.append(request)
             if not constraint.distinct or not under:
                 continue
+
+            # A group that lacks devices anyway is reported without the constraint.
             profile = self._profile(under)
             if any(group.is_short for group in profile):
                 continue
 
+            # Count the values of existing, suitable and free devices.
             numbers = []
             for what in ("there", "suitable", "free"):
                 values: set[Value] = set()

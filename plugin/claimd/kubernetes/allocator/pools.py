@@ -99,6 +99,7 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
 
     The index may serve many nodes. AllocationError if the node selector of a slice is invalid.
     """
+    # The oldest allocator takes slices with counters from all nodes, in a second pass.
     counters_anywhere = takes_oldest(features)
     newest: dict[PoolID, list[ResourceSlice]] = {}
     for slice_ in index.for_node(node):
@@ -108,6 +109,7 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
             continue
         if _is_for_node(slice_, node):
             _add(newest, slice_)
+
     if counters_anywhere:
         for slice_ in index.with_counters():
             if _is_understood(slice_, features):
@@ -194,6 +196,8 @@ def _pool(
             return None
         if slice_.spec.pool.generation == pool.generation:
             whole_pool.append(slice_)
+
+    # Slices that are not understood count as missing.
     if COMPATIBILITY_GROUPS not in features:
         whole_pool = [slice_ for slice_ in whole_pool if not _has_groups(slice_)]
     if len(whole_pool) != pool.resource_slice_count:

@@ -118,13 +118,16 @@ class RequestGroups:
         verdicts = self._reasons.verdicts(request)
         there, suitable, free = set(), set(), set()
         for position, verdict in enumerate(verdicts):
+            # Free devices are suitable, and suitable devices are there.
             rules = {reason.rule for reason in verdict.reasons}
             if rules & _NOT_THERE:
                 continue
             there.add(position)
+
             if rules & _NOT_SUITABLE:
                 continue
             suitable.add(position)
+
             if not rules:
                 free.add(position)
 
@@ -216,6 +219,8 @@ class RequestGroups:
         """Returns a sentence if the class is for a driver that publishes nothing. Else empty."""
         class_ = request.class_
         assert class_
+
+        # A similar name that exists is a better hint than the missing driver.
         for selector in class_.spec.selectors:
             expression = selector.cel.expression if selector.cel else ""
             misspelt = self._reasons.misspelt(expression)

@@ -76,6 +76,7 @@ def _config(
     claim: ResourceClaim, requests: Sequence[Request]
 ) -> list[DeviceAllocationConfiguration]:
     """Returns the configuration: of each class once, for all its requests, then of the claim."""
+    # The API wants the configuration of classes before that of the claim, which overrides it.
     by_class: dict[str, list[Request]] = {}
     for request in requests:
         assert request.class_
@@ -88,6 +89,8 @@ def _config(
         paths = [request.path for request in of_class]
         for config in class_.spec.config:
             configurations.append(_configuration("FromClass", paths, requests, config.opaque))
+
+    # Configuration for a subrequest that was not chosen is left out.
     for entry in claim.spec.devices.config:
         if not entry.requests or any(_names(entry.requests, request) for request in requests):
             configurations.append(

@@ -81,6 +81,7 @@ def gather_from_results(
         if result.share_id is None or CONSUMABLE_CAPACITY not in features:
             devices.add(device)
             continue
+
         shares.add(SharedDeviceID(*device, result.share_id))
         if result.consumed_capacity is not None:
             _consume(capacity.setdefault(device, {}), result)
@@ -94,12 +95,14 @@ def _consume(consumed: dict[str, int], result: DeviceRequestAllocationResult) ->
 
 def merge(left: AllocatedState, right: AllocatedState) -> AllocatedState:
     """Merges the states of two sets of claims. The sets must not have a claim in common."""
+    # Add the amounts of devices that both sides share.
     capacity: dict[DeviceID, Mapping[str, int]] = {**left.capacity, **right.capacity}
     for device in left.capacity.keys() & right.capacity.keys():
         consumed = dict(left.capacity[device])
         for name, amount in right.capacity[device].items():
             consumed[name] = consumed.get(name, 0) + amount
         capacity[device] = consumed
+
     return AllocatedState(
         devices=left.devices | right.devices,
         shares=left.shares | right.shares,

@@ -64,7 +64,10 @@ def apply_rules(
 
 
 def _add_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
+    """Returns the slice with the taints of the rules that select it or one of its devices."""
     spec = slice_.spec
+
+    # By device: the taints that rules add.
     added: dict[str, list[DeviceTaint]] = {}
     for rule in rules:
         selector = rule.spec.device_selector
@@ -74,6 +77,7 @@ def _add_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> Reso
         for device in spec.devices:
             if selector.device in (None, device.name):
                 added.setdefault(device.name, []).append(taint)
+    # Callers cache by the identity of a slice, so an unchanged slice stays the same object.
     if not added:
         return slice_
 
