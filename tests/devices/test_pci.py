@@ -185,7 +185,7 @@ def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
         "device": "0x43f4",
         "current_link_width": "4",
     }
-    assert linked(tmp_path, {"0000:42:00.0": chipset}, root={}).link_width_now == 16
+    assert linked(tmp_path, {"0000:42:00.0": chipset}, root={}).link.width_now == 16
 
 
 @pytest.mark.parametrize("width", ["0", ""])
