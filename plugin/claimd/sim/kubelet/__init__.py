@@ -1,5 +1,5 @@
-"""The kubelet's part: plugins registered and called, pods of a node run, as a real kubelet does it.
+"""The simulated kubelet: registers and calls plugins, and runs the pods of one node.
 
-To the API server it is an ordinary client, to drivers the other end of their sockets. What a driver
-answers is believed as a kubelet believes it, and no more is known of drivers here.
+It is an ordinary client of the API server, and the other end of the drivers' sockets. It trusts a
+driver's answer as a real kubelet does, and knows nothing else about drivers.
 """

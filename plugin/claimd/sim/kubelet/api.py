@@ -1,6 +1,6 @@
 """The kubelet's requests to the API server.
 
-When they are made, and what follows from a failure, is decided by the callers.
+The callers decide when to send them and what to do after a failure.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ _LEASE_NAMESPACE = "kube-node-lease"
 
 
 class KubeletApi:
-    """All methods raise what the API server answers, `kube.errors`, unless they say otherwise."""
+    """The kubelet's client. All methods raise the errors of `kube.errors` unless they say
+    otherwise."""
 
     def __init__(self, client_: Client, node: str) -> None:
         self.node = node
         self._api = ApiClient(client_)
-        self._reported: set[tuple[str, str, str]] = set()  # a pod's uid, reason and message
+        self._reported: set[tuple[str, str, str]] = set()  # (pod's uid, reason, message)
         self.pods = AssumeCache(self._api, "pods", {"fieldSelector": f"spec.nodeName={node}"})
 
     async def get_claim(self, namespace: str, name: str) -> ResourceClaim:
         request = Request(method="GET", resource="resourceclaims", namespace=namespace, name=name)
         document = await self._api.send(request)
         try:
-            # By way of JSON: parameters of a driver stay text, as nobody here reads them.
+            # Decode from JSON, so that a driver's opaque parameters stay text.
             return msgspec.json.decode(msgspec.json.encode(document), type=ResourceClaim)
         except msgspec.ValidationError as error:
             raise errors.Malformed(f"{request.target}: {error}") from error
 
     async def read_values(self, resource: str, namespace: str, name: str) -> dict[str, str] | None:
-        """What a config map or a secret has, as text; None if it does not exist.
+        """Returns the values of a config map or secret as text, or None if it does not exist.
 
-        Malformed for a secret whose values are no base64.
+        Raises Malformed if a secret's value is not base64.
         """
-        found = await self._api.find(resource, namespace, name)
-        if found is None:
+        obj = await self._api.find(resource, namespace, name)
+        if obj is None:
             return None
-        values = found.get("data") or {}
+        values = obj.get("data") or {}
         if resource != "secrets":
             return dict(values)
         try:
@@ -62,15 +63,15 @@ class KubeletApi:
         return {key: value.decode(errors="replace") for key, value in decoded.items()}
 
     async def read_files(self, resource: str, namespace: str, name: str) -> dict[str, bytes] | None:
-        """What a config map or a secret has, as it is; None if it does not exist.
+        """Returns the values of a config map or secret as bytes, or None if it does not exist.
 
-        Malformed where what has to be base64 is not.
+        Raises Malformed if a value that must be base64 is not.
         """
-        found = await self._api.find(resource, namespace, name)
-        if found is None:
+        obj = await self._api.find(resource, namespace, name)
+        if obj is None:
             return None
-        plain = found.get("data") or {} if resource == "configmaps" else {}
-        encoded = found.get("binaryData" if resource == "configmaps" else "data") or {}
+        plain = obj.get("data") or {} if resource == "configmaps" else {}
+        encoded = obj.get("binaryData" if resource == "configmaps" else "data") or {}
         try:
             files = {key: base64.b64decode(value) for key, value in encoded.items()}
         except ValueError as error:
@@ -78,7 +79,7 @@ class KubeletApi:
         return files | {key: value.encode() for key, value in plain.items()}
 
     async def create_token(self, pod: Document, audience: str, seconds: int) -> str:
-        """A token of the pod's service account, which ends with the pod."""
+        """Requests a token of the pod's service account that is bound to the pod."""
         metadata, spec = pod["metadata"], pod["spec"]
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {name: metadata[name] for name in ("name", "uid")}
@@ -103,18 +104,18 @@ class KubeletApi:
         return str(answer["status"]["token"])
 
     async def patch_pod_status(self, pod: Document, status: Document) -> None:
-        """Conflict if the pod was made anew since."""
+        """Patches the pod's status. Raises Conflict if the pod was replaced by another of its name."""
         self.pods.assume(await self._api.send(requests.patch_status("pods", pod, status)))
 
     async def remove_pod(self, pod: Document) -> None:
-        """The last step of a deletion. It may be gone already, or be another by now."""
+        """Deletes the terminated pod for good. Ignores a pod that is gone or replaced."""
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._api.send(requests.delete("pods", pod, gracePeriodSeconds=0))
 
     async def record_event(
         self, pod: Document, reason: str, message: str, *, warning: bool = True
     ) -> None:
-        """An event of the pod. The same is not said twice, and no failure is anybody's trouble."""
+        """Creates an event for the pod. Skips repetitions, and ignores failures."""
         event = (pod["metadata"]["uid"], reason, message)
         if event in self._reported:
             return
@@ -124,7 +125,7 @@ class KubeletApi:
             await self._api.send(request)
 
     def forget_events(self, uid: str) -> None:
-        """Nothing more will be told of this pod."""
+        """Forgets the reported events of a pod that is gone."""
         self._reported = {event for event in self._reported if event[0] != uid}
 
     async def wipe_slices(self, driver: str = "") -> None:
@@ -137,7 +138,8 @@ class KubeletApi:
         )
 
     async def ensure_node(self, labels: Document, status: Document) -> Document:
-        """The Node object, made if it is not there, with these labels and this status."""
+        """Returns the Node object after it was created or updated with these labels and this
+        status."""
         body = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -157,7 +159,7 @@ class KubeletApi:
         return await self._api.send(requests.patch_status("nodes", node, status))
 
     async def correct_node(self, status: Document) -> None:
-        """Puts right what somebody else has said of this node's conditions."""
+        """Restores this node's conditions if another client has changed them."""
         node = await self._api.find("nodes", "", self.node)
         if node is None:
             return
@@ -168,7 +170,7 @@ class KubeletApi:
             await self._api.send(requests.patch_status("nodes", node, {"conditions": ours}))
 
     async def renew_lease(self, uid: str, seconds: int) -> None:
-        """The sign of life of the node with this uid; the lease is made if it is not there."""
+        """Renews the lease of the node with this uid, and creates it if it does not exist."""
         spec = {
             "holderIdentity": self.node,
             "leaseDurationSeconds": seconds,

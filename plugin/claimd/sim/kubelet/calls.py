@@ -1,6 +1,5 @@
-"""NodePrepareResources and NodeUnprepareResources as the kubelet calls them, and what it checks in
-the answers.
-"""
+"""The kubelet's calls NodePrepareResources and NodeUnprepareResources, and its checks of the
+answers."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ _BY_VERSION: dict[str, tuple[Any, Any]] = {
 
 
 class CallError(Exception):
-    """The driver did not do what it was asked for, or not all of it."""
+    """The driver has not done all that it was asked to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRef:
-    """A claim as a driver hears of it."""
+    """A claim as a driver receives it."""
 
     namespace: str
     name: str
@@ -38,14 +37,14 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
-    """One device as a driver answered. Nothing of it is checked: a kubelet does not either.
+    """One device as a driver answered it, unchecked as in a real kubelet.
 
-    The kubelet's checkpoint has these fields by these names.
+    The fields have these names in the kubelet's checkpoint.
     """
 
     pool: str
     device: str
-    requests: tuple[str, ...] = ()  # none: for whoever uses the claim
+    requests: tuple[str, ...] = ()  # empty if it belongs to every request
     cdi: tuple[str, ...] = ()  # qualified names
     share: str = ""  # the share id
 
@@ -53,9 +52,10 @@ class PreparedDevice:
 async def prepare(
     plugin: Plugin, claims: Sequence[ClaimRef], timeout: float
 ) -> tuple[dict[str, list[PreparedDevice]], str]:
-    """Devices by the claim's uid, as far as the answer is good, and what is wrong with the rest.
+    """Returns the prepared devices by the claim's uid, and what is wrong with the rest of the
+    answer.
 
-    CallError if there is no answer at all.
+    Raises CallError if there is no answer at all.
     """
     messages, _ = _BY_VERSION[plugin.version]
     request = messages.NodePrepareResourcesRequest(
@@ -67,7 +67,7 @@ async def prepare(
 
 
 async def unprepare(plugin: Plugin, claims: Sequence[ClaimRef], timeout: float) -> None:
-    """CallError unless the driver has given back all of them."""
+    """Unprepares the claims. Raises CallError unless the driver has succeeded for all of them."""
     messages, _ = _BY_VERSION[plugin.version]
     request = messages.NodeUnprepareResourcesRequest(
         claims=[_claim(messages, claim) for claim in claims]
@@ -80,7 +80,8 @@ async def unprepare(plugin: Plugin, claims: Sequence[ClaimRef], timeout: float) 
 async def _call(
     plugin: Plugin, method: str, request: Any, claims: Sequence[ClaimRef], timeout: float
 ) -> tuple[dict[str, Any], str]:
-    """The good answers by the claim's uid, up to the first that is not, and what that one says."""
+    """Returns the good answers by the claim's uid up to the first bad one, and what is wrong with
+    that."""
     _, stub = _BY_VERSION[plugin.version]
     try:
         response = await getattr(stub(plugin.channel), method)(request, timeout=timeout)

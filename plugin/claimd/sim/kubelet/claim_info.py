@@ -1,7 +1,8 @@
-"""Claims on the node: which pods use them and what drivers prepared for them.
+"""The claims on the node: which pods use them, and what drivers have prepared for them.
 
-All of it is in a checkpoint that outlives the kubelet. Prepare comes before a sandbox, unprepare
-when no pod of the node uses the claim any more; when to try again is decided by the callers.
+A checkpoint stores this information across restarts of the kubelet. Claims are prepared before
+the pod's sandbox is created, and unprepared when no pod of the node uses them any more. The
+callers decide when to retry.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ CHECKPOINT = "dra_manager_state"
 
 
 class ClaimsError(Exception):
-    """The claims of a pod cannot be prepared, or cannot be unprepared, now."""
+    """The pod's claims cannot be prepared or unprepared now."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ClaimInfo:
-    """One claim that some pod of the node uses, or whose unprepare has not succeeded yet."""
+    """A claim that a pod of the node uses, or whose unprepare has not succeeded yet."""
 
     claim: calls.ClaimRef
     pods: set[str] = field(default_factory=set)  # uids
     devices: dict[str, list[calls.PreparedDevice]] = field(default_factory=dict)  # by driver
-    # Drivers that have answered this kubelet. Not in the checkpoint: after a restart each is asked
-    # again.
+    # Drivers that have prepared the claim for this kubelet. This is not in the checkpoint: a new
+    # kubelet asks each driver again.
     prepared: set[str] = field(default_factory=set)
     unpreparing: bool = False  # an unprepare has begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A prepared device as a container of a pod uses it."""
+    """A prepared device as a container uses it."""
 
     title: str  # as in the pod's status: claim:NAME or claim:NAME/REQUEST
     claim: calls.ClaimRef
@@ -60,12 +61,14 @@ class DeviceUse:
 class PodClaim(NamedTuple):
     """A claim as a pod refers to it."""
 
-    title: str  # the pod's own name for it
-    name: str | None  # the object's; None where the template said that no claim is needed
-    in_spec: bool  # False for the claim of extended resources, which only the status has
+    title: str  # the name in the pod's spec
+    name: str | None  # of the object; None if the template needs no claim
+    in_spec: bool  # False for extended resources, which only the status lists
 
 
 class ClaimInfoCache:
+    """The claims on the node, with their checkpoint."""
+
     def __init__(
         self, folder: Path, api: KubeletApi, plugins: PluginRegistry, timing: Timing
     ) -> None:
@@ -74,7 +77,7 @@ class ClaimInfoCache:
         self._api, self._plugins, self._timing = api, plugins, timing
 
     def load(self) -> None:
-        """Takes over the checkpoint of an earlier kubelet. Fatal if it is damaged."""
+        """Loads the checkpoint of an earlier kubelet. Raises Fatal if it is damaged."""
         self._folder.make()
         path = self._folder.path / CHECKPOINT
         try:
@@ -94,11 +97,11 @@ class ClaimInfoCache:
             self.infos[claim.uid] = info
 
     async def prepare(self, pod: Document) -> None:
-        """All claims of the pod are prepared, or ClaimsError says why not.
+        """Prepares all claims of the pod. Raises ClaimsError if that is not possible now.
 
-        May be repeated: what a driver has prepared already it is not asked for again.
+        May be repeated: a driver is not asked again for what it has prepared.
         """
-        # All is read and checked before anything is changed.
+        # Read and check everything before anything is changed.
         wanted: list[tuple[ClaimInfo, set[str]]] = []
         for pod_claim in claims_of(pod):
             if pod_claim.name is not None:
@@ -108,11 +111,11 @@ class ClaimInfoCache:
             for driver in drivers:
                 self._plugin(driver)
 
-        # In the checkpoint before a driver is called: what it prepares must be given back, also
-        # by a kubelet that was not there.
+        # Write the checkpoint before a driver is called, so that a later kubelet can unprepare what
+        # the driver prepares now.
         batches: dict[str, list[ClaimInfo]] = {}
         for checked, drivers in wanted:
-            # Another pod may have brought the same claim while we asked for ours.
+            # Another pod may have added the same claim while this one awaited its requests.
             info = self.infos.setdefault(checked.claim.uid, checked)
             if info.unpreparing:
                 raise ClaimsError(f"ResourceClaim {info.claim.name} is being unprepared")
@@ -134,7 +137,7 @@ class ClaimInfoCache:
         except calls.CallError as error:
             raise ClaimsError(str(error)) from error
 
-        # What is good counts, also where the rest of the answer is not.
+        # Keep the successful answers even if others have failed.
         for info in infos:
             devices = prepared.get(info.claim.uid)
             if devices is not None:
@@ -145,9 +148,9 @@ class ClaimInfoCache:
             raise ClaimsError(problem)
 
     async def unprepare(self, pod_uid: str) -> None:
-        """The pod uses no claim any more, and what no other pod uses is given back.
+        """Removes the pod from its claims, and unprepares those that no other pod uses.
 
-        ClaimsError if a driver could not be told; then this is to be called again.
+        Raises ClaimsError if a driver has failed; the caller then repeats this.
         """
         batches: dict[str, list[ClaimInfo]] = {}
         for info in list(self.infos.values()):
@@ -156,8 +159,8 @@ class ClaimInfoCache:
             if info.pods != {pod_uid}:
                 info.pods.discard(pod_uid)
                 continue
-            # The last pod stays in the checkpoint until the drivers have answered: a kubelet that
-            # starts meanwhile finds it there and tries again.
+            # The last pod stays in the checkpoint until the drivers have answered, so that a
+            # restarted kubelet finds it and tries again.
             info.unpreparing = True
             for driver in info.devices:
                 batches.setdefault(driver, []).append(info)
@@ -183,7 +186,7 @@ class ClaimInfoCache:
         self._write_checkpoint()
 
     def uses_of(self, pod: Document, container: Document) -> Iterator[DeviceUse]:
-        """What a container is given, in the order in which its claims are listed.
+        """Yields the devices of a container, in the order in which the pod lists its claims.
 
         The same device may come twice.
         """
@@ -199,7 +202,7 @@ class ClaimInfoCache:
                     yield from _listed_uses(info, pod_claim.title, reference.get("request") or "")
 
     def users_of(self, devices: set[tuple[str, str, str]]) -> set[str]:
-        """Uids of the pods that were given one of these, each by driver, pool and device."""
+        """Returns the uids of pods that use any of these devices."""
         users: set[str] = set()
         for info in self.infos.values():
             for driver, prepared in info.devices.items():
@@ -216,7 +219,8 @@ class ClaimInfoCache:
     def _check(
         self, pod: Document, pod_claim: PodClaim, claim: ResourceClaim
     ) -> tuple[ClaimInfo, set[str]]:
-        """The claim's info, old or new, and its drivers; ClaimsError if the pod may not use it."""
+        """Returns the claim's info and drivers. Raises ClaimsError if the pod may not use the
+        claim."""
         metadata = claim.metadata
         uid = pod["metadata"]["uid"]
         owned = any(owner.uid == uid and owner.controller for owner in metadata.owner_references)
@@ -249,7 +253,7 @@ class ClaimInfoCache:
         return self.infos.get(metadata.uid) or ClaimInfo(claim=reference), drivers
 
     def _info_of(self, pod: Document, pod_claim: PodClaim) -> ClaimInfo | None:
-        """The info of a claim that the pod was given."""
+        """Returns the info of a claim that was prepared for the pod."""
         metadata = pod["metadata"]
         for info in self.infos.values():
             name = (info.claim.namespace, info.claim.name)
@@ -278,7 +282,7 @@ class ClaimInfoCache:
 
 
 def claims_of(pod: Document) -> Iterator[PodClaim]:
-    """The pod's claims, in its order. ClaimsError if one has not been created yet."""
+    """Yields the pod's claims in its order. Raises ClaimsError if one has not been created yet."""
     status: Mapping[str, Any] = pod.get("status") or {}
     created = {
         entry["name"]: entry.get("resourceClaimName")
@@ -306,7 +310,7 @@ def _is_from_template(pod: Document, name: str) -> bool:
 
 
 def _listed_uses(info: ClaimInfo, title: str, request: str) -> Iterator[DeviceUse]:
-    """Of a claim that the container lists, whole or one request of it."""
+    """Yields the devices of a claim that the container lists, or of one request of it."""
     shown = f"claim:{title}/{request}" if request else f"claim:{title}"
     for driver, prepared in info.devices.items():
         for device in prepared:
@@ -315,7 +319,7 @@ def _listed_uses(info: ClaimInfo, title: str, request: str) -> Iterator[DeviceUs
 
 
 def _extended_uses(info: ClaimInfo, pod: Document, container: str) -> Iterator[DeviceUse]:
-    """Of extended resources: nobody lists the claim, the pod's status says who gets what."""
+    """Yields the devices of extended resources; the pod's status maps their requests to containers."""
     mappings = pod["status"]["extendedResourceClaimStatus"].get("requestMappings") or ()
     requests = {
         mapping["requestName"] for mapping in mappings if mapping["containerName"] == container

@@ -1,4 +1,4 @@
-"""What the kubelet has the runtime start: command, environment, CDI devices. Pure."""
+"""Computes what the runtime starts for a container: command, environment and CDI devices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from claimd.kubernetes.api.document import Document
 from ..runtime.container import ContainerConfig
 from .claim_info import DeviceUse
 
-IDLE = ("sleep", "infinity")  # for a container without a command: no image says what it runs
-# Fields of a variable or of an envFrom that name a source, its resource and its kind.
+IDLE = ("sleep", "infinity")  # for a container without a command, since there are no images
+# The fields that refer to a source, with its resource and its kind.
 _SOURCES = (
     ("configMapRef", "configmaps", "ConfigMap"),
     ("secretRef", "secrets", "Secret"),
@@ -23,20 +23,20 @@ _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
 
 
 def cdi_devices(uses: Iterable[DeviceUse]) -> tuple[str, ...]:
-    """All CDI ids of the uses, the same perhaps twice."""
+    """Returns the CDI ids of all uses, perhaps with duplicates."""
     return tuple(id_ for use in uses for id_ in use.prepared.cdi)
 
 
 class MissingSource(Exception):
-    """A variable is to come from something that is not there."""
+    """A variable refers to an object or key that does not exist."""
 
 
-Source = tuple[str, str]  # configmaps or secrets, and the name of one
-Values = Mapping[Source, Mapping[str, str] | None]  # None: it does not exist
+Source = tuple[str, str]  # (configmaps or secrets, name)
+Values = Mapping[Source, Mapping[str, str] | None]  # None if it does not exist
 
 
 def sources(container: Document) -> set[Source]:
-    """Where variables of the container come from, beside its pod."""
+    """Returns the config maps and secrets that the container's variables refer to."""
     references = [
         *(container.get("envFrom") or ()),
         *(variable.get("valueFrom") or {} for variable in container.get("env") or ()),
@@ -57,10 +57,10 @@ def generate(
     node_address: str,
     values: Values = types.MappingProxyType({}),
 ) -> ContainerConfig:
-    """The container as the pod's spec has it, with all references in it replaced.
+    """Builds the container's configuration from the pod's spec, with all references resolved.
 
-    `values` has what `sources` names. MissingSource where something of that is not there and the
-    variable is not optional.
+    `values` contains what `sources` names. Raises MissingSource if a required object or key does
+    not exist.
     """
     fields = pod_fields(pod, pod_address, node_address)
     env = _from_whole_sources(pod, container, values)
@@ -74,7 +74,7 @@ def generate(
             if value is not None:
                 env[variable["name"]] = value
         else:
-            # A variable may refer to those before it.
+            # A variable may refer to earlier ones.
             env[variable["name"]] = expand(variable.get("value") or "", env)
 
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
@@ -92,7 +92,7 @@ def generate(
 
 
 def _from_whole_sources(pod: Document, container: Document, values: Values) -> dict[str, str]:
-    """The variables of envFrom; of one name the last one counts."""
+    """Returns the variables of envFrom; the last source of a name wins."""
     env = {}
     for entry in container.get("envFrom") or ():
         for name, value in (_read(pod, entry, values) or {}).items():
@@ -101,35 +101,35 @@ def _from_whole_sources(pod: Document, container: Document, values: Values) -> d
 
 
 def _from_key(pod: Document, source: Document, values: Values) -> str | None:
-    """The value of one key; None where there is none and there may be none."""
-    there = _read(pod, source, values)
+    """Returns the value of one key, or None if an optional one does not exist."""
+    content = _read(pod, source, values)
     for field, _, kind in _SOURCES:
         reference = source.get(field)
-        if not reference or there is None:
+        if not reference or content is None:
             continue
         key = reference["key"]
-        if key not in there and not reference.get("optional"):
+        if key not in content and not reference.get("optional"):
             place = f"{pod['metadata']['namespace']}/{reference['name']}"
             raise MissingSource(f"couldn't find key {key} in {kind} {place}")
-        return there.get(key)
+        return content.get(key)
     return None
 
 
 def _read(pod: Document, source: Document, values: Values) -> Mapping[str, str] | None:
-    """All that the source has; None if it does not exist, and need not."""
+    """Returns all values of the source, or None if it is optional and does not exist."""
     for field, resource, kind in _SOURCES:
         reference = source.get(field)
         if not reference:
             continue
-        there = values.get((resource, reference["name"]))
-        if there is None and not reference.get("optional"):
+        content = values.get((resource, reference["name"]))
+        if content is None and not reference.get("optional"):
             raise MissingSource(f'{kind.lower()} "{reference["name"]}" not found')
-        return there
+        return content
     return None
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable, if there is one; `$$` is a dollar."""
+    """Replaces `$(NAME)` by the variable, if it exists, and `$$` by a dollar sign."""
 
     def replace(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -140,7 +140,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def pod_fields(pod: Document, pod_address: str, node_address: str) -> dict[str, str]:
-    """What a variable may take from the pod, by field path."""
+    """Returns the values of the pod's fields that variables may refer to, by field path."""
     metadata, spec = pod["metadata"], pod["spec"]
     fields = {
         "metadata.name": metadata["name"],

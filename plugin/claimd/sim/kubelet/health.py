@@ -1,7 +1,7 @@
-"""How devices are, as drivers tell by their streams, and what a pod's status says of it.
+"""The health of devices, as drivers stream it, and as a pod's status shows it.
 
-A device of which nothing was heard for its time is unknown; that is looked at when it is read, as a
-kubelet does.
+A device without news for its timeout is Unknown. As in a real kubelet, the timeout is checked
+when the health is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
 _WORDS = {api_pb2.HEALTHY: HEALTHY, api_pb2.UNHEALTHY: UNHEALTHY}
-DEFAULT_TIMEOUT = 30.0  # seconds, for a device that names none
+DEFAULT_TIMEOUT = 30.0  # seconds, for a device without its own timeout
 MESSAGE_LIMIT = 1024  # bytes
 
 Device = tuple[str, str, str]  # driver, pool, device
@@ -34,22 +34,28 @@ Device = tuple[str, str, str]  # driver, pool, device
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
+    """The last health that a driver has sent for a device."""
+
     health: str
     message: str
     timeout: float
-    heard_at: float  # by the monotonic clock
+    heard_at: float  # in monotonic time
 
 
 class HealthInfoCache:
+    """The health of all devices of the node."""
+
     def __init__(self, timing: Timing, changed: Callable[[set[Device]], None]) -> None:
-        """`changed` is told of devices whose health or message is another one now."""
+        """Creates an empty cache; `changed` is called with devices whose health or message has
+        changed."""
         self._timing, self._changed = timing, changed
         self._devices: dict[Device, DeviceHealth] = {}
 
     async def watch(self, plugin: Plugin) -> None:
-        """Listens to a plugin until cancelled, or until it says that it has no such service.
+        """Reads a plugin's health stream until cancelled, or until the plugin does not implement
+        it.
 
-        A stream that ends is opened again; while there is none the driver's devices are unknown.
+        A stream that ends is reopened; meanwhile the driver's devices are Unknown.
         """
         listen = plugin.channel.unary_stream(
             f"/{plugin.health}/NodeWatchResources",
@@ -72,14 +78,14 @@ class HealthInfoCache:
             self._clear(plugin.driver)
 
     def health_of(self, device: Device) -> tuple[str, str]:
-        """The device's health and message."""
+        """Returns the device's health and message."""
         known = self._devices.get(device)
         if known is None or time.monotonic() - known.heard_at > known.timeout:
             return UNKNOWN, ""
         return known.health, known.message
 
     def resource_statuses(self, uses: Iterable[DeviceUse]) -> list[Document]:
-        """allocatedResourcesStatus of a container."""
+        """Returns `allocatedResourcesStatus` of a container with these uses."""
         by_title: dict[str, dict[str, Document]] = {}
         for use in uses:
             if not use.title:
@@ -115,7 +121,8 @@ class HealthInfoCache:
             self._changed(changed)
 
     def _clear(self, driver: str) -> None:
-        """What is known of a driver ends with a stream, also if another plugin told the same."""
+        """Forgets the health of a driver's devices, even if another plugin of the driver has sent
+        the same."""
         gone = {device for device in self._devices if device[0] == driver}
         for device in gone:
             del self._devices[device]

@@ -1,9 +1,8 @@
-"""The kubelet of one node: builds its parts, keeps a worker for every pod, and its Node object
-alive.
+"""The kubelet of one node: it runs a worker for every pod, and keeps the Node object alive.
 
 async with runtime.Runtime(folder / "run", [cdi]) as containers:
     kubelet = Kubelet("node-a", folder, client, containers)
-    await kubelet.run()  # until cancelled; the containers go on until their runtime ends
+    await kubelet.run()  # until cancelled; the containers run until their runtime ends
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ from .timing import Timing
 
 log = logging.getLogger(__name__)
 
-# Annotation of a pod that is only shown to the API server: others run it.
+# The annotation of a mirror pod: a static pod of another kubelet, shown in the API.
 MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerView:
+    """A snapshot of a container of such a pod."""
+
     name: str
     state: str  # waiting, running or ended
     env: Mapping[str, str]
@@ -47,7 +48,7 @@ class ContainerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """A pod as it is on the node: for pictures and for tests."""
+    """A snapshot of a pod on the node, for displays and tests."""
 
     namespace: str
     name: str
@@ -58,6 +59,8 @@ class PodView:
 
 
 class Kubelet:
+    """The kubelet of one node."""
+
     def __init__(
         self,
         name: str,
@@ -68,7 +71,8 @@ class Kubelet:
         timing: Timing | None = None,
         profile: node.NodeProfile | None = None,
     ) -> None:
-        """`folder` has its sockets and its checkpoint; to plugins it is their kubelet's folder."""
+        """Builds the kubelet's parts. `folder` holds the sockets and the checkpoint, as
+        /var/lib/kubelet does."""
         self.name = name
         self._folder, self._runtime = folder, runtime
         self._timing = timing or Timing()
@@ -90,44 +94,47 @@ class Kubelet:
             timing=self._timing,
             address=self._node.address,
         )
-        self._workers: dict[str, PodWorker] = {}  # by the pod's uid
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
+        self._workers: dict[str, PodWorker] = {}  # by uid of the pod
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # the workers' tasks
         self._changed, self._synced = asyncio.Event(), asyncio.Event()
 
     @property
     def pods(self) -> dict[str, PodView]:
-        """By uid."""
+        """Snapshots of the node's pods, by uid."""
         return {uid: self._view(worker) for uid, worker in self._workers.items()}
 
     def logs(self, uid: str, container: str) -> str:
         return self._runtime.logs(uid, container)
 
     def follow(self, uid: str, container: str) -> AsyncIterator[bytes] | None:
-        """What it has printed and prints, until it has ended; None if it has not begun."""
+        """Returns the container's output so far and until its end, or None if it has not started."""
         return self._runtime.follow(uid, container)
 
     async def execute(
         self, uid: str, container: str, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> Executed | None:
-        """A command in a container; None if it does not run."""
+        """Runs a command in the container; returns None if the container is not running."""
         attempt = self._runtime.running(uid, container)
         return await attempt.begin(command, stdin=stdin, tty=tty) if attempt else None
 
     def attach(self, uid: str, container: str, *, writes: bool) -> Attached | None:
-        """The container's own streams; None if it does not run."""
+        """Connects to the container's own streams; returns None if the container is not running."""
         attempt = self._runtime.running(uid, container)
         return Attached(attempt, writes=writes) if attempt else None
 
     async def run(self) -> None:
-        """Until cancelled; the containers go on.
+        """Runs until cancelled; the containers keep running.
 
-        An API server that is away is waited for; a folder that cannot be written to is an error.
+        It waits for an absent API server. A folder that cannot be written to is an error.
         """
         for folder in ("plugins", "plugins_registry"):
             (self._folder / folder).mkdir(parents=True, exist_ok=True)
         self.claims.load()
+
+        # The checkpoint is loaded before the socket opens, so that the first List is complete.
         lister = podresources.PodResources(self._active_pods, self.claims.uses_of)
         server = await podresources.serve(names.pod_resources_socket(self._folder), lister)
+
         self._api.pods.subscribe(self._changed.set)
         try:
             async with asyncio.TaskGroup() as group:
@@ -137,6 +144,7 @@ class Kubelet:
                 group.create_task(self._reconcile(), name="claims that were left behind")
                 group.create_task(self._dispatch(), name="workers")
         finally:
+            # Cancelled workers leave their containers running.
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
@@ -146,7 +154,7 @@ class Kubelet:
                 await server.stop(0)
 
     async def _dispatch(self) -> None:
-        """Every pod of the node has a worker, which hears of all that changes."""
+        """Gives every pod of the node a worker, and passes it each change."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -164,12 +172,12 @@ class Kubelet:
                 if uid not in pods:
                     worker.update(None)
 
-            # Of pods that went while there was no kubelet.
+            # Remove sandboxes of pods that were deleted while no kubelet ran.
             for uid in self._runtime.sandboxes.keys() - self._workers.keys():
                 await self._runtime.remove(uid)
 
     def _pods_to_run(self) -> dict[str, Document]:
-        """The pods that are ours to run, by uid."""
+        """Returns the pods that this kubelet runs, by uid; mirror pods are run by others."""
         pods = {}
         for pod in self._api.pods.objects.values():
             if MIRROR not in (pod["metadata"].get("annotations") or {}):
@@ -188,9 +196,10 @@ class Kubelet:
         task.add_done_callback(ended)
 
     async def _reconcile(self) -> None:
-        """Gives back claims of pods that went without us."""
+        """Unprepares claims of pods that were deleted while no kubelet ran."""
         while True:
             await self._synced.wait()
+            # Only a complete list of pods shows which pods are gone.
             users: set[str] = set()
             for info in self.claims.infos.values():
                 users |= info.pods
@@ -215,7 +224,9 @@ class Kubelet:
         metadata, spec = worker.pod["metadata"], worker.pod["spec"]
         containers = []
         for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
-            latest = sandbox.latest(container["name"]) if sandbox is not None else None
+            latest = None
+            if sandbox is not None:
+                latest = sandbox.latest(container["name"])
             containers.append(_container_view(container["name"], latest))
         return PodView(
             namespace=metadata["namespace"],

@@ -1,6 +1,4 @@
-"""The Node object and the lease that shows that the kubelet lives. What runs on the node is nothing
-to it.
-"""
+"""The Node object and its lease, which show that the kubelet is alive."""
 
 from __future__ import annotations
 
@@ -29,19 +27,21 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProfile:
-    """What is special about a node."""
+    """The node's additional labels and its capacity."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
 
 
 class Node:
+    """Keeps the Node object and its lease up to date."""
+
     def __init__(self, api: KubeletApi, timing: Timing, profile: NodeProfile) -> None:
         self.address = "127.0.0.1"
         self._api, self._timing, self._profile = api, timing, profile
 
     async def run(self) -> NoReturn:
-        """Makes the Node object, deletes the slices of before, and shows that it lives."""
+        """Creates the Node object, deletes slices of an earlier kubelet, and renews the lease."""
         labels = {
             "kubernetes.io/hostname": self._api.node,
             "kubernetes.io/os": "linux",
@@ -51,6 +51,7 @@ class Node:
         node = await retry_until_success(lambda: self._api.ensure_node(labels, self._status()))
         await retry_until_success(self._api.wipe_slices)
 
+        # The lease lasts four renewals, as in a real kubelet.
         uid = node["metadata"]["uid"]
         seconds = int(4 * self._timing.lease_renewal)
         while True:
@@ -99,7 +100,7 @@ class Node:
 
 
 async def retry_until_success(send: Callable[[], Awaitable[_T]]) -> _T:
-    """The answer, however long the API server is away or does not want to."""
+    """Returns the answer of `send`, which is retried while the API server is away or refuses."""
     backoff = pacing.Backoff(_BACKOFF, _BACKOFF_LIMIT)
     while True:
         try:

@@ -1,8 +1,7 @@
-"""Plugins of the node: found by their sockets, registered, watched over, and given up when they do
-not come back.
+"""The node's plugins: finds their sockets, registers them, and deletes the slices of lost ones.
 
-A driver may have several plugins; the newest that is connected is called. What is asked of one is
-in `calls`.
+A driver may have several plugins, and the kubelet calls the newest connected one. The calls are
+in the module `calls`.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ log = logging.getLogger(__name__)
 
 PLUGIN_TYPE = "DRAPlugin"
 DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-# The first of these that a plugin has is taken: our order counts, not the plugin's.
+# The first of these that a plugin offers is used; the plugin's order does not matter.
 HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 _DRIVER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _WIPE_BACKOFF, _WIPE_BACKOFF_LIMIT = 0.5, 60.0  # seconds
-# Channels are apart from each other, or the failure of an earlier connection would stand for a
-# while.
+# Each channel connects separately. With shared connections, an earlier failure would delay a new
+# channel.
 CHANNEL_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 
-SocketId = tuple[int, int]  # tells a socket from another that is at its path later
+SocketId = tuple[int, int]  # (inode, time): tells a socket from a later one at the same path
 
 
 class RegistrationError(Exception):
-    """Why a plugin is not registered. What it says is told to the plugin."""
+    """The reason why a plugin is refused, which is sent to the plugin."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -54,17 +53,17 @@ class Plugin:
     """One registered socket of a driver."""
 
     driver: str
-    socket: Path  # where it was registered
-    endpoint: str  # where it is called
+    socket: Path  # the socket in the registration folder
+    endpoint: str  # the socket for calls
     version: str  # one of DRA_SERVICES
-    health: str  # one of HEALTH_SERVICES, or nothing
+    health: str  # one of HEALTH_SERVICES, or empty
     channel: grpc.aio.Channel
     connected: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class PluginRegistry:
-    """The plugins that the sockets in a folder stand for, as long as it runs."""
+    """The plugins whose sockets are in a folder, while `run` runs."""
 
     def __init__(
         self,
@@ -74,20 +73,21 @@ class PluginRegistry:
         wipe: Callable[[str], Awaitable[None]],
         watch_health: Callable[[Plugin], Awaitable[None]],
     ) -> None:
-        """`wipe` is awaited when a driver was away for the wiping delay, until it succeeds.
+        """Creates a registry without plugins.
 
-        `watch_health` runs as long as a plugin is registered that tells of its devices' health.
+        `wipe` is awaited when a driver was away for the wiping delay, and repeated until it
+        succeeds. `watch_health` runs as long as a plugin with a health service is registered.
         """
-        self.plugins: dict[str, list[Plugin]] = {}  # by driver, the newest last
+        self.plugins: dict[str, list[Plugin]] = {}  # by driver, newest last
         self._folder, self._timing = folder, timing
         self._wipe, self._watch_health = wipe, watch_health
-        # None: not registered yet.
+        # The plugin is None until it is registered.
         self._sockets: dict[Path, tuple[SocketId, Plugin | None]] = {}
         self._registrations: dict[Path, asyncio.Task[None]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}  # by driver
 
     async def run(self) -> None:
-        """Follows what the folder shows until cancelled; then nothing of it is connected."""
+        """Follows the folder until cancelled, then disconnects all plugins."""
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             while True:
@@ -99,7 +99,7 @@ class PluginRegistry:
             await _cancel(*self._wipes.values())
 
     def get(self, driver: str) -> Plugin:
-        """The plugin to call. LookupError if there is none."""
+        """Returns the plugin to call. Raises LookupError if the driver has none."""
         plugins = self.plugins.get(driver)
         if not plugins:
             raise LookupError(f"DRA driver {driver} is not registered")
@@ -109,11 +109,12 @@ class PluginRegistry:
         return plugins[-1]
 
     async def _look(self) -> None:
-        """One look: sockets that are gone or others by now first, then new ones."""
+        """Drops sockets that are gone or replaced, then registers new ones."""
         present = dict(_find_sockets(self._folder))
         for path, (socket_id, _) in list(self._sockets.items()):
             if present.get(path) != socket_id:
                 await self._drop(path)
+
         for path, socket_id in present.items():
             if path not in self._sockets:
                 self._sockets[path] = (socket_id, None)
@@ -124,7 +125,8 @@ class PluginRegistry:
     # ------------------------------------------------------------------ registration
 
     async def _register(self, path: Path, socket_id: SocketId) -> None:
-        """Until it succeeds: also a plugin that is refused may have another answer later."""
+        """Registers the plugin, and retries until it succeeds; a refused plugin may answer
+        differently later."""
         backoff = pacing.Backoff(
             self._timing.registration_backoff, self._timing.registration_backoff_limit
         )
@@ -155,7 +157,7 @@ class PluginRegistry:
             await stub.NotifyRegistrationStatus(refusal, timeout=self._timing.notify)
             raise
 
-        # It is registered before it is told so: a plugin that hears it may be called at once.
+        # The plugin is added before it is notified, because it may be called as soon as it knows.
         self._sockets[path] = (socket_id, plugin)
         self.plugins.setdefault(plugin.driver, []).append(plugin)
         following = self._follow_connection(plugin)
@@ -175,7 +177,8 @@ class PluginRegistry:
         log.info("registered %s at %s, %s", plugin.driver, plugin.endpoint, plugin.version)
 
     def _plugin_of(self, path: Path, info: api_pb2.PluginInfo) -> Plugin:
-        """What the plugin says of itself, or RegistrationError."""
+        """Builds the plugin from its GetInfo answer. Raises RegistrationError if it is
+        unacceptable."""
         endpoint = info.endpoint or str(path)
         if info.type != PLUGIN_TYPE:
             raise RegistrationError(
@@ -188,7 +191,7 @@ class PluginRegistry:
         if not endpoint.startswith("/"):
             raise RegistrationError(f"the endpoint {endpoint!r} is no absolute path")
 
-        # Of the DRA services the plugin's order counts, of the health services ours.
+        # For DRA services the plugin's order counts, for health services ours.
         offered = list(info.supported_versions)
         version = next((service for service in offered if service in DRA_SERVICES), "")
         health = next((service for service in HEALTH_SERVICES if service in offered), "")
@@ -209,7 +212,7 @@ class PluginRegistry:
         )
 
     async def _drop(self, path: Path) -> None:
-        """The socket is gone, or another is in its place."""
+        """Forgets a socket that is gone or replaced, and its plugin."""
         _, plugin = self._sockets.pop(path)
         registration = self._registrations.pop(path, None)
         if registration is not None:
@@ -236,7 +239,8 @@ class PluginRegistry:
             await plugin.channel.wait_for_state_change(state)
 
     def _update_wipe(self, driver: str) -> None:
-        """Starts the clock when none of the driver's plugins is connected, stops it when one is."""
+        """Starts the wiping delay when no plugin of the driver is connected, and stops it when one
+        is."""
         connected = any(plugin.connected for plugin in self.plugins.get(driver, ()))
         wipe = self._wipes.get(driver)
         if connected and wipe is not None:
@@ -261,7 +265,7 @@ class PluginRegistry:
 
 
 async def _run(watch_health: Callable[[Plugin], Awaitable[None]], plugin: Plugin) -> None:
-    """A coroutine, as a task needs one."""
+    """Wraps the awaitable in a coroutine, as a task requires."""
     await watch_health(plugin)
 
 
@@ -274,7 +278,7 @@ async def _cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 def _find_sockets(folder: Path) -> Iterator[tuple[Path, SocketId]]:
-    """Sockets below the folder, those in hidden folders aside."""
+    """Yields the sockets below the folder, except those in hidden folders."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

@@ -1,4 +1,4 @@
-"""What is to be done with the containers of a pod, from what has become of them. Pure."""
+"""Computes what to do with a pod's containers from their history, without I/O."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .. import requests
 from .timing import Timing
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-STABLE_AFTER = 600.0  # seconds of running after which earlier ends are forgotten
+STABLE_AFTER = 600.0  # seconds of running that reset the back-off
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHistory:
-    """What has become of one container so far; empty if it was never started.
+    """The history of one container; empty if it was never started.
 
     Times are in seconds since 1970.
     """
 
-    exit_code: int | None = None  # None: it runs
+    exit_code: int | None = None  # None while it runs
     started: float = 0.0
     finished: float = 0.0
-    exits: int = 0  # in a row, each soon after its start
-    not_before: float = 0.0  # it could not be created, and is not to be tried before then
-    is_starting: bool = False  # it runs, and its startup probe has not succeeded yet
+    exits: int = 0  # consecutive ends, each soon after a start
+    not_before: float = 0.0  # creation has failed, and is not retried before this time
+    is_starting: bool = False  # its startup probe has not succeeded yet
 
     @property
     def is_running(self) -> bool:
@@ -37,11 +37,13 @@ class ContainerHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodActions:
+    """The pod's phase, and the containers to start."""
+
     phase: str
     start: tuple[str, ...] = ()  # these containers, in this order
     look_again: float | None = None  # after so many seconds
     initialized: bool = False
-    # Why the pod has ended, where its containers do not say it.
+    # Why the pod has ended, if the reason lies outside its containers.
     reason: str = ""
     message: str = ""
 
@@ -53,10 +55,11 @@ class PodActions:
 def compute_pod_actions(
     pod: Document, histories: Mapping[str, ContainerHistory], now: float, timing: Timing
 ) -> PodActions:
-    """Init containers one after the other, then all others; each again as its policy wants it.
+    """Starts init containers one after the other, then all others, each again as its policy
+    demands.
 
-    An init container that restarts always is a sidecar: it goes on beside the others, which wait
-    until it has started.
+    An init container that restarts always is a sidecar: it keeps running, and the containers
+    after it wait until it has started.
     """
     policy = pod["spec"].get("restartPolicy") or "Always"
     containers = pod["spec"]["containers"]
@@ -65,6 +68,7 @@ def compute_pod_actions(
         histories.get(container["name"], never_started).started for container in containers
     )
 
+    # Each init container must succeed before anything after it starts.
     starts = _Starts(now, timing)
     for container in pod["spec"].get("initContainers") or ():
         history = histories.get(container["name"], never_started)
@@ -75,6 +79,7 @@ def compute_pod_actions(
                 return starts.actions(PENDING)
             continue
 
+        # After the first start of a main container, init containers do not run again.
         if main_started or history.exit_code == 0:
             continue
         if history.exit_code is not None and policy == "Never":
@@ -82,6 +87,7 @@ def compute_pod_actions(
         starts.add(container["name"], history)
         return starts.actions(PENDING)
 
+    # The pod has ended when every container has an exit code that will not be retried.
     final_codes: list[int | None] = []
     for container in containers:
         history = histories.get(container["name"], never_started)
@@ -97,9 +103,9 @@ def compute_pod_actions(
 
 
 def time_left(pod: Document, now: float) -> float | None:
-    """Seconds until the pod has been active for too long; None where it may be so for ever.
+    """Returns the seconds until the pod exceeds its deadline, or None if it has no deadline.
 
-    The time begins when the kubelet has first seen the pod, which its status tells.
+    The time starts when the kubelet first sees the pod, as its status records.
     """
     seconds = pod["spec"].get("activeDeadlineSeconds")
     if seconds is None:
@@ -111,13 +117,13 @@ def time_left(pod: Document, now: float) -> float | None:
 
 
 def sidecars(pod: Document) -> list[str]:
-    """Names of the init containers that go on beside the others, in the order of their starts."""
+    """Returns the names of the sidecars in the order of their starts."""
     containers = pod["spec"].get("initContainers") or ()
     return [each["name"] for each in containers if each.get("restartPolicy") == "Always"]
 
 
 def restart_backoff(history: ContainerHistory, timing: Timing) -> float:
-    """Seconds from the end of a container to its next start. The first end costs nothing."""
+    """Returns the seconds from a container's end to its next start; zero after the first end."""
     if history.exits <= 1:
         return 0.0
     backoff = timing.restart_backoff * 2.0 ** (history.exits - 2)
@@ -125,7 +131,7 @@ def restart_backoff(history: ContainerHistory, timing: Timing) -> float:
 
 
 class _Starts:
-    """Which containers are to be started now, and when the next one is."""
+    """Collects the containers to start now, and when the next one is due."""
 
     def __init__(self, now: float, timing: Timing) -> None:
         self._now, self._timing = now, timing

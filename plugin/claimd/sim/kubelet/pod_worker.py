@@ -1,8 +1,8 @@
-"""One pod on the node, from the moment that it is bound to the moment that it is gone.
+"""The worker of one pod, from its binding until it is gone.
 
-Every look begins from the pod as it is now: prepare before the sandbox, unprepare after the last
-container and before anybody hears that the pod has ended. What follows from the containers' fates
-is decided in `pod_actions`.
+Each round starts from the pod as it is now. Claims are prepared before the sandbox is created.
+They are unprepared after the last container and before the API server learns that the pod has
+ended. The module `pod_actions` decides what to do after a container ends.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .timing import Timing
 
 log = logging.getLogger(__name__)
 
-_WRITE_RETRY = 1.0  # seconds until a write is tried again that the API server did not take
+_WRITE_RETRY = 1.0  # seconds until a failed write is retried
 _DEFAULT_GRACE = 30.0  # seconds
-_VOLUMES = ".volumes"  # the folder of a pod's volumes: no container is called so
+_VOLUMES = ".volumes"  # the folder of a pod's volumes; no container can have this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What all pods of the node share."""
+    """The objects that all pods of the node share."""
 
     api: KubeletApi
     claims: ClaimInfoCache
@@ -51,25 +51,26 @@ class Dependencies:
 
 
 class PodWorker:
+    """Runs one pod. The kubelet passes it each change of the pod with `update`."""
+
     def __init__(self, dependencies: Dependencies, pod: Document) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.phase: str = (pod.get("status") or {}).get("phase") or pod_actions.PENDING
-        self.problem = ""  # why it does not go on
+        self.problem = ""  # why it makes no progress
         self._api, self._claims = dependencies.api, dependencies.claims
         self._health, self._runtime = dependencies.health, dependencies.runtime
         self._timing, self._node_address = dependencies.timing, dependencies.address
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
-        self._deleted = False  # from the API server
-        self._waiting: dict[str, tuple[str, str]] = {}  # by container, reason and message
-        # By container, until when one that could not be created is not tried again, in seconds
-        # since 1970.
+        self._deleted = False  # it does not exist in the API server any more
+        self._waiting: dict[str, tuple[str, str]] = {}  # by container: reason and message
+        # By container: when a failed creation may be retried, in seconds since 1970.
         self._not_before: dict[str, float] = {}
-        self._probes: dict[str, probes.Probes] = {}  # of the latest attempts, by container
+        self._probes: dict[str, probes.Probes] = {}  # by container, of the latest attempt
 
     def update(self, pod: Document | None) -> None:
-        """The pod as the API server has it now; None if it does not have it any more."""
+        """Takes over the pod from the API server; None if it does not exist there any more."""
         before = self.pod
         self.pod = pod or self.pod
         self._deleted = pod is None
@@ -80,7 +81,7 @@ class PodWorker:
 
     @property
     def _full_name(self) -> str:
-        """As the kubelet writes it."""
+        """The pod's name as kubelet messages write it."""
         metadata = self.pod["metadata"]
         return f"{metadata['name']}_{metadata['namespace']}({self.uid})"
 
@@ -88,10 +89,10 @@ class PodWorker:
         self._wake.set()
 
     async def run(self) -> None:
-        """Returns when nothing of the pod is left here.
+        """Runs the pod, and returns when nothing of it is left on the node.
 
-        Trouble with claims or with the API server is waited out; a kubelet that is cancelled
-        leaves the containers running.
+        It retries after failures of claims or of the API server. A cancelled worker leaves the
+        containers running.
         """
         self.update(self.pod)
         self._wake.set()
@@ -117,10 +118,10 @@ class PodWorker:
             if (sandbox := self._runtime.sandboxes.get(self.uid)) is not None:
                 sandbox.on_exit = lambda: None
 
-    # ------------------------------------------------------------------ while it lives
+    # ------------------------------------------------------------------ running
 
     async def _sync(self) -> float | None:
-        """One look. Seconds until the next, if nothing happens before."""
+        """Runs one round. Returns the seconds until the next, if nothing happens before."""
         sandbox = self._runtime.sandboxes.get(self.uid)
         if self.phase in (pod_actions.SUCCEEDED, pod_actions.FAILED):
             if sandbox is not None:
@@ -136,7 +137,7 @@ class PodWorker:
         return min((each for each in (pause, left) if each is not None), default=None)
 
     async def _sync_active(self, sandbox: Sandbox | None) -> float | None:
-        """A look at a pod that may go on. Seconds until the next."""
+        """Runs a round of a pod that has not ended. Returns the seconds until the next."""
         if sandbox is None:
             # A pod whose runtime was lost stays Running until it is started again.
             await self._report(None, pod_actions.PodActions(phase=self.phase))
@@ -144,6 +145,7 @@ class PodWorker:
                 return self._timing.prepare_retry
             sandbox = self._runtime.create(self.uid, self.pod["metadata"]["name"])
             sandbox.earlier_starts = _earlier_starts(self.pod)
+        # An end of a container wakes the worker.
         sandbox.on_exit = self._wake.set
 
         actions = self._compute_actions(sandbox)
@@ -152,17 +154,17 @@ class PodWorker:
                 await self._start(sandbox, name)
             actions = self._compute_actions(sandbox)
 
-        # The devices are given back before anybody hears that the pod has ended: who waits for
-        # that may want them.
+        # Unprepare before the phase is reported: clients that wait for the pod's end may want its
+        # devices.
         if actions.is_terminal:
-            await self._stop(sandbox)  # sidecars
+            await self._stop(sandbox)  # sidecars still run
             await self._claims.unprepare(self.uid)
         await self._record_back_offs()
         await self._report(sandbox, actions)
         return actions.look_again
 
     async def _exceed_deadline(self, sandbox: Sandbox | None) -> None:
-        """The pod has failed, whatever its containers did, and gives back what it had."""
+        """Fails the pod, whatever its containers did, and unprepares its claims."""
         reason, message = pod_actions.DEADLINE_EXCEEDED, pod_actions.DEADLINE_MESSAGE
         await self._api.record_event(self.pod, reason, message, warning=False)
         if sandbox is not None:
@@ -175,7 +177,7 @@ class PodWorker:
         await self._report(sandbox, actions)
 
     async def _prepare(self) -> bool:
-        """Whether all claims are prepared and the pod is still wanted."""
+        """Prepares the claims. Returns True if that succeeded and the pod is still wanted."""
         try:
             await self._unless_ending(self._claims.prepare(self.pod))
         except ClaimsError as error:
@@ -187,9 +189,9 @@ class PodWorker:
         return not self._ending.is_set()
 
     async def _set_up_volumes(self) -> bool:
-        """Whether all volumes are there with what has to be in them."""
+        """Writes the volumes. Returns True if all of them are complete."""
         namespace = self.pod["metadata"]["namespace"]
-        for volume in volumes.of_pod(self.pod):
+        for volume in volumes.supported_volumes(self.pod):
             read = {}
             for resource, name in volumes.sources(volume):
                 read[resource, name] = await self._api.read_files(resource, namespace, name)
@@ -210,11 +212,11 @@ class PodWorker:
 
     @property
     def _volumes(self) -> Path:
-        """Where the pod's volumes are, by their names."""
+        """The folder that contains the pod's volumes by name."""
         return self._runtime.folder_of(self.uid) / _VOLUMES
 
     async def _mounts_of(self, container: Document) -> tuple[cdi_spec.Mount, ...]:
-        """What the container sees of the volumes. Where it cannot, that is told."""
+        """Returns the container's mounts, and reports an event if this cluster cannot mount them."""
         mounts = volumes.mounts(self.pod, container, self._volumes)
         volumes.make_sub_paths(self.pod, container, self._volumes)
         if mounts and not self._runtime.namespace:
@@ -226,7 +228,8 @@ class PodWorker:
         return mounts
 
     async def _unless_ending(self, work: Coroutine[Any, Any, None]) -> None:
-        """A pod that is deleted does not wait for a driver that hangs."""
+        """Awaits the work unless the pod is deleted, so that a hanging driver does not block the
+        deletion."""
         task = asyncio.create_task(work)
         ending = asyncio.create_task(self._ending.wait())
         try:
@@ -238,7 +241,7 @@ class PodWorker:
             await task
 
     def _compute_actions(self, sandbox: Sandbox) -> pod_actions.PodActions:
-        """What is to be done now. Keeps the reasons up to date for which containers wait."""
+        """Returns what to do now, and updates why containers wait."""
         self._probe(sandbox)
         now = time.time()
         histories = {}
@@ -262,26 +265,30 @@ class PodWorker:
         return f"back-off {period} restarting failed container={name} pod={self._full_name}"
 
     async def _record_back_offs(self) -> None:
-        """That a container is waited with is told once, however often it is."""
+        """Reports each container in back-off once."""
         for name, (reason, _) in list(self._waiting.items()):
             if reason == "CrashLoopBackOff":
                 message = f"Back-off restarting failed container {name} in pod {self._full_name}"
                 await self._api.record_event(self.pod, "BackOff", message)
 
     def _probe(self, sandbox: Sandbox) -> None:
-        """Every attempt that runs has its probes, and the sandbox knows what they say."""
+        """Starts probes for every running attempt, and copies their results to the sandbox."""
         for name in sandbox.containers:
             latest = sandbox.latest(name)
-            found = self._probes.get(name)
+            current = self._probes.get(name)
             if latest is None or not latest.running or self._ending.is_set():
                 continue
-            if found is None or found.attempt is not latest:
-                found = self._probes[name] = self._new_probes(name, latest)
-            for names, holds in (
-                (sandbox.starting, not found.has_started),
-                (sandbox.unready, not found.is_ready),
-            ):
-                (names.add if holds else names.discard)(name)
+            if current is None or current.attempt is not latest:
+                current = self._probes[name] = self._new_probes(name, latest)
+
+            if current.has_started:
+                sandbox.starting.discard(name)
+            else:
+                sandbox.starting.add(name)
+            if current.is_ready:
+                sandbox.unready.discard(name)
+            else:
+                sandbox.unready.add(name)
 
     def _new_probes(self, name: str, attempt: containers.Container) -> probes.Probes:
         if name in self._probes:
@@ -298,16 +305,16 @@ class PodWorker:
 
         spec = _container_spec(self.pod, name)
         callbacks = probes.Callbacks(changed=self._wake.set, tell=tell, kill=kill)
-        made = probes.Probes(spec, attempt, callbacks)
-        made.start()
-        return made
+        started = probes.Probes(spec, attempt, callbacks)
+        started.start()
+        return started
 
     def _stop_probes(self) -> None:
-        for found in self._probes.values():
-            found.stop()
+        for container_probes in self._probes.values():
+            container_probes.stop()
 
     async def _start(self, sandbox: Sandbox, name: str) -> None:
-        """One attempt of a container. What comes of it is told as an event."""
+        """Starts one attempt of a container, and reports the result as an event."""
         container = _container_spec(self.pod, name)
         cdi_ids = container_config.cdi_devices(self._claims.uses_of(self.pod, container))
         values = {}
@@ -340,7 +347,7 @@ class PodWorker:
             await self._api.record_event(self.pod, "Started", message, warning=False)
 
     async def _report(self, sandbox: Sandbox | None, actions: pod_actions.PodActions) -> None:
-        """Writes the pod's status, where the API server has another one."""
+        """Writes the pod's status if the API server has another one."""
 
         def resource_statuses(container: Document) -> list[Document]:
             return self._health.resource_statuses(self._claims.uses_of(self.pod, container))
@@ -351,16 +358,17 @@ class PodWorker:
         before = self.pod.get("status") or {}
         if status.differs(wanted, before):
             patch = status.generate_patch(wanted, before, timestamps.now())
-            # It may be going, or be another by now.
+            # The pod may be gone or replaced by now.
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self._api.patch_pod_status(self.pod, patch)
-        # Not before it is written: a pod that has ended is not looked at again.
+        # Set the phase only after the write: a pod that has ended is not synced again.
         self.phase = actions.phase
 
-    # ------------------------------------------------------------------ its end
+    # ------------------------------------------------------------------ termination
 
     async def _terminate(self) -> None:
-        """Containers, then claims, then the pod itself; each again until it is done."""
+        """Stops the containers, unprepares the claims and removes the pod; each step is retried
+        until it succeeds."""
         sandbox = self._runtime.sandboxes.get(self.uid)
         if sandbox is not None:
             message = "Stopping the containers"
@@ -389,7 +397,7 @@ class PodWorker:
         self._api.forget_events(self.uid)
 
     async def _stop(self, sandbox: Sandbox) -> None:
-        """Ends the containers within the grace, which may become shorter meanwhile."""
+        """Stops the containers within the grace period, which may be shortened meanwhile."""
         self._stop_probes()
         last = pod_actions.sidecars(self.pod)[::-1]
         stopping = asyncio.create_task(self._runtime.stop(sandbox, self._grace(), last))
@@ -414,7 +422,7 @@ class PodWorker:
         return _DEFAULT_GRACE if grace is None else float(grace)
 
     async def _report_end(self, sandbox: Sandbox | None) -> None:
-        """The phase that a deleted pod ends with, for those that watch it to its end."""
+        """Writes the final phase of a deleted pod, for clients that watch it to its end."""
         if sandbox is None or self.phase in (pod_actions.SUCCEEDED, pod_actions.FAILED):
             return
         failed = any(attempts[-1].exit_code for attempts in sandbox.containers.values())
@@ -423,7 +431,7 @@ class PodWorker:
 
 
 def _relevant_part(pod: Document) -> Document:
-    """All of a pod but what we write ourselves."""
+    """Returns the fields of a pod that others write, without those that the kubelet writes."""
     metadata, pod_status = pod["metadata"], pod.get("status") or {}
     return {
         "spec": pod["spec"],
@@ -467,7 +475,7 @@ def _history(
 
 
 def _earlier_starts(pod: Document) -> dict[str, int]:
-    """Starts that an earlier runtime has made, by container."""
+    """Returns the starts by an earlier runtime, by container."""
     pod_status = pod.get("status") or {}
     starts = {}
     for field in ("containerStatuses", "initContainerStatuses"):

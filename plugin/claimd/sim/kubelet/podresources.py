@@ -1,6 +1,4 @@
-"""Tells whoever asks on the node what its pods were given (service v1.PodResourcesLister), as a
-kubelet does.
-"""
+"""The service v1.PodResourcesLister: lists the devices of each container, as a real kubelet does."""
 
 from __future__ import annotations
 
@@ -15,12 +13,14 @@ from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2, api_pb2_grpc
 
 from .claim_info import DeviceUse
 
-Uses = Callable[[Document, Document], Iterable[DeviceUse]]  # of a pod's container
+Uses = Callable[[Document, Document], Iterable[DeviceUse]]  # takes a pod and its container
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
+    """Answers List from the claims' info."""
+
     def __init__(self, active_pods: Callable[[], Sequence[Document]], uses: Uses) -> None:
-        """`active_pods` are those that have not ended."""
+        """Creates the lister; `active_pods` returns the pods that have not ended."""
         self._active_pods, self._uses = active_pods, uses
 
     async def List(
@@ -53,7 +53,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
 
 
 def _lasting_containers(pod: Document) -> Iterable[Document]:
-    """Sidecars and the pod's own; init containers that end are not told of."""
+    """Yields sidecars and main containers; the service does not list other init containers."""
     for container in pod["spec"].get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
             yield container
@@ -61,7 +61,7 @@ def _lasting_containers(pod: Document) -> Iterable[Document]:
 
 
 async def serve(path: Path, lister: PodResources) -> grpc.aio.Server:
-    """A started server. What an earlier kubelet has left at the path is removed."""
+    """Returns a started server, and replaces a socket that an earlier kubelet has left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])

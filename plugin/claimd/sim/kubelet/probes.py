@@ -1,6 +1,6 @@
-"""The probes of one container: whether it has started, is ready and lives, asked again and again.
+"""The probes of one container: runs them periodically, and counts their results.
 
-What follows from the answers is the caller's: this module looks, counts and tells.
+The caller decides what to do with the results.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ _TITLES = {STARTUP: "Startup", READINESS: "Readiness", LIVENESS: "Liveness"}
 _DEFAULTS = {"periodSeconds": 10, "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3}
 _HANDLERS = ("exec", "httpGet", "tcpSocket")
 _LOOPBACK = "127.0.0.1"  # containers have this machine's network
-_OUTPUT_LIMIT = 10_000  # bytes of an answer that count
+_OUTPUT_LIMIT = 10_000  # bytes of an answer that are read
 _AGENT = "kube-probe/1.37"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Who hears of the answers."""
+    """The functions to call with results."""
 
-    changed: Callable[[], None]  # it has started, or is ready, or is not any more
-    tell: Callable[[str], Awaitable[None]]  # why a probe has failed
-    kill: Callable[[str, Document], Awaitable[None]]  # which probe failed for good
+    changed: Callable[[], None]  # after each change of started or ready
+    tell: Callable[[str], Awaitable[None]]  # with the reason of a failed probe
+    kill: Callable[
+        [str, Document], Awaitable[None]
+    ]  # with the probe that has reached its failure threshold
 
 
 class Probes:
-    """Runs from `start` until `stop`, or until the attempt of the container has ended."""
+    """The probes of one attempt. They run from `start` to `stop`, or until the attempt has ended."""
 
     def __init__(self, spec: Document, attempt: Container, callbacks: Callbacks) -> None:
-        """`spec` is the container's, of whom `attempt` runs."""
+        """Prepares the probes; `spec` is the container's, and `attempt` is its running attempt."""
         self.attempt = attempt
         self._spec, self._callbacks = spec, callbacks
         self._probes = {kind: spec[kind] for kind in KINDS if is_run(spec.get(kind))}
@@ -68,9 +70,11 @@ class Probes:
     async def _run(self, kind: str) -> None:
         probe = _DEFAULTS | {name: value for name, value in self._probes[kind].items() if value}
         await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+        # The other probes wait until the container has started.
         if kind != STARTUP:
             await self._started.wait()
 
+        # Only a row of equal results as long as the threshold changes anything.
         before, in_a_row = None, 0
         while self.attempt.running:
             problem = await check(probe, self._spec, self.attempt)
@@ -86,7 +90,7 @@ class Probes:
             await asyncio.sleep(probe["periodSeconds"])
 
     async def _conclude(self, kind: str, succeeded: bool) -> bool:
-        """What a row of answers means. Whether there is nothing more to ask."""
+        """Handles a row of equal results. Returns True if this probe is finished."""
         if kind == READINESS:
             if self._ready is not succeeded:
                 self._ready = succeeded
@@ -102,12 +106,12 @@ class Probes:
 
 
 def is_run(probe: Document | None) -> bool:
-    """Whether the probe is one that can be asked here."""
+    """Returns True if the probe has a handler that is supported."""
     return probe is not None and any(probe.get(handler) is not None for handler in _HANDLERS)
 
 
 async def check(probe: Document, spec: Document, attempt: Container) -> str | None:
-    """None if it succeeds; otherwise what is wrong."""
+    """Runs the probe once. Returns None if it succeeds, and otherwise what is wrong."""
     seconds = probe["timeoutSeconds"]
     try:
         async with asyncio.timeout(seconds):
@@ -148,6 +152,7 @@ async def _get(action: Document, spec: Document) -> str | None:
     finally:
         writer.close()
 
+    # Any answer with a status from 200 to 399 counts as success.
     words = answer[:_OUTPUT_LIMIT].decode(errors="replace").split()
     if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdecimal():
         return "what answers there does not speak HTTP"
@@ -157,7 +162,8 @@ async def _get(action: Document, spec: Document) -> str | None:
 
 
 def _unverified() -> ssl.SSLContext:
-    """A probe asks whether somebody answers, and not who."""
+    """Returns a TLS context that accepts any certificate: a probe checks the answer, not the
+    identity."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -165,7 +171,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 def _port(action: Document, spec: Document) -> int:
-    """By number, or by the name that the container gives one of its own."""
+    """Resolves a port number, or the name of a port of the container."""
     port = action["port"]
     for known in spec.get("ports") or ():
         if known.get("name") == port:

@@ -1,4 +1,4 @@
-"""The status that the kubelet gives a pod, from its containers. Pure."""
+"""Computes the status that the kubelet writes to a pod, without I/O."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..runtime.container import Container
 from ..runtime.runtime import Sandbox
 from . import pod_actions
 
-WaitingReasons = Mapping[str, tuple[str, str]]  # by container, reason and message
-ResourceStatuses = Callable[[Document], list[Document]]  # of a container of the spec
+WaitingReasons = Mapping[str, tuple[str, str]]  # by container: reason and message
+ResourceStatuses = Callable[[Document], list[Document]]  # takes a container of the spec
 
 
 def generate_pod_status(
@@ -24,9 +24,9 @@ def generate_pod_status(
     resource_statuses: ResourceStatuses,
     node_ip: str,
 ) -> Document:
-    """All that is ours to say, without the times of conditions.
+    """Returns the fields of the status that the kubelet owns, without the times of conditions.
 
-    What is None there is not to be there.
+    A condition's field that is None must be absent.
     """
     spec = pod["spec"]
     container_statuses = []
@@ -67,13 +67,13 @@ def generate_pod_status(
 
 
 def _sidecars(pod: Document, status: Document) -> list[Document]:
-    """The statuses of the containers that have to be ready beside the pod's own."""
+    """Returns the statuses of sidecars, which must be ready for the pod to be ready."""
     names = pod_actions.sidecars(pod)
     return [each for each in status.get("initContainerStatuses") or () if each["name"] in names]
 
 
 def _initialized(actions: pod_actions.PodActions, status: Document) -> Document:
-    """Why the condition is as it is, too: what is None is not there."""
+    """Returns status, reason and message of the condition Initialized; None means absent."""
     if actions.initialized:
         succeeded = actions.phase == pod_actions.SUCCEEDED
         reason = "PodCompleted" if succeeded else None
@@ -100,9 +100,10 @@ def _ready(actions: pod_actions.PodActions, statuses: list[Document]) -> Documen
 
 
 def generate_patch(status: Document, before: Document, now: str) -> Document:
-    """What makes the status so.
+    """Returns the patch that produces the status.
 
-    With the pod's start, the time of every condition's last change, and without old addresses.
+    It adds the pod's start time and the times of the conditions' last changes, and removes old
+    addresses.
     """
     before_by_type = {condition["type"]: condition for condition in before.get("conditions") or ()}
     conditions = []
@@ -116,7 +117,7 @@ def generate_patch(status: Document, before: Document, now: str) -> Document:
     start_time = before.get("startTime") or now
     patch = {**status, "startTime": start_time, "conditions": conditions}
     if "podIPs" in patch:
-        # The list is merged by address, so that old ones have to be taken out by name.
+        # The API server merges this list by address, so old addresses must be deleted explicitly.
         old = [address for address in before.get("podIPs") or () if address not in patch["podIPs"]]
         deleted = [{**address, "$patch": "delete"} for address in old]
         patch["podIPs"] = [*patch["podIPs"], *deleted]
@@ -124,7 +125,7 @@ def generate_patch(status: Document, before: Document, now: str) -> Document:
 
 
 def differs(wanted: Document, before: Document) -> bool:
-    """Whether the API server has to be told."""
+    """Returns True if the status differs from the one in the API server."""
     before_by_type = {condition["type"]: condition for condition in before.get("conditions") or ()}
     for condition in wanted["conditions"]:
         known = before_by_type.get(condition["type"]) or {}
@@ -160,12 +161,12 @@ def _container_status(
     if latest is not None:
         status["containerID"] = f"sim://{pod['metadata']['uid']}/{name}/{len(attempts) - 1}"
     if sandbox is None:
-        # What an earlier runtime has done is not forgotten before the next one goes on.
+        # Keep the counts of an earlier runtime until the next one starts the container.
         known = _known_status(pod, name)
         status |= {key: known[key] for key in ("containerID", "restartCount") if key in known}
 
-    # A container that waits for its next start shows how it ended as its last state; one that runs
-    # again, how the attempt before it did.
+    # The last state of a container in back-off is its latest end; that of a running container is
+    # the end of the attempt before.
     previous = attempts[-2] if len(attempts) > 1 else None
     if latest is not None and not latest.running and name in waiting:
         previous = latest
@@ -175,7 +176,7 @@ def _container_status(
 
 
 def _known_status(pod: Document, name: str) -> Document:
-    """What the API server has of the container so far."""
+    """Returns the container's status in the API server, or an empty dict."""
     status = pod.get("status") or {}
     for field in ("containerStatuses", "initContainerStatuses"):
         for container in status.get(field) or ():

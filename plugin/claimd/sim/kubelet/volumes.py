@@ -1,7 +1,7 @@
-"""What a pod's volumes have in them, and where its containers are to see it.
+"""The content of a pod's volumes, and where its containers mount them.
 
-Config maps, secrets, fields of the pod, tokens and empty folders, as they are when the pod starts.
-All but `write` is pure; other kinds of volumes are not here.
+Supported are config maps, secrets, the downward API, tokens and empty folders, with their content
+at the start of the pod. All functions except `write` and `make_sub_paths` do no I/O.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from . import container_config
 
 _DEFAULT_MODE = 0o644
 _TOKEN_SECONDS = 3600
-# Fields of a volume, or of one of the sources that a volume is projected from; with the resource,
-# its kind and the field with its name.
+# The sources that are maps: field of the volume, resource, kind in messages, field with the name.
 _MAPS = (
     ("configMap", "configmaps", "configmap", "name"),
     ("secret", "secrets", "secret", "secretName"),
 )
 _KINDS = ("configMap", "secret", "downwardAPI", "projected", "emptyDir")
 
-Source = tuple[str, str]  # configmaps or secrets, and the name of one
-Token = tuple[str, int]  # for whom a token of the pod's account is, and how many seconds it lasts
-Sources = Mapping[Source, Mapping[str, bytes] | None]  # None: it does not exist
+Source = tuple[str, str]  # (configmaps or secrets, name)
+Token = tuple[str, int]  # (audience, seconds of validity)
+Sources = Mapping[Source, Mapping[str, bytes] | None]  # None if it does not exist
 Tokens = Mapping[Token, str]
 
 
 class MissingSource(Exception):
-    """A volume is to have something that is not there."""
+    """A volume refers to an object or key that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +41,24 @@ class File:
     mode: int
 
 
-def of_pod(pod: Document) -> list[Document]:
-    """The volumes that are dealt with here."""
+def supported_volumes(pod: Document) -> list[Document]:
+    """Returns the pod's volumes of the supported kinds."""
     volumes = pod["spec"].get("volumes") or ()
     return [volume for volume in volumes if any(kind in volume for kind in _KINDS)]
 
 
 def sources(volume: Document) -> set[Source]:
-    """What has to be read for it."""
-    found = set()
+    """Returns the objects that the volume takes its files from."""
+    result = set()
     for part in _parts(volume):
         for field, resource, _, name in _MAPS:
             if field in part:
-                found.add((resource, _name(part[field], name)))
-    return found
+                result.add((resource, _name(part[field], name)))
+    return result
 
 
 def tokens(volume: Document) -> set[Token]:
-    """The tokens that have to be asked for."""
+    """Returns the tokens that the volume needs."""
     return {
         _token(part["serviceAccountToken"])
         for part in _parts(volume)
@@ -68,7 +67,8 @@ def tokens(volume: Document) -> set[Token]:
 
 
 def contents(pod: Document, volume: Document, read: Sources, issued: Tokens) -> dict[str, File]:
-    """The volume's files by path. MissingSource where something has to be there and is not."""
+    """Returns the volume's files by path. Raises MissingSource if a required object or key does not
+    exist."""
     mode = _DEFAULT_MODE
     for kind in _KINDS:
         mode = (volume.get(kind) or {}).get("defaultMode") or mode
@@ -79,9 +79,9 @@ def contents(pod: Document, volume: Document, read: Sources, issued: Tokens) -> 
             if field in part:
                 reference = part[field]
                 values = read.get((resource, _name(reference, name)))
-                files |= _of_map(pod, kind, reference, values, mode)
+                files |= _map_files(pod, kind, reference, values, mode)
         if "downwardAPI" in part:
-            files |= _of_fields(pod, part["downwardAPI"], mode)
+            files |= _field_files(pod, part["downwardAPI"], mode)
         if "serviceAccountToken" in part:
             projection = part["serviceAccountToken"]
             content = issued[_token(projection)].encode()
@@ -90,14 +90,15 @@ def contents(pod: Document, volume: Document, read: Sources, issued: Tokens) -> 
 
 
 def write(folder: Path, files: Mapping[str, File]) -> None:
-    """The files in the folder, which is made; others in it stay.
+    """Writes the files to the folder, which is created; other files in it stay.
 
-    ValueError for a path that leads out of it.
+    Raises ValueError for a path that leads out of the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o777)
     for name, file in files.items():
         path = folder / name
+        # A path with `..` must not reach the files of this machine.
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"the path {name!r} leads out of its volume")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +107,8 @@ def write(folder: Path, files: Mapping[str, File]) -> None:
 
 
 def mounts(pod: Document, container: Document, folder: Path) -> tuple[Mount, ...]:
-    """What the container sees of the volumes, which are in the folder by their names."""
-    names = {volume["name"] for volume in of_pod(pod)}
+    """Returns the container's mounts of the pod's volumes, which are in the folder by name."""
+    names = {volume["name"] for volume in supported_volumes(pod)}
     return tuple(
         Mount(
             host_path=str(folder / mount["name"] / (mount.get("subPath") or "")),
@@ -120,15 +121,15 @@ def mounts(pod: Document, container: Document, folder: Path) -> tuple[Mount, ...
 
 
 def make_sub_paths(pod: Document, container: Document, folder: Path) -> None:
-    """The folders below empty ones that the container wants to see."""
-    empty = {volume["name"] for volume in of_pod(pod) if "emptyDir" in volume}
+    """Creates the sub-path folders that the container mounts from empty volumes."""
+    empty = {volume["name"] for volume in supported_volumes(pod) if "emptyDir" in volume}
     for mount in container.get("volumeMounts") or ():
         if mount["name"] in empty and mount.get("subPath"):
             (folder / mount["name"] / mount["subPath"]).mkdir(parents=True, exist_ok=True)
 
 
 def _parts(volume: Document) -> Iterator[Document]:
-    """The volume itself, or all that it is projected from."""
+    """Yields the volume itself, or the sources of a projected volume."""
     if "projected" in volume:
         yield from (volume["projected"] or {}).get("sources") or ()
     else:
@@ -136,7 +137,7 @@ def _parts(volume: Document) -> Iterator[Document]:
 
 
 def _name(reference: Document, field: str) -> str:
-    """A secret is named otherwise in a volume of its own than among others."""
+    """Returns the object's name; a secret volume uses another field for it than a projected secret."""
     return str(reference.get(field) or reference.get("name") or "")
 
 
@@ -144,7 +145,7 @@ def _token(projection: Document) -> Token:
     return projection.get("audience") or "", projection.get("expirationSeconds") or _TOKEN_SECONDS
 
 
-def _of_map(
+def _map_files(
     pod: Document,
     kind: str,
     reference: Document,
@@ -173,7 +174,7 @@ def _of_map(
     return files
 
 
-def _of_fields(pod: Document, projection: Document, mode: int) -> dict[str, File]:
+def _field_files(pod: Document, projection: Document, mode: int) -> dict[str, File]:
     files = {}
     for item in projection.get("items") or ():
         path = (item.get("fieldRef") or {}).get("fieldPath")
