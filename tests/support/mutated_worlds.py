@@ -141,7 +141,7 @@ def given_twice(seed):
     for pod in pods:
         if not pod.metadata.name.startswith("new-"):
             continue
-        snapshot = Snapshot.of(nodes, pods, read("claims", found["claims"]), published)
+        snapshot = Snapshot.from_objects(nodes, pods, read("claims", found["claims"]), published)
         decision = schedule_pod(snapshot, pod)
         for claim in decision.claims if isinstance(decision, Bind) else ():
             document = with_allocation(found["claims"], claim)

@@ -135,7 +135,7 @@ def snapshot(nodes=(), pods=(), claims=(), slices=(), classes=None, rules=()):
         read(list(rules), list[Rule]),
         read([class_()] if classes is None else list(classes), list[Class]),
     )
-    return Snapshot.of(
+    return Snapshot.from_objects(
         read(list(nodes), list[Node]), parsed(*pods), read(list(claims), list[Claim]), published
     )
 

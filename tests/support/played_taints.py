@@ -56,7 +56,7 @@ class PlayedTaints(PlayedCluster):
         placed = read(list(self.objects("pods").values()), list[Pod])
         there = read(list(self.objects("nodes").values()), list[Node])
         subject = read(pod, Pod)
-        decision = scheduling_cycle.schedule_pod(Snapshot.of(there, placed, ()), subject)
+        decision = scheduling_cycle.schedule_pod(Snapshot.from_objects(there, placed, ()), subject)
         if isinstance(decision, scheduling_cycle.Bind):
             return super()._bind(pod)
 

@@ -148,7 +148,7 @@ def simulated(recorded):
     """The simulated scheduler's decision about the same objects."""
     known = known_objects(recorded)
     published = PublishedDevices(known.slices, known.rules, known.classes)
-    snapshot = Snapshot.of(known.nodes, known.pods, known.claims, published)
+    snapshot = Snapshot.from_objects(known.nodes, known.pods, known.claims, published)
     subject = pending.find_subject(known, f"pod/{recorded.pod}", "default")
     if subject not in snapshot.pending_pods():
         return scheduling_cycle.Pending()

@@ -145,7 +145,9 @@ def questions(world):
         pod = _read(pod_of(list(asked)), scheduling.Pod)
         yield Question(
             name=f"world {seed}, {pod.metadata.name}",
-            snapshot=Snapshot.of(nodes, [pod], [*held.values(), *asked.values()], published),
+            snapshot=Snapshot.from_objects(
+                nodes, [pod], [*held.values(), *asked.values()], published
+            ),
             pod=pod,
             scheduler=step["scheduler"],
         )

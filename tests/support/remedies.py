@@ -72,7 +72,7 @@ def _scene(world):
     pod = allocating.read(waiting, objects.Pod)
     node = copy.deepcopy(world["node"])
     node.setdefault("status", {})["allocatable"] = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    snapshot = Snapshot.of(
+    snapshot = Snapshot.from_objects(
         [allocating.read(node, objects.Node)],
         [pod],
         allocating.read(claims + world.get("taken", []), list[objects.Claim]),

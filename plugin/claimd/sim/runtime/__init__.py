@@ -1,6 +1,5 @@
-"""The container runtime's part: CDI specs read as containerd reads them, and containers that are
-real processes.
+"""The simulated container runtime: reads CDI specs as containerd does, and runs real processes.
 
-An image is a name and nothing more: commands run from the host. Nothing here knows pods, claims or
+Images are only names: commands run from the host. The runtime knows nothing about pods, claims or
 the API server.
 """

@@ -1,4 +1,4 @@
-"""The streams of a container's own command, for whoever is attached to it."""
+"""The streams of a container's own command, for a client that is attached to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Attached:
-    """From now until the container ends, or whoever is attached goes; the container stays.
+    """The streams from now until the container ends or the client disconnects; the container stays.
 
-    What it prints to both its outputs is one stream here, as in its log.
+    Standard output and standard error are one stream, as in the container's log.
     """
 
     def __init__(self, container: Container, *, writes: bool) -> None:
-        """`writes`: to the container's standard input, where it has one."""
+        """Attaches to the container; `writes` connects the client to its standard input."""
         self._container, self._writes = container, writes
         self._from = container.printed
 
@@ -26,29 +26,29 @@ class Attached:
             yield part
 
     async def errors(self) -> AsyncIterator[bytes]:
-        """Nothing, when the container has ended."""
+        """Yields nothing until the container has ended: its errors are part of `output`."""
         await self._container.ended.wait()
         yield b""
 
     async def write(self, data: bytes) -> None:
-        """OSError if nobody reads it any more."""
+        """Writes to the container's input. Raises OSError if the reader has closed it."""
         if self._writes:
             await self._container.write(data)
 
     def end_input(self) -> None:
-        """The container's input ends only where it is for one alone."""
+        """Closes the container's input only if it serves a single client (stdinOnce)."""
         if self._writes and self._container.config.stdin_once:
             self._container.end_input()
 
     def resize(self, width: int, height: int) -> None:
-        """There is no terminal."""
+        """Does nothing, because there is no terminal."""
 
     async def wait(self) -> int:
-        """0 when the container has ended, however it has: that is its status' to tell."""
+        """Returns 0 when the container has ended; the exit code is in the container's status."""
         await self._container.ended.wait()
         return 0
 
     def kill(self) -> None:
-        """Lets go of it. May be called again."""
+        """Detaches from the container. May be repeated."""
         with contextlib.suppress(OSError):
             self.end_input()

@@ -1,8 +1,8 @@
-"""CDI devices of the folders that a runtime reads, and what they make of a container.
+"""The CDI devices in the folders that a runtime reads, and their edits of a container.
 
-As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder
-is not to be had; a bad file takes all its devices away, and a container that asks for a device that
-is not there is not created.
+The rules are those of containerd. A later folder wins over an earlier one. A device that occurs
+twice in one folder is unusable. An invalid file makes all its devices unusable. A container that
+asks for a missing device is not created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NODE_TYPES = {stat.S_IFBLK: "b", stat.S_IFCHR: "c", stat.S_IFIFO: "p"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecProblem:
-    """What is wrong with a file, and what would have come of it."""
+    """What is wrong with a file, and its effect on containers."""
 
     path: Path
     reason: str
@@ -38,7 +38,7 @@ class SpecProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedDevice:
-    """A device, and the file that it is from."""
+    """A device with its file."""
 
     path: Path
     priority: int  # of the folder; the higher one wins
@@ -48,7 +48,7 @@ class CachedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedEdits:
-    """What a container gets from CDI, besides what its own config says."""
+    """The changes to a container that its CDI devices make."""
 
     device_ids: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -61,15 +61,15 @@ class InjectedEdits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiCache:
-    """All devices of the folders by qualified name, and all that is wrong there."""
+    """All devices of the folders by qualified name, and all problems."""
 
     devices: dict[str, CachedDevice] = field(default_factory=dict)
     problems: tuple[SpecProblem, ...] = ()
 
     def inject(self, device_ids: Iterable[str]) -> InjectedEdits:
-        """What these devices, in this order, make of a container.
+        """Returns the merged edits of these devices in this order.
 
-        InvalidSpec, in a runtime's words, where the container would not be created.
+        Raises InvalidSpec, worded as by a runtime, if the container could not be created.
         """
         wanted = tuple(dict.fromkeys(device_ids))
         unresolved = [id_ for id_ in wanted if id_ not in self.devices]
@@ -78,7 +78,7 @@ class CdiCache:
                 f"unresolvable CDI devices {', '.join(unresolved)}{self._reasons(unresolved)}"
             )
 
-        # What a spec says for all its devices comes once, before the first of them.
+        # The edits that a spec has for all its devices come once, before its first device.
         edits: list[cdi_spec.Edits] = []
         seen: set[Path] = set()
         for id_ in wanted:
@@ -90,7 +90,7 @@ class CdiCache:
         return _merge(wanted, edits)
 
     def _reasons(self, unresolved: Sequence[str]) -> str:
-        """What is wrong in the folders that may be why these devices are not there."""
+        """Describes the problems that may explain why these devices do not exist."""
         reasons = []
         for id_ in unresolved:
             try:
@@ -103,10 +103,10 @@ class CdiCache:
 
 
 def load(folders: Sequence[Path], newest: str = cdi_spec.VERSIONS[-1]) -> CdiCache:
-    """Reads the folders, the last of which has the highest priority.
+    """Reads the folders; the last one has the highest priority.
 
-    A folder that is not there is empty. A file that cannot be used is a problem of the cache, and
-    no error.
+    A missing folder counts as empty. An unusable file becomes a problem of the cache, not an
+    error.
     """
     devices: dict[str, CachedDevice] = {}
     problems: list[SpecProblem] = []
@@ -116,7 +116,7 @@ def load(folders: Sequence[Path], newest: str = cdi_spec.VERSIONS[-1]) -> CdiCac
             try:
                 spec = cdi_spec.parse(path.read_text(), newest)
             except FileNotFoundError:
-                continue  # it went between the listing and the read
+                continue  # it was deleted after the listing
             except (OSError, UnicodeDecodeError, cdi_spec.InvalidSpec) as error:
                 problems.append(_bad_file(path, error))
                 continue
@@ -141,11 +141,11 @@ def _bad_file(path: Path, error: Exception) -> SpecProblem:
 
 
 def _conflict(name: str, path: Path, other: Path) -> list[SpecProblem]:
-    """Two files of one folder have the device: both are at fault."""
+    """Returns a problem for each of two files of one folder that have the same device."""
     effect = f"{name} is not to be had: a container that asks for it would not have been created"
     return [
-        SpecProblem(path=one, reason=f"device {name} is in {two} as well", effect=effect)
-        for one, two in ((path, other), (other, path))
+        SpecProblem(path=file, reason=f"device {name} is in {second} as well", effect=effect)
+        for file, second in ((path, other), (other, path))
     ]
 
 
@@ -155,7 +155,7 @@ def _spec_files(folder: Path) -> list[Path]:
     except OSError:
         return []
 
-    # The suffix of a hidden file counts too, as it does for a runtime: `.x.json` is read.
+    # Hidden files count too, as in a runtime: `.x.json` is read.
     files = []
     for entry in entries:
         suffix = os.path.splitext(entry.name.lstrip("."))[1]
@@ -165,7 +165,7 @@ def _spec_files(folder: Path) -> list[Path]:
 
 
 def _kind_in(path: Path) -> str:
-    """The kind that a bad file may have meant, for the message."""
+    """Returns the kind that an unreadable file seems to define, for the message."""
     with contextlib.suppress(OSError):
         match = _KIND.search(path.read_text(errors="replace"))
         if match is not None:
@@ -174,7 +174,8 @@ def _kind_in(path: Path) -> str:
 
 
 def _merge(device_ids: tuple[str, ...], every_edits: Sequence[cdi_spec.Edits]) -> InjectedEdits:
-    """The edits of all devices as one; of two with the same target the last one counts."""
+    """Merges the edits of all devices; the last one wins for a variable, device node or mount
+    target."""
     env: dict[str, str] = {}
     nodes: dict[str, cdi_spec.DeviceNode] = {}
     mounts: dict[str, cdi_spec.Mount] = {}
@@ -185,7 +186,7 @@ def _merge(device_ids: tuple[str, ...], every_edits: Sequence[cdi_spec.Edits]) -
         for variable in edits.env:
             name, _, value = variable.partition("=")
             env[name] = value
-        # The last one of a path counts, and stands in the last one's place.
+        # The last node or mount of a path wins, and takes its place at the end.
         for node in edits.device_nodes:
             nodes.pop(node.path, None)
             nodes[node.path] = _with_host_numbers(node)
@@ -208,14 +209,14 @@ def _merge(device_ids: tuple[str, ...], every_edits: Sequence[cdi_spec.Edits]) -
 
 
 def _depth(mount: cdi_spec.Mount) -> int:
-    """A mount comes before those that are made within it."""
+    """Returns the sort key that puts a mount before the mounts below it."""
     return os.path.normpath(mount.container_path).count("/")
 
 
 def _with_host_numbers(node: cdi_spec.DeviceNode) -> cdi_spec.DeviceNode:
-    """With type and numbers as the host has them, unless the spec says enough.
+    """Adds the host's type and numbers to the node, unless the spec has them.
 
-    InvalidSpec if the host cannot tell.
+    Raises InvalidSpec if the host has no such device.
     """
     if node.type and (node.major or node.type == "p"):
         return node

@@ -1,7 +1,7 @@
-"""One CDI spec file: what may stand in it, and why a runtime would refuse it. Pure.
+"""One CDI spec file: its fields, and the checks of a container runtime, without I/O.
 
-Strict as a runtime is: a key that is not known makes the whole file useless. Where files lie and
-which of two wins is decided elsewhere.
+The checks are as strict as in a runtime: an unknown key makes the whole file invalid. The module
+`cdi_cache` finds the files and decides which spec wins.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ VERSIONS = (
     "1.1.0",
 )
 HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-NO_PERMISSIONS = "none"  # of a device node that may not be opened
+NO_PERMISSIONS = "none"  # for a device node that must not be opened
 
 _GROUP = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")  # a vendor or a class
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _ANNOTATION = re.compile(
     r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
-_ANNOTATIONS_LIMIT = 256 << 10  # bytes of all of them
+_ANNOTATIONS_LIMIT = 256 << 10  # bytes of all annotations of an object
 
 
 class InvalidSpec(ValueError):
-    """What a runtime says of a spec, a name or an edit."""
+    """A runtime's error about a spec, a device name or an edit."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Another key than these makes the file invalid."""
+    """A part of a spec; unknown keys make the file invalid."""
 
 
 class DeviceNode(_Part, frozen=True, kw_only=True):
@@ -117,9 +117,9 @@ class Spec(_Part, frozen=True, kw_only=True):
 
 
 def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
-    """The spec in a file, as a runtime reads it that knows versions to `newest`.
+    """Parses a spec file as a runtime does that supports CDI versions up to `newest`.
 
-    InvalidSpec has the first reason that such a runtime would find.
+    Raises InvalidSpec with the first error that such a runtime would report.
     """
     try:
         document = text.load(content)
@@ -130,7 +130,7 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
 
     try:
         spec = msgspec.convert(document, Spec)
-    # The second, where a key has half of a surrogate pair.
+    # msgspec raises UnicodeEncodeError for a key with half of a surrogate pair.
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidSpec(f"not a CDI spec: {error}") from error
     _check(spec, newest)
@@ -138,7 +138,7 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
 
 
 def split(device_id: str) -> tuple[str, str]:
-    """Kind and name of a qualified device name. InvalidSpec if it is none."""
+    """Returns kind and name of a qualified device name. Raises InvalidSpec if it is not one."""
     kind, equals, name = device_id.partition("=")
     vendor, slash, class_ = kind.partition("/")
     complete = equals and slash and vendor and class_ and name
@@ -171,7 +171,7 @@ def check_device(name: str) -> None:
 
 
 def least_version(spec: Spec) -> str:
-    """The oldest version that has all that the spec uses."""
+    """Returns the oldest CDI version that has everything the spec uses."""
     for version, is_needed in _NEEDS:
         if is_needed(spec):
             return version
@@ -230,6 +230,8 @@ def _check(spec: Spec, newest: str) -> None:
         raise InvalidSpec(
             f"invalid version {spec.cdi_version!r}: this runtime knows {', '.join(supported)}"
         )
+
+    # A spec must declare a version that has all the features it uses.
     least = least_version(spec)
     if VERSIONS.index(least) > VERSIONS.index(version):
         raise InvalidSpec(
@@ -240,6 +242,7 @@ def _check(spec: Spec, newest: str) -> None:
     check_kind(spec.kind)
     _check_annotations(spec.kind, spec.annotations)
     _check_edits("containerEdits", spec.container_edits)
+
     names: set[str] = set()
     for device in spec.devices:
         check_device(device.name)

@@ -1,7 +1,4 @@
-"""One container: a real process in a session of its own, its log a file.
-
-What belongs in it the callers decide.
-"""
+"""One container: a real process in its own session, with a log file."""
 
 from __future__ import annotations
 
@@ -25,39 +22,41 @@ from .executed import Executed
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
 CONFIG_FILE = "config.json"
-FOLLOW_POLL = 0.05  # seconds between two looks at a log that somebody follows
-_OUTPUT_LIMIT = 10_000  # bytes of what a command beside the container's own has printed
+FOLLOW_POLL = 0.05  # seconds between two reads of a followed log
+_OUTPUT_LIMIT = 10_000  # bytes of an executed command's output
 _PIPE = asyncio.subprocess.PIPE
 _NOT_RUNNING = 126  # the exit code of a command that could not be run
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Told "+" and the process group when a container starts, "-" when all of it is gone.
+# Called with "+" and the process group when a container starts, and with "-" when the group is
+# gone.
 GroupObserver = Callable[[str, int], None]
 
 
 class StartError(Exception):
-    """The container was made, but its command does not run."""
+    """The container was created, but its command does not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerConfig:
-    """A container as a kubelet wants it."""
+    """The configuration of a container, as a kubelet passes it."""
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = ""
     hostname: str = ""
-    stdin: bool = False  # whether it can be written to; otherwise it reads an end at once
-    stdin_once: bool = False  # the first who writes to it ends it
+    stdin: bool = False  # keeps standard input open; otherwise it is empty
+    stdin_once: bool = False  # the first client that attaches closes it at the end
     cdi_devices: tuple[str, ...] = ()  # qualified names
-    mounts: tuple[cdi_spec.Mount, ...] = ()  # before those of CDI
+    mounts: tuple[cdi_spec.Mount, ...] = ()  # mounted before those of CDI
 
 
 class Container:
-    """Runs from `start` until `ended` is set; then `exit_code` has the command's.
+    """One attempt of a container. It runs from `start` until `ended` is set; then `exit_code` is
+    known.
 
-    A command that a signal ended has 128 and the signal's number, as in a shell.
+    As in a shell, a command that a signal ended has 128 plus the signal's number.
     """
 
     def __init__(
@@ -67,7 +66,10 @@ class Container:
         folder: Path,
         namespace: bool,
     ) -> None:
-        """`namespace`: whether it gets mounts of its own. The folder is its own alone."""
+        """Creates the container without starting it.
+
+        It owns the folder. If `namespace` is true, it gets its own mount namespace.
+        """
         self.config = config
         self.edits = edits
         self.namespace = namespace
@@ -83,7 +85,7 @@ class Container:
         self.started_at: datetime | None = None
         self.finished_at: datetime | None = None
         self.exit_code: int | None = None
-        self.start_error = ""  # why the command never ran
+        self.start_error = ""  # why the command did not run
         self.ended = asyncio.Event()
         self._folder = folder
         self._waiting: asyncio.Task[None] | None = None
@@ -93,7 +95,7 @@ class Container:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The paths of the device nodes that CDI gave it."""
+        """The paths of the device nodes that CDI has injected."""
         return tuple(node.path for node in self.edits.nodes)
 
     @property
@@ -101,7 +103,7 @@ class Container:
         return self.pid != 0 and self.exit_code is None
 
     async def start(self, observer: GroupObserver) -> None:
-        """Returns when the command runs; StartError says why it does not."""
+        """Starts the command and returns when it runs. Raises StartError if it does not."""
         self._prepare_folder()
         read, write = os.pipe()
         try:
@@ -133,7 +135,7 @@ class Container:
             self._wait(process, observer), name=f"container {self.config.name}"
         )
 
-        # The pipe closes by itself when the launcher becomes the command.
+        # The pipe is closed on exec, when the launcher becomes the command.
         error = (await _read_to_end(read)).decode(errors="replace")
         if error:
             self.start_error = error
@@ -141,7 +143,7 @@ class Container:
             raise StartError(error)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM, and SIGKILL for what is left after the grace. Returns when all is gone."""
+        """Sends SIGTERM, and SIGKILL after the grace period. Returns when all processes are gone."""
         if not self.running:
             return
         if grace > 0:
@@ -153,9 +155,10 @@ class Container:
         await self.ended.wait()
 
     async def execute(self, command: Sequence[str]) -> tuple[int, str]:
-        """Runs a command beside the container's own, and gives its exit code and what it prints.
+        """Runs another command in the container, and returns its exit code and output.
 
-        It sees what the container sees, and ends when the caller is cancelled.
+        The command has the container's view of the file system, and ends when the caller is
+        cancelled.
         """
         executed = await self.begin(command, stdin=False, tty=False)
         if executed is None:
@@ -173,9 +176,9 @@ class Container:
             self._signal(signal.SIGKILL)
 
     async def begin(self, command: Sequence[str], *, stdin: bool, tty: bool) -> Executed | None:
-        """A command beside the container's own, with streams; None if that has ended.
+        """Starts another command with streams; returns None if the container has ended.
 
-        It ends with the container, or when its caller ends it.
+        The command ends with the container, or when the caller kills it.
         """
         if not self.running:
             return None
@@ -191,7 +194,8 @@ class Container:
             self._observer("-", executed.pid)
 
     async def write(self, data: bytes) -> None:
-        """To its standard input, if it has one. OSError if nobody reads it any more."""
+        """Writes to the standard input, if there is one. Raises OSError if the reader has closed
+        it."""
         if self._input is not None:
             self._input.write(data)
             await self._input.drain()
@@ -202,23 +206,23 @@ class Container:
 
     @property
     def printed(self) -> int:
-        """How many bytes it has printed so far."""
+        """The number of bytes printed so far."""
         try:
             return self.log.stat().st_size
         except OSError:
             return 0
 
     def output(self) -> str:
-        """What it has printed so far."""
+        """Returns the output so far."""
         try:
             return self.log.read_text(errors="replace")
         except OSError:
             return ""
 
     async def follow(self, start: int = 0) -> AsyncIterator[bytes]:
-        """What it has printed from that byte on and prints, until it has ended.
+        """Yields the output from the byte `start` on, until the container has ended.
 
-        A file does not tell when it grows.
+        The log is polled, because a file does not notify about growth.
         """
         with self.log.open("rb") as log:
             log.seek(start)
@@ -238,7 +242,7 @@ class Container:
 
     async def _wait(self, process: asyncio.subprocess.Process, observer: GroupObserver) -> None:
         code = await process.wait()
-        self._signal(signal.SIGKILL)  # whatever the command has left behind ends with it
+        self._signal(signal.SIGKILL)  # ends the processes that the command has left
         for executed in list(self._executed):
             executed.kill()
         observer("-", self.pid)
@@ -256,7 +260,7 @@ class Container:
         (self._folder / CONFIG_FILE).write_bytes(msgspec.json.encode(config))
 
     def _launch_config(self) -> dict[str, Any]:
-        """What launch.py reads."""
+        """Returns the configuration for launch.py."""
         nodes = []
         for node in self.edits.nodes:
             mode = 0o666 if node.file_mode is None else stat.S_IMODE(node.file_mode)
@@ -287,9 +291,10 @@ class Container:
         }
 
     def _write_rootfs(self) -> None:
-        """What the container would see, as files below `rootfs`.
+        """Writes the injected devices and mounts as plain files below `rootfs`.
 
-        For where we may not give it mounts of its own: so it can be looked at all the same.
+        Without its own mount namespace the container cannot see them, but users can look at these
+        files.
         """
         root = self._folder / "rootfs"
         for node in self.edits.nodes:
@@ -305,7 +310,7 @@ class Container:
 
 
 async def _first(parts: AsyncIterator[bytes]) -> bytes:
-    """What comes first of it; the rest is read, and is nobody's."""
+    """Returns the first bytes of the output; reads and drops the rest."""
     first = b""
     async for part in parts:
         first += part[: _OUTPUT_LIMIT - len(first)]
@@ -313,7 +318,7 @@ async def _first(parts: AsyncIterator[bytes]) -> bytes:
 
 
 async def _read_to_end(descriptor: int) -> bytes:
-    """Everything until the other end is closed."""
+    """Returns everything until the other end of the pipe is closed."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(

@@ -1,4 +1,4 @@
-"""A command in a container beside its own, with pipes or a terminal, for whoever asked for it."""
+"""An additional command in a running container, with pipes or a terminal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from pathlib import Path
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
 _READ_SIZE = 1 << 16
-_END_OF_INPUT = b"\x04"  # at a terminal
+_END_OF_INPUT = b"\x04"  # the character that ends input at a terminal
 
 
 class Executed:
-    """Runs from `start` on; `ended` is called when it has ended."""
+    """An additional command. It runs from `start` on, and `ended` is called once when it is killed
+    or cleaned up."""
 
     def __init__(self, ended: Callable[[Executed], None]) -> None:
         self._ended = ended
@@ -39,15 +40,16 @@ class Executed:
     async def start(
         self, config: Path, container: int, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> None:
-        """In the container of this process, whose config launch.py has read."""
+        """Starts the command in the container of this process; `config` is the file for launch.py."""
         words = [*PYTHON, str(LAUNCH), "enter", str(config), str(container), *command]
         if tty:
             await self._start_at_terminal(words)
             return
-        given = asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL
+
+        source = asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(
             *words,
-            stdin=given,
+            stdin=source,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
@@ -69,7 +71,7 @@ class Executed:
         self._terminal = ours
         self._output = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(self._output)
-        # The transport closes its descriptor; the other stays for what is written.
+        # The transport closes this duplicate; the original stays open for writes.
         file = os.fdopen(os.dup(ours), "rb", 0)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
 
@@ -82,7 +84,7 @@ class Executed:
             yield part
 
     async def write(self, data: bytes) -> None:
-        """OSError if nobody reads it any more."""
+        """Writes to the command's input. Raises OSError if the reader has closed it."""
         if self._terminal is not None:
             os.write(self._terminal, data)
         elif self._process is not None and self._process.stdin is not None:
@@ -96,7 +98,7 @@ class Executed:
             self._process.stdin.close()
 
     def resize(self, width: int, height: int) -> None:
-        """Of its terminal, if it has one."""
+        """Resizes the terminal, if there is one."""
         if self._terminal is not None:
             size = struct.pack("HHHH", height, width, 0, 0)
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
@@ -107,7 +109,7 @@ class Executed:
         return code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """The command and all that it has left behind. May be called again."""
+        """Kills the command and its children. May be repeated."""
         if self._process is None or self._killed:
             return
         self._killed = True
@@ -120,7 +122,7 @@ class Executed:
 
 
 async def _parts(reader: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
-    """Until its end, which a terminal tells by an error."""
+    """Yields the output until its end, which a terminal reports as an error."""
     with contextlib.suppress(OSError):
         while reader is not None and (part := await reader.read(_READ_SIZE)):
             yield part

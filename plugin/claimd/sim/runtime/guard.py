@@ -1,7 +1,7 @@
-"""Kills what containers have left when the runtime that started them is gone, however it ended.
+"""The guard: kills the containers of a runtime that is gone, however it ended.
 
-Run by path, without the rest of the project. Told on standard input of every process group that
-comes (`+7`) and goes (`-7`); the end of the input is the end of those that are left.
+It runs by path, without the rest of the project. It reads each process group that starts (`+7`)
+or ends (`-7`) from standard input, and kills the rest at the end of the input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Becomes the command of a container: the last thing that runs before it, as a process of its own.
+"""The launcher of a container: sets up the container, then becomes its command.
 
-Run by path, without the rest of the project: `launch.py CONFIG STATUS PARENT`. CONFIG is a JSON
-file, STATUS the descriptor that says what went wrong; nothing on it means that the command runs.
-`launch.py enter CONFIG PID COMMAND` becomes one beside it.
+It runs by path, without the rest of the project: `launch.py CONFIG STATUS PARENT`. CONFIG is a
+JSON file. STATUS is a file descriptor for an error message; if it is closed without one, the
+command runs. `launch.py enter CONFIG PID COMMAND` becomes another command in a running container.
 Only the standard library may be imported here.
 """
 
@@ -32,14 +32,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SetupError(Exception):
-    """The container cannot be made as its config says."""
+    """The container cannot be set up as its configuration says."""
 
 
 def main(config_path: str, status: int, parent: int) -> None:
-    """Never returns. The exit code 125 is ours, every other the command's."""
+    """Sets up the container and becomes its command; never returns. Exit code 125 means that the
+    setup has failed."""
     os.set_inheritable(status, False)
     try:
-        # A container must not outlive its runtime. The runtime may have died before we asked.
+        # A container must not outlive its runtime, which may have died before this call.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return
@@ -60,16 +61,15 @@ def main(config_path: str, status: int, parent: int) -> None:
 
 
 def enter_namespaces(config: dict[str, Any]) -> None:
-    """A mount namespace in which /dev has what a container has, and the devices and mounts of the
-    config.
-    """
+    """Creates a mount namespace with a container's /dev, and the devices and mounts of the
+    configuration."""
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     name = config["hostname"].encode()
     libc.sethostname(name, len(name))
 
-    # No device that is made here can be opened: behind the numbers of a fake GPU there may be a
-    # real one.
+    # The tmpfs is mounted with nodev, so that no device in it can be opened: the numbers of a fake
+    # GPU may belong to a real one.
     staging = config["staging"]
     mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, _TMPFS_OPTIONS)
     for entry in _HOST_DEVICES:
@@ -87,10 +87,10 @@ def enter_namespaces(config: dict[str, Any]) -> None:
 
 
 def enter(config_path: str, pid: int, argv: list[str]) -> None:
-    """Becomes another command in the container whose command is the process `pid`.
+    """Becomes another command in the container whose main process is `pid`; never returns.
 
-    At a terminal it has that one for its own. Never returns. The exit codes 126 and 127 are ours, as
-    a shell has them.
+    If standard input is a terminal, it becomes the controlling terminal. As in a shell, exit
+    codes 126 and 127 mean that the command could not run.
     """
     code = 126
     try:
@@ -100,6 +100,7 @@ def enter(config_path: str, pid: int, argv: list[str]) -> None:
         with open(config_path) as file:
             config = json.load(file)
         if config["namespace"]:
+            # The namespaces of the container's main process give the same view of the file system.
             for kind in ("mnt", "uts"):
                 descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
                 call("setns", descriptor, 0)
@@ -127,10 +128,10 @@ def make_node(staging: str, node: dict[str, Any]) -> None:
 
 
 def add_mount(cover: str, entry: dict[str, Any], covered: list[str]) -> None:
-    """One mount of the config.
+    """Adds one mount of the configuration.
 
-    Where its target is not there it has to be made, and the host must not see that: a throw-away
-    layer is put over the nearest folder that is there. `covered` has those folders so far.
+    A missing target must be created, and the host must not see that. So a temporary overlay
+    covers the nearest existing folder. `covered` lists the folders with an overlay.
     """
     source, target, options = entry["source"], os.path.normpath(entry["target"]), entry["options"]
     if not os.path.exists(source):
@@ -145,6 +146,8 @@ def add_mount(cover: str, entry: dict[str, Any], covered: list[str]) -> None:
             covered.append(folder)
 
     bind_path(source, target)
+
+    # A bind mount ignores its flags, so a remount applies them.
     flags = 0
     for option in options:
         flags |= _FLAGS.get(option, 0)
@@ -153,7 +156,7 @@ def add_mount(cover: str, entry: dict[str, Any], covered: list[str]) -> None:
 
 
 def put_layer(layer: str, cover: str, folder: str) -> None:
-    """What is written below the folder goes to a tmpfs from now on."""
+    """Covers the folder with an overlay that keeps all later writes in a tmpfs."""
     if not os.path.ismount(cover):
         mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, _TMPFS_OPTIONS)
     for part in ("upper", "work"):
@@ -163,9 +166,9 @@ def put_layer(layer: str, cover: str, folder: str) -> None:
 
 
 def bind_path(source: str, target: str) -> None:
-    """The source at the target, which is made if it is not there.
+    """Bind-mounts the source at the target, which is created if it does not exist.
 
-    A source that is not there is left out.
+    A missing source is skipped.
     """
     if not os.path.exists(source):
         return
@@ -197,7 +200,7 @@ def call(name: str, *arguments: int) -> None:
 
 
 def probe() -> None:
-    """Ends well if this process may have mounts of its own and make device nodes."""
+    """Succeeds if this process may create mount namespaces and device nodes."""
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NODEV)  # noqa: S108  # in a namespace that ends with us

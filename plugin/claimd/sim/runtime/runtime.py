@@ -1,7 +1,7 @@
 """The container runtime of a node: pod sandboxes, and the containers in them.
 
-It outlives the kubelets that use it. Every process that it has started ends with it, also when it
-is killed itself.
+It outlives the kubelets that use it. All processes that it has started end with it, even if it is
+killed.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ GUARD = Path(__file__).with_name("guard.py")
 
 @dataclass(slots=True, kw_only=True)
 class Sandbox:
-    """What the containers of one pod share."""
+    """The state that the containers of one pod share."""
 
     uid: str
     name: str
     folder: Path
     address: str
-    # By name every attempt, the latest last.
+    # By name: all attempts, latest last.
     containers: dict[str, list[container.Container]] = field(default_factory=dict)
-    # By container, how often it was started before this sandbox.
+    # By container: its starts before this sandbox.
     earlier_starts: dict[str, int] = field(default_factory=dict)
     on_exit: Callable[[], None] = lambda: None  # called when a container has ended
-    # Containers that run and whose probes say that they have not started, or are not ready.
+    # Running containers whose probes have not seen them started, or ready.
     starting: set[str] = field(default_factory=set)
     unready: set[str] = field(default_factory=set)
 
@@ -44,7 +44,7 @@ class Sandbox:
         return attempts[-1] if attempts else None
 
     def every_container(self) -> list[container.Container]:
-        """Every attempt of every container."""
+        """Returns every attempt of every container."""
         return [attempt for attempts in self.containers.values() for attempt in attempts]
 
     def kill(self) -> None:
@@ -53,7 +53,7 @@ class Sandbox:
 
 
 class Runtime:
-    """In use as a context; what it has started ends with the context."""
+    """The runtime, used as an async context manager; the processes end with the context."""
 
     def __init__(
         self,
@@ -64,12 +64,14 @@ class Runtime:
         network: str = "10.88.0",
         newest: str = cdi_spec.VERSIONS[-1],
     ) -> None:
-        """`folder` is its own; `cdi` are the folders with specs, the last of the highest priority.
+        """Configures the runtime without starting it.
 
-        `namespace`: whether containers get mounts of their own; None: if we may. `newest`: the
-        last version of CDI that it knows, 0.6.0 for a containerd of the line 1.7.
+        `folder` belongs to the runtime alone. `cdi` lists the folders of CDI specs, with the
+        highest priority last. `namespace` says whether containers get their own mount namespaces;
+        None means if that is permitted. `newest` is the last supported CDI version; it is 0.6.0
+        for containerd 1.7.
         """
-        self.sandboxes: dict[str, Sandbox] = {}  # by the pod's uid
+        self.sandboxes: dict[str, Sandbox] = {}  # by uid of the pod
         self.namespace = bool(namespace)
         self._probe_namespace = namespace is None
         self._folder, self._cdi, self._newest = folder, tuple(cdi), newest
@@ -80,9 +82,11 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
+        # The guard kills the containers if this process is killed.
         self._guard = await asyncio.create_subprocess_exec(
             *container.PYTHON, GUARD, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
+
         if self._probe_namespace:
             probe = await asyncio.create_subprocess_exec(
                 *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
@@ -98,7 +102,7 @@ class Runtime:
             self._guard = None
 
     def read_cdi(self) -> cdi_cache.CdiCache:
-        """All CDI devices as of now. What is wrong with a spec is logged when it is new."""
+        """Returns all CDI devices that exist now, and logs each new problem of a spec."""
         cache = cdi_cache.load(self._cdi, self._newest)
         for problem in cache.problems:
             if problem not in self._logged:
@@ -107,11 +111,11 @@ class Runtime:
         return cache
 
     def folder_of(self, uid: str) -> Path:
-        """Where all of a pod is, which goes with its sandbox."""
+        """Returns the folder of a pod, which is removed with its sandbox."""
         return self._folder / uid
 
     def create(self, uid: str, name: str) -> Sandbox:
-        """A new sandbox without containers."""
+        """Creates a sandbox without containers."""
         self._addresses += 1
         address = f"{self._network}.{self._addresses % 254 + 1}"
         sandbox = Sandbox(uid=uid, name=name, folder=self.folder_of(uid), address=address)
@@ -121,10 +125,10 @@ class Runtime:
     async def start(
         self, sandbox: Sandbox, config: container.ContainerConfig
     ) -> container.Container:
-        """The next attempt of a container.
+        """Starts the next attempt of a container.
 
-        InvalidSpec: it is not created, as its CDI devices cannot be had. StartError: it was
-        created, but its command does not run.
+        Raises InvalidSpec if its CDI devices cannot be injected, so that it is not created.
+        Raises StartError if it was created but its command does not run.
         """
         edits = cdi_cache.InjectedEdits()
         if config.cdi_devices:
@@ -148,10 +152,10 @@ class Runtime:
         return attempt
 
     async def stop(self, sandbox: Sandbox, grace: float, last: Sequence[str] = ()) -> None:
-        """Ends the containers of a sandbox. They can be looked at until it is removed.
+        """Ends the containers of a sandbox, which stay inspectable until it is removed.
 
-        Those that are named in `last` end when all others have, one after the other, within what
-        is left of the grace.
+        The containers named in `last` end after all others, one after the other, within the rest
+        of the grace period.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + grace
@@ -165,28 +169,28 @@ class Runtime:
             await asyncio.gather(*(attempt.stop(left) for attempt in attempts))
 
     async def remove(self, uid: str) -> None:
-        """Ends a sandbox and all that is in it. One that is not there is removed already."""
+        """Ends and removes the sandbox and its folder. Does nothing if they do not exist."""
         sandbox = self.sandboxes.get(uid)
         if sandbox is not None:
             await self.stop(sandbox, 0)
             self.sandboxes.pop(uid, None)
-        # A pod may have volumes before it has a sandbox.
+        # A pod may have a folder with volumes before it has a sandbox.
         shutil.rmtree(self.folder_of(uid), ignore_errors=True)
 
     def logs(self, uid: str, name: str) -> str:
-        """What the latest attempt of a container has written so far."""
+        """Returns the output of the latest attempt of a container."""
         sandbox = self.sandboxes.get(uid)
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest.output() if latest is not None else ""
 
     def follow(self, uid: str, name: str) -> AsyncIterator[bytes] | None:
-        """The same and what it goes on to write, until it has ended; None if there is no attempt."""
+        """Returns the output of the latest attempt until its end, or None if there is no attempt."""
         sandbox = self.sandboxes.get(uid)
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest.follow() if latest is not None else None
 
     def running(self, uid: str, name: str) -> container.Container | None:
-        """The attempt of a container that runs now."""
+        """Returns the running attempt of a container, or None."""
         sandbox = self.sandboxes.get(uid)
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest if latest is not None and latest.running else None

@@ -1,7 +1,7 @@
-"""The scheduler's part: pending pods get devices and a node. An ordinary client of the API server.
+"""The simulated scheduler: assigns nodes and devices to pending pods, as an ordinary API client.
 
-Not here: volumes, groups of pods, devices that preemption could free.
-An error on a node, as of a selector, ends the search only where it comes to that node.
+Volumes and pod groups are not simulated, and preemption does not free devices. An error on a
+node, for example of a selector, ends the search only if the search reaches that node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Carries a decision out: claims with finalizer, allocation and reservation, the pod's status, the
-binding, the events.
+"""The writes of a decision: claims, the pod's status, the binding and the events.
 
-Nothing is decided here. A step that loses a race ends the cycle with its error, and the next cycle
-goes on from what is there then: every step may be repeated.
+No decisions are made here. A step that loses a race ends the cycle with its error, and the next
+cycle starts from the current state. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ALLOCATED = ("allocation", "reservedFor", "devices")  # fields of a claim's sta
 
 
 class Binder:
-    """Writes decisions. All methods raise what the API server answers, `kube.errors`."""
+    """Writes decisions. All methods raise the errors of `kube.errors`."""
 
     def __init__(self, loop: WorkLoop, name: str, clock: Callable[[], float]) -> None:
         self._loop = loop
@@ -43,7 +42,8 @@ class Binder:
     async def bind(
         self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
     ) -> None:
-        """`claims`: the documents that the decision rests on, by namespace/name."""
+        """Writes the claims, then binds the pod. `claims` are the documents behind the decision, by
+        namespace/name."""
         await self._write_claims(document, pod, decision, claims)
         if not decision.ready:
             return
@@ -70,9 +70,10 @@ class Binder:
         await self._loop.try_send(event)
 
     async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
-        """Says why the pod waits: once, and again only when it is something else.
+        """Writes why the pod is unschedulable, and its nominated node if preemption makes room
+        there.
 
-        And which node it is promised, if one is to be made free for it.
+        Does nothing if the pod's status says the same already.
         """
         nominated = decision.nominated_node
         is_promised = nominated is None or nominated == pod.status.nominated_node_name
@@ -104,15 +105,15 @@ class Binder:
         victims: Sequence[Document],
         passed_over: Sequence[Document],
     ) -> None:
-        """Ends the victims, so that there is room on the node for the pod of the document.
+        """Evicts the victims, so that there is room on the node for the pod of the document.
 
-        `passed_over` are pods of lower priority that were promised the node before. Who is going
-        already is let go. A victim that is gone in the meantime is what was wanted.
+        `passed_over` are pods of lower priority that were nominated for the node before, and lose
+        that nomination. Victims that are terminating or gone are skipped.
         """
-        for each in passed_over:
+        for pod in passed_over:
             status = {"nominatedNodeName": None}
             with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._loop.send(requests.patch_status("pods", each, status))
+                await self._loop.send(requests.patch_status("pods", pod, status))
 
         for victim in victims:
             if not victim["metadata"].get("deletionTimestamp"):
@@ -120,7 +121,8 @@ class Binder:
                     await self._end(victim, document, node)
 
     async def _end(self, victim: Document, preemptor: Document, node: str) -> None:
-        """The condition comes first: whoever sees the pod go sees why."""
+        """Marks and deletes the victim; the condition comes first, so that clients can read the
+        reason."""
         scheduler = preemptor["spec"].get("schedulerName", "")
         condition = {
             "type": preemption.DISRUPTION_TARGET,
@@ -146,12 +148,12 @@ class Binder:
     async def _write_claims(
         self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
     ) -> None:
-        """Every claim of the decision, and in the pod's status which one is for extended resources.
+        """Writes every claim of the decision, and in the pod's status the claim of extended
+        resources.
 
-        The claim for extended resources is made here if it is new: the decision has it without a
-        uid then.
+        That claim is created here if it has no uid yet.
         """
-        made = False
+        was_created = False
         for claim in decision.claims:
             if claim.metadata.uid:
                 await self._write_allocation(claims[claim.key], claim)
@@ -160,18 +162,18 @@ class Binder:
             await self._write_allocation(new, claim)
             status = _extended_claim_status(pod, new)
             await self._loop.send(requests.patch_status("pods", document, status))
-            made = True
+            was_created = True
 
-        # It may have been made by a cycle that came no further than that.
+        # An earlier cycle may have created the claim but failed before it wrote the pod's status.
         extended_claim = decision.extended_claim
-        if extended_claim is None or made:
+        if extended_claim is None or was_created:
             return
         if pod.status.extended_resource_claim_status is None:
             status = _extended_claim_status(pod, claims[extended_claim.key])
             await self._loop.send(requests.patch_status("pods", document, status))
 
     async def _write_allocation(self, document: Document, claim: Claim) -> None:
-        """The finalizer is there before the allocation: what is allocated must not vanish."""
+        """Adds the finalizer, then the allocation: an allocated claim must not disappear."""
         metadata = document["metadata"]
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
@@ -192,9 +194,9 @@ class Binder:
 
 
 def _create_extended_claim(pod: Pod, claim: Claim) -> Request:
-    """The claim of a pod's extended resources.
+    """Builds the request that creates the claim of a pod's extended resources.
 
-    Its name follows from the pod's: a second try makes no second claim.
+    Its name is derived from the pod, so a retry creates no second claim.
     """
     metadata = pod.metadata
     digest = hashlib.sha256(f"{metadata.uid} {_to_json(claim.spec)}".encode()).hexdigest()[:5]
@@ -222,7 +224,7 @@ def _create_extended_claim(pod: Pod, claim: Claim) -> Request:
 
 
 def _extended_claim_status(pod: Pod, claim: Document) -> Document:
-    """Which container has which request."""
+    """Returns the pod's status that maps containers to requests of the claim."""
     counts = {
         request["name"]: request["exactly"].get("count", 1)
         for request in claim["spec"]["devices"]["requests"]
@@ -244,5 +246,5 @@ def _extended_claim_status(pod: Pod, claim: Document) -> Document:
 
 
 def _to_json(value: object) -> Any:
-    """As it goes over the wire."""
+    """Converts the value to plain JSON data."""
     return msgspec.json.decode(msgspec.json.encode(value))

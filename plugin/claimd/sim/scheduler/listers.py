@@ -1,6 +1,6 @@
-"""Informers' objects as typed values, each parsed once.
+"""Cached objects as typed values, each parsed once, and queueing hints.
 
-And queueing hints: whether a change may help pods that found no place.
+A queueing hint tells whether a change may make an unschedulable pod schedulable.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from ..assume_cache import AssumeCache
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Salvage = Callable[[Document, str], Any]  # of an object and of what is wrong with it
-QueueingHint = Callable[[Any, Any], bool]  # of the object before and after; None: not there
+Salvage = Callable[[Document, str], Any]  # takes an object and what is wrong with it
+QueueingHint = Callable[[Any, Any], bool]  # takes the object before and after; None if absent
 
 
 class TypedLister(Generic[T]):
-    """An object that cannot be read counts as absent, unless something of it can be salvaged."""
+    """The typed values of one resource. An unreadable object counts as absent unless it can be
+    salvaged."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class TypedLister(Generic[T]):
         self._salvage = salvage
 
     def refresh(self) -> bool:
-        """Takes over what the cache has now. Whether something changed that may help."""
+        """Takes over the cache's objects. Returns True if a change may help unschedulable pods."""
         helps = False
         current = self._cache.objects
         for key in [key for key in self.documents if key not in current]:
@@ -80,7 +81,7 @@ class TypedLister(Generic[T]):
 
 
 def without_nulls(value: Any) -> Any:
-    """A null is a field that is not there, as clients in Go write and read it."""
+    """Removes nulls, which mean absent fields, as in Go clients."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -89,9 +90,10 @@ def without_nulls(value: Any) -> Any:
 
 
 def salvage_claim(document: Document, problem: str) -> UnreadableClaim:
-    """The claim with the devices that it holds, each of them whole.
+    """Returns the claim with at least the devices that it holds.
 
-    A device that is given twice is worse than a pod that waits: what cannot be told is held.
+    If they cannot be read, it counts as holding unknown devices: a waiting pod is better than a
+    device that is allocated twice.
     """
     metadata = document["metadata"]
     devices = _held_devices(without_nulls(document))
@@ -116,7 +118,7 @@ def salvage_claim(document: Document, problem: str) -> UnreadableClaim:
 
 
 def _held_devices(document: Document) -> list[tuple[str, str, str]] | None:
-    """Driver, pool and name of each; None if it cannot be told."""
+    """Returns (driver, pool, name) of each held device, or None if that is unreadable."""
     value: Any = document
     for field in ("status", "allocation", "devices", "results"):
         value = value.get(field, {} if field != "results" else [])
@@ -139,7 +141,7 @@ def spec_changed(before: Any, after: Any) -> bool:
 
 
 def node_changed(before: Node | None, after: Node | None) -> bool:
-    """Not by the heartbeats of its conditions."""
+    """Ignores heartbeats: returns True if labels, spec or allocatable have changed."""
     if before is None or after is None:
         return True
     return _scheduling_part(before) != _scheduling_part(after)
@@ -150,7 +152,7 @@ def _scheduling_part(node: Node) -> object:
 
 
 def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
-    """Whether it has had a place on a node, or the promise of one, and gives it back."""
+    """Returns True if the pod has left its node, or lost its nomination for one."""
     if before is None or before.has_ended:
         return False
     if not before.spec.node_name:
@@ -160,7 +162,8 @@ def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
 
 
 def pod_came_near(before: Pod | None, after: Pod | None) -> bool:
-    """Whether others that want to be near to some pod, or spread with it, may find more now."""
+    """Returns True if pods with affinity or spread constraints may now find a node because of this
+    pod."""
     if after is None or not after.spec.node_name:
         return False
     return before is None or _neighbourly_part(before) != _neighbourly_part(after)
@@ -178,7 +181,7 @@ def labels_changed(before: Any, after: Any) -> bool:
 
 
 def claim_freed_devices(before: Claim | None, after: Claim | None) -> bool:
-    """Or can be read again."""
+    """Returns True if the claim has released devices, or has become readable again."""
     if isinstance(before, UnreadableClaim):
         return True
     if before is None or not before.status.allocation:

@@ -1,8 +1,8 @@
-"""The scheduler at work: looks at all pending pods whenever something changed, and writes its
-decisions side by side.
+"""The scheduler loop: decides for all pending pods after each change, and writes decisions in
+parallel.
 
-A decision counts from the moment it is made, before the API server knows of it: no device is given
-twice.
+A decision takes effect in the next snapshot before the API server knows of it, so that no device
+is allocated twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Work = Callable[[], Awaitable[None]]
 
 NAME = "default-scheduler"
-SEARCH_LIMIT = 2.0  # seconds of search for one pod: the whole control plane waits meanwhile
+SEARCH_LIMIT = 2.0  # seconds of search per pod, during which the whole control plane waits
 CONFLICT_PAUSE = 0.05  # seconds after losing a race
 RESOURCES = (
     "nodes",
@@ -64,6 +64,8 @@ class _Assumed:
 
 
 class Scheduler:
+    """The scheduler, which decides for one pod after the other."""
+
     def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
         api = self._api = ApiClient(client_)
         caches = {resource: AssumeCache(api, resource) for resource in RESOURCES}
@@ -85,31 +87,31 @@ class Scheduler:
         self._namespaces = listers.TypedLister(
             caches["namespaces"], Namespace, listers.labels_changed
         )
-        # They keep no pod from a node: what changes of them helps nobody.
+        # Budgets never keep a pod from a node, so their changes help no pod.
         self._budgets = listers.TypedLister(
             caches["poddisruptionbudgets"], DisruptionBudget, lambda _, __: False
         )
         self._published = PublishedDevices()
         self._features = features.DEFAULT
 
-        # Another object after each change that may help a pod that found no place.
+        # A new object after each change that may help an unschedulable pod.
         self._last_help: object = object()
-        # The same of pods that come, which help only those that want to be near to others.
+        # The same for new placed pods, which help only pods with affinity to others.
         self._last_neighbour: object = object()
-        # All that an unschedulable pod's decision rested on, by the pod's uid: as long as that is
-        # the same, so is the decision.
+        # By uid: everything that an unschedulable pod's decision depends on. The decision stays the
+        # same until this changes.
         self._unschedulable: dict[str, object] = {}
-        # Decisions that are being written, and nodes of pods that are bound although no watch has
-        # shown it yet; by the pod's uid.
+        # Decisions that are being written, and nodes of bound pods that the caches do not show yet;
+        # both by uid of the pod.
         self._assumed: dict[str, _Assumed] = {}
         self._bound: dict[str, str] = {}
 
-        # The first pods of many are not to wait for the last.
+        # Writes run in parallel, so that the first of many pods does not wait for the last.
         self._writes = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._features = features.release_defaults(await self._api.minor_release())
         async with asyncio.TaskGroup() as self._tasks:
             for cache in self._loop.caches.values():
@@ -117,7 +119,7 @@ class Scheduler:
             self._tasks.create_task(self._loop.run(self._reconcile))
 
     async def _reconcile(self) -> float | None:
-        """Decides for every pending pod, each on what the decisions before it leave."""
+        """Decides for every pending pod, each on top of the decisions before."""
         self._refresh()
         snapshot = self._snapshot()
         wait: float | None = None
@@ -143,12 +145,12 @@ class Scheduler:
                     wait = RETRY_PERIOD
                 continue
             self._start_write(snapshot, pod, decision)
-            # What is decided is written while others are still being decided.
+            # Let the write start while the next decisions are made.
             await asyncio.sleep(0)
         return wait
 
     def _refresh(self) -> None:
-        """Takes over what the caches have, and forgets what follows from what is gone."""
+        """Takes over the caches' objects, and forgets state of pods that are gone."""
         published = [lister.refresh() for lister in (self._classes, self._slices, self._rules)]
         if any(published):
             self._published = PublishedDevices(
@@ -176,13 +178,13 @@ class Scheduler:
         return listers.pod_freed_node(before, after)
 
     def _snapshot(self) -> Snapshot:
-        """As the caches show it, with what is decided already."""
-        snapshot = Snapshot.of(
+        """Returns the caches' objects together with the decisions that are not visible there yet."""
+        snapshot = Snapshot.from_objects(
             self._nodes.values.values(),
             self._pods.values.values(),
             self._claims.values.values(),
             self._published,
-            {name: one.metadata.labels for name, one in self._namespaces.values.items()},
+            {name: item.metadata.labels for name, item in self._namespaces.values.items()},
             list(self._budgets.values.values()),
         )
         for uid, node in self._bound.items():
@@ -196,7 +198,7 @@ class Scheduler:
         return snapshot
 
     def _basis(self, snapshot: Snapshot, pod: Pod) -> object:
-        """All that a decision about the pod rests on."""
+        """Returns everything that a decision about the pod depends on."""
         statuses = pod.status.resource_claim_statuses
         names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
         names |= {status.resource_claim_name for status in statuses}
@@ -223,7 +225,8 @@ class Scheduler:
         | scheduling_cycle.Unschedulable
         | scheduling_cycle.Deallocate,
     ) -> None:
-        """The documents are those that the decision rests on: a write that is late is refused."""
+        """Starts writing the decision with the documents behind it; the API server rejects outdated
+        ones."""
         document = self._pods.documents[pod.key]
         work: Work
         if isinstance(decision, scheduling_cycle.Bind):
@@ -249,19 +252,19 @@ class Scheduler:
         pod: Pod,
         decision: scheduling_cycle.Unschedulable,
     ) -> Work:
-        """Says why the pod waits, and makes room for it where that is what was decided."""
+        """Returns the work that reports why the pod waits, and preempts pods if that was decided."""
         candidate = decision.preemption
         if candidate is None:
             return partial(self._binder.report, document, pod, decision)
 
-        # Pods that were promised the node before have to look for another place.
+        # Pods of lower priority that were nominated for the node look for another place.
         node, priority = candidate.node, preemption.priority_of(pod)
         promised = snapshot.nominated.get(node, ())
-        lower = [each for each in promised if preemption.priority_of(each) < priority]
-        for each in lower:
-            self._unschedulable.pop(each.metadata.uid, None)
-        passed_over = [self._pods.documents[each.key] for each in lower]
-        victims = [self._pods.documents[each.key] for each in candidate.victims]
+        lower = [other for other in promised if preemption.priority_of(other) < priority]
+        for other in lower:
+            self._unschedulable.pop(other.metadata.uid, None)
+        passed_over = [self._pods.documents[other.key] for other in lower]
+        victims = [self._pods.documents[victim.key] for victim in candidate.victims]
 
         async def work() -> None:
             await self._binder.report(document, pod, decision)
@@ -277,14 +280,14 @@ class Scheduler:
             if isinstance(decision, scheduling_cycle.Bind) and decision.ready:
                 self._bound[uid] = decision.node
         except (errors.Conflict, errors.NotFound) as error:
-            log.debug("somebody was faster: %s", error)
+            log.debug("another client was faster: %s", error)
             pause = CONFLICT_PAUSE
         except errors.ApiError as error:
             log.warning("scheduling, again in %g s: %s", RETRY_PERIOD, error)
             pause = RETRY_PERIOD
             self._unschedulable.pop(uid, None)
 
-        # The pod's turn is over only after the pause: until then nothing is decided for it anew.
+        # The pod is not decided again until the pause is over.
         await asyncio.sleep(pause)
         del self._assumed[uid]
         self._loop.wake.set()
@@ -293,7 +296,7 @@ class Scheduler:
 def _with_promise(
     snapshot: Snapshot, pod: Pod, decision: scheduling_cycle.Unschedulable
 ) -> Snapshot:
-    """As it is when the pod has the promise of the decision, or has lost one that it had."""
+    """Returns the snapshot with the nomination that the decision adds or removes."""
     node = decision.nominated_node
     if node is None or node == pod.status.nominated_node_name:
         return snapshot
@@ -301,5 +304,5 @@ def _with_promise(
 
 
 async def run(client_: kube_client.Client) -> None:
-    """The scheduler, until cancelled."""
+    """Runs the scheduler until cancelled."""
     await Scheduler(client_).run()

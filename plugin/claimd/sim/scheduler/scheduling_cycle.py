@@ -1,6 +1,6 @@
-"""Where one pod goes and which devices it gets, or why nowhere.
+"""The decision for one pod: its node and devices, or why it has to wait.
 
-Pure: a snapshot and a pod in, a decision out. What is written for it is in `binding`.
+The functions do no I/O: they turn a snapshot and a pod into a decision, and `binding` writes it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from .snapshot import Snapshot
 
-RESERVED_MAX = 256  # pods that share a claim
+RESERVED_MAX = 256  # pods that may share a claim
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
-_ENOUGH_NODES = 100  # that would do; a scheduler looks for no more
+_ENOUGH_NODES = 100  # feasible nodes after which a scheduler stops searching
 _NO_DEVICES = "cannot allocate all claims"
 _NOT_AVAILABLE = "resourceclaim not available on the node"
 BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
@@ -34,21 +34,21 @@ BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bind:
-    """The pod goes to the node.
+    """The pod is bound to the node.
 
-    `claims` are as they are to be written first. One without a uid is to be made: it is the
+    `claims` must be written first. A claim without a uid must be created: it is the
     `extended_claim`, for the pod's extended resources.
     """
 
     node: str
     claims: tuple[Claim, ...] = ()
     extended_claim: Claim | None = None
-    ready: bool = True  # False: devices must say that they are ready before the pod is bound
+    ready: bool = True  # False if the pod must wait until its devices report that they are ready
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unschedulable:
-    """`preemption` has the pods that are to go for this one, if that would help."""
+    """The pod fits on no node; `preemption` has the pods to evict, if that would help."""
 
     message: str
     reason: str = "Unschedulable"
@@ -57,7 +57,7 @@ class Unschedulable:
 
     @property
     def nominated_node(self) -> str | None:
-        """The node that the pod is promised; None if that stays as it is."""
+        """The node that the pod is nominated for, empty for no node, None for no change."""
         if self.keeps_nomination:
             return None
         return self.preemption.node if self.preemption else ""
@@ -65,27 +65,26 @@ class Unschedulable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deallocate:
-    """What the pod's claim holds is in the pod's way: the claim is to be free again."""
+    """The allocation of the pod's claim prevents scheduling, so it must be removed."""
 
     claim: Claim
 
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """Nothing can be decided before somebody else has written something, which will be seen."""
+    """No decision is possible before another component writes something, which wakes the scheduler."""
 
 
 Decision = Bind | Unschedulable | Deallocate | Pending
 
 
 class _ClaimNotReadyError(Exception):
-    """A claim is still to be made or to go, or is another pod's: until then nobody looks at the pod,
-    and nothing is said of it.
-    """
+    """A claim does not exist yet, is being deleted, or is another pod's. The pod waits without a
+    message."""
 
 
 class _UnresolvableError(Exception):
-    """A reason that has nothing to do with nodes."""
+    """A reason that does not depend on nodes."""
 
 
 def schedule_pod(
@@ -94,10 +93,10 @@ def schedule_pod(
     now: float = 0.0,
     cancelled: Callable[[], bool] | None = None,
 ) -> Decision:
-    """The claims, then the nodes' own rules, then devices; of the nodes that do, the best.
+    """Checks the claims, then the nodes' own rules, then devices, and chooses the best node.
 
-    The same snapshot gives the same decision. `cancelled` is asked while devices are searched for;
-    a search that is cancelled makes the pod unschedulable, and says so.
+    The same snapshot gives the same decision. `cancelled` is polled during the search for
+    devices; a cancelled search makes the pod unschedulable, with a message about it.
     """
     count = len(snapshot.nodes)
     try:
@@ -113,7 +112,7 @@ def schedule_pod(
     if not count:
         return Unschedulable(message="no nodes available to schedule pods", keeps_nomination=True)
 
-    # Devices that were chosen in an earlier cycle may still have to get ready.
+    # Devices that an earlier cycle has allocated may still be getting ready.
     unready = _check_binding_conditions(pod, claims, now)
     if unready is not None:
         return unready
@@ -129,7 +128,7 @@ def _unschedulable(message: str, outcome: preemption.Outcome) -> Unschedulable:
 
 
 def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
-    """The pod's claims, in its order, with that of its extended resources last."""
+    """Returns the pod's claims in its order, with the claim of its extended resources last."""
     claims = []
     created = {status.name: status for status in pod.status.resource_claim_statuses}
     namespace = pod.metadata.namespace
@@ -140,7 +139,7 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
                 raise _ClaimNotReadyError
             name = created[entry.name].resource_claim_name
             if not name:
-                continue  # whoever makes claims from templates says that none is needed
+                continue  # the claim controller says that no claim is needed
 
         claim = snapshot.claims.get(f"{namespace}/{name}")
         if claim is None:
@@ -160,7 +159,7 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
 
 
 def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
-    """The claim of the pod's extended resources, if it is made already."""
+    """Returns the claim of the pod's extended resources, or None if it does not exist yet."""
     requested = {name for container in pod.all_containers for name in container.resources.requests}
     if requested.isdisjoint(snapshot.published.class_by_resource):
         return None
@@ -171,7 +170,7 @@ def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
 
 
 def _check_claims(snapshot: Snapshot, pod: Pod, claims: Sequence[Claim]) -> None:
-    """_UnresolvableError for what no node could change."""
+    """Raises _UnresolvableError for a problem that no node can solve."""
     for claim in claims:
         if claim.status.allocation:
             full = len(claim.status.reserved_for) >= RESERVED_MAX
@@ -186,7 +185,7 @@ def _check_claims(snapshot: Snapshot, pod: Pod, claims: Sequence[Claim]) -> None
 
 
 def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
-    """The name of every request and subrequest, and of the class that it asks for."""
+    """Yields the name of each request and subrequest with its device class."""
     for request in claim.spec.devices.requests or ():
         if request.exactly:
             yield request.name, request.exactly.device_class_name
@@ -197,7 +196,7 @@ def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
 def _check_binding_conditions(
     pod: Pod, claims: Sequence[Claim], now: float
 ) -> Pending | Deallocate | None:
-    """What to do while allocated devices have to get ready, or say that they never will."""
+    """Returns how to proceed while allocated devices are not ready, or None if all are."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or not claim.is_reserved_for(pod):
@@ -219,7 +218,7 @@ def _check_binding_conditions(
 
 
 def _true_conditions(claim: Claim, device: tuple[str, str, str]) -> set[str]:
-    """What the device's driver says of it in the claim's status."""
+    """Returns the device's true conditions in the claim's status."""
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device) == device:
             return {condition.type for condition in status.conditions if condition.status == "True"}
@@ -227,7 +226,7 @@ def _true_conditions(claim: Claim, device: tuple[str, str, str]) -> set[str]:
 
 
 class _NodeSearch:
-    """One pod's way through the nodes."""
+    """The search for one pod's node."""
 
     def __init__(
         self,
@@ -243,11 +242,11 @@ class _NodeSearch:
         self._rules = node_rules.NodeRules(snapshot.placement, pod)
         self._extended_claim = extended_claim_of(snapshot, pod)
         self._unallocated = [claim for claim in claims if not claim.status.allocation]
-        self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
+        self._reasons: Counter[str] = Counter()  # number of nodes by reason
         self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
-        self._resolvable: list[str] = []  # nodes on which it helped if other pods went
-        self._without_devices: dict[str, str] = {}  # by the node's name, why it gets none there
-        self._scores: dict[str, int] = {}  # by the node's name, what the pod prefers
+        self._resolvable: list[str] = []  # nodes where preemption may help
+        self._without_devices: dict[str, str] = {}  # the reason by node name
+        self._scores: dict[str, int] = {}  # by node name
 
     def decide(self) -> Decision:
         promised = self._bind_as_promised()
@@ -255,7 +254,7 @@ class _NodeSearch:
             return promised
 
         feasible: list[Node] = []
-        tied: list[tuple[Node, list[Claim]]] = []  # nodes that claims of the pod cannot be used on
+        tied: list[tuple[Node, list[Claim]]] = []  # nodes that allocated claims exclude
         for node in self._snapshot.nodes:
             refusals = self._rules.refusals(node)
             if refusals:
@@ -263,6 +262,7 @@ class _NodeSearch:
                 if all(refusal.is_resolvable for refusal in refusals):
                     self._resolvable.append(node.metadata.name)
                 continue
+
             unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
             if unavailable:
                 tied.append((node, unavailable))
@@ -270,6 +270,7 @@ class _NodeSearch:
                 feasible.append(node)
 
         snapshot = self._snapshot
+        # Scores are costly, so they are computed only if they can differ.
         is_choosy = preferences.has_preferences(self._pod) or snapshot.watchful_pods
         if len(feasible) > 1 and (is_choosy or snapshot.has_soft_taints):
             self._scores = preferences.scores(
@@ -292,8 +293,8 @@ class _NodeSearch:
         if bind is not None:
             return bind
 
-        # A claim that ties the pod to a node where it cannot run, and that nobody else uses, had
-        # better be allocated anew.
+        # If only this pod uses a claim whose devices are on an unsuitable node, the claim can be
+        # allocated again elsewhere.
         for claim in held_elsewhere:
             uid = self._pod.metadata.uid
             if all(consumer.uid == uid for consumer in claim.status.reserved_for):
@@ -301,7 +302,7 @@ class _NodeSearch:
         return _unschedulable(self._message(), self._preempt())
 
     def _bind_as_promised(self) -> Bind | None:
-        """On the node that others have made room on, which is looked at before all others."""
+        """Returns a binding to the nominated node, which is tried first, or None."""
         node = self._snapshot.nodes_by_name.get(self._pod.status.nominated_node_name)
         if node is None or self._rules.refusals(node):
             return None
@@ -311,7 +312,7 @@ class _NodeSearch:
         try:
             results = self._allocate_on(node, claims)
         except AllocationError:
-            return None  # told where the node's turn comes
+            return None  # reported when the search reaches the node
         return None if results is None else self._bind(node, claims, results)
 
     # ------------------------------------------------------------ preemption
@@ -328,7 +329,8 @@ class _NodeSearch:
         )
 
     def _reasons_without(self, name: str, gone: Collection[str]) -> list[str]:
-        """Why the pod cannot go to the node even if those pods were gone; devices stay taken."""
+        """Returns why the pod cannot go to the node even without the pods in `gone`; devices stay
+        allocated."""
         node = self._snapshot.nodes_by_name[name]
         reasons = node_rules.messages(self._rules.refusals(node, gone))
         if reasons:
@@ -338,7 +340,7 @@ class _NodeSearch:
         return [reason for reason in (self._without_devices[name],) if reason]
 
     def _reason_of_devices(self, node: Node) -> str:
-        """Why the node has no devices for the pod; nothing if it has."""
+        """Returns why the node has no devices for the pod, or an empty text if it has."""
         if not all(_is_available_on(claim, node) for claim in self._claims):
             return _NOT_AVAILABLE
         try:
@@ -350,7 +352,7 @@ class _NodeSearch:
     # ------------------------------------------------------------ devices
 
     def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
-        """The claims that alone keep the pod from a node, where its others could be allocated."""
+        """Returns the allocated claims that alone keep the pod from a node."""
         held: list[Claim] = []
         for node, unavailable in tied:
             claims = self._claims_to_allocate(node)
@@ -360,12 +362,13 @@ class _NodeSearch:
         return held
 
     def _allocate(self, feasible: Sequence[Node]) -> Bind | None:
-        """On the best node that has the devices.
+        """Returns a binding to the best node that has the devices, or None.
 
-        That is the first in the order of preference. Where a request has alternatives all nodes
-        are tried, and the one counts where the requests had to go down their lists the least. So
-        they are where a selector errs on some device: an error on one node ends the search on all,
-        and a scheduler looks at a hundred that would do before it takes one.
+        Without alternatives, that is the first node in the order of preference. If a request has
+        alternatives, all nodes are tried, and the node wins whose requests get their earliest
+        alternatives. All nodes are also tried if a selector may fail: an error on one node ends
+        the search on all, and a scheduler examines up to a hundred feasible nodes before it
+        chooses one.
         """
         has_alternatives = any(
             request.first_available
@@ -374,7 +377,7 @@ class _NodeSearch:
         )
         takes_first = not has_alternatives and not self._may_err()
         best: Bind | None = None
-        best_rank = found = 0
+        best_rank = feasible_count = 0
         for node in sorted(feasible, key=self._preference):
             claims = self._claims_to_allocate(node)
             results = self._try_on(node, claims)
@@ -384,25 +387,28 @@ class _NodeSearch:
             rank = _alternatives_rank(claims, results)
             if best is None or rank < best_rank:
                 best, best_rank = self._bind(node, claims, results), rank
-            found += 1
-            if takes_first or (found >= _ENOUGH_NODES and not has_alternatives):
+            feasible_count += 1
+            if takes_first or (feasible_count >= _ENOUGH_NODES and not has_alternatives):
                 break
         return best
 
     def _may_err(self) -> bool:
-        """Whether a selector of the pod's claims, or of any class, errs on any device."""
+        """Returns True if a selector of the pod's claims or of any class fails on any device."""
         published = self._snapshot.published
-        asked = [selector for class_ in published.classes for selector in class_.spec.selectors]
+        selectors = []
+        for class_ in published.classes:
+            selectors += class_.spec.selectors
         for claim in self._unallocated:
             for request in claim.spec.devices.requests or ():
                 for exactly in (request.exactly, *request.first_available):
-                    asked += exactly.selectors if exactly else ()
-        return any(published.may_err(one.cel.expression) for one in asked if one.cel)
+                    selectors += exactly.selectors if exactly else ()
+
+        return any(published.may_err(item.cel.expression) for item in selectors if item.cel)
 
     def _try_on(self, node: Node, claims: list[ResourceClaim]) -> Sequence[AllocationResult] | None:
-        """The results; None if there are none, and then the reason is counted.
+        """Returns the results, or None after recording why the node has none.
 
-        An error that is not the node's alone ends the search on all nodes.
+        An error that is not specific to the node ends the whole search.
         """
         try:
             results = self._allocate_on(node, claims)
@@ -421,7 +427,7 @@ class _NodeSearch:
         if not claims:
             return []
 
-        # Any device may be held by a claim that does not say which.
+        # A claim whose devices are unreadable may hold any device.
         for held in self._snapshot.claims.values():
             if isinstance(held, UnreadableClaim) and held.is_holding_unknown:
                 raise AllocationError(
@@ -436,7 +442,7 @@ class _NodeSearch:
             ) from None
 
     def _claims_to_allocate(self, node: Node) -> list[ResourceClaim]:
-        """Those without an allocation, and one for extended resources that the node lacks."""
+        """Returns the unallocated claims, and one for extended resources that the node lacks."""
         claims: list[ResourceClaim] = [*self._unallocated]
         if self._extended_claim is None:
             implicit = extended.implicit_claim(self._pod, node, self._snapshot.published.classes)
@@ -476,14 +482,12 @@ class _NodeSearch:
         )
 
     def _new_claim(self, claim: ResourceClaim) -> Claim:
-        """For extended resources; it gets its name when it is made."""
+        """Returns the claim for extended resources, which is named when it is created."""
         metadata = Meta(name=f"<{self._pod.metadata.uid}>", namespace=self._pod.metadata.namespace)
         return Claim(metadata=metadata, spec=claim.spec)
 
     def _preference(self, node: Node) -> tuple[int, int, int, str]:
-        """What the pod prefers, then where most devices are free, or else where the fewest pods
-        are; then by name.
-        """
+        """Returns the sort key: the pod's preferences, most free devices, fewest pods, name."""
         free = 0
         if self._pod.spec.resource_claims:
             free = self._snapshot.count_free_devices(node)
@@ -492,7 +496,7 @@ class _NodeSearch:
         return -self._scores.get(name, 0), -free, pods, name
 
     def _message(self) -> str:
-        """Reasons with the number of nodes that have them, as texts in order."""
+        """Returns the reasons with the number of nodes that have them, sorted as texts."""
         if self._short:
             holders = explain.gather_holdings(self._snapshot.claims.values())
             for node, claims in self._short:
@@ -504,7 +508,7 @@ class _NodeSearch:
 
 
 def _is_available_on(claim: Claim, node: Node) -> bool:
-    """Whether what is allocated to the claim can be reached from the node."""
+    """Returns True if the claim's allocated devices can be reached from the node."""
     allocation = claim.status.allocation
     if allocation is None or allocation.node_selector is None:
         return True
@@ -512,7 +516,7 @@ def _is_available_on(claim: Claim, node: Node) -> bool:
 
 
 def _alternatives_rank(claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]) -> int:
-    """How far down their lists of alternatives the requests had to go, summed up."""
+    """Returns the sum of the positions of the chosen alternatives in their lists."""
     total = 0
     for claim, result in zip(claims, results, strict=True):
         positions: dict[str, int] = {}

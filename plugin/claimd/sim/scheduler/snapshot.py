@@ -1,7 +1,7 @@
-"""The cluster at one moment as decisions need it: what is taken of each node and device.
+"""The cluster at one moment, with the used resources and devices of each node.
 
-Values only. A decision makes another snapshot of the one it rests on, so that the next decision
-sees it as done.
+Snapshots are immutable. A decision produces a new snapshot that includes it, which the next
+decision uses.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DeviceId = tuple[str, str, str]  # driver, pool, name
 
 @dataclasses.dataclass(frozen=True)
 class PublishedDevices:
-    """What drivers and administrators say of devices: changes rarely, and is costly to prepare."""
+    """Devices, taint rules and classes: they change rarely, and are costly to prepare."""
 
     slices: Sequence[Slice] = ()
     rules: Sequence[Rule] = ()
     classes: Sequence[DeviceClass] = ()
-    of_itself: features.Features = features.DEFAULT  # what the release enables
+    of_itself: features.Features = features.DEFAULT  # the features that the release enables
 
     @cached_property
     def tainted_slices(self) -> list[Slice]:
-        """The slices with what the rules add to their devices' taints."""
+        """The slices with the taints that the rules add to their devices."""
         return taints.apply_rules(self.slices, self.rules)
 
     @cached_property
@@ -48,7 +48,7 @@ class PublishedDevices:
 
     @cached_property
     def class_by_resource(self) -> dict[str, DeviceClass]:
-        """The classes that stand for an extended resource, by its name."""
+        """The classes that provide an extended resource, by its name."""
         return classes_by_resource(self.classes)
 
     @cached_property
@@ -56,17 +56,17 @@ class PublishedDevices:
         return Classes(self.classes)
 
     def may_err(self, expression: str) -> bool:
-        """Whether a selector errs on any device of the cluster; each is asked once."""
-        found = self._may_err.get(expression)
-        if found is None:
+        """Returns True if the selector fails on any device; the answer is cached."""
+        result = self._may_err.get(expression)
+        if result is None:
             devices = (
                 (slice_.spec.driver, device)
                 for slice_ in self.slices
                 for device in slice_.spec.devices
             )
-            found = any(selectors.has_error(expression, *device) for device in devices)
-            self._may_err[expression] = found
-        return found
+            result = any(selectors.has_error(expression, *device) for device in devices)
+            self._may_err[expression] = result
+        return result
 
     @cached_property
     def _may_err(self) -> dict[str, bool]:
@@ -74,7 +74,7 @@ class PublishedDevices:
 
     @cached_property
     def untainted_devices(self) -> dict[str, set[DeviceId]]:
-        """By the node's name."""
+        """The devices without blocking taints, by node name."""
         by_node: dict[str, set[DeviceId]] = {}
         for slice_ in self.tainted_slices:
             spec = slice_.spec
@@ -87,6 +87,8 @@ class PublishedDevices:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
+    """The cluster at one moment."""
+
     nodes: Sequence[Node]
     pods: Mapping[str, Pod]  # by uid
     claims: Mapping[str, Claim]  # by namespace/name
@@ -95,7 +97,7 @@ class Snapshot:
     budgets: Sequence[DisruptionBudget] = ()
 
     @classmethod
-    def of(
+    def from_objects(
         cls,
         nodes: Iterable[Node],
         pods: Iterable[Pod],
@@ -119,21 +121,21 @@ class Snapshot:
 
     @cached_property
     def watchful_pods(self) -> list[Pod]:
-        """The pods that have a place and want others near to them, or far from them."""
+        """The placed pods that have affinity or anti-affinity to other pods."""
         pods = self.pods.values()
         placed = [pod for pod in pods if pod.spec.node_name and not pod.has_ended]
         return [pod for pod in placed if is_watchful(pod)]
 
     @cached_property
     def has_soft_taints(self) -> bool:
-        """Whether some node would rather not have every pod."""
+        """True if a node has a PreferNoSchedule taint."""
         return any(
             taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints
         )
 
     @cached_property
     def used(self) -> dict[str, Amounts]:
-        """What the pods of each node ask for, by the node's name."""
+        """The resources that the pods of each node request, by node name."""
         used: dict[str, Amounts] = {node.metadata.name: {} for node in self.nodes}
         for pod in self.pods.values():
             if pod.spec.node_name in used and not pod.has_ended:
@@ -142,7 +144,7 @@ class Snapshot:
 
     @cached_property
     def pods_by_node(self) -> dict[str, list[Pod]]:
-        """The pods that have a place on each node, by the node's name."""
+        """The pods that are placed on each node, by node name."""
         by_node: dict[str, list[Pod]] = {}
         for pod in self.pods.values():
             if pod.spec.node_name and not pod.has_ended:
@@ -151,7 +153,7 @@ class Snapshot:
 
     @cached_property
     def nominated(self) -> dict[str, list[Pod]]:
-        """The pods that wait for room which others make for them, by the node's name."""
+        """The pending pods that are nominated for each node, by node name."""
         by_node: dict[str, list[Pod]] = {}
         for pod in self.pods.values():
             node = pod.status.nominated_node_name
@@ -190,20 +192,20 @@ class Snapshot:
         )
 
     def count_free_devices(self, node: Node) -> int:
-        """How many devices of the node are good and nobody's."""
+        """Returns how many untainted devices of the node are not allocated."""
         devices = self.published.untainted_devices.get(node.metadata.name, set())
         return len(devices.difference(self.allocated.devices))
 
     def pending_pods(self) -> list[Pod]:
-        """The pods that want a node, in the order of their turns."""
+        """Returns the unscheduled pods in the order of the queue."""
         pending = [pod for pod in self.pods.values() if _is_pending(pod)]
         return sorted(pending, key=_queue_position)
 
     def with_decision(self, pod: Pod, claims: Iterable[Claim], node: str) -> Snapshot:
-        """As it will be when the pod is on the node and the claims are as given.
+        """Returns the snapshot after the pod is placed on the node with these claims.
 
-        What is dear to compute is carried over with the little that has changed: a queue of a
-        thousand pods would count the whole cluster a thousand times otherwise.
+        Costly values are copied with the small change. Otherwise, a queue of a thousand pods
+        would recount the whole cluster a thousand times.
         """
         placed = _placed(pod, node)
         pods = {**self.pods, pod.metadata.uid: placed}
@@ -220,9 +222,9 @@ class Snapshot:
         if "pods_by_node" in computed:
             neighbours = [*self.pods_by_node.get(node, ()), placed]
             after.__dict__["pods_by_node"] = {**self.pods_by_node, node: neighbours}
-        for of_nodes in ("nodes_by_name", "has_soft_taints"):
-            if of_nodes in computed:
-                after.__dict__[of_nodes] = computed[of_nodes]
+        for name in ("nodes_by_name", "has_soft_taints"):
+            if name in computed:
+                after.__dict__[name] = computed[name]
         if "nominated" in computed and not pod.status.nominated_node_name:
             after.__dict__["nominated"] = self.nominated
         if "watchful_pods" in computed:
@@ -231,6 +233,7 @@ class Snapshot:
                 [*watchful, placed] if is_watchful(placed) else watchful
             )
 
+        # Allocated devices are added to the known ones, instead of counting all claims again.
         if "allocated" in computed and "features" in computed:
             newly_allocated = [
                 claim for key, claim in changed.items() if not self._is_allocated(key)
@@ -241,13 +244,14 @@ class Snapshot:
         return after
 
     def with_nomination(self, pod: Pod, node: str) -> Snapshot:
-        """As it will be when the pod is promised the node; without a name, none."""
+        """Returns the snapshot after the pod is nominated for the node; an empty name removes the
+        nomination."""
         known = self.pods.get(pod.metadata.uid, pod)
         status = msgspec.structs.replace(known.status, nominated_node_name=node)
         promised = msgspec.structs.replace(known, status=status)
         after = dataclasses.replace(self, pods={**self.pods, pod.metadata.uid: promised})
 
-        # Nothing else depends on it.
+        # No other cached value depends on nominations.
         for name, value in self.__dict__.items():
             if name not in after.__dict__ and name != "nominated":
                 after.__dict__[name] = value

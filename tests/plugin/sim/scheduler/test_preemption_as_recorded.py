@@ -22,7 +22,9 @@ def snapshot(documents):
 
     published = PublishedDevices(of("ResourceSlice", Slice), (), of("DeviceClass", Class))
     claims, budgets = of("ResourceClaim", Claim), of("PodDisruptionBudget", DisruptionBudget)
-    return Snapshot.of(of("Node", Node), of("Pod", Pod), claims, published, budgets=budgets)
+    return Snapshot.from_objects(
+        of("Node", Node), of("Pod", Pod), claims, published, budgets=budgets
+    )
 
 
 @pytest.mark.parametrize("name", situations.ALL)
