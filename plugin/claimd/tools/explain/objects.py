@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from claimd.common import errors
 from claimd.kubernetes.allocator import amounts
 from claimd.kubernetes.api import versions
+from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.meta import ApiStruct, ObjectMeta
 from claimd.kubernetes.api.scheduling import (
     DeviceClass,
@@ -19,21 +20,13 @@ from claimd.kubernetes.api.scheduling import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from claimd.kubernetes.scheduling import neighbours, preemption, resources
-from claimd.kubernetes.scheduling.objects import (
-    Claim,
-    Condition,
-    Meta,
-    Namespace,
-    Node,
-    Pod,
-    PodStatus,
-)
+from claimd.kubernetes.scheduling import neighbours
+from claimd.kubernetes.scheduling.objects import Claim, Namespace, Node, Pod
 
 from . import manifests, shapes
+from .placed import PlacedPod, PodReducer
 
 _T = TypeVar("_T")
-Document = dict[str, Any]
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
@@ -61,7 +54,7 @@ class EventSeries(ApiStruct, frozen=True, kw_only=True):
 
 
 class Event(ApiStruct, frozen=True, kw_only=True):
-    """Of either API: core calls the object involved, events.k8s.io calls it regarding."""
+    """An Event of either API: core has `involvedObject`, and events.k8s.io has `regarding`."""
 
     metadata: ObjectMeta
     involved_object: ObjectReference | None = None
@@ -78,63 +71,80 @@ class Event(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
+        """The message, whichever API wrote it."""
         return self.message or self.note
 
     @property
     def last_seen(self) -> str:
+        """The time of the last occurrence."""
         series = self.series.last_observed_time if self.series else ""
         return series or self.last_timestamp or self.event_time or ""
 
     def is_about(self, kind: str, namespace: str, name: str) -> bool:
+        """Returns True if the Event is about this object."""
         about = self.involved_object or self.regarding
-        return about is not None and (about.kind, about.namespace, about.name) == (
-            kind,
-            namespace,
-            name,
-        )
+        if about is None:
+            return False
+        return (about.kind, about.namespace, about.name) == (kind, namespace, name)
 
 
-class PlacedPod(NamedTuple):
-    """What a pod on a node takes of it, and what preemption asks of it.
+@dataclass(kw_only=True)
+class _JsonSlices:
+    """Slices in JSON, which are decoded for the attributes that a question looks at."""
 
-    The pod itself only where it opens ports of the node; otherwise one that stands for all that
-    have its labels, which has no name.
-    """
+    items: list[msgspec.Raw] = field(default_factory=list)
+    # The slices as they were decoded last, and the attributes that they were decoded for.
+    _decoded: list[ResourceSlice] | None = field(default=None, repr=False)
+    _attributes: frozenset[str] | None = field(default=frozenset(), repr=False)
 
-    key: str
-    node: str
-    requests: Mapping[str, int]
-    pod: Pod
-    priority: int = 0
-    started: str = ""
-    is_preempted: bool = False
+    def decode(
+        self,
+        attributes: frozenset[str] | None,
+        decode_document: Callable[[Document], ResourceSlice],
+    ) -> list[ResourceSlice]:
+        """Returns the slices for a question that looks at these attributes; None means at all.
 
-    def as_victim(self) -> Pod:
-        """A pod of its own, without its requests; its uid is its key."""
-        _, _, name = self.key.rpartition("/")
-        conditions = []
-        if self.is_preempted:
-            gone = Condition(
-                type=preemption.DISRUPTION_TARGET, status="True", reason=preemption.BY_SCHEDULER
-            )
-            conditions.append(gone)
-        return msgspec.structs.replace(
-            self.pod,
-            metadata=msgspec.structs.replace(self.pod.metadata, name=name, uid=self.key),
-            spec=msgspec.structs.replace(
-                self.pod.spec, node_name=self.node, priority=self.priority
-            ),
-            status=PodStatus(start_time=self.started, conditions=conditions),
-        )
+        A slice that is not as an API server writes it goes to `decode_document`.
+        """
+        if self._decoded is not None and self._covers(attributes):
+            return self._decoded
+
+        # Attributes of earlier questions stay, so that a series of questions decodes the slices
+        # only a few times.
+        if self._decoded is not None and attributes is not None and self._attributes:
+            attributes |= self._attributes
+        self._attributes = attributes
+
+        reader = shapes.SliceReader(attributes)
+        decoded = []
+        for item in self.items:
+            try:
+                typed, is_new = reader.read_slice(item)
+                # Devices of a known shape were checked with the first of them.
+                if is_new or typed.spec.shared_counters:
+                    _check_quantities(typed)
+            except (msgspec.DecodeError, ValueError):
+                document = {"kind": "ResourceSlice", "apiVersion": "v1", **_document(item)}
+                typed = decode_document(document)
+            decoded.append(typed)
+        self._decoded = decoded
+        return decoded
+
+    def _covers(self, attributes: frozenset[str] | None) -> bool:
+        """Returns True if the decoded slices can be used for these attributes, too."""
+        if self._attributes is None:
+            return True
+        return attributes is not None and attributes <= self._attributes
 
 
 @dataclass(kw_only=True)
 class Objects:
-    """What is known of a cluster. `unseen` is what the API server does not let us see.
+    """The known objects of a cluster. `unseen` names what the API server does not let us read.
 
-    Of what comes as JSON only what may count is kept. Pods that have a node are in `placed` with
-    what they take of it, but for those that are `asked` for by namespace and name and those that
-    keep others away. Slices are read when it is known what is asked of their devices: slices_for().
+    Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
+    is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)
+    or may attract or repel other pods. Slices are decoded when the attributes that a question looks
+    at are known: see slices_for().
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -149,37 +159,33 @@ class Objects:
     unseen: list[str] = field(default_factory=list)
     placed: list[PlacedPod] = field(default_factory=list)
     subjects: frozenset[tuple[str, str]] = frozenset()
-    slices_as_json: list[msgspec.Raw] = field(default_factory=list)
-    # The slices that came as JSON, as they were read for these attributes.
-    _shaped: list[ResourceSlice] | None = field(default=None, repr=False)
-    _attributes: frozenset[str] | None = field(default=frozenset(), repr=False)
-    # Requests that many pods have in common, by their text.
-    _requests: dict[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
-    # One pod for all whose namespace and labels are the same.
-    _alike: dict[tuple[str, str, bool], Pod] = field(default_factory=dict, repr=False)
+    json_slices: _JsonSlices = field(default_factory=_JsonSlices)
+    _reducer: PodReducer = field(default_factory=PodReducer, repr=False, compare=False)
 
     def merge(self, more: Objects) -> None:
-        """These beside ours, or in the place of those that have their names."""
+        """Adds the objects of `more`. An object replaces ours of the same kind and name."""
         for attribute, _ in KINDS.values():
             added = getattr(more, attribute)
             keys = {(item.metadata.namespace, item.metadata.name) for item in added}
-            kept = [
-                item
-                for item in getattr(self, attribute)
-                if (item.metadata.namespace, item.metadata.name) not in keys
-            ]
-            setattr(self, attribute, kept + added)
+            merged = []
+            for item in getattr(self, attribute):
+                if (item.metadata.namespace, item.metadata.name) not in keys:
+                    merged.append(item)
+            setattr(self, attribute, merged + added)
+
         replaced = {pod.key for pod in more.pods}
         self.placed = [placed for placed in self.placed if placed.key not in replaced]
 
     def add(self, item: Document, namespace: str = "default") -> None:
-        """One object, of a kind that counts or not; in `namespace` where it names none.
+        """Adds an object that a person may have written. Objects of other kinds are ignored.
 
-        errors.Fatal where it cannot be read, with its kind, its name and what is wrong with it.
+        An object that names no namespace belongs to `namespace`. Raises errors.Fatal if the object
+        cannot be read, with its kind, its name and the reason.
         """
         kind = item.get("kind")
         if not isinstance(kind, str) or kind not in KINDS:
             return
+
         attribute, type_ = KINDS[kind]
         metadata = item.get("metadata") or {}
         if not isinstance(metadata, dict):
@@ -200,15 +206,16 @@ class Objects:
     def add_json(
         self, item: msgspec.Raw, kind: str, version: str, namespace: str = "default"
     ) -> None:
-        """One object as an API server wrote it, as far as it may count.
+        """Adds an object in JSON that an API server wrote.
 
-        What is not quite as an API server writes it is taken as people write it, as in add().
+        If a field is not as an API server writes it, the object is read as add() does.
         """
         if kind not in KINDS:
             return
         if kind == "ResourceSlice":
             self._add_slice(item, version, namespace)
             return
+
         attribute, type_ = KINDS[kind]
         try:
             typed: Any = msgspec.json.decode(item, type=type_) if version != "v1beta1" else None
@@ -217,6 +224,8 @@ class Objects:
             _check_quantities(typed)
         except (msgspec.DecodeError, ValueError):
             typed = None
+
+        # add() completes the object, or raises an error with the reason.
         if typed is None:
             document = {"kind": kind, "apiVersion": version, **_document(item)}
             self.add(document, namespace)
@@ -229,9 +238,10 @@ class Objects:
         elif self._is_kept_whole(typed):
             self.pods.append(typed)
         elif not typed.has_ended:
-            self._place(typed)
+            self.placed.append(self._reducer.reduce(typed))
 
     def _add_slice(self, item: msgspec.Raw, version: str, namespace: str) -> None:
+        """Keeps a slice in JSON in the form of v1, until a question needs it."""
         if version == "v1beta1":
             document = {"kind": "ResourceSlice", "apiVersion": version, **_document(item)}
             try:
@@ -239,92 +249,47 @@ class Objects:
             except (msgspec.ValidationError, ValueError, TypeError, AttributeError):
                 self.add(document, namespace)
                 return
-        self.slices_as_json.append(item)
+        self.json_slices.items.append(item)
 
     def _is_kept_whole(self, pod: Pod) -> bool:
+        """Returns True if an answer may depend on more than the pod's requests and labels."""
         if not pod.spec.node_name:
             return True
         if (pod.metadata.namespace, pod.metadata.name) in self.subjects:
             return True
         return neighbours.is_watchful(pod)
 
-    def _place(self, pod: Pod) -> None:
-        own = resources.pod_requests(pod)
-        requests = self._requests.setdefault(str(own), own)
-        kept = pod if pod.host_ports else self._one_like(pod)
-        self.placed.append(
-            PlacedPod(
-                pod.key,
-                pod.spec.node_name,
-                requests,
-                kept,
-                priority=preemption.priority_of(pod),
-                started=pod.status.start_time,
-                is_preempted=preemption.is_preempted(pod),
-            )
-        )
-
-    def _one_like(self, pod: Pod) -> Pod:
-        metadata = pod.metadata
-        key = (metadata.namespace, str(metadata.labels), bool(metadata.deletion_timestamp))
-        like = self._alike.get(key)
-        if like is None:
-            like = self._alike[key] = Pod(
-                metadata=Meta(
-                    namespace=metadata.namespace,
-                    labels=metadata.labels,
-                    deletion_timestamp=metadata.deletion_timestamp,
-                )
-            )
-        return like
-
     def slices_for(self, attributes: frozenset[str] | None) -> list[ResourceSlice]:
-        """All slices, for a question that looks at these attributes; None where it may at any.
+        """Returns all slices for a question that looks at these attributes; None means at all.
 
-        Of those that came as JSON the values of other attributes may be those of another device.
-        errors.Fatal where one cannot be read.
+        In slices that came as JSON, the values of other attributes may be those of another device.
+        Raises errors.Fatal if a slice cannot be read.
         """
-        if self._shaped is None or not _covers(self._attributes, attributes):
-            # Several questions in a row read all slices again at most a few times.
-            if self._shaped is not None and attributes is not None and self._attributes:
-                attributes |= self._attributes
-            self._attributes = attributes
-            self._shaped = self._read_slices(attributes)
+        decoded = self.json_slices.decode(attributes, self._decode_slice)
+
+        # A slice of the same name that came as a document replaces the one in JSON.
         replaced = {slice_.metadata.name for slice_ in self.slices}
-        shaped = [slice_ for slice_ in self._shaped if slice_.metadata.name not in replaced]
-        return [*self.slices, *shaped]
+        others = [slice_ for slice_ in decoded if slice_.metadata.name not in replaced]
+        return [*self.slices, *others]
 
-    def _read_slices(self, attributes: frozenset[str] | None) -> list[ResourceSlice]:
-        reader = shapes.SliceReader(attributes)
-        slices = []
-        for item in self.slices_as_json:
-            try:
-                typed, is_new = reader.read_slice(item)
-                if is_new or typed.spec.shared_counters:
-                    _check_quantities(typed)
-            except (msgspec.DecodeError, ValueError):
-                self.add({"kind": "ResourceSlice", "apiVersion": "v1", **_document(item)})
-                typed = self.slices.pop()
-            slices.append(typed)
-        return slices
-
-
-def _covers(read: frozenset[str] | None, attributes: frozenset[str] | None) -> bool:
-    """Whether slices that were read for some attributes do for others as well."""
-    return read is None or (attributes is not None and attributes <= read)
+    def _decode_slice(self, document: Document) -> ResourceSlice:
+        """Decodes a slice as add() does, with its errors."""
+        self.add(document)
+        return self.slices.pop()
 
 
 def read_whole(item: msgspec.Raw, kind: str, version: str) -> Any:
-    """One object of KINDS with all that its type has, a slice with all of its devices.
+    """Decodes one object of KINDS with all fields of its type, and a slice with all its devices.
 
-    ValueError or TypeError where it cannot be read.
+    Raises ValueError or TypeError if it cannot be read.
     """
     type_ = KINDS[kind][1]
     if version != "v1beta1":
         try:
             return msgspec.json.decode(item, type=type_)
         except msgspec.ValidationError:
-            pass  # perhaps it has a null where an API server writes none
+            # The object may have a null that an API server would leave out. _to_type() accepts it.
+            pass
     try:
         document = {"kind": kind, "apiVersion": version, **_document(item)}
         return _to_type(_to_v1(document, version), type_)
@@ -333,11 +298,11 @@ def read_whole(item: msgspec.Raw, kind: str, version: str) -> Any:
 
 
 def _is_complete(typed: object, item: msgspec.Raw) -> bool:
-    """Whether it has what an API server fills in."""
+    """Returns True if the object has the fields that an API server fills in."""
     metadata = typed.metadata  # type: ignore[attr-defined]
     if not isinstance(typed, Pod):
         return bool(metadata.namespace) or isinstance(typed, _CLUSTER_WIDE)
-    # Limits are requests, where there are no others.
+    # For a pod with limits the API server fills in requests. A uid shows that it has seen the pod.
     return bool(metadata.namespace) and (bool(metadata.uid) or b'"limits"' not in bytes(item))
 
 
@@ -348,6 +313,7 @@ def _document(item: msgspec.Raw) -> Document:
     return document
 
 
+# The attribute of Objects and the type of each kind.
 KINDS: dict[str, tuple[str, type]] = {
     "Pod": ("pods", Pod),
     "Node": ("nodes", Node),
@@ -363,7 +329,8 @@ _CLUSTER_WIDE = (Node, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace)
 
 
 def _to_type(document: Document, type_: type[_T]) -> _T:
-    """Through JSON, as raw parameters are kept as they are; what is empty counts as absent."""
+    """Decodes a document. Null counts as absent."""
+    # The way through JSON keeps msgspec.Raw fields, such as the parameters of a driver.
     return msgspec.json.decode(msgspec.json.encode(_without_nulls(document)), type=type_)
 
 
@@ -375,11 +342,11 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-# Older versions of the resource API
+# Versions of the resource API
 
 
 def _to_v1(document: Document, version: str) -> Document:
-    """The document in the shape of v1; v1beta1 has less structure."""
+    """Returns the document in the form of v1, from which only v1beta1 differs."""
     if version != "v1beta1":
         return document
     spec = document.get("spec") or {}
@@ -400,18 +367,18 @@ def _claim_spec_to_v1(spec: Document) -> Document:
 
 
 def _request_to_v1(request: Document) -> Document:
-    """v1beta1 has what is asked for beside the request's name."""
+    """Nests v1beta1's flat request fields under `exactly`, as v1 does."""
     if request.get("firstAvailable"):
         return request
     exactly = {name: value for name, value in request.items() if name != "name"}
     return {"name": request.get("name", ""), "exactly": exactly}
 
 
-# Quantities, which are texts to the types
+# Quantities, which are text in the types
 
 
 def _check_quantities(typed: object) -> None:
-    """ValueError where a quantity is none, with its place: everything later relies on them."""
+    """Raises ValueError with the place of a quantity that is invalid. Later code relies on them."""
     for path, text in _quantities(typed):
         try:
             amounts.parse(text)
@@ -420,6 +387,7 @@ def _check_quantities(typed: object) -> None:
 
 
 def _quantities(typed: object) -> Iterator[tuple[str, str]]:
+    """Yields all quantities of an object, each with its place in words."""
     match typed:
         case ResourceSlice():
             yield from _quantities_of_slice(typed)
@@ -454,6 +422,8 @@ def _quantities_of_slice(slice_: ResourceSlice) -> Iterator[tuple[str, str]]:
         for name, capacity in device.capacity.items():
             path = f"device {device.name}, capacity {name}"
             yield path, capacity.value
+
+            # A request policy has a default and either a list of values or a range.
             policy = capacity.request_policy
             if policy is None:
                 continue
@@ -488,7 +458,7 @@ def _quantities_of_allocation(claim: Claim) -> Iterator[tuple[str, str]]:
 
 
 def items_of(document: Any) -> Iterator[Document]:
-    """The objects of a document: itself, or the items of a list of one kind or of several."""
+    """Yields the objects of a document: itself, or its items if it is a list."""
     if not isinstance(document, dict):
         return
     kind = document.get("kind")
@@ -498,6 +468,8 @@ def items_of(document: Any) -> Iterator[Document]:
     items = document.get("items")
     if not isinstance(items, Iterable):
         return
+
+    # In a list of one kind the items may leave out their kind and version.
     shared = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion", "")}
     for item in items:
         if isinstance(item, dict):

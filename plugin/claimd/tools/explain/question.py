@@ -1,6 +1,6 @@
-"""A pod or claims put to nodes: the scheduler's rules, then the allocator's about devices.
+"""Puts a pod or claims to nodes: the scheduler's rules first, and then the allocator's.
 
-Nodes that have the same devices in the same state are judged once.
+The allocator judges nodes with the same devices in the same state only once.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ if TYPE_CHECKING:
     from .preconditions import Preconditions
 
 _READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# Seconds that a node has for itself while any time is left.
+# The time in seconds that a node gets at least while any time is left.
 _LEAST_SHARE = 0.01
 
 
 class Cluster:
-    """The objects as the rules take them: made once, for all questions that are asked at a time."""
+    """The objects in the form that the rules take. One cluster serves a series of questions."""
 
     def __init__(self, objects: Objects, waiting: Sequence[Claim]) -> None:
-        """`waiting` are the claims that will be asked about, of any question."""
+        """Prepares the objects. `waiting` has the claims of all questions that will be asked."""
         self.objects = objects
+
+        # Devices. Only the attributes that the questions look at are decoded.
         slices = objects.slices_for(shapes.attributes_read(waiting, objects.classes))
         self.slices = _apply_taint_rules(slices, objects.rules)
         self.held = explain.gather_holdings(objects.claims)
 
-        # What is asked for may be of a feature that nothing in the cluster has yet.
+        # A claim that waits may use a feature that no object in the cluster uses yet.
         self.features = features.detect(_one_of_each(slices), [*objects.claims, *waiting])
         self.allocated = state.gather_from_claims(objects.claims, self.features)
         self.allocator = allocator.Allocator(
@@ -60,19 +62,21 @@ class Cluster:
             features=self.features,
         )
         self._shapes = _NodeShapes(self.slices, self.allocated)
+
+        # Pods and their requests.
         self.resources_of_classes = set(extended.classes_by_resource(objects.classes))
         self.pods_by_node: dict[str, list[Pod]] = {}
         self.used: dict[str, Amounts] = {}
         self._count_pods()
         self._nodes = {node.metadata.name: node for node in objects.nodes}
         self._namespaces = {each.metadata.name: each.metadata.labels for each in objects.namespaces}
-        self._watchful = [
-            pod
-            for pod in objects.pods
-            if pod.spec.node_name and not pod.has_ended and neighbours.is_watchful(pod)
-        ]
+        self._watchful: list[Pod] = []
+        for pod in objects.pods:
+            if pod.spec.node_name and not pod.has_ended and neighbours.is_watchful(pod):
+                self._watchful.append(pod)
 
     def _count_pods(self) -> None:
+        """Fills `pods_by_node` and `used` with the pods that run on nodes."""
         for pod in self.objects.pods:
             name = pod.spec.node_name
             if name and not pod.has_ended:
@@ -83,7 +87,7 @@ class Cluster:
             self.pods_by_node.setdefault(placed.node, []).append(placed.pod)
 
     def neighbours_of(self, pod: Pod) -> neighbours.Neighbours:
-        """The cluster's pods as the pod's rules about others see them."""
+        """Counts the cluster's pods for this pod's rules about other pods."""
         return neighbours.Neighbours(
             pod,
             self._nodes,
@@ -94,16 +98,17 @@ class Cluster:
 
     @functools.cached_property
     def lowest_priority(self) -> int | None:
-        """Of the pods that are on nodes; None where there are none."""
+        """The lowest priority among the pods on nodes; None if there are no such pods."""
         objects = self.objects
-        on_nodes = [pod for pod in objects.pods if pod.spec.node_name and not pod.has_ended]
-        priorities = [*map(preemption.priority_of, on_nodes)]
-        priorities += [placed.priority for placed in objects.placed]
+        priorities = [placed.priority for placed in objects.placed]
+        for pod in objects.pods:
+            if pod.spec.node_name and not pod.has_ended:
+                priorities.append(preemption.priority_of(pod))
         return min(priorities, default=None)
 
     @functools.cached_property
     def placement(self) -> node_rules.Placement:
-        """Which pods are where, each by itself, and which are promised a node."""
+        """The pods and nodes as preemption takes them, where each pod is an object of its own."""
         pods_by_node: dict[str, list[Pod]] = {}
         promised: dict[str, list[Pod]] = {}
         for pod in self.objects.pods:
@@ -114,6 +119,7 @@ class Cluster:
                 pods_by_node.setdefault(name, []).append(pod)
             elif pod.status.nominated_node_name:
                 promised.setdefault(pod.status.nominated_node_name, []).append(pod)
+
         for placed in self.objects.placed:
             pods_by_node.setdefault(placed.node, []).append(placed.as_victim())
         return node_rules.Placement(
@@ -128,12 +134,12 @@ class Cluster:
         )
 
     def shape_of(self, node: Node) -> Hashable:
-        """The same for nodes for which the allocator says the same, pools' names aside."""
+        """Returns a key that is equal for nodes with the same verdict, names of pools aside."""
         return self._shapes.shape_of(node)
 
 
 def _one_of_each(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """A slice for each list of devices: many may share it."""
+    """Returns one slice for each different list of devices, which many slices may share."""
     by_devices: dict[object, ResourceSlice] = {}
     for slice_ in slices:
         skipped = tuple(slice_.spec.skip_node_operations)
@@ -144,7 +150,10 @@ def _one_of_each(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
 def _apply_taint_rules(
     slices: Sequence[ResourceSlice], rules: Sequence[DeviceTaintRule]
 ) -> list[ResourceSlice]:
-    """As taints.apply_rules(), where slices that share their devices do so afterwards."""
+    """Applies the taint rules, so that slices with a common list of devices still share one.
+
+    A common list is how `_NodeShapes` recognizes nodes with the same devices.
+    """
     if not rules:
         return list(slices)
 
@@ -154,18 +163,20 @@ def _apply_taint_rules(
         if after is before:
             tainted.append(before)
             continue
-        added = tuple(
-            tuple(device.taints[len(old.taints) :])
-            for old, device in zip(before.spec.devices, after.spec.devices, strict=True)
-        )
-        devices = lists.setdefault((id(before.spec.devices), added), after.spec.devices)
+
+        # Slices share a list if they did before and their devices got the same taints.
+        added = []
+        for old, device in zip(before.spec.devices, after.spec.devices, strict=True):
+            added.append(tuple(device.taints[len(old.taints) :]))
+        key = id(before.spec.devices), tuple(added)
+        devices = lists.setdefault(key, after.spec.devices)
         spec = msgspec.structs.replace(after.spec, devices=devices)
         tainted.append(msgspec.structs.replace(after, spec=spec))
     return tainted
 
 
 class _NodeShapes:
-    """What the allocator's answer depends on, node by node."""
+    """The shapes of nodes: everything about a node that the allocator's verdict depends on."""
 
     def __init__(self, slices: Iterable[ResourceSlice], allocated: state.AllocatedState) -> None:
         self._allocated = allocated
@@ -182,34 +193,41 @@ class _NodeShapes:
             else:
                 self._by_selector.append(slice_)
             pools.setdefault((spec.driver, spec.pool.name), set()).add(spec.node_name)
-        # Pools with slices of several places: their nodes are each on their own.
+
+        # Pools that span several nodes. These nodes cannot share an answer.
         self._spread = {pool for pool, places in pools.items() if len(places) > 1}
 
     def shape_of(self, node: Node) -> Hashable:
+        """Returns the shape of a node; its name if it cannot share an answer."""
         name = node.metadata.name
+        # A selector can tell apart any two nodes.
         if self._by_selector:
             return name
+
         slices = self._by_node.get(name, ())
-        parts = []
+        parts: list[Hashable] = []
         for slice_ in sorted(slices, key=_slice_order):
-            spec = slice_.spec
-            if (spec.driver, spec.pool.name) in self._spread:
+            spec, pool = slice_.spec, slice_.spec.pool
+            if (spec.driver, pool.name) in self._spread:
                 return name
-            pool = spec.pool
-            parts.append(
-                (
-                    *(spec.driver, pool.generation, pool.resource_slice_count),
-                    # Most pools have their node's name, which no rule looks at.
-                    "" if pool.name == name else pool.name,
-                    *(
-                        id(spec.devices),
-                        str(spec.shared_counters),
-                        tuple(spec.skip_node_operations),
-                    ),
-                    *(spec.per_device_node_selection and name, self._taken(slice_)),
-                )
+
+            # Most pools are named after their node, and no rule looks at that name.
+            pool_name = "" if pool.name == name else pool.name
+            part = (
+                spec.driver,
+                pool_name,
+                pool.generation,
+                pool.resource_slice_count,
+                id(spec.devices),
+                str(spec.shared_counters),
+                tuple(spec.skip_node_operations),
+                spec.per_device_node_selection and name,
+                self._taken(slice_),
             )
-        # Pools are searched by name, so it counts where this node's stand among those of all.
+            parts.append(part)
+
+        # The allocator tries pools in the order of their names. The place of this node's pools
+        # among those of all nodes is therefore part of the shape.
         order: list[Hashable] = []
         if self._of_all:
             pools = sorted(map(_pool_order, [*self._of_all, *slices]))
@@ -217,7 +235,7 @@ class _NodeShapes:
         return tuple(parts), tuple(order), tuple(node.status.declared_features)
 
     def _taken(self, slice_: ResourceSlice) -> tuple[Hashable, ...]:
-        """The slice's devices that are held or shared."""
+        """Returns the devices of the slice that claims hold or share, with the shared amounts."""
         spec, allocated = slice_.spec, self._allocated
         taken: list[Hashable] = []
         for device in spec.devices:
@@ -239,13 +257,13 @@ def _pool_order(slice_: ResourceSlice) -> tuple[str, str]:
 
 
 class Question:
-    """A pod or claims, to be put to nodes."""
+    """A pod or claims whose chances on nodes are asked for."""
 
     def __init__(self, cluster: Cluster, pod: Pod | None, found: Preconditions) -> None:
         self._cluster = cluster
         self._pod = pod
         self._waiting, self._allocated = found.waiting, found.allocated
-        # What was judged, and by each node's name what it was answered with.
+        # The verdicts by shape and claims, and the verdict that each node was answered with.
         self._verdicts: dict[Hashable, NodeVerdict] = {}
         self._by_node: dict[str, NodeVerdict] = {}
         self._neighbours = cluster.neighbours_of(pod) if pod else None
@@ -253,12 +271,13 @@ class Question:
     def ask(
         self, places: Sequence[Node], time_limit: float, *, full: bool, always: bool = False
     ) -> list[NodeAnswer]:
-        """Each node's answer, in their order.
+        """Returns the answer of each node, in the given order.
 
-        `full`: each node is judged by itself. Otherwise one stands for all that have the same
-        devices: what those answers say of devices is that node's, which `like` names; only what
-        they would get is their own. With `always` devices are told of where the answer is yes, too.
-        What is not judged after `time_limit` seconds is unknown.
+        With `full` each node is judged by itself. Otherwise one node is judged for all nodes with
+        the same devices. An answer then names the judged node in `like`, and its details about
+        devices are those of the judged node; only `allocation` is the node's own. With `always` the
+        details are also in answers whose outcome is yes. After `time_limit` seconds the outcome of
+        nodes that were not judged is unknown.
         """
         end = time.monotonic() + time_limit
         keys = [self._key(node, full) for node in places]
@@ -269,8 +288,9 @@ class Question:
             if key is None:
                 answers.append(_answer(node, self._refusals(node), None))
                 continue
+
             if key in unjudged:
-                # Each gets its share of what is left, so that one node cannot take it all.
+                # The remaining time is shared, so that one node cannot use it up.
                 share = (end - time.monotonic()) / len(unjudged)
                 self._verdicts[key] = self._judge_within(node, share, always)
                 unjudged.remove(key)
@@ -281,14 +301,16 @@ class Question:
         return answers
 
     def ask_in_full(self, node: Node, time_limit: float) -> NodeAnswer:
-        """The node's answer in full, with what would have to change there.
+        """Returns the answer of one node in full, with the changes that would help there.
 
-        Of a node that was asked the outcome stays: others are put into words by it.
+        The outcome of a node that was asked before does not change, because the answer as a whole
+        is already built on it.
         """
         claims = self._claims(node)
         if not claims:
             return _answer(node, self._refusals(node), None)
 
+        # The node's own devices are better than those of a node that was judged in its place.
         expired = _expiry_check(time_limit)
         verdict = self._by_node.get(node.metadata.name)
         if verdict is None:
@@ -306,14 +328,14 @@ class Question:
                 node,
                 claims,
                 cluster.held,
-                # The pod needs the devices that it has as much as those that it waits for.
+                # A remedy must not take away devices that the pod has already.
                 kept={claim_name(claim) for claim in self._allocated},
                 expired=expired,
             )
         return _answer(node, self._refusals(node), verdict)
 
     def _key(self, node: Node, full: bool) -> Hashable:
-        """The same for nodes that are judged once; None where there is nothing to judge."""
+        """Returns a key that is equal for nodes judged as one; None if no devices are needed."""
         claims = self._claims(node)
         if not claims:
             return None
@@ -322,6 +344,7 @@ class Question:
         return self._cluster.shape_of(node), self._implicit_key(claims)
 
     def _judge_within(self, node: Node, seconds: float, always: bool) -> NodeVerdict:
+        """Judges a node in this time, but not at all if no time is left."""
         if seconds <= 0:
             return NodeVerdict(
                 node=node.metadata.name,
@@ -332,7 +355,7 @@ class Question:
         return self._judge(node, self._claims(node), expired, always)
 
     def _claims(self, node: Node) -> list[ResourceClaim]:
-        """Those that wait, and the one that the pod's extended resources need here."""
+        """Returns the waiting claims, and the claim for extended resources on this node, if any."""
         claims: list[ResourceClaim] = [*self._waiting]
         if self._pod:
             classes = self._cluster.objects.classes
@@ -342,6 +365,7 @@ class Question:
         return claims
 
     def _implicit_key(self, claims: Sequence[ResourceClaim]) -> Hashable:
+        """Returns the spec of the claim for extended resources, which depends on the node."""
         if len(claims) == len(self._waiting):
             return None
         return msgspec.json.encode(claims[-1].spec)
@@ -366,17 +390,19 @@ class Question:
     # The scheduler's rules about pods and nodes
 
     def _refusals(self, node: Node) -> tuple[filters.Refusal, ...]:
+        """Returns the refusals by all rules that are not about free devices."""
         pod, cluster = self._pod, self._cluster
         elsewhere = tuple(_refusals_by_allocations(self._allocated, node))
         if pod is None:
             return elsewhere
 
-        name, allocatable = node.metadata.name, node.status.allocatable
-        by_claims = {
-            resource
-            for resource in cluster.resources_of_classes
-            if allocatable.get(resource, "0") == "0"
-        }
+        # A device class provides an extended resource only on nodes that do not have it.
+        name = node.metadata.name
+        by_claims = set()
+        for resource in cluster.resources_of_classes:
+            if node.status.allocatable.get(resource, "0") == "0":
+                by_claims.add(resource)
+
         refusals = list(_refusals_by_readiness(node))
         for refusal in filters.refusals(
             pod,
@@ -385,16 +411,20 @@ class Question:
             by_claims=by_claims,
             neighbours=cluster.pods_by_node.get(name, ()),
         ):
-            # A node that nobody has described, in a file of slices alone, has resources too.
+            # In a file with slices alone, the resources of the nodes are not known.
             if refusal.rule != "NodeResourcesFit" or cluster.objects.nodes:
                 refusals.append(refusal)
+
         if self._neighbours:
             refusals += self._neighbours.refusals(node)
         return (*refusals, *elsewhere)
 
 
 def _refusals_by_readiness(node: Node) -> Iterator[filters.Refusal]:
-    """A node that is not ready has a taint that says so, a moment later."""
+    """Yields a refusal if the node is not ready and does not have the taint yet.
+
+    The node controller adds the taint a moment after the condition has changed.
+    """
     if any(taint.key in _READY_TAINTS for taint in node.spec.taints):
         return
     for condition in node.status.conditions:
@@ -408,16 +438,18 @@ def _refusals_by_readiness(node: Node) -> Iterator[filters.Refusal]:
 
 
 def _refusals_by_allocations(claims: Sequence[Claim], node: Node) -> Iterator[filters.Refusal]:
-    """Claims whose devices cannot be used on this node."""
+    """Yields a refusal for each claim whose devices cannot be used on this node."""
     for claim in claims:
         selector = claim.status.allocation.node_selector if claim.status.allocation else None
         if selector is None:
             continue
+
         try:
-            here = nodes.selects(selector, node)
+            is_selected = nodes.selects(selector, node)
         except ValueError:
-            here = False
-        if not here:
+            # The selector was read from a file and is invalid, so it selects no node.
+            is_selected = False
+        if not is_selected:
             place = preconditions.allocated_on(claim)
             yield filters.Refusal(
                 rule="DynamicResources",
@@ -429,6 +461,7 @@ def _refusals_by_allocations(claims: Sequence[Claim], node: Node) -> Iterator[fi
 def _answer(
     node: Node, refusals: tuple[filters.Refusal, ...], verdict: NodeVerdict | None
 ) -> NodeAnswer:
+    """Combines the refusals with the allocator's verdict, None if no devices are needed."""
     name = node.metadata.name
     details = tuple(refusal.detail for refusal in refusals)
     if verdict is None:
@@ -457,15 +490,13 @@ def _answer(
 
 
 def _own_devices(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[DeviceID]:
-    """The node's devices in place of those of the node that was judged for it.
-
-    Pools that nodes share have the same name for both, and nodes are only alike where the others
-    are named after them.
-    """
+    """Yields the node's devices that correspond to those of the judged node."""
+    # Nodes have the same shape only if their other pools are shared or have the same names.
     for device in devices:
         yield device._replace(pool=node) if device.pool == judged else device
 
 
 def _expiry_check(seconds: float) -> Callable[[], bool]:
+    """Returns a function that returns True when this time is over."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end

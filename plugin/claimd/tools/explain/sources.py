@@ -13,11 +13,12 @@ import msgspec
 
 from claimd.common import errors
 from claimd.kubernetes.api import text, versions
+from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import GROUP
 
 from . import manifests
 from .manifests import Workload
-from .objects import Document, Objects, items_of
+from .objects import Objects, items_of
 
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client

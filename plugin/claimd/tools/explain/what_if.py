@@ -80,7 +80,7 @@ def free_node(objects: Objects, node: str) -> str:
     for slice_ in objects.slices:
         if slice_.spec.node_name == node:
             pools.add((slice_.spec.driver, slice_.spec.pool.name))
-    for item in objects.slices_as_json:
+    for item in objects.json_slices.items:
         try:
             spec = msgspec.json.decode(item, type=_SliceHead).spec
         except msgspec.DecodeError:
