@@ -1,5 +1,6 @@
-"""Random worlds put to ours and to Kubernetes' own allocator. Skipped, visibly, where no Go is
-there to build it.
+"""Compares our allocator with Kubernetes' own on random worlds.
+
+The tests are skipped if there is no Go to build Kubernetes' allocator.
 """
 
 import json
@@ -48,7 +49,7 @@ def check(kubernetes, world, **options):
 )
 @pytest.mark.parametrize("selectors", [True, False], ids=["selectors", "plain"])
 def test_same_answer(kubernetes, options, selectors):
-    """Tiny worlds, which hypothesis makes smaller still where they differ."""
+    """Small worlds, which hypothesis shrinks further if the answers differ."""
 
     @settings(
         max_examples=300, deadline=None, suppress_health_check=CALM, derandomize=True, database=None
@@ -69,7 +70,7 @@ def test_same_answer_in_larger_worlds(kubernetes, options):
 
 
 def test_same_answer_with_features_off(kubernetes):
-    """Kubernetes takes an older allocator then, which has never heard of shared capacity."""
+    """Kubernetes then uses an older allocator, which does not know shared capacity."""
     for seed in range(150):
         world = alloc_worlds.for_the_oldest_allocator(seed)
         ours = allocating.comparable(allocating.ours(world))
@@ -91,7 +92,7 @@ def test_same_pools():
 
 
 def test_same_answers_where_gpus_are_shared(kubernetes):
-    """Nodes as claimd publishes them; each claim finds what those before it have left."""
+    """Nodes as claimd publishes them. Each claim gets what the claims before it have left."""
     outcomes = Counter()
     for seed in range(200):
         world, steps = shared_worlds.numbered(seed)
@@ -100,10 +101,10 @@ def test_same_answers_where_gpus_are_shared(kubernetes):
             if isinstance(step, int):
                 del taken[step : step + 1]
                 continue
-            asked = world | {"claims": [step], "taken": taken}
-            theirs = allocating.comparable(allocating.theirs(kubernetes, asked, timeout=10))
-            ours = allocating.comparable(allocating.ours(asked))
-            assert ours == theirs, json.dumps(asked, indent=1)
+            question = world | {"claims": [step], "taken": taken}
+            theirs = allocating.comparable(allocating.theirs(kubernetes, question, timeout=10))
+            ours = allocating.comparable(allocating.ours(question))
+            assert ours == theirs, json.dumps(question, indent=1)
 
             outcomes["no" if ours is None else "error" if isinstance(ours, dict) else "yes"] += 1
             if isinstance(ours, list):

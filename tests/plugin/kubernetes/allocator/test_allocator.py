@@ -1,5 +1,6 @@
-"""The allocator's surface: names, listers, pools, state, threads, cancelling, and searches that
-must not explode.
+"""Tests of the allocator's interface: names, listers, pools, state, threads and cancelling.
+
+They also contain searches that must not take exponential time.
 """
 
 import threading
@@ -66,7 +67,7 @@ def test_pools_in_order_with_those_that_wait_last():
 
 def test_only_the_newest_generation_counts():
     [pool] = gather(slice_("old", "x"), slice_("new", "y", generation=2))
-    assert [one.metadata.name for one in pool.slices] == ["new"]
+    assert [slice_.metadata.name for slice_ in pool.slices] == ["new"]
 
 
 def test_a_newer_generation_elsewhere_makes_a_pool_obsolete():
@@ -145,7 +146,7 @@ def test_a_bad_node_selector_is_an_error(requirement):
         )
 
 
-def test_what_claims_hold():
+def test_the_state_of_claims():
     results = [
         {"request": "r", "driver": "d", "pool": "p", "device": "whole"},
         {"request": "r", "driver": "d", "pool": "p", "device": "seen", "adminAccess": True},
@@ -173,12 +174,12 @@ def test_what_claims_hold():
     )
     assert [claim.metadata.name for claim in allocator.list_all_allocated(claims)] == ["a"]
     held = state.gather_from_claims(claims)
-    assert {one.device for one in held.devices} == {"whole"}
-    assert {one.share_id for one in held.shares} == {"1", "2"}
+    assert {device.device for device in held.devices} == {"whole"}
+    assert {share.share_id for share in held.shares} == {"1", "2"}
     assert held.capacity == {allocator.DeviceID("d", "p", "part"): {"m": 3 * 2**30 * 10**9}}
 
 
-def test_taint_rules_taint_what_they_select():
+def test_taint_rules_taint_the_selected_devices():
     taint = {"key": "k", "effect": "NoSchedule"}
     rules = [
         {"metadata": {"name": "b"}, "spec": {"deviceSelector": {"device": "x"}, "taint": taint}},
@@ -204,7 +205,7 @@ def test_taint_rules_taint_what_they_select():
         ("0", "0"),
     ],
 )
-def test_amounts_are_told_canonically(text, same):
+def test_amounts_have_a_canonical_text(text, same):
     amount = amounts.parse(text)
     assert amounts.canonical(amount.billionths, amount.binary) == same.replace("1024", "1024")
 
@@ -218,7 +219,7 @@ class Lister:
 
 
 def test_the_first_surface():
-    """Claims and lister handed in at the start, then one node after the other."""
+    """The constructor takes claims and a lister, then several nodes are asked one by one."""
     world = alloc_hard.large_node(1)
     claims = allocating.read(world["claims"], list[ResourceClaim])
     results = [{"request": "r", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
@@ -227,21 +228,21 @@ def test_the_first_surface():
         "status": {"allocation": {"devices": {"results": results}}},
     }
     lister = Lister(allocating.read([holder], list[ResourceClaim]))
-    one = make_allocator(world, claims_to_allocate=claims, claim_lister=lister)
-    assert one.claims_to_allocate() == claims
-    [result] = one.allocate(allocating.read(world["node"], Node))
+    allocator = make_allocator(world, claims_to_allocate=claims, claim_lister=lister)
+    assert allocator.claims_to_allocate() == claims
+    [result] = allocator.allocate(allocating.read(world["node"], Node))
     assert [device.device for device in result.devices.results] == ["gpu-1"]
-    assert one.allocate(allocating.read({"metadata": {"name": "node-2"}}, Node)) is None
+    assert allocator.allocate(allocating.read({"metadata": {"name": "node-2"}}, Node)) is None
 
 
 def test_threads_may_share_one():
     world = alloc_hard.large_node(8)
-    one, node = make_allocator(world), allocating.read(world["node"], Node)
+    allocator, node = make_allocator(world), allocating.read(world["node"], Node)
     claims = allocating.read(world["claims"], list[ResourceClaim])
     answers = []
     threads = [
         threading.Thread(
-            target=lambda: answers.append([one.allocate(node, claims) for _ in range(5)])
+            target=lambda: answers.append([allocator.allocate(node, claims) for _ in range(5)])
         )
         for _ in range(8)
     ]
@@ -264,8 +265,9 @@ def test_a_search_can_be_cancelled():
 @pytest.mark.parametrize("apart", [False, True], ids=["one-request", "apart"])
 @pytest.mark.parametrize("name", ["eight_of_one_root", "nine_of_one_root", "eight_of_seven"])
 def test_no_search_explodes(name, apart):
-    """Apart, each takes Kubernetes' allocator seconds; some milliseconds here, and a second on the
-    worst of days.
+    """Kubernetes' allocator takes seconds for each world with separate requests.
+
+    Ours takes milliseconds. The limit of one second is for a busy machine.
     """
     world = getattr(alloc_hard, name)()
     world = alloc_hard.apart(world) if apart else world

@@ -1,4 +1,4 @@
-"""Amounts that can be computed with, and how what was computed is written."""
+"""Tests of amounts: parsing, arithmetic, and the text of computed amounts."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_an_amount_is_whole_billionths(text, billionths, binary):
 
 
 def test_powers_of_1024_end_at_the_largest_64_bit_number():
-    """Others do not, in Kubernetes as well."""
+    """Decimal quantities are not limited, as in Kubernetes."""
     assert amounts.parse("100000Ei").billionths == LARGEST * 10**9
     assert amounts.parse("-100000Ei").billionths == -LARGEST * 10**9
     assert amounts.parse("100000E").billionths == 10**23 * 10**9

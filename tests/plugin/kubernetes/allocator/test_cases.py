@@ -1,5 +1,6 @@
-"""The worlds of tests/cases/allocator: what each claim gets, or why there is no answer. Also put to
-Kubernetes' own.
+"""Tests of the worlds in tests/cases/allocator: the devices of each claim, or the error.
+
+Kubernetes' own allocator gets the same worlds.
 """
 
 from pathlib import Path
@@ -16,7 +17,7 @@ DRIVER, NODE = "gpu.example.com", "node-1"
 
 
 def world(case):
-    """The case with what nearly all of them have in common filled in."""
+    """Returns the case with the fields filled in that nearly all cases have in common."""
     return {
         "features": sorted(case.get("features", features.DEFAULT)),
         "node": {"metadata": {"name": NODE}},
@@ -31,16 +32,18 @@ def world(case):
 
 def _slices(case):
     more = bool(case.get("counters"))
-    pools = [one.get("pool", NODE) for one in case["slices"]]
-    for one in case["slices"]:
-        spec = {name: value for name, value in one.items() if name not in ("name", "pool", "count")}
-        pool = one.get("pool", NODE)
-        count = one.get("count", pools.count(pool) + more)
+    pools = [fields.get("pool", NODE) for fields in case["slices"]]
+    for fields in case["slices"]:
+        spec = {
+            name: value for name, value in fields.items() if name not in ("name", "pool", "count")
+        }
+        pool = fields.get("pool", NODE)
+        count = fields.get("count", pools.count(pool) + more)
         spec |= {
             "driver": DRIVER,
             "pool": {"name": pool, "generation": 1, "resourceSliceCount": count},
         }
-        yield {"metadata": {"name": one["name"]}, "spec": {"nodeName": NODE} | spec}
+        yield {"metadata": {"name": fields["name"]}, "spec": {"nodeName": NODE} | spec}
     if more:
         pool = {"name": NODE, "generation": 1, "resourceSliceCount": len(pools) + 1}
         spec = {
@@ -55,11 +58,11 @@ def _slices(case):
 def _claim(claim):
     devices = {name: value for name, value in claim.items() if name != "name"}
     for request in devices["requests"]:
-        for asked in [request.get("exactly"), *request.get("firstAvailable", ())]:
-            if asked:
-                asked.setdefault("allocationMode", "ExactCount")
-                if asked["allocationMode"] == "ExactCount":
-                    asked.setdefault("count", 1)
+        for request_spec in [request.get("exactly"), *request.get("firstAvailable", ())]:
+            if request_spec:
+                request_spec.setdefault("allocationMode", "ExactCount")
+                if request_spec["allocationMode"] == "ExactCount":
+                    request_spec.setdefault("count", 1)
     return {
         "metadata": {"name": claim["name"], "namespace": "default"},
         "spec": {"devices": devices},
@@ -76,7 +79,7 @@ def _allocated_results(name, devices):
 
 
 def describe(case, answer):
-    """The answer as the cases tell it."""
+    """Returns the answer in the notation of the cases."""
     if answer.get("error"):
         return {"error": answer["error"]}
     if answer["results"] is None:
@@ -84,18 +87,19 @@ def describe(case, answer):
     names = [claim["name"] for claim in case["claims"]]
     return {
         "allocation": {
-            name: [_line(one) for one in result["devices"]["results"]]
+            name: [_line(device) for device in result["devices"]["results"]]
             for name, result in zip(names, answer["results"], strict=True)
         }
     }
 
 
-def _line(one):
-    words = [one["request"], f"{one['driver']}/{one['pool']}/{one['device']}"]
+def _line(device):
+    words = [device["request"], f"{device['driver']}/{device['pool']}/{device['device']}"]
     words += [
-        f"{name}={amount}" for name, amount in sorted((one.get("consumedCapacity") or {}).items())
+        f"{name}={amount}"
+        for name, amount in sorted((device.get("consumedCapacity") or {}).items())
     ]
-    return " ".join(words + ["admin"] * bool(one.get("adminAccess")))
+    return " ".join(words + ["admin"] * bool(device.get("adminAccess")))
 
 
 def agree(case, answer):

@@ -1,4 +1,4 @@
-"""The sentences about what is short and what would help."""
+"""Tests of the sentences about shortages and remedies."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_a_number_of_things(count, noun, text):
     assert causes.count_noun(count, noun) == text
 
 
-def test_who_holds_what():
+def test_the_sentence_about_holders():
     two = (holder("a", "default/x", "other/y"), holder("b", "default/x"), holder("a", "default/z"))
     assert causes.describe_holders(two, "default") == "a and b are held by claims x, other/y and z"
     assert causes.describe_holders(two[1:2]) == "b is held by claim default/x"

@@ -1,4 +1,4 @@
-"""Claims as they are after changes: what was changed, and that nothing else was."""
+"""Tests of claims after changes: the change is made, and the rest stays the same."""
 
 import pytest
 
@@ -28,9 +28,9 @@ def edit(kind, *, claim=0, request=0, alternative=0, **more):
     )
 
 
-def apply(made, *edits):
-    [changed] = changes.apply_edits([made], edits)
-    assert changed.metadata == made.metadata
+def apply(claim, *edits):
+    [changed] = changes.apply_edits([claim], edits)
+    assert changed.metadata == claim.metadata
     return allocating.plain(changed.spec.devices)
 
 
@@ -63,11 +63,11 @@ def test_a_constraint_is_left_out_by_its_number_from_1():
     left = apply(PAIR, edit("constraint", request=-1, number=1))["constraints"]
     assert left == allocating.plain(PAIR.spec.devices.constraints)[1:]
     left = apply(PAIR, edit("constraint", request=-1, number=2))["constraints"]
-    assert [one["matchAttribute"] for one in left] == ["x/root", "x/numa"]
+    assert [constraint["matchAttribute"] for constraint in left] == ["x/root", "x/numa"]
 
 
 def test_a_request_that_is_left_out_takes_its_own_constraints_with_it():
-    """On no request at all a constraint would be on every other request of the claim."""
+    """A constraint without requests would apply to all other requests of the claim."""
     left = apply(PAIR, edit("request", request=1))
     assert [request["name"] for request in left["requests"]] == ["a"]
     assert left["constraints"] == [
@@ -88,12 +88,12 @@ def test_a_constraint_on_a_subrequest_goes_with_its_request():
     assert left == [{"requests": ["b"], "matchAttribute": "x/root"}]
 
 
-def test_a_taint_is_tolerated_by_exactly_what_it_is():
+def test_a_toleration_has_all_fields_of_the_taint():
     old = {"key": "old", "operator": "Exists"}
     tainted = claim([exactly("a", tolerations=[old])])
     changed = apply(tainted, edit("tolerate", taint=("hot", "v", "NoSchedule")))
     [request] = changed["requests"]
-    assert [one["key"] for one in request["exactly"]["tolerations"]] == ["old", "hot"]
+    assert [toleration["key"] for toleration in request["exactly"]["tolerations"]] == ["old", "hot"]
     assert request["exactly"]["tolerations"][1] == {
         "key": "hot",
         "operator": "Equal",
@@ -123,7 +123,7 @@ A, B, C, D = (f'device.driver == "{name}.org"' for name in "abcd")
     ],
 )
 def test_a_clause_is_left_out_and_its_selector_with_the_last(number, clause, left):
-    """Selectors are counted from 1; the other selectors stay, in their order."""
+    """Selectors are counted from 1. The other selectors stay in their order."""
     selectors = [{"cel": {"expression": text}} for text in (f"{A} && {B} && {C}", D)]
     selected = claim([exactly("a", selectors=selectors)])
     [request] = apply(selected, edit("selector", number=number, clause=clause))["requests"]
@@ -145,7 +145,7 @@ def test_only_the_alternative_that_a_change_is_about():
     ]
     listed = claim([{"name": "a", "firstAvailable": alternatives}])
     [request] = apply(listed, edit("count", alternative=1, count=2))["requests"]
-    assert [one["count"] for one in request["firstAvailable"]] == [4, 2]
+    assert [subrequest["count"] for subrequest in request["firstAvailable"]] == [4, 2]
 
 
 def test_several_changes_of_one_claim():

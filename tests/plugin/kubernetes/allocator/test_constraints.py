@@ -1,4 +1,4 @@
-"""matchAttribute and distinctAttribute, one device after the other."""
+"""Tests of matchAttribute and distinctAttribute while devices are added one by one."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def add_values(constraint, *values):
 
 @pytest.mark.parametrize("lists", [False, True])
 @KINDS
-def test_a_constraint_says_what_it_is_about(distinct, lists):
+def test_the_fields_of_a_constraint(distinct, lists):
     constraint = create(distinct=distinct, lists=lists)
     assert constraint.requests == {"a", "b"}
     assert constraint.attribute == "x/root"
@@ -71,8 +71,8 @@ def test_a_device_without_the_attribute_is_refused(distinct, lists):
 
 
 @KINDS
-def test_the_first_device_may_have_what_nothing_equals(distinct):
-    """Without the feature for lists a list is such a value, to Kubernetes as well."""
+def test_the_first_device_may_have_an_unknown_value(distinct):
+    """Without the feature for lists, a list is an unknown value, as in Kubernetes."""
     constraint = create(distinct=distinct)
     assert add_values(constraint, {"strings": ["a"]}, {"strings": ["a"]}, {"strings": ["b"]}) == [
         True,
@@ -117,11 +117,11 @@ def test_removing_forgets_the_device_added_last(distinct, lists):
     constraint = create(distinct=distinct, lists=lists)
     empty = constraint.state()
     constraint.add(attribute(int=1))
-    one = constraint.state()
-    assert one != empty
+    with_one_device = constraint.state()
+    assert with_one_device != empty
     constraint.add(attribute(int=2 if distinct else 1))
     constraint.remove()
-    assert constraint.state() == one
+    assert constraint.state() == with_one_device
     constraint.remove()
     assert constraint.state() == empty
     assert constraint.add(attribute(int=7))
@@ -140,10 +140,10 @@ def test_a_fresh_one_is_the_same_with_no_device(distinct, lists):
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_the_order_of_distinct_devices_is_no_part_of_the_state(lists):
-    one, other = create(distinct=True, lists=lists), create(distinct=True, lists=lists)
-    add_values(one, {"int": 1}, {"int": 2})
-    add_values(other, {"int": 2}, {"int": 1})
-    assert one.state() == other.state()
+    first, second = create(distinct=True, lists=lists), create(distinct=True, lists=lists)
+    add_values(first, {"int": 1}, {"int": 2})
+    add_values(second, {"int": 2}, {"int": 1})
+    assert first.state() == second.state()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is left of a pool's counters, and which devices may share a counter set."""
+"""Tests of a pool's remaining counters and of the compatibility groups of its devices."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ WHOLE = 10**9
 
 @dataclasses.dataclass
 class Device:
-    """What is looked at of a candidate."""
+    """The fields of a candidate that PoolCounters reads."""
 
     uses: tuple = ()
     groups: tuple = ()
@@ -40,7 +40,7 @@ def pool(*allocated):
     )
 
 
-def test_what_allocated_devices_use_is_not_left():
+def test_allocated_devices_reduce_the_counters():
     of_pool = pool(using(memory=2, cores=1), using(memory=2))
     assert of_pool.left == {MEMORY: 4 * WHOLE, CORES: 3 * WHOLE}
     assert not of_pool.is_overdrawn
@@ -61,7 +61,7 @@ def test_a_counter_that_the_pool_does_not_have_has_nothing_left():
     assert of_pool.fits(Device(uses=((other, 0),)))
 
 
-def test_what_is_taken_is_gone_until_it_is_given_back():
+def test_a_device_reduces_the_counters_until_it_is_given_back():
     of_pool = pool()
     of_pool.take(using(memory=5, cores=1))
     assert of_pool.left == {MEMORY: 3 * WHOLE, CORES: 3 * WHOLE}
@@ -88,7 +88,7 @@ def test_an_overdrawn_pool_gives_no_device_that_uses_a_counter():
         ((), ("a",), False),
     ],
 )
-def test_devices_on_one_counter_set_share_a_group_or_have_none(first, second, goes):
+def test_devices_on_one_counter_set_share_a_group_or_have_no_groups(first, second, goes):
     of_pool = pool()
     assert of_pool.join(device_in_groups(*first))
     assert of_pool.join(device_in_groups(*second)) is goes
@@ -125,7 +125,7 @@ def test_a_device_that_is_refused_leaves_nothing_behind():
 
 
 def test_nothing_goes_with_allocated_devices_that_have_no_group_in_common():
-    """They were allocated when groups did not count."""
+    """They were allocated while the feature for groups was off."""
     of_pool = pool(device_in_groups("a"), device_in_groups("b"))
     assert of_pool.groups == {"gpu": counters.CONFLICT}
     assert not of_pool.join(device_in_groups("a"))

@@ -1,4 +1,4 @@
-"""How many are needed and how many there are: each sentence for a world that has it."""
+"""Tests of counts: one world for each kind of sentence."""
 
 import pytest
 
@@ -15,15 +15,15 @@ def counts(world):
 
 
 def requests_of(world, *requests, constraints=()):
-    """The world with these requests in its claim."""
-    asked = [
+    """Returns the world with these requests in its claim."""
+    requests = [
         {
             "name": name,
             "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount"} | exactly,
         }
         for name, exactly in requests
     ]
-    world["claims"][0]["spec"]["devices"] = {"requests": asked, "constraints": list(constraints)}
+    world["claims"][0]["spec"]["devices"] = {"requests": requests, "constraints": list(constraints)}
     return world
 
 
@@ -32,21 +32,21 @@ def hold(world, *devices, by="other"):
     return world
 
 
-def test_pairs_of_which_one_nic_is_held():
-    """The pairs are tried in every order before a search finds out."""
+def test_pairs_with_one_held_nic():
+    """A search without counting would try the pairs in every order."""
     assert counts(alloc_hard.pairs(8)) == [
         "8 NICs under the roots of the GPUs are needed, 7 are free: nic-0 is held by claim h0"
     ]
 
 
-def test_pairs_of_which_each_kind_lacks_one():
+def test_pairs_where_each_kind_lacks_one_device():
     assert counts(alloc_hard.pairs(8, ("nic-0", "gpu-3"))) == [
         "8 GPUs under the roots of the NICs are needed, 7 are free: gpu-3 is held by claim h1",
         "8 NICs under the roots of the GPUs are needed, 7 are free: nic-0 is held by claim h0",
     ]
 
 
-def test_pairs_of_which_one_is_not_there():
+def test_pairs_with_one_missing_device():
     assert counts(alloc_hard.pairs(8, (), range(7))) == [
         "8 NICs under the roots of the GPUs are needed, only 7 exist"
     ]
@@ -114,8 +114,8 @@ def test_a_counter():
     ]
 
 
-def test_a_counter_names_those_who_use_it():
-    """Others of the pool use another one."""
+def test_a_counter_is_reported_with_its_users():
+    """Other devices of the pool use another counter."""
     devices, counters = alloc_hard.sharing(4, 3)
     counters.append({"name": "other", "counters": {"memory": {"value": "9"}}})
     of_other = [{"counterSet": "other", "counters": {"memory": {"value": "1"}}}]
@@ -169,12 +169,12 @@ def test_a_class_whose_driver_is_misspelt(expression):
     ]
 
 
-def test_what_fits_has_no_count():
+def test_claims_that_fit_have_no_count():
     assert counts(alloc_hard.pairs(8, ())) == []
 
 
 def test_all_devices_under_a_constraint_may_be_an_error(monkeypatch):
-    """The scheduler ends its search there, which no count may hide."""
+    """The scheduler gives up after such an error, so a count must not hide it."""
     monkeypatch.setattr(relax, "STEPS_BEFORE_COUNTING", 1)
     hard = world(rooted(3, 2), {"allocationMode": "All"}, constraints=[MATCH_ROOT])
     verdict = remedies.verdict_of(hard)
@@ -182,7 +182,7 @@ def test_all_devices_under_a_constraint_may_be_an_error(monkeypatch):
     assert "a claim constraint would not be satisfied" in verdict.summary
 
 
-def test_what_requests_derive_may_be_a_list(monkeypatch):
+def test_a_derived_attribute_may_be_a_list(monkeypatch):
     """The second of three devices shares a link with each of the others."""
     monkeypatch.setattr(relax, "STEPS_BEFORE_COUNTING", 1)
     devices = rooted(3, 3)

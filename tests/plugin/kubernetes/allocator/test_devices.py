@@ -1,4 +1,4 @@
-"""Devices as the search meets them: their order, and what each uses of its pool."""
+"""Tests of candidates: their order and the counters that they use."""
 
 from claimd.kubernetes.allocator import pools
 from claimd.kubernetes.allocator.devices import Devices
@@ -12,12 +12,12 @@ WHOLE = 10**9
 
 def slice_(name, *devices, pool="p", count=1):
     of_pool = {"name": pool, "generation": 1, "resourceSliceCount": count}
-    made = [{"name": device} if isinstance(device, str) else device for device in devices]
-    spec = {"driver": "d.org", "nodeName": "n", "pool": of_pool, "devices": made}
+    published = [{"name": device} if isinstance(device, str) else device for device in devices]
+    spec = {"driver": "d.org", "nodeName": "n", "pool": of_pool, "devices": published}
     return allocating.read({"metadata": {"name": name}, "spec": spec}, ResourceSlice)
 
 
-def test_what_a_device_uses_and_with_whom_it_goes():
+def test_the_counters_and_groups_of_a_device():
     memory, cores = {"memory": {"value": "2"}}, {"cores": {"value": "500m"}}
     device = {
         "name": "part",
@@ -58,5 +58,5 @@ def test_only_pools_that_can_be_trusted_are_searched_in_their_order():
         slice_("torn", "t", pool="c", count=2),
         slice_("twice", "u", "u", pool="d"),
     ]
-    found = Devices().in_search_order(pools.gather_pools(slices, node))
-    assert [each.device.name for each in found] == ["c", "d", "e"]
+    candidates = Devices().in_search_order(pools.gather_pools(slices, node))
+    assert [each.device.name for each in candidates] == ["c", "d", "e"]

@@ -1,4 +1,4 @@
-"""A node's verdict: which outcome, in which words, and never a traceback."""
+"""Tests of a node's verdict: its outcome and its words, and that it never raises."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.alloc_hard import ROOT, rooted, taken, world
 
 
 def with_claims(hard, *claims):
-    """The world with these claims; each is (name, requests, constraints)."""
+    """Returns the world with these claims. Each claim is (name, requests, constraints)."""
     hard["claims"] = [
         {
             "metadata": {"name": name, "namespace": "default"},
@@ -25,7 +25,7 @@ def exactly(name, **asked):
 
 
 def contest_device():
-    """Two claims want one GPU, a third all of them by a list of alternatives under a constraint."""
+    """Returns a world with two claims for one GPU, and a third with a constrained list."""
     every = {"name": "every", "deviceClassName": "gpu", "allocationMode": "All"}
     return with_claims(
         world(rooted(1, 1), {"count": 1}),
@@ -80,8 +80,8 @@ def test_outcome(hard, outcome, words):
     assert list(remedies.wrong(hard, verdict)) == []
 
 
-def test_what_is_not_decided_in_time_names_what_explodes():
-    """The counters are of different units, so that their sum says nothing."""
+def test_a_verdict_without_an_answer_names_the_part_that_explodes():
+    """The counters have different units, so that their sum has no meaning."""
     steps = iter(range(10**9))
     verdict = remedies.verdict_of(alloc_hard.opposing(unit=3), expired=lambda: next(steps) > 3000)
     assert verdict.outcome == "unknown"
@@ -92,8 +92,8 @@ def test_what_is_not_decided_in_time_names_what_explodes():
     assert not verdict.shortage.finished
 
 
-def test_the_time_is_asked_between_devices(monkeypatch):
-    """Selectors may be slow, and where none matches there is no step of the search."""
+def test_the_time_limit_is_checked_between_devices(monkeypatch):
+    """Selectors may be slow, and without a match the search has no step that could cancel it."""
     evaluated = []
 
     def match(_expressions, _device, device_id, _owner):
@@ -112,8 +112,8 @@ def test_the_time_is_asked_between_devices(monkeypatch):
 def test_without_time_no_selector_is_evaluated(monkeypatch, mode):
     monkeypatch.setattr(selectors, "match", None)
     monkeypatch.setattr(explain, "_MORE_TIME", -1.0)
-    asked = {"allocationMode": mode, "selectors": [{"cel": {"expression": "true"}}]}
-    verdict = remedies.verdict_of(world(rooted(2, 1), asked), expired=lambda: True)
+    exactly = {"allocationMode": mode, "selectors": [{"cel": {"expression": "true"}}]}
+    verdict = remedies.verdict_of(world(rooted(2, 1), exactly), expired=lambda: True)
     assert verdict.outcome == "unknown"
 
 
@@ -133,7 +133,7 @@ def test_a_pool_that_lacks_slices_says_how_many():
     )
 
 
-def test_what_no_count_explains_is_told_by_what_would_help():
+def test_a_remedy_is_the_summary_if_no_count_explains_the_answer():
     """Each constraint alone could be satisfied."""
     devices = rooted(4, 2)
     for index, device in enumerate(devices):

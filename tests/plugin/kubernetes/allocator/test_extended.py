@@ -1,4 +1,4 @@
-"""Devices that a pod asks for as resources of its containers: the claim that this amounts to."""
+"""Tests of the implicit claim of a pod that requests devices as extended resources."""
 
 import pytest
 
@@ -19,7 +19,7 @@ CLASSES = [class_("gpus", GPU), class_("nics", NIC), class_("plain")]
 
 
 def asking(*containers, init=(), offered=None, classes=CLASSES):
-    """The requests of the claim by name: class and count; None where there is no claim."""
+    """Returns class and count of the claim's requests by name; None without a claim."""
 
     def make_containers(requests):
         return [
@@ -58,7 +58,7 @@ def lasting(amount):
     return ({GPU: amount}, True)
 
 
-def test_a_container_asks_for_what_it_has_of_each_class():
+def test_a_container_has_a_request_for_each_class():
     assert asking({GPU: "2", "cpu": "1", NIC: "1"}, {GPU: "1"}) == {
         "container-0-request-1": ("gpus", 2),
         "container-0-request-2": ("nics", 1),
@@ -71,11 +71,11 @@ def test_nothing_and_parts_of_a_device_are_no_request(amount):
     assert asking({GPU: amount}) is None
 
 
-def test_a_pod_that_asks_for_none_needs_no_claim():
+def test_a_pod_without_extended_resources_needs_no_claim():
     assert asking({"cpu": "1"}, {}) is None
 
 
-def test_what_the_node_offers_by_itself_is_not_claimed():
+def test_resources_of_device_plugins_are_not_claimed():
     assert asking({GPU: "1"}, offered={GPU: "4"}) is None
     assert asking({GPU: "1"}, offered={GPU: "0"}) == {"container-0-request-0": ("gpus", 1)}
     assert asking({GPU: "1", NIC: "1"}, offered={NIC: "4"}) == {
@@ -83,7 +83,7 @@ def test_what_the_node_offers_by_itself_is_not_claimed():
     }
 
 
-def test_a_class_is_asked_for_by_its_name_too():
+def test_a_class_may_be_requested_by_its_name():
     for name in ("plain", "gpus"):
         assert asking({extended.PREFIX + name: "1"}) == {"container-0-request-0": (name, 1)}
 
@@ -119,7 +119,7 @@ def test_init_containers(init, requests):
 
 
 def map_requests(*containers, init=()):
-    """The requests of each container for GPUs, in the claim that is made for the pod."""
+    """Returns the claim's requests for GPUs that each container uses."""
     names = [f"i{number}" for number in range(len(init))]
     pod = {
         "metadata": {"name": "p", "namespace": "team"},
@@ -139,11 +139,11 @@ def map_requests(*containers, init=()):
     node = allocating.read({"metadata": {"name": "n"}}, Node)
     claim = extended.implicit_claim(read, node, allocating.read(CLASSES, list[DeviceClass]))
     counts = {request.name: request.exactly.count for request in claim.spec.devices.requests}
-    found = {}
+    by_container = {}
     for mapping in extended.mappings(read, counts):
-        found.setdefault(mapping.container, []).append(mapping.request)
+        by_container.setdefault(mapping.container, []).append(mapping.request)
         assert mapping.resource in (GPU, NIC)
-    return found
+    return by_container
 
 
 def ending(amount):
@@ -169,25 +169,29 @@ def test_each_container_has_its_own_requests():
         ),
     ],
 )
-def test_an_init_container_has_what_later_ones_will_have(init, has):
+def test_an_init_container_reuses_the_devices_of_later_containers(init, has):
     assert map_requests({GPU: "1"}, {GPU: "2"}, init=init).get("i0") == has
 
 
-def test_two_init_containers_share_what_was_made_for_the_one_that_lacks_more():
-    found = map_requests({GPU: "1"}, init=[ending("2"), ending("3")])
-    assert found["i0"] == found["i1"] == ["container-2-request-0", "container-1-request-0"]
-    assert found["c0"] == ["container-2-request-0"]
+def test_two_init_containers_share_one_additional_request():
+    by_container = map_requests({GPU: "1"}, init=[ending("2"), ending("3")])
+    assert (
+        by_container["i0"]
+        == by_container["i1"]
+        == ["container-2-request-0", "container-1-request-0"]
+    )
+    assert by_container["c0"] == ["container-2-request-0"]
 
 
-def test_who_has_enough_of_what_lasts_has_nothing_of_what_goes_beyond():
-    found = map_requests({GPU: "1"}, init=[ending("1"), ending("3")])
-    assert found["i0"] == ["container-2-request-0"]
-    assert found["i1"] == ["container-2-request-0", "container-1-request-0"]
+def test_an_init_container_with_enough_reused_devices_has_no_additional_request():
+    by_container = map_requests({GPU: "1"}, init=[ending("1"), ending("3")])
+    assert by_container["i0"] == ["container-2-request-0"]
+    assert by_container["i1"] == ["container-2-request-0", "container-1-request-0"]
 
 
 def test_a_sidecar_keeps_its_own_and_lends_it_to_those_before_it_alone():
-    found = map_requests({GPU: "1"}, init=[ending("1"), lasting("1"), ending("1")])
-    assert found == {
+    by_container = map_requests({GPU: "1"}, init=[ending("1"), lasting("1"), ending("1")])
+    assert by_container == {
         "i0": ["container-1-request-0"],
         "i1": ["container-1-request-0"],
         "i2": ["container-3-request-0"],

@@ -1,4 +1,4 @@
-"""Which features a cluster has on, told from the fields that are there."""
+"""Tests of features: they are detected from the fields of a cluster's objects."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_of_claims():
     assert detect_more(claims=claim(first)) == {features.DERIVED_ATTRIBUTES}
 
 
-def test_what_a_release_enables():
+def test_the_defaults_of_a_release():
     assert features.release_defaults(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
     assert features.release_defaults(37) == features.release_defaults(38) == features.DEFAULT
     listed = slice_({"attributes": {"a": {"ints": [1]}}})

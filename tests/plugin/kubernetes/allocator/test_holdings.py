@@ -1,4 +1,4 @@
-"""Who holds what, by device and by pool."""
+"""Tests of the devices that claims hold, by device and by pool."""
 
 from claimd.kubernetes.allocator.holdings import Holdings
 from claimd.kubernetes.allocator.identity import DeviceID, PoolID
@@ -36,8 +36,8 @@ def test_admin_access_holds_nothing():
 
 def test_holdings_of_pools_in_the_pools_order():
     holdings = gather(claim("a", "x", pool="q"), claim("b", "y", "z"), claim("c", "w", pool="r"))
-    found = holdings.in_pools({PoolID("d.org", "q"), PoolID("d.org", "p"), PoolID("d.org", "s")})
-    assert [(one.claim, one.device.device) for one in found] == [
+    in_pools = holdings.in_pools({PoolID("d.org", "q"), PoolID("d.org", "p"), PoolID("d.org", "s")})
+    assert [(holding.claim, holding.device.device) for holding in in_pools] == [
         ("n/b", "y"),
         ("n/b", "z"),
         ("n/a", "x"),
@@ -45,6 +45,6 @@ def test_holdings_of_pools_in_the_pools_order():
 
 
 def test_each_holding_is_itself():
-    """Two of one claim may look alike; sets of them are how what to give back is chosen."""
+    """Remedies are sets of holdings, so two equal holdings of one claim must stay distinct."""
     twice = gather(claim("a", "gpu-0", "gpu-0")).in_pools({PoolID("d.org", "p")})
     assert len(set(twice)) == 2

@@ -1,4 +1,4 @@
-"""Names of devices, shares and pools, and their text."""
+"""Tests of the text forms of devices, shares and pools."""
 
 from claimd.kubernetes.allocator.identity import DeviceID, PoolID, SharedDeviceID
 

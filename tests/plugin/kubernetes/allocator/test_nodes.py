@@ -1,4 +1,4 @@
-"""Node selectors: which nodes a slice or a device is for."""
+"""Tests of node selectors."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_term(term, selected):
     ],
 )
 def test_a_term_that_is_invalid(term, why):
-    """Also behind one that selects the node."""
+    """An invalid term is an error even after a term that selects the node."""
     with pytest.raises(ValueError, match=why):
         nodes.selects(selector(field("In", "node-1"), term), NODE)
 
@@ -101,7 +101,7 @@ def test_a_term_that_is_invalid(term, why):
         expression("rank", "Gt", str(2**63 - 1)),
     ],
 )
-def test_what_is_only_just_valid(term):
+def test_terms_at_the_limits_of_validity(term):
     assert not nodes.selects(selector(term), NODE)
 
 

@@ -1,7 +1,7 @@
-"""What giving a device back undoes: a choice that led nowhere leaves nothing behind.
+"""Tests of giving a device back: a choice that failed must leave nothing behind.
 
-In each world the first device that fits is the wrong one, and what comes after it needs what that
-had taken. The search does not look ahead here.
+In each world the first device that fits is the wrong one, and a later choice needs the resources
+that it had taken. The search runs without pruning here.
 """
 
 import pytest
@@ -11,14 +11,14 @@ from tests.support import allocating
 from tests.support.alloc_hard import ROOT, rooted, world
 
 
-def chosen(made):
-    """The device of each request; None where the answer is no."""
-    answer = allocating.ours(made, prune=False)
+def chosen(world_):
+    """Returns the device of each request; None if the answer is no."""
+    answer = allocating.ours(world_, prune=False)
     assert "error" not in answer
     if answer["results"] is None:
         return None
     [allocation] = answer["results"]
-    return [(one["request"], one["device"]) for one in allocation["devices"]["results"]]
+    return [(result["request"], result["device"]) for result in allocation["devices"]["results"]]
 
 
 def only(device):
@@ -26,14 +26,14 @@ def only(device):
     return [{"cel": {"expression": expression}}]
 
 
-def first_any_then(made, device, **spec):
-    """Two requests: one takes any device, the next this one alone."""
+def first_any_then(world_, device, **spec):
+    """Returns two requests: one for any device, and one for this device only."""
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **spec}
-    made["claims"][0]["spec"]["devices"]["requests"] = [
+    world_["claims"][0]["spec"]["devices"]["requests"] = [
         {"name": "any", "exactly": exactly},
         {"name": "this", "exactly": exactly | {"selectors": only(device)}},
     ]
-    return made
+    return world_
 
 
 def test_the_device_itself():
@@ -44,15 +44,15 @@ def test_the_device_itself():
 
 
 def test_its_counters_and_its_place_in_a_constraint():
-    """Of the second root both fit, if the device of the first one gives back what it used."""
+    """Both devices of the second root fit, if the one of the first root was undone."""
     devices = [
         device
         | {"consumesCounters": [{"counterSet": "all", "counters": {"memory": {"value": "1"}}}]}
         for device in [*rooted(2, 1), rooted(2, 1)[1] | {"name": "gpu-2"}]
     ]
     counters = [{"name": "all", "counters": {"memory": {"value": "2"}}}]
-    made = world(devices, {"count": 2}, constraints=[{"matchAttribute": ROOT}], counters=counters)
-    assert chosen(made) == [("gpus", "gpu-1"), ("gpus", "gpu-2")]
+    world_ = world(devices, {"count": 2}, constraints=[{"matchAttribute": ROOT}], counters=counters)
+    assert chosen(world_) == [("gpus", "gpu-1"), ("gpus", "gpu-2")]
 
 
 def test_its_share_of_a_capacity():
@@ -60,8 +60,8 @@ def test_its_share_of_a_capacity():
         device | {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "10"}}}
         for device in rooted(2, 1)
     ]
-    made = first_any_then(world(devices, {}), 0, capacity={"requests": {"memory": "6"}})
-    assert chosen(made) == [("any", "gpu-1"), ("this", "gpu-0")]
+    world_ = first_any_then(world(devices, {}), 0, capacity={"requests": {"memory": "6"}})
+    assert chosen(world_) == [("any", "gpu-1"), ("this", "gpu-0")]
 
 
 def test_the_first_share_of_a_device_uses_its_counters_and_no_other():
@@ -97,6 +97,6 @@ def test_its_compatibility_group(group, answer):
         for device, name in zip(rooted(3, 1), ("x", "y", group), strict=True)
     ]
     counters = [{"name": "all", "counters": {"memory": {"value": "3"}}}]
-    made = first_any_then(world(devices, {}, counters=counters), 1)
-    made["features"] = sorted(features.DEFAULT | {features.COMPATIBILITY_GROUPS})
-    assert chosen(made) == (answer and [("any", answer), ("this", "gpu-1")])
+    world_ = first_any_then(world(devices, {}, counters=counters), 1)
+    world_["features"] = sorted(features.DEFAULT | {features.COMPATIBILITY_GROUPS})
+    assert chosen(world_) == (answer and [("any", answer), ("this", "gpu-1")])

@@ -1,4 +1,4 @@
-"""Pools as a node sees them: the newest slices, and whether they can be trusted."""
+"""Tests of pools from the view of a node: newest slices, incomplete and invalid pools."""
 
 import pytest
 
@@ -17,9 +17,9 @@ def slice_(name, *devices, pool="p", generation=1, count=1, **spec):
     where = {} if {"nodeName", "allNodes", "nodeSelector"} & spec.keys() else {"nodeName": "node-1"}
     if "perDeviceNodeSelection" in spec:
         where = {}
-    made = [device if isinstance(device, dict) else {"name": device} for device in devices]
+    published = [device if isinstance(device, dict) else {"name": device} for device in devices]
     of_pool = {"name": pool, "generation": generation, "resourceSliceCount": count}
-    fields = {"driver": DRIVER, "pool": of_pool, "devices": made}
+    fields = {"driver": DRIVER, "pool": of_pool, "devices": published}
     return {"metadata": {"name": name}, "spec": fields | where | spec}
 
 
@@ -28,7 +28,7 @@ def gather(*slices, enabled=features.DEFAULT):
 
 
 def names(slices):
-    return [one.metadata.name for one in slices]
+    return [slice_.metadata.name for slice_ in slices]
 
 
 def using(name, counter_set="c", counter="memory", **more):
@@ -89,7 +89,7 @@ def test_each_device_may_say_where_it_is():
     assert names(pool.slices) == ["b"]
 
 
-def test_what_says_nothing_of_nodes_is_for_none():
+def test_a_slice_without_known_nodes_is_for_no_node():
     future = slice_("a", "x", allNodes=False)
     assert gather(future) == []
     assert names(gather(slice_("a", "x", allNodes=True))[0].slices) == ["a"]
@@ -147,12 +147,12 @@ def test_groups_that_need_a_feature():
     assert (pool.is_incomplete, pool.slices_there, pool.slices_expected) == (True, 1, 2)
 
 
-def test_pools_whose_devices_must_be_bound_first_come_last():
+def test_pools_with_binding_conditions_come_last():
     bound = {"name": "x", "bindingConditions": ["Ready"]}
-    found = gather(
+    pools = gather(
         slice_("a", bound, pool="a"), slice_("b", "y", pool="b"), slice_("c", "z", pool="c")
     )
-    assert [pool.pool_id.pool for pool in found] == ["b", "c", "a"]
+    assert [pool.pool_id.pool for pool in pools] == ["b", "c", "a"]
 
 
 def test_a_node_selector_that_cannot_be_evaluated_is_an_error():
@@ -161,7 +161,7 @@ def test_a_node_selector_that_cannot_be_evaluated_is_an_error():
         gather(slice_("a", "x", nodeSelector={"nodeSelectorTerms": [bad]}))
 
 
-def test_an_index_knows_what_is_where():
+def test_the_index_of_slices():
     documents = [
         slice_("a", "x"),
         slice_("b", "y", nodeName="node-2"),

@@ -1,4 +1,4 @@
-"""Which rules keep a device away, in words: what people stumble over."""
+"""Tests of the reasons that keep a device away, and of their words."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from tests.support.alloc_hard import rooted, taken, world
 
 
 def reasons(world):
-    """Of the first device, by rule."""
+    """Returns the reasons against the first device, with their rules."""
     [claim] = remedies.verdict_of(world).claims
-    return [(one.rule, one.text) for one in claim.requests[0].devices[0].reasons]
+    return [(reason.rule, reason.text) for reason in claim.requests[0].devices[0].reasons]
 
 
 def asking(expression):
@@ -34,7 +34,7 @@ def test_a_misspelt_driver(expression):
 
 
 def test_a_misspelt_driver_that_is_an_error():
-    """The attribute is not blamed, and no way round it offered that would hide the mistake."""
+    """The reason names the mistake, and no remedy may hide it."""
     verdict = remedies.verdict_of(asking('device.attributes["gpu.example.co"].productName == "x"'))
     assert verdict.outcome == "error"
     assert verdict.summary == (
@@ -49,14 +49,14 @@ def test_a_domain_that_is_like_no_other():
     ]
 
 
-def test_the_class_and_the_request_are_told_apart():
+def test_selectors_of_class_and_request_are_distinguished():
     hard = world(rooted(1, 1), {"count": 1}, selectors=["false"])
     assert [rule for rule, _ in reasons(hard)] == ["class"]
 
 
-def device_with(asked, **device):
+def device_with(requested, **device):
     devices = [rooted(1, 1)[0] | {"capacity": {"memory": {"value": "80Gi"}}} | device]
-    return world(devices, {"count": 1, "capacity": {"requests": asked}})
+    return world(devices, {"count": 1, "capacity": {"requests": requested}})
 
 
 def test_a_capacity_by_its_qualified_name():
@@ -84,7 +84,7 @@ def test_a_capacity_that_is_too_small_or_used_up():
     assert reasons(used) == [("consumed", f"{left}; default/a has 40Gi")]
 
 
-def test_of_many_who_share_a_device_those_with_the_most_are_named():
+def test_the_largest_of_many_shares_are_named():
     used = device_with({"memory": "50Gi"}, allowMultipleAllocations=True)
     for number in range(9):
         holder = taken(f"c{number}", "gpu-0", driver="gpu.example.com")
@@ -153,6 +153,6 @@ def test_a_taint_of_a_rule_has_its_name():
     assert isinstance(device.taints[0], taints.TaintOfRule)
     parsed = allocating.parse(hard) | {"slices": slices}
     [claim] = remedies.verdict_of_parsed(parsed, []).claims
-    assert [one.text for one in claim.requests[0].devices[0].reasons] == [
+    assert [reason.text for reason in claim.requests[0].devices[0].reasons] == [
         "taint hot=very:NoSchedule is not tolerated (it is of DeviceTaintRule broken-fans)"
     ]

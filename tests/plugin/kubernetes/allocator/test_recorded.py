@@ -1,6 +1,7 @@
-"""Random worlds: what Kubernetes' own allocator said of each, and how far ours had to search.
+"""Compares our allocator with recorded answers of Kubernetes' allocator on random worlds.
 
-It needs no Go. A rule of pruning that prunes no more costs steps: the answer alone would not show it.
+The recording also has the number of steps of our search. A pruning rule that stops working costs
+steps, which the answer alone would not show. No Go is needed.
 """
 
 import json
@@ -14,7 +15,7 @@ LINES = alloc_records.lines()
 
 
 def takes_oldest(world):
-    """Kubernetes takes an allocator then that others are compared with."""
+    """Returns True if Kubernetes uses its oldest allocator for the features of the world."""
     return features.takes_oldest(frozenset(world.get("features", features.DEFAULT)))
 
 

@@ -1,4 +1,4 @@
-"""What would have to change: every remedy is tried, and each of its changes left out once."""
+"""Tests of remedies: each one is tried, also with one of its changes left out."""
 
 import itertools
 import time
@@ -16,7 +16,7 @@ def ways_out(world, **options):
 
 @pytest.mark.timeout(300)
 def test_random_worlds():
-    """A sample of the campaign of tests.support.remedies."""
+    """Plays a sample of the campaign in tests.support.remedies."""
     helped = 0
     for seed in range(60):
         world = alloc_worlds.numbered(seed)
@@ -36,8 +36,8 @@ def test_one_of_several_devices():
 
 
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])
-def test_a_number_that_nobody_has(mode):
-    """No claim gets more than 32 devices: only so many are tried, and made ready to be tried."""
+def test_a_request_for_a_huge_number(mode):
+    """A claim gets at most 32 devices, so no more of them are tried or prepared."""
     hard = world(rooted(1, 1), {})
     [request] = hard["claims"][0]["spec"]["devices"]["requests"]
     exactly = request.pop("exactly")
@@ -50,7 +50,7 @@ def test_a_number_that_nobody_has(mode):
 
 
 def test_the_fewest_devices():
-    """Under the second root one device is missing, under the first there are three."""
+    """One device is missing under the second root, and three under the first."""
     hard = world(rooted(8, 4), {"count": 4}, constraints=[{"matchAttribute": ROOT}])
     devices = ("gpu-0", "gpu-1", "gpu-2", "gpu-6", "gpu-7")
     hard["taken"] = [taken("other", *devices, driver="gpu.example.com")]
@@ -124,13 +124,13 @@ def test_the_only_request_is_not_left_out():
 
 
 def test_whether_nothing_need_change_may_be_undecided(monkeypatch):
-    """A single change that is enough is a way out all the same."""
+    """A single change that is enough is still a remedy."""
     monkeypatch.setattr(relax, "STEPS_OF_A_QUESTION", 150)
     assert ways_out(alloc_hard.pairs(8)) == ["free nic-0 (claim h0)", "leave out request nic-0"]
 
 
-def test_two_changes_of_which_one_may_be_enough_are_no_way_out(monkeypatch):
-    """To leave out nic-0 alone is enough, but the question ends before that is seen."""
+def test_two_changes_are_no_remedy_if_one_may_be_enough(monkeypatch):
+    """Leaving out nic-0 would be enough, but the time ends before that is known."""
     monkeypatch.setattr(relax, "STEPS_OF_A_QUESTION", 60)
     assert ways_out(alloc_hard.pairs(8)) == []
 
@@ -153,7 +153,7 @@ def test_the_time_is_over():
     ids=["a pair", "two pairs", "opposing counters", "parts"],
 )
 def test_worlds_that_a_search_does_not_decide(hard, monkeypatch):
-    """Counting does, and what it leaves open ends at the limit of each question."""
+    """Counting answers most questions. The others end at their limit of steps."""
     monkeypatch.setattr(relax, "STEPS_OF_A_QUESTION", 400)
     limit = time.monotonic() + 10
     verdict = remedies.verdict_of(hard, expired=lambda: time.monotonic() > limit)

@@ -1,4 +1,4 @@
-"""What a request is before the search: its alternatives, its class, and what is refused at once."""
+"""Tests of requests before a search: alternatives, classes, and refusals."""
 
 import pytest
 
@@ -30,23 +30,26 @@ def alternatives(request, enabled=features.DEFAULT):
 
 def check_request(enabled=features.DEFAULT, **spec):
     request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", **spec}}
-    [one] = alternatives(request, enabled)
-    requests.check(one, CLASSES, enabled)
-    return one
+    [request] = alternatives(request, enabled)
+    requests.check(request, CLASSES, enabled)
+    return request
 
 
 def test_the_alternatives_of_a_list_in_its_order():
-    found = alternatives(LISTED, features.DEFAULT | {features.PRIORITIZED_LIST})
-    assert [(one.path, one.parent, one.key, one.count, one.claim_index) for one in found] == [
+    subrequests = alternatives(LISTED, features.DEFAULT | {features.PRIORITIZED_LIST})
+    assert [
+        (request.path, request.parent, request.key, request.count, request.claim_index)
+        for request in subrequests
+    ] == [
         ("gpus/large", "gpus", 7, 2, 3),
         ("gpus/small", "gpus", 8, 4, 3),
     ]
 
 
 def test_an_exact_request_is_its_own_alternative():
-    [one] = alternatives({"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 2}})
-    assert (one.path, one.parent, one.key, one.minimum) == ("gpus", None, 7, 2)
-    assert str(one) == "claim team/train, request gpus"
+    [request] = alternatives({"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 2}})
+    assert (request.path, request.parent, request.key, request.minimum) == ("gpus", None, 7, 2)
+    assert str(request) == "claim team/train, request gpus"
 
 
 def test_the_requests_that_a_constraint_is_about():
@@ -60,12 +63,12 @@ def test_the_requests_that_a_constraint_is_about():
         assert (large.is_under(frozenset(names)), small.is_under(frozenset(names))) == about
 
 
-def test_a_request_for_all_takes_at_least_what_there_is():
-    one = check_request(allocationMode="All")
-    assert one.wants_all
-    assert one.minimum == 0
-    one.all_devices = ["gpu-0", "gpu-1"]
-    assert one.minimum == 2
+def test_the_minimum_of_a_request_for_all_devices():
+    request = check_request(allocationMode="All")
+    assert request.wants_all
+    assert request.minimum == 0
+    request.all_devices = ["gpu-0", "gpu-1"]
+    assert request.minimum == 2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_request_for_all_takes_at_least_what_there_is():
         ),
     ],
 )
-def test_what_nobody_knows_or_has_turned_off_is_refused(request_, without, reason):
+def test_unknown_or_disabled_features_are_refused(request_, without, reason):
     everything = features.DEFAULT | {features.PRIORITIZED_LIST, features.CONSUMABLE_CAPACITY}
     with pytest.raises(allocator.AllocationError, match=reason):
         alternatives(request_, everything - set(without))
@@ -112,17 +115,17 @@ def test_what_nobody_knows_or_has_turned_off_is_refused(request_, without, reaso
         ),
     ],
 )
-def test_what_is_wrong_is_an_error_before_any_device_is_looked_at(spec, reason):
+def test_mistakes_are_errors_before_devices_are_examined(spec, reason):
     off = {features.ADMIN_ACCESS, features.DERIVED_ATTRIBUTES}
     with pytest.raises(allocator.AllocationError, match=reason):
         check_request(features.DEFAULT - off, **spec)
 
 
-def test_what_is_right_finds_its_class():
+def test_a_correct_request_gets_its_class():
     enabled = features.DEFAULT | {features.ADMIN_ACCESS, features.DERIVED_ATTRIBUTES}
-    one = check_request(enabled, adminAccess=True)
-    assert one.class_.metadata.name == "gpu"
-    assert (one.has_admin_access_field, one.admin) == (True, True)
+    request = check_request(enabled, adminAccess=True)
+    assert request.class_.metadata.name == "gpu"
+    assert (request.has_admin_access_field, request.admin) == (True, True)
     assert not check_request(enabled, adminAccess=False).admin
 
 

@@ -1,4 +1,4 @@
-"""Expressions put to devices: what they see, what they say, and what is wrong with them."""
+"""Tests of expressions on devices: their input, their results, and their errors."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_the_rest_of_a_device():
     assert not matches("device.allowMultipleAllocations")
 
 
-def test_they_are_asked_in_order_up_to_the_first_that_is_false():
+def test_selectors_are_evaluated_in_order_up_to_the_first_false_one():
     missing = f"{HERE}.missing == 1"
     assert matches()
     assert matches("true", "true")
@@ -67,7 +67,7 @@ def test_they_are_asked_in_order_up_to_the_first_that_is_false():
         selectors.match([unknown], seen, GPU, "class c")
 
 
-def test_what_an_expression_says_of_drivers_and_clauses():
+def test_drivers_and_clauses_of_an_expression():
     assert selectors.drivers('device.driver == "d.org"') == {"d.org"}
     assert selectors.drivers("true") == selectors.drivers("no expression") == frozenset()
     assert selectors.clauses("true && false") == ("true", "false")

@@ -1,4 +1,4 @@
-"""What claims hold, as the allocator sees it."""
+"""Tests of the state that the allocator gathers from claims."""
 
 from claimd.kubernetes.allocator import features, state
 from claimd.kubernetes.allocator.identity import DeviceID, SharedDeviceID

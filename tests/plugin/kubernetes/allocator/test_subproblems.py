@@ -1,4 +1,4 @@
-"""The parts of what is asked for: which there are, in which order, and the claims of each."""
+"""Tests of the parts of requests: their order, and the claims of a part."""
 
 from claimd.kubernetes.allocator import subproblems
 
@@ -30,13 +30,13 @@ def test_requests_come_before_claims_and_claims_before_pairs():
 
 def test_two_claims_of_three_are_a_part_and_all_three_are_not():
     claims = (C, C, C)
-    found = parts(*claims)
-    assert [(0, 0), (0, 1), (2, 0), (2, 1)] in found
-    assert sorted(subproblems.everything(claims)) not in found
+    found_parts = parts(*claims)
+    assert [(0, 0), (0, 1), (2, 0), (2, 1)] in found_parts
+    assert sorted(subproblems.everything(claims)) not in found_parts
 
 
 def test_no_part_comes_twice():
-    """A claim of one request is that request, and two of them are a pair of either kind."""
+    """A claim with one request is the same part as its request, and comes only once."""
     assert parts(B, B, B) == [
         [(0, 0)],
         [(1, 0)],

@@ -1,4 +1,4 @@
-"""Which taints keep a device away, what tolerates them, and the taints of rules."""
+"""Tests of taints, tolerations and DeviceTaintRules."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def taint(**more):
         ({"key": "hot", "value": "v", "operator": "Like"}, False),
     ],
 )
-def test_what_tolerates_a_taint(toleration, tolerates):
+def test_tolerations(toleration, tolerates):
     read = allocating.read(toleration, DeviceToleration)
     assert taints.tolerates(read, taint()) is tolerates
     assert taints.blocking_taint([taint()], [read]) == (None if tolerates else taint())
@@ -79,7 +79,7 @@ def test_the_devices_that_a_rule_is_about(selector, devices):
     [after] = taints.apply_rules([before], [rule("a", selector)])
     for device in after.spec.devices:
         keys = ["hot", "a"] if device.name in devices else ["hot"]
-        assert [one.key for one in device.taints] == keys
+        assert [taint.key for taint in device.taints] == keys
     assert (after is before) == (not devices)
 
 

@@ -1,4 +1,4 @@
-"""How many devices suit a request, and which come nearest."""
+"""Tests of the numbers of suitable devices and of the nearest devices."""
 
 from claimd.kubernetes.allocator.identity import DeviceID
 from claimd.kubernetes.allocator.verdicts import DeviceVerdict, NodeVerdict, Reason, RequestVerdict
@@ -7,7 +7,7 @@ REASON = Reason(rule="selector", text="no")
 
 
 def verdict(*numbers):
-    """Of devices with so many reasons each."""
+    """Returns a verdict about devices with these numbers of reasons."""
     devices = tuple(
         DeviceVerdict(device=DeviceID("d.org", "pool", f"gpu-{index}"), reasons=(REASON,) * number)
         for index, number in enumerate(numbers)
@@ -16,7 +16,7 @@ def verdict(*numbers):
 
 
 def nearest(*numbers):
-    return [one.device.device for one in verdict(*numbers).nearest]
+    return [nearest.device.device for nearest in verdict(*numbers).nearest]
 
 
 def test_a_device_without_a_reason_against_it_suits():
@@ -25,7 +25,7 @@ def test_a_device_without_a_reason_against_it_suits():
     assert verdict().suitable == 0
 
 
-def test_the_nearest_lack_one_change_or_two_where_one_does_for_none():
+def test_the_nearest_devices_have_one_reason_or_else_two():
     assert nearest(0, 2, 1, 1) == ["gpu-2", "gpu-3"]
     assert nearest(0, 2, 3, 2) == ["gpu-1", "gpu-3"]
     assert nearest(0, 3) == []
