@@ -1,6 +1,6 @@
-"""A small control plane in one process, for demos and tests: what a real one does, as far as
-anybody here can tell.
+"""A small control plane in one process, for demos and tests, that behaves as a real one as far as
+known.
 
-Objects are plain data and never changed once stored: who wants another one makes a copy. Nothing
-that runs on a real node imports this package.
+Objects are plain data and never changed after they are stored; a change makes a copy. Code that
+runs on a real node does not import this package.
 """

@@ -1,7 +1,7 @@
-"""A live copy of one resource, ahead of its watch by what this process has written itself.
+"""A live copy of one resource, which includes this process's own writes before the watch shows
+them.
 
-Without that, a controller that looks again before the watch has shown its own write would do the
-same work twice.
+Without that, a controller whose next round comes before the watch event would repeat its work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from claimd.kubernetes.kube import watch
 
 from .client import ApiClient
 
-# Kinds whose word does not follow from the resource's by dropping the plural.
+# Kinds that cannot be derived from the resource's name.
 _KINDS = {
     "configmaps": "ConfigMap",
     "serviceaccounts": "ServiceAccount",
@@ -32,7 +32,7 @@ _KINDS = {
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",
 }
-# Seconds for which an object that we created counts although no watch shows it.
+# Seconds for which a created object counts even though no watch has shown it.
 CREATED_UNSEEN = 10.0
 
 
@@ -44,53 +44,53 @@ class _Collection:
     kind: str
 
     def convert(self, obj: Document) -> Document:
-        """Items of typed lists do not say what they are."""
+        """Adds apiVersion and kind, which items of typed lists lack."""
         return {"apiVersion": self.api_version, "kind": self.kind} | obj
 
 
 class AssumeCache:
-    """All objects of a resource, by `namespace/name`, or by name where they have no namespace.
+    """All objects of a resource, by `namespace/name`, or by name if they have no namespace.
 
-    The objects are shared and must not be changed. A resource that the API server does not serve
+    The objects are shared and must not be modified. A resource that the API server does not serve
     has no objects, and counts as synced.
     """
 
     def __init__(
         self, api: ApiClient, resource: str, query: Mapping[str, str] | None = None
     ) -> None:
-        """`query` narrows the list, as a fieldSelector does."""
+        """Creates an empty cache; `query` narrows the list, for example by a fieldSelector."""
         self.resource = resource
         self.objects: dict[str, Document] = {}
         self._api = api
         self._query = dict(query or {})
         self._informer = watch.Informer(api.http, self._collection)
         self._informer.subscribe(self._update)
-        # Our own writes that the watch has not shown yet, and until when they count nevertheless.
+        # Own writes that the watch has not shown yet, and until when they count.
         self._writes: dict[str, tuple[Document, float]] = {}
         self._not_served = False
         self._subscribers: list[Callable[[], None]] = []
 
     @property
     def synced(self) -> bool:
-        """Whether the first list has arrived."""
+        """True once the first list has arrived."""
         return self._not_served or self._informer.synced
 
     async def run(self) -> None:
-        """Keeps the copy until cancelled. Returns only where the resource is not served."""
+        """Keeps the cache current until cancelled. Returns only if the resource is not served."""
         if await self._api.serves(self.resource):
             await self._informer.run()
         self._not_served = True
         self._update()
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """`changed` is called after every change, and when the first list has arrived."""
+        """Calls `changed` after every change, and when the first list has arrived."""
         self._subscribers.append(changed)
 
     def assume(self, obj: Document, *, created: bool = False) -> None:
-        """Takes over the answer to a write of ours.
+        """Takes over the answer to a write by this process.
 
-        An answer that is older than the copy is ignored, and so is one about an object that the
-        copy does not have any more, unless it was created just now.
+        Ignores an answer that is older than the cached object. Also ignores an object that is not
+        in the cache, unless it was just created.
         """
         key = object_key(obj)
         if key not in self.objects and not created:
@@ -98,8 +98,8 @@ class AssumeCache:
         if _version(obj) <= _version(self.objects.get(key)):
             return
 
-        # A change waits for the watch however long that takes. A created object may have been
-        # deleted before the watch ever showed it: such a write must not stay for ever.
+        # A change stays until the watch shows it. A created object may be deleted before the watch
+        # shows it, so it expires.
         until = 0.0
         if key not in self._informer.objects:
             until = time.monotonic() + CREATED_UNSEEN
@@ -129,7 +129,7 @@ class AssumeCache:
 
 
 def object_key(obj: Document) -> str:
-    """The object's key in an cache."""
+    """Returns the object's key in a cache."""
     metadata = obj["metadata"]
     return key_of(metadata.get("namespace", ""), metadata["name"])
 

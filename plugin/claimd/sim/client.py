@@ -1,7 +1,7 @@
-"""Requests to the API server, in the versions of the resource API that it serves.
+"""Requests to the API server, in the newest version of the resource API that it serves.
 
-The one edge that scheduler, controllers and kubelets share. Objects are plain data; what is done
-with them is decided by the callers.
+Scheduler, controllers and kubelets share this client. Objects are plain data, and the callers
+decide what to do with them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .requests import Request
 log = logging.getLogger(__name__)
 
 RESOURCE_GROUP = "resource.k8s.io"
-# The newest that has the resource is taken. Only versions whose shapes are alike.
+# The newest version that has the resource is used. All listed versions have compatible shapes.
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
-# Of other groups that a server may not have.
+# Groups that a server may lack.
 _OPTIONAL = ("/apis/policy/v1",)
 BASE_PATHS = {
     "configmaps": "/api/v1",
@@ -46,25 +46,26 @@ BASE_PATHS = {
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
 }
 
-RETRY_PERIOD = 5.0  # seconds until what failed is tried again
+RETRY_PERIOD = 5.0  # seconds until a failed request is retried
 MAX_IN_FLIGHT = 8  # requests of one client at a time
 
 
 class ApiClient:
     """Sends requests and decodes the answers. Errors are those of `kube.errors`.
 
-    Nothing is retried here: an answer that is no success is the caller's to judge.
+    Requests are not retried, except by `serves` and `minor_release`: the caller decides about
+    failures.
     """
 
     def __init__(self, client_: client.Client) -> None:
         self.http = client_
         self._resource_paths: dict[str, str] = {}  # discovered, by resource
         self._discovering = asyncio.Lock()
-        # A request's time limit begins when it gets its place, so that a burst does not time out.
+        # A request's timeout starts when it is sent, so that a burst does not time out.
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def base_path(self, resource: str) -> str:
-        """The path of the resource's group and version. NotServed if there is none."""
+        """Returns the path of the resource's group and version. Raises NotServed if there is none."""
         if resource in BASE_PATHS:
             return BASE_PATHS[resource]
 
@@ -79,7 +80,7 @@ class ApiClient:
         return self._resource_paths[resource]
 
     async def serves(self, resource: str) -> bool:
-        """Whether the resource is served. Waits for an API server that can be asked."""
+        """Returns True if the resource is served. Waits until the API server answers."""
         while True:
             try:
                 await self.base_path(resource)
@@ -92,7 +93,7 @@ class ApiClient:
                 return True
 
     async def minor_release(self) -> int:
-        """Which 1.x the API server is. Waits for one that can be asked."""
+        """Returns the minor release of the API server. Waits until it answers."""
         while True:
             try:
                 version = await self.get("/version")
@@ -103,10 +104,10 @@ class ApiClient:
                 return int(version["minor"])
 
     async def send(self, request: Request, timeout: float = 10.0) -> Document:
-        """The object or list that the API server answers with.
+        """Returns the object or list that the API server answers with.
 
-        A request for an object that was made anew since is a Conflict, also where the API server
-        says of a patch that its uid may not change.
+        A request for an object that was replaced meanwhile raises Conflict, even where the API
+        server reports that a patch must not change the uid.
         """
         path = await self.base_path(request.resource)
         if request.namespace:
@@ -140,13 +141,14 @@ class ApiClient:
             raise errors.Malformed(f"{request.method} {path}: not an object: {error}") from error
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """What is at a path: discovery, or a list of a resource that is known by its path alone."""
+        """Returns the document at a path: discovery, or a list of a resource known only by path."""
         answer = await self.http.request("GET", path, query=query)
         document: Document = msgspec.json.decode(answer)
         return document
 
     async def find(self, resource: str, namespace: str, name: str) -> Document | None:
-        """The object as the API server has it now, not as a copy does. None if there is none."""
+        """Returns the object from the API server rather than from a cache, or None if it does not
+        exist."""
         request = Request(method="GET", resource=resource, namespace=namespace, name=name)
         try:
             return await self.send(request)

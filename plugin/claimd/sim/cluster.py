@@ -1,8 +1,7 @@
-"""A whole cluster in one process: API server, scheduler, controllers, and nodes with a kubelet and
-a real `claimd run`.
+"""A whole cluster in one process: API server, scheduler, controllers, and nodes with kubelet and
+claimd.
 
-Brings it up and takes it down; what happens in it is decided by its parts, which talk to each other
-over HTTP and unix sockets alone.
+This module starts and stops the parts. They communicate only over HTTP and unix sockets.
 """
 
 from __future__ import annotations
@@ -47,38 +46,43 @@ from .runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-# Those before have no version of the resource API that claimd and our scheduler speak.
+# Earlier releases lack a version of the resource API that claimd and the simulated scheduler
+# support.
 RELEASES = ("1.34", "1.37")
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
-WITH_CLAIMD = {"claimd.dev/simulated": "claimd"}  # label of nodes, where there are others as well
+WITH_CLAIMD = {
+    "claimd.dev/simulated": "claimd"
+}  # the label of nodes with claimd, if others lack it
 _TOKEN_SECONDS = 10 * 365 * 86400
-# A real kubelet takes a minute or more where this takes a second.
+# Retries come within a second, where a real kubelet takes a minute or more.
 TIMING = Timing(registry_poll=0.25, prepare_retry=1.0, unprepare_retry=1.0, health_retry=0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A node as somebody wants it."""
+    """The configuration of a node."""
 
     name: str
     gpus: Sequence[str]  # as `claimd fake write` takes them
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of its `claimd run`
-    claimd: bool = True  # without it, a kubelet alone waits for a driver of somebody else's
+    settings: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # of the node's `claimd run`
+    claimd: bool = True  # False if the node waits for another driver
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """Kubernetes' own programs, in the place of parts of ours; None: ours.
+    """Kubernetes' own programs that replace simulated parts; None means simulated.
 
-    The kube-controller-manager has the controllers that are `enabled`, as its own flag names them,
-    and is in the place of those of our loops that are `replaced`.
+    The kube-controller-manager runs the controllers in `enabled`, in the syntax of its flag, and
+    replaces the simulated loops in `replaced`.
     """
 
     scheduler: Path | None = None
     controllers: Path | None = None
     enabled: str = "*"
     replaced: Collection[object] = tuple(
-        each for each in loops.ALL if each is not loops.NotSimulated
+        controller for controller in loops.ALL if controller is not loops.NotSimulated
     )
 
 
@@ -87,44 +91,47 @@ OURS = Programs()
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Node:
+    """A node with claimd."""
+
     name: str
     folder: Path
     daemon: daemon.Daemon
 
     @property
     def tree(self) -> Path:
-        """Its fake GPUs."""
+        """The folder of its fake GPUs."""
         return self.folder / "tree"
 
     def crash_in_prepare(self) -> crash.CrashInPrepare:
-        """A kill of its plugin that waits for a prepare."""
+        """Prepares a kill of the node's plugin in its next prepare."""
         checkpoints = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims"
         return crash.CrashInPrepare(self.daemon, checkpoints, self.folder / "cdi", DRIVER)
 
 
 def check_release(profile: str) -> None:
-    """UsageError for a release that an API server can be like, or none, but not a whole cluster."""
+    """Raises UsageError for a release that a whole cluster cannot simulate."""
     if profile not in RELEASES:
         raise UsageError(f"profile {profile!r}: a cluster can be like {' or '.join(RELEASES)}")
 
 
 def find_programs(scheduler_: str, controllers_: str) -> Programs:
-    """Of the flags --scheduler and --controllers; empty words are ours. UsageError for no program."""
-    found = OURS
+    """Returns the programs of --scheduler and --controllers; empty means simulated. Raises
+    UsageError if one does not exist."""
+    programs = OURS
     if scheduler_:
         path = upstream.find("--scheduler", scheduler_, upstream.SCHEDULER)
-        found = dataclasses.replace(found, scheduler=path)
+        programs = dataclasses.replace(programs, scheduler=path)
     if controllers_:
         path = upstream.find("--controllers", controllers_, upstream.CONTROLLERS)
-        found = dataclasses.replace(found, controllers=path)
-    return found
+        programs = dataclasses.replace(programs, controllers=path)
+    return programs
 
 
 class Part:
-    """A task of the cluster, which can be ended and begun again: a scheduler, a kubelet."""
+    """A task of the cluster that can be stopped and restarted, such as the scheduler or a kubelet."""
 
     def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """`make` gives what is to run, a new one at every start."""
+        """Creates a part without starting it; `make` creates the coroutine at every start."""
         self.name, self._make = name, make
         self._task: asyncio.Task[Any] | None = None
 
@@ -133,20 +140,20 @@ class Part:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Does nothing if it runs."""
+        """Starts the task; does nothing if it runs."""
         if not self.running:
             self._task = asyncio.create_task(self._make(), name=self.name)
             self._task.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
-        """Returns when it has ended, and it stays away until `start`."""
+        """Stops the task until `start`, and returns when it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
 
 class Cluster:
-    """`client` speaks as the administrator, as does the kubeconfig."""
+    """A running cluster. `client` and the kubeconfig have the administrator's rights."""
 
     def __init__(self, api: server.Api, client_: client.Client, folder: Path) -> None:
         self.api, self.client, self.folder = api, client_, folder
@@ -157,7 +164,7 @@ class Cluster:
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """`changed` is called when the process of a node has come or gone."""
+        """Calls `changed` when the process of a node has started or ended."""
         self._subscribers.append(changed)
 
     def changed(self) -> None:
@@ -165,7 +172,7 @@ class Cluster:
             subscriber()
 
     def logs(self, namespace: str, pod: str, container: str = "") -> str:
-        """What the containers of a pod have printed so far, or one of them."""
+        """Returns the output of a pod's containers, or of one container."""
         printed = []
         for kubelet in self.kubelets.values():
             for view in kubelet.pods.values():
@@ -185,41 +192,41 @@ class Cluster:
         stdin: bool,
         tty: bool,
     ) -> Executed | None:
-        """A command in a container; None if it does not run."""
-        found = self._find(namespace, pod)
-        if found is None:
+        """Runs a command in a container; returns None if the container is not running."""
+        location = self._find(namespace, pod)
+        if location is None:
             return None
-        kubelet, uid = found
+        kubelet, uid = location
         return await kubelet.execute(uid, container, command, stdin=stdin, tty=tty)
 
     async def attach(
         self, namespace: str, pod: str, container: str, writes: bool
     ) -> Attached | None:
-        """The streams of a container; None if it does not run."""
-        found = self._find(namespace, pod)
-        if found is None:
+        """Returns the streams of a container, or None if it is not running."""
+        location = self._find(namespace, pod)
+        if location is None:
             return None
-        kubelet, uid = found
+        kubelet, uid = location
         return kubelet.attach(uid, container, writes=writes)
 
     async def connect(
         self, namespace: str, pod: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to a port of the pod, which has this machine's network; or OSError."""
+        """Connects to a port of the pod on this machine's network. Raises OSError if that fails."""
         if self._find(namespace, pod) is None:
             raise ConnectionRefusedError(f"no node runs pod {namespace}/{pod}")
         return await asyncio.open_connection("127.0.0.1", port)
 
     def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
-        """What the container prints until it ends; None if it has not begun."""
-        found = self._find(namespace, pod)
-        if found is None:
+        """Returns the output of a container until its end, or None if it has not started."""
+        location = self._find(namespace, pod)
+        if location is None:
             return None
-        kubelet, uid = found
+        kubelet, uid = location
         return kubelet.follow(uid, container)
 
     def _find(self, namespace: str, pod: str) -> tuple[kubelets.Kubelet, str] | None:
-        """The kubelet that runs the pod, and the pod's uid."""
+        """Returns the kubelet that runs the pod, and the pod's uid, or None."""
         for kubelet in self.kubelets.values():
             for view in kubelet.pods.values():
                 if (view.namespace, view.name) == (namespace, pod):
@@ -235,13 +242,14 @@ async def up(
     options: server.Options,
     programs: Programs = OURS,
 ) -> AsyncIterator[Cluster]:
-    """Running, with claimd's manifests applied if a machine has claimd, until the context ends.
+    """Runs a cluster until the context ends, with claimd's manifests applied if a machine has
+    claimd.
 
-    Then nothing is left of it but `folder`. The path should be short, as sockets lie below it. Fatal
-    if a program of Kubernetes does not come up.
+    Afterwards only `folder` is left. Its path should be short, because sockets are below it.
+    Raises Fatal if a program of Kubernetes does not start.
     """
     if programs.controllers and programs.enabled == OURS.enabled:
-        # Default accounts and garbage are their work, too.
+        # The program also creates default service accounts and collects garbage.
         options = dataclasses.replace(options, housekeeping=False)
     async with contextlib.AsyncExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +276,7 @@ async def up(
         controllers_client = _client(stack, cluster.kubeconfig, controllers.NAME)
         kubelet_clients = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
 
-        # Entered last, so that the tasks end before what they use.
+        # Entered last, so that the tasks end before the objects that they use.
         tasks = await stack.enter_async_context(_Tasks())
         for machine, runtime, kubelet_client in zip(
             machines, runtimes, kubelet_clients, strict=True
@@ -286,7 +294,7 @@ async def up(
                 run_kubelet, f"the kubelet of {machine.name}"
             )
 
-        # The controllers would take the plugins' pods for mistakes while there are no nodes.
+        # Start the controllers after the nodes exist, or they would delete the plugins' pods.
         await _start_scheduler(cluster, tasks, programs, scheduler_client)
         await _start_controllers(cluster, tasks, programs, controllers_client)
         yield cluster
@@ -307,7 +315,8 @@ async def _start_scheduler(
 async def _start_controllers(
     cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
 ) -> None:
-    """Ours, or the program and those of ours that it is not in the place of."""
+    """Starts the simulated controllers, or the program and the simulated ones that it does not
+    replace."""
     if programs.controllers is None:
         run = functools.partial(controllers.run, client_)
         cluster.parts["controllers"] = tasks.start(run, controllers.NAME)
@@ -322,7 +331,7 @@ async def _start_controllers(
 
 
 def _advice(obj: Document) -> list[str]:
-    """What who writes the object has to know of what becomes of it here."""
+    """Returns warnings about what this cluster does not simulate for the object."""
     kind = obj.get("kind", "")
     if served_kinds.is_kept(obj.get("apiVersion", ""), kind):
         return [f"not simulated: {kind}: {simulated_fields.KIND_IS_KEPT}"]
@@ -330,7 +339,7 @@ def _advice(obj: Document) -> list[str]:
 
 
 def _make_folders(node: Path) -> None:
-    """What a driver on a node finds there."""
+    """Creates the folders that a driver expects on a node."""
     kubelet = node / "kubelet"
     for path in (kubelet / "plugins_registry", kubelet / "plugins", node / "cdi"):
         path.mkdir(parents=True, exist_ok=True)
@@ -339,7 +348,7 @@ def _make_folders(node: Path) -> None:
 async def _run_kubelet(
     cluster: Cluster, node: str, client_: client.Client, runtime: Runtime
 ) -> None:
-    """A new one, which knows what its checkpoint and the runtime have."""
+    """Runs a new kubelet, which starts from its checkpoint and the runtime's containers."""
     kubelet = kubelets.Kubelet(
         node, cluster.folder / node / "kubelet", client_, runtime, timing=TIMING
     )
@@ -354,7 +363,7 @@ async def _add_plugin(
     machine: Machine,
     tasks: _Tasks,
 ) -> None:
-    """The plugin's pod and process."""
+    """Creates the plugin's pod and starts its process."""
     pod = await _create_plugin_pod(kinds, daemon_set, machine.name)
     node = Node(
         name=machine.name,
@@ -368,10 +377,10 @@ async def _add_plugin(
 
 
 class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
-    """Cancelled at the end, all at once.
+    """Parts that are stopped together at the end.
 
-    One that fails before is told in the log, and the others go on: a demo shows more with a
-    scheduler than without one.
+    A failure of one is logged and does not stop the others: a demo without its scheduler shows
+    more than no demo.
     """
 
     def __init__(self) -> None:
@@ -384,7 +393,7 @@ class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
         return part
 
     async def __aexit__(self, *_: object) -> None:
-        # Each is told once: a second time would cut short what it does at its end.
+        # Each part is cancelled once; a second cancellation would interrupt its cleanup.
         await asyncio.gather(*(part.stop() for part in self._parts))
 
 
@@ -400,12 +409,12 @@ def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.
 
 
 async def _install(kinds: dynamic_client.DynamicClient, machines: Sequence[Machine]) -> Document:
-    """What `kubectl apply -k deploy/base` does. The DaemonSet as it is then."""
+    """Applies the manifests as `kubectl apply -k deploy/base` does, and returns the DaemonSet."""
     everywhere = all(machine.claimd for machine in machines)
     daemon_set: Document = {}
     for obj in manifests.base():
         if obj["kind"] == "DaemonSet":
-            # Its pods are ours to make: they are processes, and not the kubelet's.
+            # This module creates the pods, because they are processes that no kubelet runs.
             obj["spec"] |= {"updateStrategy": {"type": "OnDelete"}}
             obj["metadata"]["annotations"] = {kubelets.MIRROR: "claimd-demo"}
             if not everywhere:
@@ -419,9 +428,9 @@ async def _install(kinds: dynamic_client.DynamicClient, machines: Sequence[Machi
 async def _create_plugin_pod(
     kinds: dynamic_client.DynamicClient, daemon_set: Document, node: str
 ) -> Document:
-    """The DaemonSet's pod on the node.
+    """Creates the DaemonSet's pod on the node.
 
-    `claimd run` is a process of ours, but its token is bound to a pod, as in a real cluster.
+    `claimd run` is a child process, but its token is bound to this pod, as in a real cluster.
     """
     metadata, template = daemon_set["metadata"], daemon_set["spec"]["template"]
     owner = {
@@ -449,13 +458,13 @@ async def _create_plugin_pod(
 
 
 async def _make_daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.Daemon:
-    """The plugin of a node, with its folders and its fake GPUs."""
+    """Returns the plugin's process, after creating its folders and fake GPUs."""
     folder = cluster.folder / machine.name
     kubelet_folder = folder / "kubelet"
     fake.write(folder / "tree", fake.parse(machine.gpus))
     faults.enable(folder / "tree")
 
-    # Refused here if a path is too long for a socket.
+    # Raises an error here if a path is too long for a socket.
     uid = pod["metadata"]["uid"]
     names.dra_socket(kubelet_folder, DRIVER, uid)
     names.registration_socket(kubelet_folder, DRIVER, uid)
@@ -477,7 +486,7 @@ async def _make_daemon(cluster: Cluster, machine: Machine, pod: Document) -> dae
 
 
 async def _plugin_kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Path:
-    """As the service account, by a token that is bound to the pod, as a kubelet would mount one."""
+    """Writes a kubeconfig with a token of the service account that is bound to the pod."""
     metadata = pod["metadata"]
     bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
     body = {
@@ -492,7 +501,7 @@ async def _plugin_kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Pat
 
 
 async def _report_plugin_pod(cluster: Cluster, daemon_: daemon.Daemon, pod: Document) -> None:
-    """Keeps the status of the plugin's pod as its process is."""
+    """Keeps the status of the plugin's pod in line with its process."""
     api = ApiClient(cluster.client)
     changed = asyncio.Event()
     cluster.subscribe(changed.set)

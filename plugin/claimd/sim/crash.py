@@ -1,8 +1,7 @@
-"""A kill in the middle of a prepare: the disk hangs between a claim's checkpoint and its CDI file;
-there the plugin dies.
+"""A kill in the middle of a prepare: after the claim's checkpoint, before its CDI file.
 
-Where the plugin would write the CDI file, a pipe lies that nobody reads: it is no matter of luck
-when the kill comes.
+A named pipe without a reader replaces the unfinished CDI file. The plugin blocks on it, so the
+moment of the kill is exact.
 """
 
 from __future__ import annotations
@@ -16,25 +15,27 @@ from claimd.common import durable, names
 
 from . import daemon
 
-_POLL = 0.005  # seconds between two looks for a checkpoint
+_POLL = 0.005  # seconds between two checks for a checkpoint
 
 
 class CrashInPrepare:
-    """Of one plugin, once."""
+    """One kill of one plugin in a prepare."""
 
     def __init__(self, daemon_: daemon.Daemon, checkpoints: Path, cdi: Path, driver: str) -> None:
-        """`checkpoints` and `cdi` are the folders that the plugin writes to."""
+        """Remembers the present claims; `checkpoints` and `cdi` are the folders that the plugin
+        writes to."""
         self._daemon, self._checkpoints = daemon_, checkpoints
         self._cdi, self._driver = cdi, driver
         self._before = self.prepared_claims()
         self._pipes: dict[str, Path] = {}  # by the claim's uid
 
     def prepared_claims(self) -> set[str]:
-        """The uids of the claims that have a checkpoint."""
+        """Returns the uids of the claims that have a checkpoint."""
         return {path.stem for path in self._checkpoints.glob("*.json")}
 
     def hang_at(self, uid: str) -> None:
-        """If this claim is prepared next, its CDI file will not be written."""
+        """Makes the plugin hang when it writes this claim's CDI file, unless it is prepared
+        already."""
         if uid not in self._before:
             self._pipes[uid] = self._cdi / durable.unfinished_name(
                 names.cdi_file(self._driver, uid)
@@ -42,9 +43,10 @@ class CrashInPrepare:
             self._make_pipes()
 
     async def kill(self, within: float) -> str:
-        """Kills the plugin as soon as there is a new checkpoint, and says what was on disk then.
+        """Kills the plugin as soon as there is a new checkpoint, and describes what was on disk
+        then.
 
-        TimeoutError if there is none in time. Either way nothing of ours is left in the CDI folder.
+        Raises TimeoutError if none appears in time. In both cases the pipes are removed.
         """
         try:
             async with asyncio.timeout(within):
@@ -60,7 +62,7 @@ class CrashInPrepare:
             self._remove_pipes()
 
     def _make_pipes(self) -> None:
-        """Again and again: a plugin that starts removes what is unfinished, pipes as well."""
+        """Recreates missing pipes, because a starting plugin removes unfinished files."""
         for pipe in self._pipes.values():
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(pipe)
@@ -68,7 +70,7 @@ class CrashInPrepare:
     def _remove_pipes(self) -> None:
         for pipe in self._pipes.values():
             with contextlib.suppress(OSError):
-                # Whoever waits for a reader goes on when there is one.
+                # A process that blocks on the pipe continues when there is a reader.
                 reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
                 pipe.unlink()
                 os.close(reader)

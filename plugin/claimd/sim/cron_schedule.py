@@ -1,7 +1,7 @@
-"""Schedules of CronJobs: five fields, names for common ones, and `@every`. Pure.
+"""Schedules of CronJobs: five fields, named schedules, and `@every`.
 
-By the rules of the Go library that Kubernetes reads them with: there is no eighth day of the week,
-and a time that a clock change leaves out is left out.
+They follow the Go library that Kubernetes uses. Sunday is only 0, not 7, and a time that a clock
+change skips is skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import zoneinfo
 from datetime import UTC, datetime, timedelta, tzinfo
 
-HORIZON = 5  # years: what does not happen within them never does
+HORIZON = 5  # years; a schedule without a time in them never occurs
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NAMED = {
@@ -24,26 +24,26 @@ _NAMED = {
     "@hourly": "0 * * * *",
 }
 _ANY = ("*", "?")
-# No more digits than an integer of 64 bits has, and none of another script.
+# At most the digits of a 64-bit integer, and only ASCII digits.
 _NUMBER = re.compile(r"\+?[0-9]{1,18}")
 _DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
-_MOST_PARTS = 8  # of a zone's name; none has more than three
+_MOST_PARTS = 8  # of a zone's name; real names have at most three
 _ZONE = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
 
 
 class ScheduleError(ValueError):
-    """What is wrong with the text."""
+    """The text is not a valid schedule."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
     values: frozenset[int]
-    is_any: bool  # every value, and nobody cares which
+    is_any: bool  # the field was `*` or `?`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When something is to happen, again and again. Times are seconds since 1970."""
+    """A recurring time. Times are in seconds since 1970."""
 
     minute: Field
     hour: Field
@@ -54,16 +54,16 @@ class Schedule:
     zone: tzinfo = UTC
 
     def next(self, after: float) -> float | None:
-        """The first time after this one; None where there is none."""
+        """Returns the first time after `after`, or None if there is none."""
         if self.every:
             return float(int(after) + self.every)
-        # One that is empty is taken and never comes.
+        # A field without values is accepted, but never matches.
         if not all(field.values for field in self._fields):
             return None
         try:
             return self._next(after)
         except OverflowError:
-            # It would be after the last year that there is.
+            # The next time is after the last year that datetime supports.
             return None
 
     @property
@@ -91,7 +91,7 @@ class Schedule:
         return None
 
     def _is_on_day(self, local: datetime) -> bool:
-        """Where both the day of the month and that of the week are said, one of them is enough."""
+        """Checks the day; if both day fields are restricted, one match is enough."""
         of_month = local.day in self.day.values
         of_week = local.isoweekday() % 7 in self.weekday.values
         if self.day.is_any or self.weekday.is_any:
@@ -100,15 +100,15 @@ class Schedule:
 
 
 def parse(text: str, time_zone: str = "") -> Schedule:
-    """ScheduleError for what is no schedule, or no time zone of this machine."""
+    """Parses a schedule. Raises ScheduleError if it or the time zone is invalid."""
     zone: tzinfo = UTC
     if time_zone:
         zone = load_zone(time_zone)
     if text.startswith("@every "):
-        nobody = Field(frozenset(), is_any=True)
+        unused = Field(frozenset(), is_any=True)
         every = _duration(text.removeprefix("@every "))
         return Schedule(
-            minute=nobody, hour=nobody, day=nobody, month=nobody, weekday=nobody, every=every
+            minute=unused, hour=unused, day=unused, month=unused, weekday=unused, every=every
         )
 
     fields = _NAMED.get(text, text).split()
@@ -128,7 +128,7 @@ def parse(text: str, time_zone: str = "") -> Schedule:
 
 
 def load_zone(name: str) -> tzinfo:
-    """By its name in the IANA database; ScheduleError if there is none of it here."""
+    """Returns the zone from the IANA database. Raises ScheduleError if it does not exist."""
     parts = name.split("/")
     is_path = all(_ZONE.fullmatch(part) and part not in (".", "..") for part in parts)
     if not is_path or len(parts) > _MOST_PARTS:
@@ -185,7 +185,7 @@ def _span(part: str, span: str, least: int, most: int, names: tuple[str, ...]) -
 
 
 def _number(text: str, least: int, names: tuple[str, ...]) -> int:
-    """Names begin with the least value of their field."""
+    """Parses a number, or a name, where the first name has the least value."""
     if text.lower() in names:
         return least + names.index(text.lower())
     if not _NUMBER.fullmatch(text):

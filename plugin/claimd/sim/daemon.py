@@ -1,7 +1,6 @@
-"""One `claimd run` process of a node, or another program of the cluster, started again when it ends,
-as a DaemonSet's pod is. And its violent end.
+"""A process of the cluster, such as `claimd run` on a node, that is restarted when it ends.
 
-What the program says and does is its own: here it is a process with a log.
+It behaves as the pod of a DaemonSet. This module knows only the process and its log.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from claimd.common import import_path, pacing
 
 PYTHON = (sys.executable, "-I", "-S")
 CLAIMD_RUN = (sys.executable, "-m", "claimd", "run")
-# Runs before the program, which ends with us however we end: the kernel sees to it.
+# Runs before the program, and makes the kernel kill the program when its parent ends.
 _TIE_TO_PARENT = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
 
-BACKOFF, BACKOFF_LIMIT = 0.5, 30.0  # seconds until it is started again, doubled each time
-HEALTHY = 10.0  # seconds of running after which earlier ends are forgotten
+BACKOFF, BACKOFF_LIMIT = 0.5, 30.0  # seconds until a restart; doubles each time
+HEALTHY = 10.0  # seconds of running that reset the back-off
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 
 STARTING, RUNNING, KILLED, ENDED, STOPPED = "starting", "running", "killed", "ended", "stopped"
 
 
 class Daemon:
-    """A process that runs between `run` and its cancellation, with pauses between its ends."""
+    """A process that runs while `run` runs, with a back-off between restarts."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class Daemon:
         changed: Callable[[], None] = lambda: None,
         command: Sequence[str] = CLAIMD_RUN,
     ) -> None:
-        """`settings` are the plugin's, as its environment has them.
+        """Configures the process without starting it.
 
-        `changed` is called when `state` is another one.
+        `settings` is added to its environment. `changed` is called when `state` has changed.
         """
         self.state = STARTING
         self.restarts = 0
@@ -59,7 +58,7 @@ class Daemon:
         return self._process.pid if self._process is not None else 0
 
     async def run(self) -> None:
-        """Keeps it running until cancelled, and returns when it is gone."""
+        """Keeps the process running until cancelled, and returns when it is gone."""
         loop = asyncio.get_running_loop()
         backoff = pacing.Backoff(BACKOFF, BACKOFF_LIMIT)
         try:
@@ -79,31 +78,31 @@ class Daemon:
             await self._end()
 
     def kill(self) -> None:
-        """SIGKILL, at once. It is started again. ValueError if it is not running."""
+        """Sends SIGKILL; the process is restarted. Raises ValueError if it is not running."""
         if self._process is None:
             raise ValueError(f"it is not running: it is {self.state}")
         send_signal(self._process, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, and it stays away until `start`."""
+        """Sends SIGTERM and keeps the process stopped until `start`."""
         self._wanted.clear()
         await self._end()
         self._set_state(STOPPED)
 
     def start(self) -> None:
-        """After `stop`: as a new pod, which has never been started again."""
+        """Starts a stopped process as a new pod, without restarts."""
         if not self._wanted.is_set():
             self.restarts = 0
             self._wanted.set()
 
     def tail(self, lines: int = 5) -> list[str]:
-        """The end of its log."""
+        """Returns the last lines of the log."""
         with contextlib.suppress(OSError):
             return self.log.read_text(errors="replace").splitlines()[-lines:]
         return []
 
     async def _run_once(self) -> int:
-        """One process, from its start to its end. Its exit code."""
+        """Runs one process to its end, and returns its exit code."""
         with self.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(*PYTHON, "-c", _TIE_TO_PARENT, str(os.getpid())),
@@ -112,7 +111,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 env=self._environment(),
-                start_new_session=True,  # a Ctrl-C at our terminal is for us
+                start_new_session=True,  # so that Ctrl-C at the terminal does not reach it
             )
         self._process = process
         self._set_state(RUNNING)
@@ -136,7 +135,8 @@ class Daemon:
         self._process = None
 
     def _environment(self) -> dict[str, str]:
-        """Ours, without what would be settings of its own."""
+        """Returns this process's environment without settings of claimd, plus the daemon's
+        settings."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -152,10 +152,10 @@ class Daemon:
 
 
 def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To a process that may have ended. Its exit code stays what it is.
+    """Signals a process that may have ended, without changing its exit code.
 
-    The process's own method waits for one that has just ended, up to Python 3.12, and asyncio then
-    finds nothing to wait for and says 255.
+    Up to Python 3.12 the process's own method reaps a process that has just ended, and asyncio
+    then reports 255 instead of its exit code.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,6 @@
-"""Kinds by what people call them, as the API server lists them, and objects of any kind made,
-changed and deleted.
+"""A client for objects of any kind, addressed by the names that people use for kinds.
 
-For who has manifests and words of people. Parts of the control plane know their kinds; see
-client.py.
+It serves code that has manifests or user input. Components that know their kinds use client.py.
 """
 
 from __future__ import annotations
@@ -21,11 +19,13 @@ from .requests import JSON, MERGE_PATCH
 
 
 class UnknownKindError(LookupError):
-    """The API server has no such kind."""
+    """The API server does not serve the kind."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
+    """A kind as discovery describes it."""
+
     base_path: str  # /apis/apps/v1
     resource: str  # in the plural
     kind: str
@@ -33,7 +33,7 @@ class Kind:
     words: tuple[str, ...]  # in lower case
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Of one object, or of the collection."""
+        """Returns the path of an object, or of the collection if `name` is empty."""
         path = self.base_path
         if self.namespaced and namespace:
             path += f"/namespaces/{quote(namespace, safe='')}"
@@ -44,7 +44,7 @@ class Kind:
 
 
 class DynamicClient:
-    """Asks what is served when it is first needed, and again for a kind that was not there.
+    """Discovers the served kinds on first use, and again for an unknown kind.
 
     Errors are those of `kube.errors`.
     """
@@ -56,7 +56,8 @@ class DynamicClient:
         self._discovering = asyncio.Lock()
 
     async def kind_named(self, word: str) -> Kind:
-        """`pod`, `pods`, `po` or `Pod`. UnknownKindError if there is no such kind."""
+        """Returns the kind for `pod`, `pods`, `po` or `Pod`. Raises UnknownKindError if there is
+        none."""
         await self._discover()
         kind = self._by_word.get(word.lower())
         if kind is not None:
@@ -68,17 +69,17 @@ class DynamicClient:
         raise UnknownKindError(message)
 
     async def kind_of(self, obj: Document) -> Kind:
-        """By what the object says of itself. UnknownKindError if it is not served."""
+        """Returns the object's kind. Raises UnknownKindError if it is not served."""
         api_version, kind = str(obj.get("apiVersion")), str(obj.get("kind"))
         for again in (False, True):
-            # What is not there may have been defined since: custom resources are.
+            # A custom resource may have been defined since the last discovery.
             await self._discover(again)
             if (api_version, kind) in self._by_type:
                 return self._by_type[api_version, kind]
         raise UnknownKindError(f"the API server has no {kind} of {api_version}")
 
     async def apply(self, obj: Document, namespace: str = "default") -> Document:
-        """Makes the object, or changes the one that is there into what is given."""
+        """Creates the object, or merges it into the existing one."""
         kind = await self.kind_of(obj)
         metadata = obj["metadata"]
         where = metadata.get("namespace", namespace)
@@ -94,7 +95,8 @@ class DynamicClient:
         return await self._send("GET", kind.path(namespace, name))
 
     async def list(self, kind: Kind, namespace: str) -> list[Document]:
-        """All of the namespace, or of the cluster if the kind has none. Each with its kind."""
+        """Returns all objects of the namespace, or of the cluster for a cluster-scoped kind, each
+        with its kind."""
         answer = await self._send("GET", kind.path(namespace))
         of_kind = {"apiVersion": answer["apiVersion"], "kind": kind.kind}
         return [of_kind | item for item in answer["items"]]

@@ -1,7 +1,6 @@
-"""The manifests of claimd as plain objects: what an administrator applies, so that its rules hold
-here too.
+"""The manifests of claimd as plain objects, as an administrator applies them.
 
-A wheel has them beside this file; in a source tree they are the originals.
+A wheel contains a copy next to this file; a source tree has the originals in deploy/base.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ _NAMESPACED = ("ServiceAccount", "DaemonSet")
 
 
 def base() -> list[Document]:
-    """What deploy/base has, in its order, as kustomize would give it.
+    """Returns the objects of deploy/base in their order, as kustomize builds them.
 
-    That is with the namespace and the labels of its kustomization. Fatal if it is not there.
+    They have the namespace and labels of the kustomization. Raises Fatal if the manifests do not
+    exist.
     """
     folder = _folder()
     kustomization = text.load((folder / "kustomization.yaml").read_bytes())

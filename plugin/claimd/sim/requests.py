@@ -1,7 +1,7 @@
-"""Requests for objects as data, and those that more than one part of the control plane makes.
+"""Requests to the API server as data, with builders that several components share.
 
-Nothing is sent from here. A request can be compared and shown, so that what a controller wants
-done is a plain list that a test can read.
+This module sends nothing. Requests can be compared and shown, so that a controller's output is a
+plain list that a test can read.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
-_NAME_LIMIT = 236  # characters of an object's name that an event's own name begins with
+_NAME_LIMIT = 236  # the longest prefix that an object's name gives an event's name
 _NOTE_LIMIT = 1024  # bytes, the API's limit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request for an object, or for a collection where no name is given."""
+    """One request for an object, or for a collection if `name` is empty."""
 
     method: str
-    resource: str  # in the plural, as paths have it
+    resource: str  # in the plural, as in paths
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -40,14 +40,14 @@ class Request:
 
     @property
     def target(self) -> str:
-        """What it is about, for messages: `pods/default/web/status`."""
+        """The object that it is about, for messages: `pods/default/web/status`."""
         parts = (self.resource, self.namespace, self.name, self.subresource)
         return "/".join(part for part in parts if part)
 
 
 @dataclasses.dataclass(frozen=True)
 class EventRecorder:
-    """Who reports events, and what it is doing when it does."""
+    """The reporter of events, and its action."""
 
     name: str
     action: str
@@ -62,12 +62,12 @@ def create_event(
     *,
     warning: bool = False,
 ) -> Request:
-    """An Event about an object of the kind, in the object's namespace."""
+    """Builds the request that creates an Event about the object, in its namespace."""
     metadata = regarding["metadata"]
     now = time.time()
     namespace = metadata.get("namespace", "default")
 
-    # Two reports of the same are two events: the time is part of the name.
+    # The time is part of the name, so that repeated reports are separate events.
     identity = f"{metadata.get('uid')} {reason} {note} {now}"
     suffix = hashlib.sha256(identity.encode()).hexdigest()[:16]
 
@@ -96,7 +96,8 @@ def create_event(
 
 
 def delete(resource: str, obj: Document, **options: Any) -> Request:
-    """Deletes this very object, not one that has its name by now. `options` are DeleteOptions."""
+    """Builds a deletion of this object, not of a later one of the same name. `options` are
+    DeleteOptions."""
     metadata = obj["metadata"]
     body = {
         "apiVersion": "v1",
@@ -113,7 +114,8 @@ def delete(resource: str, obj: Document, **options: Any) -> Request:
 
 
 def update(resource: str, obj: Document, subresource: str = "") -> Request:
-    """Replaces the object. The answer is Conflict if it has changed since it was read."""
+    """Builds a replacement of the object. The answer is Conflict if it has changed since it was
+    read."""
     metadata = obj["metadata"]
     return Request(
         method="PUT",
@@ -126,9 +128,9 @@ def update(resource: str, obj: Document, subresource: str = "") -> Request:
 
 
 def patch_status(resource: str, obj: Document, status: Document) -> Request:
-    """Changes fields of the status; lists with keys are merged.
+    """Builds a patch of status fields; keyed lists are merged.
 
-    An object that was made anew since answers Conflict, as the patch names its uid.
+    The patch contains the uid, so an object that was replaced answers Conflict.
     """
     metadata = obj["metadata"]
     return Request(
@@ -143,29 +145,29 @@ def patch_status(resource: str, obj: Document, status: Document) -> Request:
 
 
 def with_then(request: Request, then: Request) -> Request:
-    """The request, with one that is sent once it has succeeded."""
+    """Returns the request with a follow-up that is sent once it has succeeded."""
     return dataclasses.replace(request, then=then)
 
 
 def news(
-    wanted: Iterable[Request], told: Set[tuple[str, str]]
+    wanted: Iterable[Request], reported: Set[tuple[str, str]]
 ) -> tuple[list[Request], set[tuple[str, str]]]:
-    """The requests without the Events that were told before, and what is told by now.
+    """Returns the requests without the Events reported before, and the Events reported now.
 
-    What is not said any more is forgotten, and news when it is said again.
+    An Event that is missing in one round counts as new when it appears again.
     """
     fresh = []
-    said = set()
+    current = set()
     for request in wanted:
         if request.resource == "events":
             identity = request.body["regarding"]["uid"], request.body["note"]
-            said.add(identity)
-            if identity in told:
+            current.add(identity)
+            if identity in reported:
                 continue
         fresh.append(request)
-    return fresh, said
+    return fresh, current
 
 
 def parse_time(text: str) -> float:
-    """Seconds since 1970, of a Time or a MicroTime as the API writes them."""
+    """Returns the seconds since 1970 of a Time or MicroTime in the API's format."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,8 +1,8 @@
-"""What a cluster in one process does not do: found in an object, and told to who wrote it.
+"""Fields that this cluster does not simulate: finds them in an object, and says so in sentences.
 
-By a table of every field (simulated_fields.toml): what is done, and what is said instead. Pure: in,
-an object as it is stored; out, sentences. Who hears them is decided by `cluster` (a warning with
-the response) and by the controllers (an Event).
+The table simulated_fields.toml lists every field, with a sentence for those that are ignored. The
+functions do no I/O except for reading that table. The API server sends the sentences as warnings,
+and a controller sends them as Events.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from claimd.kubernetes.api.document import Document
 DONE, SAID, KEPT, SEE = "done", "said", "kept", "see"
 _FILE = Path(__file__).with_suffix(".toml")
 _PATHS_SHOWN = 4  # fields that one sentence names
-_ASKED_BY_PRESENCE = ("emptyDir",)  # even with nothing in it
-# Of a kind that the API server keeps for clients that ask for it.
+_ASKED_BY_PRESENCE = ("emptyDir",)  # means something even if it is empty
+# For a kind that the API server only stores.
 KIND_IS_KEPT = "objects of this kind are kept, and no part of claimd acts on them"
-_RUN_BY_OTHERS = "kubernetes.io/config.mirror"  # annotation of what no kubelet of ours runs
-# By apiVersion and kind, the type that its rows stand under.
+_RUN_BY_OTHERS = "kubernetes.io/config.mirror"  # the annotation of mirror pods
+# The type in the table, by apiVersion and kind.
 KINDS = {
     ("v1", "Pod"): "core/v1.Pod",
     ("v1", "Node"): "core/v1.Node",
@@ -44,10 +44,10 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """What becomes of one field.
+    """The handling of one field.
 
-    `words` is half a sentence, or the type whose rows say it. A value of `unless` asks for nothing
-    that would differ, and neither does one that is empty, nor one with the field `beside` it.
+    `words` is half a sentence, or the type whose rows apply to the value. A value counts as
+    ignored unless it is empty, or one of `unless`, or next to the field `beside`.
     """
 
     answer: str
@@ -58,7 +58,7 @@ class Row:
 
 @functools.cache
 def table() -> Mapping[str, Mapping[str, Row]]:
-    """By type, then by field."""
+    """Returns the rows by type and field."""
     with _FILE.open("rb") as file:
         document = tomllib.load(file)
     return {
@@ -78,10 +78,9 @@ def _row(entry: str | dict[str, Any]) -> Row:
 
 
 def sentences(obj: Document) -> list[str]:
-    """What the object asks for and the cluster does not do, a sentence a reason.
+    """Returns what the object requests but the cluster does not simulate, one sentence per reason.
 
-    An object of a kind that the table does not have says nothing, nor does a value that has another
-    shape than its field, nor what the cluster only shows, as the pods of its own claimd.
+    Unknown kinds, values of an unexpected shape, and mirror pods are ignored.
     """
     type_ = KINDS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
@@ -95,7 +94,7 @@ def sentences(obj: Document) -> list[str]:
 
 
 def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Paths of fields, each with the reason."""
+    """Yields the paths of ignored fields, each with the reason."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _unsimulated(type_, item, f"{path}[{index}]")
@@ -118,8 +117,8 @@ def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """With the type: 0 is not False."""
-    return any(type(value) is type(each) and value == each for each in values)
+    """Compares with the type: 0 is not False."""
+    return any(type(value) is type(item) and value == item for item in values)
 
 
 def _listed(paths: list[str]) -> str:

@@ -1,7 +1,6 @@
-"""Kubernetes' own scheduler and controllers, as processes in the place of ours.
+"""Kubernetes' own scheduler and controllers, as processes instead of the simulated ones.
 
-Gives each a kubeconfig and its flags, and waits until it says that it is healthy. What it does then
-is between it and the API server.
+Each gets a kubeconfig and flags, and counts as ready when its health check succeeds.
 """
 
 from __future__ import annotations
@@ -25,23 +24,24 @@ log = logging.getLogger(__name__)
 SCHEDULER, CONTROLLERS = "kube-scheduler", "kube-controller-manager"
 READY_WITHIN = 90.0  # seconds, as a machine may be busy
 _POLL = 0.1  # seconds
-_LOG_LINES = 8  # of one that ends too soon
-_QPS, _BURST = "500", "1000"  # requests; their own limits are for clusters that others use, too
+_LOG_LINES = 8  # lines of the log in an error
+_QPS, _BURST = "500", "1000"  # requests; the default limits slow down a cluster of its own
 
 
 def find(flag: str, program: str, name: str) -> Path:
-    """The program that the flag names, by its path or as a shell finds it; UsageError if none."""
-    found = shutil.which(program)
-    if found is None:
+    """Returns the program's path; looks on the PATH as a shell does. Raises UsageError if it does
+    not exist."""
+    path = shutil.which(program)
+    if path is None:
         raise errors.UsageError(
             f"{flag}: {program} is no program: expected the path of a {name}, "
             f"as built from k8s.io/kubernetes/cmd/{name}"
         )
-    return Path(found).absolute()
+    return Path(path).absolute()
 
 
 class Program:
-    """A process that runs between `run` and its cancellation, and is started again if it ends."""
+    """A process that runs while `run` runs, and is restarted if it ends."""
 
     def __init__(self, name: str, flag: str, words: Sequence[str], port: int, log_: Path) -> None:
         self._name, self._flag, self._port = name, flag, port
@@ -51,18 +51,19 @@ class Program:
         await self._daemon.run()
 
     async def wait_until_ready(self) -> None:
-        """Fatal with the end of its log, if it ends before that or takes too long."""
+        """Waits for the health check. Raises Fatal with the end of the log if the program ends or
+        takes too long."""
         try:
             async with asyncio.timeout(READY_WITHIN):
                 while not await self._is_healthy():
                     if self._daemon.state == daemon.ENDED or self._daemon.restarts:
-                        raise errors.Fatal(self._told("has ended before it was ready"))
+                        raise errors.Fatal(self._describe("has ended before it was ready"))
                     await asyncio.sleep(_POLL)
         except TimeoutError:
-            told = self._told(f"is not ready after {READY_WITHIN:g} s")
-            raise errors.Fatal(told) from None
+            problem = self._describe(f"is not ready after {READY_WITHIN:g} s")
+            raise errors.Fatal(problem) from None
 
-    def _told(self, what: str) -> str:
+    def _describe(self, what: str) -> str:
         lines = [line.strip() for line in self._daemon.tail(_LOG_LINES)]
         said = "\n".join(f"  {line}" for line in lines if line) or "  (nothing)"
         return (
@@ -71,9 +72,12 @@ class Program:
         )
 
     async def _is_healthy(self) -> bool:
-        """By its own word, at a port that it alone has been told of."""
+        """Asks the program's health endpoint on its own port."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it has made its own
+        context.check_hostname, context.verify_mode = (
+            False,
+            ssl.CERT_NONE,
+        )  # it has a self-signed certificate
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=context)
         except OSError:
@@ -92,10 +96,10 @@ class Program:
 
 
 def scheduler(program: Path, api: Api, folder: Path) -> Program:
-    """A kube-scheduler, which has to be started with `run`."""
+    """Returns a kube-scheduler, to be started with `run`."""
     port = _free_port()
     kubeconfig = _kubeconfig(api, folder, SCHEDULER)
-    # By a file, not by flags: any other program of Kubernetes refuses the flag that names it.
+    # Use a file rather than flags, so that another program of Kubernetes fails on the unknown flag.
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -113,7 +117,7 @@ def scheduler(program: Path, api: Api, folder: Path) -> Program:
 
 
 def controllers(program: Path, api: Api, folder: Path, enabled: str) -> Program:
-    """A kube-controller-manager with these controllers, which has to be started with `run`."""
+    """Returns a kube-controller-manager with these controllers, to be started with `run`."""
     port = _free_port()
     words = [
         str(program),
@@ -122,7 +126,7 @@ def controllers(program: Path, api: Api, folder: Path, enabled: str) -> Program:
         f"--kube-api-qps={_QPS}",
         f"--kube-api-burst={_BURST}",
         "--leader-elect=false",
-        # It makes the folder, which is the machine's unless one is named.
+        # The program creates this folder, and its default is outside the cluster's folder.
         f"--flex-volume-plugin-dir={folder / CONTROLLERS / 'volumes'}",
         *_serving(folder, CONTROLLERS, port),
     ]
@@ -130,7 +134,7 @@ def controllers(program: Path, api: Api, folder: Path, enabled: str) -> Program:
 
 
 def _serving(folder: Path, name: str, port: int) -> list[str]:
-    """Its health alone is asked for, which it tells anybody."""
+    """Returns the flags of the health endpoint, which needs no authentication."""
     return [
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
@@ -140,13 +144,14 @@ def _serving(folder: Path, name: str, port: int) -> list[str]:
 
 
 def _kubeconfig(api: Api, folder: Path, name: str) -> Path:
-    """Under its own name, with all rights: the roles that a real cluster has for it are not here."""
+    """Writes a kubeconfig with the program's own user name and all rights, because its real roles
+    do not exist here."""
     token = api.token_of(f"system:{name}", ["system:masters"])
     return api.kubeconfig(folder / f"{name}.kubeconfig", token=token)
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port

@@ -1,6 +1,6 @@
-"""The loop of a controller: look at the copies whenever one of them has changed, and write.
+"""The loop of a controller: reconciles whenever one of its caches has changed, and writes.
 
-Level, not edge: a look is told that something changed, not what.
+It is level-triggered: a round learns that something has changed, not what.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkLoop:
-    """Informers, what looks at them, and writes that the caches hear of at once."""
+    """The caches of a controller, and its writes, which the caches learn of at once."""
 
     def __init__(self, name: str, api: ApiClient, caches: Iterable[AssumeCache]) -> None:
         self.name = name
@@ -36,8 +36,8 @@ class WorkLoop:
     async def run(self, reconcile: Callable[[], Awaitable[float | None]]) -> NoReturn:
         """Calls `reconcile` once all caches are synced, and after every change of any.
 
-        It returns the seconds after which it wants to be called again although nothing has
-        changed. Where it fails with an ApiError it is called again after `RETRY_PERIOD`.
+        `reconcile` returns the seconds after which it must be called even without a change, or
+        None. After an ApiError it is called again after `RETRY_PERIOD`.
         """
         for cache in self.caches.values():
             cache.subscribe(self.wake.set)
@@ -57,7 +57,7 @@ class WorkLoop:
                 log.warning("%s: again in %g s: %s", self.name, pause, error)
 
     async def send(self, request: Request) -> Document:
-        """The answer, which our cache of the resource knows from now on."""
+        """Returns the answer, which the cache of the resource takes over at once."""
         answer = await self.api.send(request)
         cache = self.caches.get(request.resource)
         if cache is None:
@@ -72,10 +72,10 @@ class WorkLoop:
         return answer
 
     async def try_send(self, request: Request) -> bool:
-        """False if it has to be tried again.
+        """Sends the request and its follow-up. Returns False if it must be retried.
 
-        Losing a race, or coming too late, needs no second try: the look that follows from the
-        change decides anew. What comes after a request is sent only if that has succeeded.
+        A lost race or a missing object needs no retry: the change itself triggers another round.
+        A follow-up (`then`) is sent only if its request has succeeded.
         """
         try:
             await self.send(request)
@@ -91,11 +91,11 @@ class WorkLoop:
         return True
 
     async def send_all(self, requests: Iterable[Request]) -> float | None:
-        """Sends all at once. Seconds after which to look again, if one of them failed."""
+        """Sends all requests in parallel. Returns the seconds until the next try if one has failed."""
         succeeded = await asyncio.gather(*(self.try_send(request) for request in requests))
         return None if all(succeeded) else RETRY_PERIOD
 
 
 def _namespace_terminates(error: errors.ApiError) -> bool:
-    """Whether nothing new is made there, as the namespace is being deleted."""
+    """Returns True if creation failed because the namespace is being deleted."""
     return any(cause.reason == "NamespaceTerminating" for cause in error.causes)
