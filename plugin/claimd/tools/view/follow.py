@@ -1,4 +1,7 @@
-"""Brings the cluster's objects to the board: at once what is seen, afterwards why pods wait."""
+"""Brings the cluster's objects to the board.
+
+Changes of objects appear at once. The reasons why pods wait take explain longer, and follow.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +34,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Seconds that explain has for all pods that wait; it is asked again after twice what it took.
+# The time limit in seconds for explain to answer for all waiting pods, and the shortest pause
+# before it is asked again. The pause is longer by twice the time that the last answer took.
 _EXPLAIN_LIMIT = 10.0
 _EXPLAIN_PAUSE = 0.5
-# Seconds that changes wait for those that come with them.
+# Seconds for which a change waits for others that belong to it.
 _TOGETHER = 0.05
+# Seconds between two removals of old changes, and between two looks at the state of the watches.
 _FORGET_PERIOD = 60.0
 _TROUBLE_PERIOD = 1.0
-# Pods that wait beyond these are counted, not listed.
+# The number of waiting pods that are listed. The others are only counted.
 _MOST_WAITING = 500
 
 
 class Picture:
-    """The world, what has changed in it, and the board that says so."""
+    """The cluster's objects and their changes, and how they appear on the board.
+
+    `take` and `put` receive objects, and `draw` updates the board.
+    """
 
     def __init__(self, board: Board, clock: Callable[[], float] = time.time) -> None:
         self.world = world.World()
@@ -53,32 +61,37 @@ class Picture:
         self._pods_changed = False
         self._answers: dict[str, PodGroup] = {}
         self._problems: dict[str, str] = {}
-        self._changes: deque[tuple[str, float]] = deque()  # the keys on the board, and their times
+        # The keys on the board of the shown changes, with their times.
+        self._changes: deque[tuple[str, float]] = deque()
         self._numbers = 0
-        self._past: list[Change] | None = []  # told by objects, until the first picture stands
+        # The changes that the first objects date themselves; None after the first draw().
+        self._past: list[Change] | None = []
 
     def take(self, kind: str, key: str, item: msgspec.Raw | None, version: str) -> None:
-        """An object in JSON, or its end. What cannot be read is named on the page."""
+        """Receives an object in JSON, or its removal (None). The page names unreadable objects."""
         if kind not in world.KINDS or kind not in READABLE:
             return
+
         new = None
         problem = f"{kind} {key}"
         if item is not None:
             try:
                 new = read_whole(item, kind, version)
             except (ValueError, TypeError) as error:
-                # What it was before still stands: what holds a GPU must not vanish from sight.
+                # The last readable state stays, because a claim that holds a GPU must not vanish.
                 self._problems[problem] = f"{problem} cannot be read: {error}"
                 return
         self._problems.pop(problem, None)
         self.put(kind, key, new)
 
     def put(self, kind: str, key: str, new: Any) -> None:
-        """An object with its type, or its end (None)."""
+        """Receives a decoded object, or its removal (None)."""
         before, concerned = self.world.put(kind, key, new)
         if before is None and new is None:
-            # It has gone before it could be read.
+            # The object was never readable.
             return
+
+        # The first objects may have dated changes of the past. Later changes happen now.
         self._dirty |= concerned
         if self._past is not None:
             if new is not None:
@@ -96,7 +109,7 @@ class Picture:
                 self._answers.pop(key, None)
 
     def draw(self) -> None:
-        """Put on the board whatever is not what it was."""
+        """Updates all entries of the board that have changed."""
         if self._past is not None:
             recent = self._clock() - timeline.KEPT
             past = sorted(change for change in self._past if change.time > recent)
@@ -106,12 +119,12 @@ class Picture:
 
         for name in self._dirty:
             try:
-                made = rows.row(self.world, name)
+                row = rows.row(self.world, name)
             except (ValueError, ArithmeticError) as error:
                 self._problems[f"row {name}"] = f"the devices of {name} cannot be read: {error}"
                 continue
             self._problems.pop(f"row {name}", None)
-            self._board.put(f"node/{name}", made)
+            self._board.put(f"node/{name}", row)
         self._dirty.clear()
 
         if self._pods_changed:
@@ -122,30 +135,35 @@ class Picture:
     def _draw_problems(self) -> None:
         self._board.put("problems", sorted(self._problems.values()) or None)
 
-    def set_answers(self, found: survey.Survey) -> None:
-        """What explain says of the pods that wait."""
-        self._answers = {pod: group for group in found.groups for pod in group.pods}
+    def set_answers(self, result: survey.Survey) -> None:
+        """Takes over what explain says of the waiting pods."""
+        self._answers = {}
+        for group in result.groups:
+            for pod in group.pods:
+                self._answers[pod] = group
         self._pods_changed = True
 
     def set_trouble(self, trouble: Iterable[str]) -> None:
-        """What keeps the picture from being that of now; nothing where all is well."""
-        known = [key for key in self._problems if key.startswith("watch ")]
-        for key in known:
-            del self._problems[key]
+        """Shows why the picture may be out of date, in place of earlier reasons."""
+        for key in list(self._problems):
+            if key.startswith("watch "):
+                del self._problems[key]
         for text in trouble:
             self._problems[f"watch {text}"] = f"not up to date: {text}"
         self._draw_problems()
 
     def cannot_explain(self, why: str) -> None:
+        """Shows that explain failed."""
         self._problems["explain"] = f"why pods wait cannot be said: {why}"
 
     def forget_old(self) -> None:
-        """Changes that are older than what the page promises to show."""
+        """Removes changes that are older than the page promises to show."""
         recent = self._clock() - timeline.KEPT
         while self._changes and self._changes[0][1] < recent:
             self._board.put(self._changes.popleft()[0], None)
 
     def _add_change(self, change: Change) -> None:
+        """Shows a change, and removes the oldest one if there are too many."""
         self._numbers += 1
         key = f"change/{self._numbers}"
         self._changes.append((key, change.time))
@@ -154,7 +172,7 @@ class Picture:
             self._board.put(self._changes.popleft()[0], None)
 
     def _draw_waiting(self) -> None:
-        """Those that wait the longest; the others are counted."""
+        """Lists the pods that have waited longest, and counts all of them."""
         pods = self.world.pods
         oldest = heapq.nsmallest(
             _MOST_WAITING,
@@ -164,6 +182,7 @@ class Picture:
         shown = {f"pod/{key}" for key in oldest}
         for key in oldest:
             self._board.put(f"pod/{key}", _waiting_pod(pods[key], self._answers.get(key)))
+
         for entry in self._board.keys("pod/"):
             if entry not in shown:
                 self._board.put(entry, None)
@@ -171,49 +190,53 @@ class Picture:
 
 
 def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
-    """What the scheduler says of it, and what explain does as soon as it has looked."""
-    made: rows.Row = {
+    """Returns the data of a waiting pod. `group` is explain's answer, if there is one already."""
+    data: rows.Row = {
         "pod": pod.key,
         "since": pod.metadata.creation_timestamp,
         "claims": len(pod.spec.resource_claims),
     }
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            made["scheduler"] = condition.message
-    if group is not None:
-        made["line"] = group.line
-        made["verdict"] = group.verdict
-        made["help"] = list(group.answer.help)
-        reasons = headline.obstacles(group.answer)
-        if reasons:
-            made["count"], made["reasons"] = headline.count(group.answer), reasons
-        made["with"] = len(group.pods)
-        for node in group.answer.nodes:
-            if node.node == group.answer.nearest:
-                made["nearest"] = f"{node.node}: {headline.own_words(node)}"
-    return made
+            data["scheduler"] = condition.message
+    if group is None:
+        return data
+
+    data["line"] = group.line
+    data["verdict"] = group.verdict
+    data["help"] = list(group.answer.help)
+    reasons = headline.obstacles(group.answer)
+    if reasons:
+        data["count"], data["reasons"] = headline.count(group.answer), reasons
+    data["with"] = len(group.pods)
+    for node in group.answer.nodes:
+        if node.node == group.answer.nearest:
+            data["nearest"] = f"{node.node}: {headline.own_words(node)}"
+    return data
 
 
 # ---------------------------------------------------------------- from files, from a cluster
 
 
 def from_files(board: Board, paths: Iterable[Path]) -> Picture:
-    """The objects of files, which do not change; errors.Fatal where one cannot be read."""
+    """Draws the objects of files, once. Raises errors.Fatal if an object cannot be read."""
     scope = sources.Scope(everywhere=True)
     objects = sources.read_files(paths, scope)
     picture = Picture(board)
-    for kind, found in (
+    for kind, items in (
         ("Node", objects.nodes),
         ("ResourceSlice", objects.slices_for(None)),
         ("DeviceTaintRule", objects.rules),
         ("ResourceClaim", objects.claims),
         ("Pod", objects.pods),
     ):
-        for one in found:
-            name, namespace = one.metadata.name, one.metadata.namespace
+        for item in items:
+            name, namespace = item.metadata.name, item.metadata.namespace
             is_namespaced = kind in ("ResourceClaim", "Pod")
-            picture.put(kind, f"{namespace}/{name}" if is_namespaced else name, one)
+            picture.put(kind, f"{namespace}/{name}" if is_namespaced else name, item)
     picture.draw()
+
+    # The answers are on the board before the first browser asks.
     picture.set_answers(survey.survey_pods(objects, time_limit=_EXPLAIN_LIMIT))
     picture.draw()
     return picture
@@ -221,7 +244,10 @@ def from_files(board: Board, paths: Iterable[Path]) -> Picture:
 
 @contextlib.asynccontextmanager
 async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Picture]:
-    """Kept current as long as the context is open; an ApiError where the first lists fail."""
+    """Draws a cluster and keeps the board current while the context is open.
+
+    Raises ApiError if the first lists fail.
+    """
     picture = Picture(board)
     changed = asyncio.Event()
 
@@ -248,6 +274,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
 
 
 async def _draw(picture: Picture, changed: asyncio.Event) -> None:
+    """Updates the board after each change."""
     while True:
         await changed.wait()
         await asyncio.sleep(_TOGETHER)
@@ -256,7 +283,7 @@ async def _draw(picture: Picture, changed: asyncio.Event) -> None:
 
 
 async def _explain(picture: Picture, copy: live.LiveObjects, changed: asyncio.Event) -> None:
-    """Asks in a thread of its own, so that no picture waits for it."""
+    """Asks explain again after each change, with a pause that limits its share of the CPU."""
     while True:
         began = time.monotonic()
         await _explain_once(picture, copy.snapshot())
@@ -266,6 +293,8 @@ async def _explain(picture: Picture, copy: live.LiveObjects, changed: asyncio.Ev
 
 
 async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> None:
+    """Asks explain in a thread, so that the board stays current meanwhile."""
+
     def explain() -> survey.Survey:
         return survey.survey_pods(objects(), time_limit=_EXPLAIN_LIMIT)
 
@@ -276,6 +305,7 @@ async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> Non
 
 
 async def _tell_trouble(picture: Picture, copy: live.LiveObjects) -> None:
+    """Shows errors of the watches, and removes them when they are over."""
     while True:
         await asyncio.sleep(_TROUBLE_PERIOD)
         picture.set_trouble(copy.trouble)

@@ -1,59 +1,66 @@
-"""What the page shows of a node: its devices, who has them, what is wrong with them. Pure.
+"""The rows of the page: the devices of a node, their holders and their taints. Pure.
 
-Everything is plain data with texts as people read them. The page puts these on the screen as text,
-never as markup.
+A row is plain data with texts for people. The page displays them as text, never as markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimd.kubernetes.allocator import amounts, taints
-from claimd.kubernetes.api.scheduling import Device, DeviceAttribute, ResourceSlice
+from claimd.kubernetes.api.resource import CounterSet, DeviceTaint
+from claimd.kubernetes.api.scheduling import (
+    Device,
+    DeviceAttribute,
+    DeviceCounterConsumption,
+    ResourceSlice,
+)
 from claimd.kubernetes.scheduling.objects import Claim, Node
 
 from .world import DeviceKey, Holding, World
 
 Row = dict[str, Any]
 
-# In the order in which they are looked for: claimd's and NVIDIA's, AMD's, Intel's, anybody's.
+# The attributes to try in this order: those of claimd and NVIDIA, AMD, Intel, and other drivers.
 _NAMES_OF_MODELS = ("productName", "model", "cardSeries", "name", "type")
 _NAMES_OF_IDENTITIES = ("uuid", "resource.kubernetes.io/pciBusID", "pciAddress", "pciId", "serial")
-# How bad a taint is to who looks for a place. Those without an effect only tell something.
+# The effects of taints that keep pods away, by severity. Taints with other effects only inform.
 _SEVERITIES = {"NoExecute": 2, "NoSchedule": 1}
 
 
 def row(world: World, name: str) -> Row | None:
-    """A node with its devices; None where there is neither."""
+    """Returns the row of a node or pool; None if there is no node and no slice."""
     node, slices = world.nodes.get(name), world.slices_of(name)
     if node is None and not slices:
         return None
 
     if world.rules:
         slices = taints.apply_rules(slices, list(world.rules.values()))
-    made: Row = {"name": name, "devices": _devices(world, name, slices)}
+    data: Row = {"name": name, "devices": _devices(world, name, slices)}
     if node is not None:
-        made |= _node(node)
+        data |= _node(node)
     elif slices and slices[0].spec.node_name:
-        made["note"] = "there is no such node"
+        data["note"] = "there is no such node"
     else:
-        made["note"] = "devices of several nodes"
-    return made
+        data["note"] = "devices of several nodes"
+    return data
 
 
 def _node(node: Node) -> Row:
-    """What of a node matters to who waits for it."""
-    ready = {condition.type: condition.status for condition in node.status.conditions}.get("Ready")
+    """Returns a note on what keeps pods from the node, if there is anything."""
+    statuses = {condition.type: condition.status for condition in node.status.conditions}
+    ready = statuses.get("Ready")
     notes = []
     if ready is not None and ready != "True":
         notes.append("not ready")
     if node.spec.unschedulable:
         notes.append("cordoned")
-    # What a cordon and a node that is not ready add themselves is said already.
-    notes += [
-        f"taint {taint.key}" for taint in node.spec.taints if "node.kubernetes.io" not in taint.key
-    ]
+
+    # Kubernetes' own taints repeat the notes above.
+    for taint in node.spec.taints:
+        if "node.kubernetes.io" not in taint.key:
+            notes.append(f"taint {taint.key}")
     return {"note": ", ".join(notes)} if notes else {}
 
 
@@ -61,33 +68,39 @@ def _node(node: Node) -> Row:
 
 
 def _devices(world: World, row_name: str, slices: Sequence[ResourceSlice]) -> list[Row]:
-    """Whole devices by name, each followed by its parts."""
-    found: dict[DeviceKey, tuple[Device, list[Holding]]] = {}
+    """Returns the row's devices, the whole devices by name and each followed by its parts."""
+    devices: _Devices = {}
     for slice_ in slices:
         for device in slice_.spec.devices:
             key = DeviceKey(slice_.spec.driver, slice_.spec.pool.name, device.name)
-            found[key] = device, world.holdings(key)
+            devices[key] = device, world.holdings(key)
 
-    free_counters = _free_counters(slices, found)
-    parents = _parents(found, slices)
+    free_counters = _free_counters(slices, devices)
+    parents = _parents(devices, slices)
     rows = {}
-    for key, (device, holders) in found.items():
+    for key, (device, holders) in devices.items():
         short = _is_short(device, key, free_counters)
-        made = rows[key] = _device(key, device, holders, is_short=short)
+        rows[key] = _device(key, device, holders, is_short=short)
         if key.pool != row_name:
-            made["pool"] = key.pool
+            rows[key]["pool"] = key.pool
         if key in parents:
-            made["parent"] = parents[key].device
+            rows[key]["parent"] = parents[key].device
 
+    # A whole device is divided if a part of it is in use. Without counters a driver publishes parts
+    # only of a device that is divided already.
     for key, parent in parents.items():
-        if not found[parent][1] and rows[parent]["use"] != "divided":
-            is_used = rows[key]["use"] in ("taken", "shared")
-            if is_used or not found[parent][0].consumes_counters:
-                rows[parent]["use"] = "divided"
+        whole, holders = devices[parent]
+        if holders or rows[parent]["use"] == "divided":
+            continue
+        is_used = rows[key]["use"] in ("taken", "shared")
+        if is_used or not whole.consumes_counters:
+            rows[parent]["use"] = "divided"
+
     return [rows[key] for key in sorted(rows, key=lambda key: _order(key, parents))]
 
 
 def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any, ...]:
+    """Sort key of a device, by which parts follow their whole device."""
     whole = parents.get(key, key)
     return (
         whole.driver,
@@ -99,13 +112,15 @@ def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any,
 
 
 def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
-    """gpu-2 before gpu-10."""
+    """Sort key of a name, by which gpu-2 comes before gpu-10."""
     pieces: list[tuple[int, int | str]] = []
     digits = ""
     for character in f"{name}\0":
         if character.isascii() and character.isdigit():
             digits += character
             continue
+
+        # A number has ended. Numbers sort before letters.
         if digits:
             pieces.append((0, int(digits)))
             digits = ""
@@ -114,69 +129,71 @@ def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
 
 
 def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_short: bool) -> Row:
-    users = [holding for holding in holders if not holding.result.admin_access]
+    """Returns the data of one device. `is_short` is True if its counters are used up."""
+    # A claim with admin access does not occupy the device.
+    is_used = not all(holding.result.admin_access for holding in holders)
     use = "free"
-    if users:
+    if is_used:
         use = "shared" if device.allow_multiple_allocations else "taken"
     elif is_short:
         use = "blocked"
 
-    made: Row = {
+    data: Row = {
         "name": key.device,
         "driver": key.driver,
         "model": model_of(device, key.driver),
         "use": use,
     }
-    for name, value in (
-        ("memory", _capacity(device, key.driver, "memory")),
-        ("id", _first_text(device.attributes, key.driver, _NAMES_OF_IDENTITIES)),
-    ):
+    memory = _capacity(device, key.driver, "memory")
+    identity = _first_text(device.attributes, key.driver, _NAMES_OF_IDENTITIES)
+    for name, value in (("memory", memory), ("id", identity)):
         if value and value != "unknown":
-            made[name] = value
+            data[name] = value
+
     if device.taints:
-        made["sick"] = max(_SEVERITIES.get(taint.effect, 0) for taint in device.taints)
-        made["why"] = [
-            {
-                "text": f"{taint.key}={taint.value}" if taint.value else taint.key,
-                "effect": taint.effect,
-                "since": taint.time_added or "",
-            }
-            for taint in device.taints
-        ]
+        data["sick"] = max(_SEVERITIES.get(taint.effect, 0) for taint in device.taints)
+        data["why"] = list(map(_taint, device.taints))
     if holders:
-        made["by"] = [_holder(holding) for holding in holders]
-    return made
+        data["by"] = list(map(_holder, holders))
+    return data
+
+
+def _taint(taint: DeviceTaint) -> Row:
+    return {
+        "text": f"{taint.key}={taint.value}" if taint.value else taint.key,
+        "effect": taint.effect,
+        "since": taint.time_added or "",
+    }
 
 
 def _holder(holding: Holding) -> Row:
-    """A claim, the pods that use it, what it has of a device that is shared."""
+    """Returns the data of a claim: its pods, and its part of a shared device."""
     claim, result = holding
-    made: Row = {
+    data: Row = {
         "claim": claim.key,
         "request": result.request,
         "pods": [consumer.name for consumer in claim.status.reserved_for],
         "since": held_since(claim),
     }
     if result.admin_access:
-        made["admin"] = True
+        data["admin"] = True
     if result.share_id:
-        made["share"] = result.share_id
+        data["share"] = result.share_id
     if result.consumed_capacity:
-        made["amount"] = ", ".join(
-            f"{name} {value}" for name, value in sorted(result.consumed_capacity.items())
-        )
-    return made
+        consumed = sorted(result.consumed_capacity.items())
+        data["amount"] = ", ".join(f"{name} {value}" for name, value in consumed)
+    return data
 
 
 def held_since(claim: Claim) -> str:
-    """When it was allocated, as far as the API server tells; else when it was made."""
+    """Returns the time of the claim's allocation, or of its creation if that is not known."""
     allocation = claim.status.allocation
-    told = allocation.allocation_timestamp if allocation else None
-    return told or claim.metadata.creation_timestamp
+    allocated_at = allocation.allocation_timestamp if allocation else None
+    return allocated_at or claim.metadata.creation_timestamp
 
 
 def model_of(device: Device, driver: str) -> str:
-    """What people call it."""
+    """Returns the name of the device's model, or the driver's name if it publishes none."""
     return _first_text(device.attributes, driver, _NAMES_OF_MODELS) or driver
 
 
@@ -198,20 +215,23 @@ def _capacity(device: Device, driver: str, name: str) -> str:
 # ---------------------------------------------------------------- parts of devices
 
 
-_Counters = dict[tuple[str, str, str, str], int]  # by driver, pool, counter set and counter
+# The devices of a row with their holders.
+_Devices = dict[DeviceKey, tuple[Device, list[Holding]]]
+# Driver, pool, counter set and counter.
+_CounterKey = tuple[str, str, str, str]
+_Counters = dict[_CounterKey, int]
 
 
-def _free_counters(
-    slices: Sequence[ResourceSlice], found: Mapping[DeviceKey, tuple[Device, list[Holding]]]
-) -> _Counters:
-    """What is left of each counter."""
+def _free_counters(slices: Sequence[ResourceSlice], devices: _Devices) -> _Counters:
+    """Returns the amount of each counter that no claim uses."""
     free: _Counters = {}
     for slice_ in slices:
         for counter_set in slice_.spec.shared_counters:
             for name, counter in counter_set.counters.items():
                 place = slice_.spec.driver, slice_.spec.pool.name, counter_set.name, name
                 free[place] = amounts.parse(counter.value).billionths
-    for key, (device, holders) in found.items():
+
+    for key, (device, holders) in devices.items():
         if all(holding.result.admin_access for holding in holders):
             continue
         for place, amount in _consumption(device, key):
@@ -220,59 +240,42 @@ def _free_counters(
     return free
 
 
-def _consumption(device: Device, key: DeviceKey) -> list[tuple[tuple[str, str, str, str], int]]:
-    return [
-        (
-            (key.driver, key.pool, consumed.counter_set, name),
-            amounts.parse(counter.value).billionths,
-        )
-        for consumed in device.consumes_counters
-        for name, counter in consumed.counters.items()
-    ]
+def _consumption(device: Device, key: DeviceKey) -> Iterator[tuple[_CounterKey, int]]:
+    """Yields the amounts that the device consumes of its pool's counters."""
+    for consumed in device.consumes_counters:
+        for name, counter in consumed.counters.items():
+            place = key.driver, key.pool, consumed.counter_set, name
+            yield place, amounts.parse(counter.value).billionths
 
 
 def _is_short(device: Device, key: DeviceKey, free: _Counters) -> bool:
-    """Whether others have taken of its counters what it needs."""
+    """Returns True if other devices have used up a counter that the device needs."""
     return any(amount > free.get(place, amount) for place, amount in _consumption(device, key))
 
 
-def _parents(
-    found: Mapping[DeviceKey, tuple[Device, list[Holding]]], slices: Sequence[ResourceSlice]
-) -> dict[DeviceKey, DeviceKey]:
-    """The whole device of each part.
+def _parents(devices: _Devices, slices: Sequence[ResourceSlice]) -> dict[DeviceKey, DeviceKey]:
+    """Returns the whole device of each part.
 
-    By the attribute that says so (`parent` is claimd's, `parentUUID` NVIDIA's), or by the counters.
+    A part names its whole device in an attribute (`parent` for claimd, `parentUUID` for NVIDIA).
+    Otherwise the whole device is the one that consumes all of the part's counter set.
     """
-    wholes: dict[tuple[str, str, str], DeviceKey] = {}
-    for slice_ in slices:
-        for counter_set in slice_.spec.shared_counters:
-            for key, (device, _) in found.items():
-                if (key.driver, key.pool) != (slice_.spec.driver, slice_.spec.pool.name):
-                    continue
-                for consumed in device.consumes_counters:
-                    if consumed.counter_set == counter_set.name and all(
-                        name in consumed.counters
-                        and amounts.parse(consumed.counters[name].value).billionths
-                        == amounts.parse(counter.value).billionths
-                        for name, counter in counter_set.counters.items()
-                    ):
-                        wholes[key.driver, key.pool, counter_set.name] = key
+    by_uuid = {}
+    for key, (device, _) in devices.items():
+        uuid = _first_text(device.attributes, key.driver, ["uuid"])
+        if uuid:
+            by_uuid[key.driver, uuid] = key
 
-    by_uuid = {
-        (key.driver, uuid): key
-        for key, (device, _) in found.items()
-        if (uuid := _first_text(device.attributes, key.driver, ["uuid"]))
-    }
+    wholes = _whole_devices(devices, slices)
     parents = {}
-    for key, (device, _) in found.items():
-        told = DeviceKey(
-            key.driver, key.pool, _first_text(device.attributes, key.driver, ["parent"])
-        )
+    for key, (device, _) in devices.items():
+        parent_name = _first_text(device.attributes, key.driver, ["parent"])
+        parent = DeviceKey(key.driver, key.pool, parent_name)
         uuid = _first_text(device.attributes, key.driver, ["parentUUID"])
-        whole = told if told in found else by_uuid.get((key.driver, uuid))
+        whole = parent if parent in devices else by_uuid.get((key.driver, uuid))
         if whole is not None:
             parents[key] = whole
             continue
+
         for consumed in device.consumes_counters:
             whole = wholes.get((key.driver, key.pool, consumed.counter_set))
             if whole is not None and whole != key:
@@ -280,29 +283,57 @@ def _parents(
     return parents
 
 
+def _whole_devices(
+    devices: _Devices, slices: Sequence[ResourceSlice]
+) -> dict[tuple[str, str, str], DeviceKey]:
+    """Returns the device that consumes all of a counter set, by driver, pool and counter set."""
+    wholes: dict[tuple[str, str, str], DeviceKey] = {}
+    for slice_ in slices:
+        for counter_set in slice_.spec.shared_counters:
+            for key, (device, _) in devices.items():
+                if (key.driver, key.pool) != (slice_.spec.driver, slice_.spec.pool.name):
+                    continue
+                for consumed in device.consumes_counters:
+                    if _consumes_all(consumed, counter_set):
+                        wholes[key.driver, key.pool, counter_set.name] = key
+    return wholes
+
+
+def _consumes_all(consumed: DeviceCounterConsumption, counter_set: CounterSet) -> bool:
+    if consumed.counter_set != counter_set.name:
+        return False
+    for name, counter in counter_set.counters.items():
+        if name not in consumed.counters:
+            return False
+        amount = amounts.parse(consumed.counters[name].value)
+        if amount.billionths != amounts.parse(counter.value).billionths:
+            return False
+    return True
+
+
 # ---------------------------------------------------------------- one device in full
 
 
 def details(world: World, row_name: str, device_name: str, driver: str) -> Row | None:
-    """All attributes and capacities of a device, as texts; None where there is no such device."""
+    """Returns the attributes and capacities of a device as text; None if it does not exist."""
     for slice_ in world.slices_of(row_name):
         if slice_.spec.driver != driver:
             continue
         for device in slice_.spec.devices:
-            if device.name == device_name:
-                return {
-                    "attributes": {
-                        name: _text(attribute) for name, attribute in device.attributes.items()
-                    },
-                    "capacity": {
-                        name: capacity.value for name, capacity in device.capacity.items()
-                    },
-                    "slice": slice_.metadata.name,
-                }
+            if device.name != device_name:
+                continue
+            attributes = {name: _text(value) for name, value in device.attributes.items()}
+            capacity = {name: value.value for name, value in device.capacity.items()}
+            return {
+                "attributes": attributes,
+                "capacity": capacity,
+                "slice": slice_.metadata.name,
+            }
     return None
 
 
 def _text(attribute: DeviceAttribute) -> str:
+    """Formats the value of an attribute, which may be a list."""
     for values in (attribute.ints, attribute.bools, attribute.strings, attribute.versions):
         if values is not None:
             return ", ".join(str(value) for value in values)

@@ -1,8 +1,9 @@
-"""The page over HTTP on this machine: files that anybody may read, data for who has the token.
+"""The HTTP server of the page, on the loopback address. It cannot change anything.
 
-The token stands behind the # of the address, so that no server, log or referrer sees it; the page
-sends it as a header. Requests by another name than that of this machine, or from pages of others,
-are refused, and nothing can be changed.
+Everybody may read the files of the page, but the data needs a token. The token is in the fragment
+of the address, after the #, so that it appears in no request line, log or referrer. The page sends
+it as a header. Requests with another host name, which DNS rebinding would cause, and requests from
+pages of other sites are refused.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
 HOST = "127.0.0.1"
-# Browsers that look at the same time.
+# The number of pages that may be open at the same time, and of requests in progress.
 MOST_STREAMS = 32
 _MOST_REQUESTS = 64
-# Seconds after which the page is told that there is nothing new.
+# The time in seconds after which a line is sent even if nothing is new.
 _HEARTBEAT = 15.0
 
 _FILES = {
@@ -52,9 +53,9 @@ _HEADERS = (
 
 @contextlib.asynccontextmanager
 async def serve_cluster(client_: client.Client, port: int = 0) -> AsyncIterator[str]:
-    """The address of a page of the client's cluster, until the context ends.
+    """Serves a page of the client's cluster until the context ends, and yields its address.
 
-    An ApiError where the cluster cannot be read, an OSError where the port is not to be had.
+    Raises ApiError if the cluster cannot be read, and OSError if the port is not available.
     """
     board = Board()
     async with (
@@ -65,7 +66,7 @@ async def serve_cluster(client_: client.Client, port: int = 0) -> AsyncIterator[
 
 
 class Page:
-    """What is on the board, for those who know the token."""
+    """The page: serves the board to those who know the token."""
 
     def __init__(self, board: Board, picture: follow.Picture) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -80,12 +81,15 @@ class Page:
 
     @property
     def address(self) -> str:
-        """What is opened in a browser."""
+        """The address to open in a browser, with the token."""
         return f"http://{HOST}:{self.port}/#{self.token}"
 
     @contextlib.asynccontextmanager
     async def serve(self, port: int = 0) -> AsyncIterator[str]:
-        """The address, until the context ends; an OSError where the port is not to be had."""
+        """Serves the page until the context ends, and yields its address.
+
+        Raises OSError if the port is not available.
+        """
         server = Server(self.respond, _too_many, _MOST_REQUESTS)
         self.port = await server.start(HOST, port)
         try:
@@ -94,20 +98,24 @@ class Page:
             await server.stop()
 
     def respond(self, request: HttpRequest) -> HttpResponse:
+        """Answers one request."""
+        # These checks come first, so that a foreign page learns nothing at all.
         if request.method not in ("GET", "HEAD"):
             return _text(405, "this page only shows", [("Allow", "GET, HEAD")])
         if request.header("host") not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
             return _text(421, f"this is {HOST}:{self.port}")
         if not self._is_own(request):
             return _text(403, "pages of others may not ask")
+
         if request.path in self._files:
             body, content_type = self._files[request.path]
             return HttpResponse(200, body, content_type, _HEADERS)
 
         expected = f"Bearer {self.token}".encode()
-        given = request.header("authorization").encode("latin-1", "replace")
-        if not hmac.compare_digest(expected, given):
+        authorization = request.header("authorization").encode("latin-1", "replace")
+        if not hmac.compare_digest(expected, authorization):
             return _text(401, "the address that claimd printed has a token; this has another")
+
         match request.path:
             case "/api/watch":
                 return self._watch(request)
@@ -116,30 +124,35 @@ class Page:
         return _text(404, "there is no such page")
 
     def _is_own(self, request: HttpRequest) -> bool:
-        """Whether it comes from this page, or from no page at all."""
+        """Returns True if the request comes from this page, or from no page at all."""
         origin = request.header("origin")
         if origin and origin not in (f"http://{HOST}:{self.port}", f"http://localhost:{self.port}"):
             return False
-        return request.header("sec-fetch-site") in ("", "none", "same-origin") or (
-            # A link on somebody's page may lead here; it gets no data.
-            request.header("sec-fetch-mode") == "navigate" and request.path == "/"
-        )
+
+        # Browsers say with sec-fetch-site whether a request crosses sites.
+        if request.header("sec-fetch-site") in ("", "none", "same-origin"):
+            return True
+
+        # A link on another site may lead to the page, which contains no data.
+        return request.header("sec-fetch-mode") == "navigate" and request.path == "/"
 
     def _device(self, request: HttpRequest) -> HttpResponse:
-        found = rows.details(
+        details = rows.details(
             self._picture.world,
             request.param("row"),
             request.param("device"),
             request.param("driver"),
         )
-        if found is None:
+        if details is None:
             return _text(404, "there is no such device any more")
-        return HttpResponse(200, json.dumps(found).encode(), "application/json", _HEADERS)
+        return HttpResponse(200, json.dumps(details).encode(), "application/json", _HEADERS)
 
     def _watch(self, request: HttpRequest) -> HttpResponse:
-        """Lines of JSON: everything, then what is new, for as long as the browser listens."""
+        """Streams lines of JSON, first the whole board and then its changes."""
         if self._streams >= MOST_STREAMS:
             return _text(503, f"{MOST_STREAMS} pages are open already")
+
+        # A page that connects again continues at its version, if the board is still the same.
         since = request.param("since")
         is_known = request.param("board") == self._board.id and since.isascii()
         version = int(since) if is_known and since.isdigit() and len(since) < 18 else 0

@@ -1,4 +1,4 @@
-"""What has changed, as a line for people with its time. Pure."""
+"""Changes of the cluster as lines for people, with their times. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
 from . import rows
 from .world import key_of, results_of
 
-KEPT = 3600.0  # seconds
-MOST = 2000  # a storm of changes must not fill a browser
+# The time in seconds for which changes are shown.
+KEPT = 3600.0
+# The number of changes that are shown, so that a storm of changes does not fill a browser.
+MOST = 2000
 
 
 class Change(NamedTuple):
-    """`kind` is one of got, gave back, sick, well, came, went, waits, placed, node.
+    """One change.
 
-    The rest says what it is about, as far as it is about one.
+    `time` is in seconds since 1970. `kind` is one of got, gave back, sick, well, came, went, waits,
+    placed, node. The other fields name what the change is about, and are empty if that is nothing
+    of the kind. `subject` is the namespace/name of a claim or pod.
     """
 
-    time: float  # seconds since 1970
+    time: float
     kind: str
     text: str
     node: str = ""
     device: str = ""
-    subject: str = ""  # namespace/name of the claim or pod
+    subject: str = ""
 
 
 def changes_between(kind: str, before: Any, after: Any, now: float) -> Iterator[Change]:
-    """The changes from one state of an object to the next; None where it is not there."""
+    """Yields the changes between two states of an object; None means that it does not exist."""
     match kind:
         case "ResourceClaim":
             yield from _claim_changes(before, after, now)
@@ -43,27 +47,27 @@ def changes_between(kind: str, before: Any, after: Any, now: float) -> Iterator[
             yield from _node_changes(before, after, now)
 
 
-def past_changes(kind: str, found: Any) -> Iterator[Change]:
-    """What an object tells of its past, for the time before somebody looked."""
+def past_changes(kind: str, item: Any) -> Iterator[Change]:
+    """Yields the changes that an object itself dates, for the time before the page was started."""
     match kind:
-        case "ResourceClaim" if results_of(found):
-            since = parse_time(rows.held_since(found))
-            yield from _allocation_change(found, "got", since)
+        case "ResourceClaim" if results_of(item):
+            since = parse_time(rows.held_since(item))
+            yield from _allocation_change(item, "got", since)
         case "ResourceSlice":
-            for device in found.spec.devices:
-                yield from _new_taints(found, None, device, 0.0)
-        case "Pod" if is_waiting(found):
-            since = parse_time(found.metadata.creation_timestamp)
-            yield Change(since, "waits", f"pod {found.key} waits", subject=found.key)
+            for device in item.spec.devices:
+                yield from _new_taints(item, None, device, 0.0)
+        case "Pod" if is_waiting(item):
+            since = parse_time(item.metadata.creation_timestamp)
+            yield Change(since, "waits", f"pod {item.key} waits", subject=item.key)
 
 
 def is_waiting(pod: Pod) -> bool:
-    """Whether the scheduler has still to find a node for it."""
+    """Returns True if the scheduler still has to find a node for the pod."""
     return not pod.spec.node_name and not pod.has_ended and not pod.metadata.deletion_timestamp
 
 
 def parse_time(text: str) -> float:
-    """An RFC 3339 time in seconds since 1970; 0 for what is none."""
+    """Returns an RFC 3339 time in seconds since 1970; 0 if the text is no time."""
     try:
         return datetime.datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -74,8 +78,8 @@ def parse_time(text: str) -> float:
 
 
 def _claim_changes(before: Claim | None, after: Claim | None, now: float) -> Iterator[Change]:
-    had = {key_of(result) for result in results_of(before)}
-    has = {key_of(result) for result in results_of(after)}
+    had = set(map(key_of, results_of(before)))
+    has = set(map(key_of, results_of(after)))
     if before is not None and had - has:
         yield from _allocation_change(before, "gave back", now)
     if after is not None and has - had:
@@ -107,19 +111,21 @@ def _slice_changes(
 ) -> Iterator[Change]:
     had = {device.name: device for device in before.spec.devices} if before else {}
     has = {device.name: device for device in after.spec.devices} if after else {}
-    some = after or before
-    assert some is not None
-    place = some.spec.node_name or some.spec.pool.name
+    slice_ = after or before
+    assert slice_ is not None
+    place = slice_.spec.node_name or slice_.spec.pool.name
 
-    for verb, names in (
-        ("came", [name for name in has if name not in had]),
-        ("went", [name for name in had if name not in has]),
-    ):
+    # Devices that appeared or vanished.
+    came = [name for name in has if name not in had]
+    went = [name for name in had if name not in has]
+    for verb, names in (("came", came), ("went", went)):
         if names:
             text = f"{_join_names(names)} {verb} on {place}"
             yield Change(now, verb, text, node=place, device=names[0])
+
+    # Devices whose health changed.
     for name in has.keys() & had.keys():
-        yield from _new_taints(some, had[name], has[name], now)
+        yield from _new_taints(slice_, had[name], has[name], now)
         gone = _taints(had[name]) - _taints(has[name])
         if gone and not has[name].taints:
             text = f"{name} on {place} is well again"
@@ -139,6 +145,7 @@ def _new_taints(
     known = _taints(before) if before else set()
     for taint in after.taints:
         if (taint.key, taint.value) not in known:
+            # At the start the time is that of the taint itself.
             why = f"{taint.key}={taint.value}" if taint.value else taint.key
             time = now or parse_time(taint.time_added or "")
             text = f"{after.name} on {place} is tainted: {why}"
@@ -171,10 +178,10 @@ def _node_changes(before: Node | None, after: Node | None, now: float) -> Iterat
         verb = "joined" if before is None else "left"
         yield Change(now, "node", f"node {name} {verb}", node=name)
         return
-    was, is_ = _readiness(before), _readiness(after)
+
     name = after.metadata.name
-    if was != is_:
-        state = "ready" if is_ == "True" else "not ready"
+    if _readiness(before) != _readiness(after):
+        state = "ready" if _readiness(after) == "True" else "not ready"
         yield Change(now, "node", f"node {name} is {state}", node=name)
     if before.spec.unschedulable != after.spec.unschedulable:
         verb = "cordoned" if after.spec.unschedulable else "uncordoned"
@@ -182,6 +189,6 @@ def _node_changes(before: Node | None, after: Node | None, now: float) -> Iterat
 
 
 def _readiness(node: Node) -> str:
-    return {condition.type: condition.status for condition in node.status.conditions}.get(
-        "Ready", "True"
-    )
+    """Returns the status of the Ready condition. A node without the condition counts as ready."""
+    statuses = {condition.type: condition.status for condition in node.status.conditions}
+    return statuses.get("Ready", "True")

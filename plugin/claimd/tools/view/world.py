@@ -1,6 +1,6 @@
-"""The cluster's objects, and which rows of the page a change of one of them concerns. Pure.
+"""The cluster's objects, with an index from objects to the rows of the page. Pure.
 
-A row is a node, or a pool whose devices belong to no single node.
+A row shows a node, or a pool whose devices belong to no single node.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from claimd.kubernetes.api.scheduling import (
 )
 from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
 
-# What the page is made of. Other kinds are for explain alone.
+# The kinds of objects that the page shows. Only explain uses the other kinds.
 KINDS = ("Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceTaintRule")
 
 
@@ -27,7 +27,7 @@ class DeviceKey(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """A claim that has a device, or a share of it."""
+    """A claim that has a device or a share of it, with that part of its allocation."""
 
     claim: Claim
     result: DeviceRequestAllocationResult
@@ -35,19 +35,24 @@ class Holding(NamedTuple):
 
 @dataclass(kw_only=True)
 class World:
-    """Objects by name, or by namespace/name, with indexes that `put` keeps."""
+    """Objects by name or by namespace/name, and the indexes that `put` maintains."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
     rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    # By device, and then by claim.
     _holdings: dict[DeviceKey, dict[str, list[Holding]]] = field(default_factory=dict)
     _slices_of_row: dict[str, set[str]] = field(default_factory=dict)
+    # By pool: the number of its slices in each row.
     _rows_of_pool: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
 
     def put(self, kind: str, key: str, new: Any) -> tuple[Any, set[str]]:
-        """Take an object, or its end (None). What was there before, and the rows it concerns."""
+        """Stores an object, or removes it if `new` is None.
+
+        Returns the previous object and the rows whose display may change.
+        """
         match kind:
             case "Node":
                 return _replace(self.nodes, key, new), {key}
@@ -58,34 +63,46 @@ class World:
             case "ResourceSlice":
                 return self._put_slice(key, new)
             case "DeviceTaintRule":
+                # A rule may taint any device.
                 return _replace(self.rules, key, new), set(self.rows())
         return None, set()
 
     def rows(self) -> Iterator[str]:
-        """Every row: nodes, with devices or without, and pools of no single node."""
+        """Yields all rows: the nodes, with or without devices, and the pools of no single node."""
         yield from self.nodes
         for row in self._slices_of_row:
             if row not in self.nodes:
                 yield row
 
     def slices_of(self, row: str) -> list[ResourceSlice]:
-        """Of the newest generation of each pool, in the order of their names."""
+        """Returns the row's slices by name, of each pool only those of the newest generation."""
         slices = [self.slices[name] for name in sorted(self._slices_of_row.get(row, ()))]
         newest: dict[tuple[str, str], int] = {}
         for slice_ in slices:
             pool = _pool_of(slice_)
             newest[pool] = max(newest.get(pool, 0), slice_.spec.pool.generation)
-        return [
-            slice_ for slice_ in slices if slice_.spec.pool.generation == newest[_pool_of(slice_)]
-        ]
+
+        # While a driver replaces a pool, slices of the old generation still exist.
+        current = []
+        for slice_ in slices:
+            if slice_.spec.pool.generation == newest[_pool_of(slice_)]:
+                current.append(slice_)
+        return current
 
     def holdings(self, device: DeviceKey) -> list[Holding]:
-        """Who has it, in the order of the claims' names."""
+        """Returns the claims that have the device, by name."""
         by_claim = self._holdings.get(device, {})
-        return [holding for key in sorted(by_claim) for holding in by_claim[key]]
+        holdings: list[Holding] = []
+        for key in sorted(by_claim):
+            holdings += by_claim[key]
+        return holdings
 
     def rows_of(self, pools: Iterable[tuple[str, str]]) -> set[str]:
-        return {row for pool in pools for row in self._rows_of_pool.get(pool, ())}
+        """Returns the rows that show devices of these pools."""
+        rows: set[str] = set()
+        for pool in pools:
+            rows.update(self._rows_of_pool.get(pool, ()))
+        return rows
 
     def _put_claim(self, key: str, new: Claim | None) -> tuple[Claim | None, set[str]]:
         before = _replace(self.claims, key, new)
@@ -97,11 +114,14 @@ class World:
             if not holders:
                 self._holdings.pop(device, None)
             pools.add((result.driver, result.pool))
+
         for result in results_of(new):
             assert new is not None
             holders = self._holdings.setdefault(key_of(result), {})
+            # One claim may have several shares of a device.
             holders.setdefault(key, []).append(Holding(new, result))
             pools.add((result.driver, result.pool))
+
         return before, self.rows_of(pools)
 
     def _put_slice(
@@ -110,18 +130,22 @@ class World:
         before: ResourceSlice | None = _replace(self.slices, key, new)
         concerned = set()
         if before is not None:
-            concerned.add(row := row_of(before))
+            row = row_of(before)
+            concerned.add(row)
             self._slices_of_row[row].discard(key)
             if not self._slices_of_row[row]:
                 del self._slices_of_row[row]
+
             rows = self._rows_of_pool[_pool_of(before)]
             rows[row] -= 1
             if not rows[row]:
                 del rows[row]
             if not rows:
                 del self._rows_of_pool[_pool_of(before)]
+
         if new is not None:
-            concerned.add(row := row_of(new))
+            row = row_of(new)
+            concerned.add(row)
             self._slices_of_row.setdefault(row, set()).add(key)
             rows = self._rows_of_pool.setdefault(_pool_of(new), {})
             rows[row] = rows.get(row, 0) + 1
@@ -138,13 +162,13 @@ def _replace(objects: dict[str, Any], key: str, new: Any) -> Any:
 
 
 def row_of(slice_: ResourceSlice) -> str:
-    """The row that shows a slice's devices."""
+    """Returns the row that shows the slice's devices."""
     spec = slice_.spec
     return spec.node_name or f"pool {spec.pool.name} of {spec.driver}"
 
 
 def results_of(claim: Claim | None) -> list[DeviceRequestAllocationResult]:
-    """What a claim has been given."""
+    """Returns the devices that are allocated to a claim."""
     if claim is None or claim.status.allocation is None:
         return []
     return claim.status.allocation.devices.results
