@@ -1,13 +1,13 @@
-"""What compile targets and PCI ids tell of AMD GPUs: names, generation, size, which are APUs.
+"""Derives names, generation, size and placement of AMD GPUs from compile targets and PCI ids.
 
-What a driver tells itself must not be repeated here.
+Facts that the driver shows do not belong in this module.
 """
 
 from __future__ import annotations
 
 from . import ids
 
-# The generation, by the target that compilers are told.
+# The generation by compile target.
 _BY_TARGET = {
     "gfx906": "Vega", "gfx900": "Vega", "gfx902": "Vega", "gfx909": "Vega", "gfx90c": "Vega",
     "gfx908": "CDNA", "gfx90a": "CDNA 2", "gfx942": "CDNA 3", "gfx950": "CDNA 4",
@@ -25,8 +25,8 @@ _APU_TARGETS = frozenset((
     "gfx1153",
 ))  # fmt: skip
 
-# Of Instincts: what compilers are told, where the chip has no table of its cores; how many compute
-# units there are, and on how many dies. Other ids come with several sizes.
+# Facts about Instinct GPUs by PCI id: the compile target of chips without a table of their cores, the
+# number of compute units, and the number of dies. Other ids belong to chips of different sizes.
 _TARGETS = {
     0x738C: "gfx908",
     0x738E: "gfx908",
@@ -44,30 +44,30 @@ _DIES = {
 
 
 def target(device_id: int) -> str | None:
-    """What compilers are told of a chip that does not tell its cores."""
+    """Returns the compile target of a chip without a table of its cores, or None."""
     return _TARGETS.get(device_id)
 
 
 def compute_units(device_id: int) -> int | None:
-    """How many the GPU has, where the id leaves no choice."""
+    """Returns the number of compute units, or None if the id does not determine it."""
     return _COMPUTE_UNITS.get(device_id)
 
 
 def dies(device_id: int) -> int | None:
-    """On how many dies it computes, where the id leaves no choice."""
+    """Returns the number of dies that compute, or None if the id does not determine it."""
     return _DIES.get(device_id)
 
 
 def family(target: str | None, device_id: int) -> str:
-    """The generation by the compile target, else by the PCI id; `unknown` where the tables end."""
+    """Returns the generation, by the compile target or else by the id; `unknown` if no table has it."""
     by_target = _BY_TARGET.get(target) if target else None
     return by_target or ids.find_device(VENDOR_ID, device_id).family
 
 
 def is_integrated(target: str | None, device_id: int) -> bool | None:
-    """Whether it is a part of a processor, with the machine's memory; None if that is not known.
+    """Returns True if the GPU is part of a processor and uses the machine's memory.
 
-    A target is one chip's, which is sold with a processor around it or without.
+    None if that is unknown. A target belongs to one chip, which is either part of a processor or not.
     """
     by_id = ids.find_device(VENDOR_ID, device_id).integrated
     if by_id is not None:
@@ -78,7 +78,7 @@ def is_integrated(target: str | None, device_id: int) -> bool | None:
 
 
 def product(device_id: int, revision: int | None) -> str | None:
-    """What people call it, for boards without a name in their memory."""
+    """Returns the product's name by id and revision, for boards that do not store their name."""
     by_revision = ids.Known()
     if revision is not None:
         by_revision = ids.find_revision(VENDOR_ID, device_id, revision)

@@ -1,6 +1,4 @@
-"""Card and render nodes of a function, with the numbers that the kernel gave them. /dev is never
-asked.
-"""
+"""Card and render nodes of a function, with the numbers from sysfs. /dev is never read."""
 
 from __future__ import annotations
 
@@ -16,13 +14,15 @@ _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 
 
 def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """Those that are there. A node whose numbers cannot be read is left out and noted."""
+    """Returns the DRM nodes of a function. Leaves out and notes nodes whose numbers are unreadable."""
     found = []
     for name in sysfs.names(f"{folder}/drm", notes) or ():
         match = _NODE.fullmatch(name)
         if match is None:
             continue
         path = f"{folder}/drm/{name}/dev"
+
+        # Without a note the file is not there: the driver has not finished the node.
         noted = len(notes)
         numbers = device_numbers(path, notes)
         if numbers is None:
@@ -30,7 +30,7 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
                 notes.append(f"{NOT_READY}{path}: missing")
             continue
 
-        # Anything else is another device's node.
+        # A node with other numbers would be a node of another device.
         major, minor = numbers
         if major != MAJOR:
             notes.append(f"{path}: {major} is not DRM's major number {MAJOR}")
@@ -42,24 +42,27 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
 
 
 def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
-    """The nodes of a GPU that is of no use without both.
+    """Returns the nodes of a GPU, which needs both a card and a render node.
 
-    NotUsable until they are there: the driver is bound before it registers them.
+    Raises NotUsable while one is missing: a driver is bound before it has registered its nodes.
     """
     return _require_nodes(folder, ("card", "renderD"))
 
 
 def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
-    """The nodes of a virtual function, which may lack one of them. NotUsable if it lacks both."""
+    """Returns the nodes of a virtual function, which may lack one of the two.
+
+    Raises NotUsable if both are missing.
+    """
     return _require_nodes(folder, ("",))
 
 
 def has_screen(folder: str) -> bool:
-    """Whether a screen is connected to the function, or was since its driver took it up.
+    """Returns True if a screen is connected, or was connected at some time since the driver was bound.
 
-    A screen in standby may look as if it were unplugged. But the kernel makes the frame buffer of its
-    console for the first screen, and keeps it. It answers with what it saw last: nothing is probed,
-    and nothing that sleeps is woken.
+    A screen in standby may look unplugged. But for the first screen the kernel makes the frame buffer
+    of its console, and keeps it. Both files contain the last known state: a read probes no connector
+    and wakes no device.
     """
     if any(name.startswith("fb") for name in sysfs.names(f"{folder}/graphics", []) or ()):
         return True
@@ -74,7 +77,7 @@ def has_screen(folder: str) -> bool:
 
 
 def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
-    """Major and minor from a `dev` file."""
+    """Returns the major and minor number in a `dev` file; None if it is missing or unreadable."""
     value = sysfs.text(path, notes)
     if value is None:
         return None
@@ -86,6 +89,7 @@ def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
 
 
 def _require_nodes(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
+    """Returns the nodes. Raises NotUsable if one is unreadable, or none of a kind is there."""
     notes: list[str] = []
     found = nodes(folder, notes)
     if notes:

@@ -1,8 +1,7 @@
-"""How GPUs are: symptoms and events in, findings out. Pure: the time is an argument, and nothing is
-read here.
+"""Derives the findings about GPUs from symptoms and events. Pure: the time is an argument.
 
-A finding needs more than one bad moment to appear and more than one good moment to go. What a
-symptom is read from is in `symptoms`; when to look is the monitor's.
+A finding appears after several checks that show its symptom, and disappears after several checks that
+do not. `symptoms` reads the symptoms, and `monitor` decides when to check.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from .gpu import Gpu
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
 SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)  # from bad to worse
 
-# Seconds without a new error after which the old ones are history; the second for what usually takes
-# a reset, if nobody is seen to reset it.
+# Seconds without a new error after which the old errors are forgotten. The longer one is for errors that
+# usually take a reset, in case the reset goes unnoticed.
 ERROR_WINDOW = 600.0
 RESET_WINDOW = 3600.0
 
-# The kind of an event: a driver was bound anew, so what befell the GPU before is over.
+# The kind of an event: a driver was bound again, so everything that happened to the GPU before is over.
 BOUND = "bound"
 
-# How many checks in a row must show a symptom before it is believed, and how many must not before it
-# is over; one for kinds that are not here.
+# How many checks in a row must show a symptom until it is believed, and how many must not show it until it
+# is over. Kinds that are not in a table need one check.
 _CHECKS_TO_APPEAR = {
     "hot": 2,
     "link": 3,
@@ -44,7 +43,7 @@ _CHECKS_TO_CLEAR = {
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """What one check shows. With a count, only its growth matters."""
+    """An anomaly that one check shows. If it has a count, only the growth of the count matters."""
 
     kind: str
     severity: str
@@ -55,7 +54,7 @@ class Symptom:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What the kernel said once, of the GPU at this address."""
+    """An anomaly that the kernel reported once, for the GPU at an address."""
 
     address: str
     kind: str
@@ -71,13 +70,13 @@ class Event:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Finding:
-    """What is wrong with a GPU, for people and for programs."""
+    """A problem of a GPU, for people and for programs."""
 
     kind: str  # wedged, absent, hot, …
     value: str = ""
     severity: str
     sentence: str
-    since: int  # seconds since 1970; 0: nobody has seen it begin
+    since: int  # seconds since 1970; 0 if its begin was not observed
 
 
 FindingsByName = tuple[tuple[str, tuple[Finding, ...]], ...]
@@ -85,10 +84,14 @@ FindingsByName = tuple[tuple[str, tuple[Finding, ...]], ...]
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """How all GPUs are at one moment. A GPU without findings is well."""
+    """The health of all GPUs at one moment. A GPU without findings is healthy."""
 
-    retained: tuple[Gpu, ...] = ()  # not in the Inventory, but not given up yet; sorted by name
-    findings: FindingsByName = ()  # by the GPU's name, sorted; the worst finding first
+    # GPUs that are not in the Inventory any more and not given up yet, sorted by name.
+    retained: tuple[Gpu, ...] = ()
+
+    # Sorted by the name of the GPU; the worst finding of each GPU comes first.
+    findings: FindingsByName = ()
+
     unwatched: tuple[str, ...] = ()  # what cannot be watched, and why
     _by_name: dict[str, tuple[Finding, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -98,22 +101,24 @@ class HealthReport:
         self._by_name.update(self.findings)
 
     def findings_of(self, name: str) -> tuple[Finding, ...]:
-        """The findings of the GPU of this name, the worst first; none if it is well or unknown."""
+        """Returns the findings of a GPU, the worst first; empty if it is healthy or unknown."""
         return self._by_name.get(name, ())
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class HealthState:
-    """What is told once and must outlive the process that heard it. Field names are on disk."""
+    """Facts that are reported once and must outlive the process. The field names are on disk."""
 
     gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
-    events: tuple[Event, ...] = ()  # of GPUs that are not well for it
-    findings: FindingsByName = ()  # of the last HealthReport, for those who look but once
+    events: tuple[Event, ...] = ()  # that still count
+
+    # Those of the last HealthReport, for `check_once`.
+    findings: FindingsByName = ()
 
 
 @values.dataclass(slots=True, kw_only=True)
 class _Persistence:
-    """How long a symptom has been there, or has not been."""
+    """How many checks in a row have shown a symptom, or have not shown it."""
 
     checks_with: int = 0  # in a row
     checks_without: int = 0
@@ -124,16 +129,16 @@ class _Persistence:
 
 @values.dataclass(slots=True, kw_only=True)
 class _ErrorCounter:
-    """A counter of errors, and when it has grown."""
+    """A counter of errors, and the times when it grew."""
 
     value: int
-    first_at: float | None = None  # the first of the errors that are not history yet
+    first_at: float | None = None  # of the oldest error that is not forgotten
     last_at: float = 0.0
     symptom: Symptom | None = None
 
 
 class History:
-    """What is known of one GPU."""
+    """The symptoms, counters and events of one GPU over time."""
 
     def __init__(self) -> None:
         self._persistence: dict[str, _Persistence] = {}
@@ -141,13 +146,14 @@ class History:
         self._bound_at = 0.0
         self._observed = False
 
-        # By kind and value: when it was first, and the newest.
+        # By kind and value: the time of the first such event, and the newest one.
         self._events: dict[tuple[str, str], tuple[float, Event]] = {}
 
     def add_event(self, event: Event) -> None:
-        """What the kernel said; may be repeated, and come late.
+        """Adds an event of the kernel.
 
-        An event from before a driver was bound, or that is known, changes nothing.
+        An event may be added again, or late: a known one, or one from before the last reset, changes
+        nothing.
         """
         if event.kind == BOUND:
             self.reset(event.at)
@@ -162,7 +168,7 @@ class History:
         self._events[key] = min(since, event.at), newest
 
     def current_events(self) -> tuple[Event, ...]:
-        """The events that still count, each when it was first and when it was last."""
+        """Returns the events that still count, each with its first and its last time."""
         events = []
         for since, newest in self._events.values():
             events.append(newest)
@@ -171,7 +177,7 @@ class History:
         return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
     def reset(self, at: float) -> None:
-        """A driver has the GPU anew: what the kernel said and counted before is over."""
+        """Forgets everything that was reported or counted up to `at`, when a driver was bound again."""
         self._bound_at = max(self._bound_at, at)
         for key, (_, newest) in list(self._events.items()):
             if newest.at <= at:
@@ -181,7 +187,7 @@ class History:
                 counter.first_at = None
 
     def observe(self, symptoms: Iterable[Symptom], now: float) -> None:
-        """One check of the GPU, and all that it showed: a symptom that is missing was not there."""
+        """Takes the result of one check. A symptom that is not in it was not there."""
         shown = {symptom.kind: symptom for symptom in symptoms}
 
         for kind in set(self._persistence) - set(shown):
@@ -200,7 +206,7 @@ class History:
         persistence.checks_with += 1
         persistence.checks_without = 0
 
-        # A sentence with other numbers is no news.
+        # The sentence of a believed symptom stays, so that changing numbers do not make new findings.
         before = persistence.symptom
         if not persistence.believed or before is None or before.value != symptom.value:
             persistence.symptom = symptom
@@ -216,14 +222,15 @@ class History:
             del self._persistence[kind]
 
     def _observe_count(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
-        # What was counted before the first check is not news, but a counter that was not there then
-        # began at zero.
+        # Errors from before the first check are old. A counter that appears in a later check started at
+        # zero, so all of its errors are new.
         if kind not in self._counters:
             self._counters[kind] = _ErrorCounter(value=0 if self._observed else value)
 
         counter = self._counters[kind]
         if value < counter.value:
-            counter.first_at = None  # the kernel counts anew: the device was set up anew
+            # The kernel restarted the counter, because the device was initialized again.
+            counter.first_at = None
         elif value > counter.value:
             if counter.first_at is None:
                 counter.first_at = now
@@ -231,7 +238,7 @@ class History:
         counter.value = value
 
     def findings(self, now: float) -> tuple[Finding, ...]:
-        """What is wrong now, the worst first. What is history by now is forgotten."""
+        """Returns the current findings, the worst first. Forgets errors and events that are too old."""
         self._forget_old(now)
 
         found = []
@@ -254,7 +261,7 @@ class History:
         return worst_first(found)
 
     def next_change(self, now: float) -> float | None:
-        """In how many seconds a finding may go by itself; None if none will."""
+        """Returns in how many seconds the next finding expires, or None if no finding expires."""
         ends = []
         for counter in self._counters.values():
             if counter.first_at is not None:
@@ -274,7 +281,7 @@ class History:
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, then by kind and value."""
+    """Sorts findings by severity, the worst first, then by kind and value."""
 
     def rank(finding: Finding) -> tuple[int, str, str]:
         return -SEVERITIES.index(finding.severity), finding.kind, finding.value
@@ -283,7 +290,7 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def finding(symptom: Symptom, since: float) -> Finding:
-    """A symptom that is believed."""
+    """Returns the finding of a symptom that is believed."""
     return Finding(
         kind=symptom.kind,
         value=symptom.value,

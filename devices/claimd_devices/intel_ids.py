@@ -1,4 +1,7 @@
-"""What the PCI ids of Intel GPUs tell: names, generations, tiles and memory, which no driver tells."""
+"""Derives names, generations, tiles and memory of Intel GPUs from their PCI ids.
+
+Intel's drivers do not show these facts.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ from . import ids
 VENDOR_ID = 0x8086
 
 _TWO_TILES = (0x0B69, 0x0BD4, 0x0BD5, 0x0BD6, 0x0BD7, 0x0BD8)
-# Where a processor's own GPU has been ever since.
+# A GPU that is part of the processor has always had this address.
 _OF_PROCESSOR = "0000:00:02.0"
 
 
 def product(device_id: int) -> ids.Known:
-    """What the id stands for; nothing but an unknown family where the table ends."""
+    """Returns the facts about an id. All of them are unknown if it is not in the table."""
     return ids.find_device(VENDOR_ID, device_id)
 
 
 def is_integrated(device_id: int, address: str) -> bool | None:
-    """Whether it is a part of the processor: by its id, or by its place; None if neither tells."""
+    """Returns True if the GPU is part of the processor, by its id or by its address; None if unknown."""
     known = product(device_id).integrated
     if known is None and address == _OF_PROCESSOR:
         return True
@@ -25,12 +28,15 @@ def is_integrated(device_id: int, address: str) -> bool | None:
 
 
 def tiles(device_id: int) -> int | None:
-    """i915 does not tell; its GTs are no measure, since some tiles have two."""
+    """Returns the number of tiles, which i915 does not show; None if the id is unknown.
+
+    The GTs in sysfs cannot be counted instead, because some tiles have two of them.
+    """
     if product(device_id).name is None:
         return None
     return 2 if device_id in _TWO_TILES else 1
 
 
 def memory(device_id: int) -> int | None:
-    """Bytes of local memory; None where there is more than one size, or none."""
+    """Returns the bytes of local memory; None if there is none, or the id does not determine it."""
     return product(device_id).memory

@@ -1,8 +1,6 @@
-"""KFD's topology: what amdgpu's compute side tells of each agent, which is a GPU or one partition
-of it.
+"""Reads KFD's topology: the facts of each agent, which is an AMD GPU or one partition of it.
 
-It joins with the PCI bus by the agent's slot. What a partition means for who may use it must not go
-in here.
+An agent is matched with a PCI function by its slot. This module does not know who may use a partition.
 """
 
 from __future__ import annotations
@@ -14,21 +12,22 @@ from . import sysfs, values
 from .gpu import Roots
 
 _LINE = re.compile(r"([a-z_0-9]{1,64}) ([0-9]{1,20})")
-_OWN_MEMORY = (1, 2)  # heap types of memory banks that are the GPU's own
+_OWN_MEMORY = (1, 2)  # heap types of the GPU's own memory banks
 _REQUIRED = ("vendor_id", "device_id", "location_id", "drm_render_minor")
-_REASONS = 3  # that are told of what could not be read
+_REASONS = 3  # the most notes in `unreadable`
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """A GPU, or one partition of it, as a program on it sees it."""
+    """A GPU, or one partition of it, as a program sees it."""
 
     vendor_id: int
     device_id: int
-    slot: str  # the PCI address without the function, where some kernels count the partitions
+    # The PCI address without the function number, because some kernels count partitions there.
+    slot: str
     number: int  # of the partition
     render_minor: int
-    target: str | None  # that compilers are told: gfx942
+    target: str | None  # the compile target: gfx942
     compute_units: int | None
     memory: int | None
 
@@ -38,18 +37,18 @@ class Topology:
     """All agents of the node."""
 
     agents: dict[str, list[Agent]] = field(default_factory=dict)  # by slot
-    unreadable: str = ""  # why there may be more than is known
+    unreadable: str = ""  # why agents may be missing
 
     def agents_at(self, address: str) -> list[Agent]:
-        """Those of the GPU at a PCI address, in the order of its partitions."""
+        """Returns the agents of the GPU at a PCI address, in the order of its partitions."""
         return self.agents.get(address.rpartition(".")[0], [])
 
 
 def read_topology(roots: Roots) -> Topology:
-    """What KFD tells now.
+    """Reads the topology.
 
-    What cannot be read leaves its agent out and is told in `unreadable`: it is of interest to the
-    GPUs that miss it.
+    An agent whose files cannot be read is left out, and `unreadable` says why. It matters only to a
+    GPU that lacks its agent.
     """
     folder = f"{roots.sys}/class/kfd/kfd/topology/nodes"
     notes: list[str] = []
@@ -64,14 +63,15 @@ def read_topology(roots: Roots) -> Topology:
         if agent is not None:
             agents.setdefault(agent.slot, []).append(agent)
 
-    # Where the kernel does not count the partitions, KFD's nodes are in their order.
+    # If the kernel does not number the partitions, the order of KFD's nodes is their order. The sort is
+    # stable, so it keeps that order.
     for of_gpu in agents.values():
         of_gpu.sort(key=lambda agent: agent.number)
     return Topology(agents=agents, unreadable="; ".join(notes[:_REASONS]))
 
 
 def _agent(folder: str, notes: list[str]) -> Agent | None:
-    """None for a processor, and for what does not tell enough to be joined."""
+    """Reads one agent. Returns None for a processor, and for an agent with missing properties."""
     noted = len(notes)
     if sysfs.decimal(f"{folder}/gpu_id", notes) == 0:
         return None
@@ -86,6 +86,7 @@ def _agent(folder: str, notes: list[str]) -> Agent | None:
             notes.append(f"{folder}/properties: {name} is missing")
             return None
 
+    # The location is a PCI address in 16 bits: bus, device, function. The top bits are the partition.
     location = properties["location_id"]
     bus, device = location >> 8 & 0xFF, location >> 3 & 0x1F
     return Agent(
@@ -101,7 +102,10 @@ def _agent(folder: str, notes: list[str]) -> Agent | None:
 
 
 def _target(version: int) -> str | None:
-    """90402 is gfx942: the last two parts are one hexadecimal digit each."""
+    """Returns the compile target for KFD's number: 90402 is gfx942.
+
+    The last two parts of the name are one hexadecimal digit each.
+    """
     major, minor, step = version // 10000, version // 100 % 100, version % 100
     if not major or minor >= 16 or step >= 16:
         return None
@@ -116,7 +120,10 @@ def _compute_units(properties: dict[str, int]) -> int | None:
 
 
 def _memory(folder: str, notes: list[str]) -> int | None:
-    """None if a bank does not tell its size, since a part of the sum would be wrong."""
+    """Returns the size of all banks of the GPU's own memory.
+
+    None if the size of one bank is unknown, because the sum would be too small.
+    """
     size = 0
     for name in sysfs.names(folder, notes) or ():
         bank = _properties(f"{folder}/{name}/properties", notes)

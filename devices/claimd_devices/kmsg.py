@@ -1,13 +1,13 @@
-"""The kernel's log, as far as the kernel itself wrote it: one line at a time, with when.
+"""Reads the lines that the kernel itself wrote to its log, with their times.
 
-/dev/kmsg where it can be opened; else the system call behind dmesg, which needs no device node.
-Both take CAP_SYSLOG where the administrator has restricted the log. What a line means must not go
-in here.
+It reads /dev/kmsg, or uses the system call behind dmesg if /dev/kmsg cannot be opened; the call needs
+no device node. Both need CAP_SYSLOG if the administrator has restricted the log. This module does not
+know what a line means.
 
-A container without any right can have text of its own put into the log: whoever may write to
-/dev/kmsg writes lines, and the name of a file or program stands in the kernel's own lines, where it
-may even bring line ends. So what only may be the kernel's is left out here, and whoever judges a
-line goes by how it begins.
+An unprivileged container can get its own text into the log. Writers of /dev/kmsg add whole lines, and
+the kernel's own lines contain names of files and programs, which may even contain line ends. So this
+module leaves out each line that may not be the kernel's, and readers of a line must match it from its
+first character.
 """
 
 from __future__ import annotations
@@ -22,50 +22,52 @@ from dataclasses import replace
 from . import deadline, values
 from .gpu import Roots
 
-# Of /dev/kmsg: facility and level, number, microseconds since the boot, flags; then the text. What
-# is known of the device follows in lines of their own, which begin with a space.
+# A record of /dev/kmsg: facility and level, sequence number, microseconds since the boot, flags, then the
+# text. Facts about the device follow in lines of their own that begin with a space.
 _RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,([0-9]{1,18}),([^,;]*)[^;]*;(.*)")
 _DEVICE = " DEVICE="
-_WHOLE = "-"  # the flag of a record that goes on no other's line
+_WHOLE = "-"  # the flag of a record that is a line of its own
 
-# Of dmesg: facility and level, seconds since the boot, where the kernel is built for it the thread.
+# A line of dmesg: facility and level, seconds since the boot, and in some kernels the thread.
 _DMESG_LINE = re.compile(r"(<([0-9]{1,9})>\[ *([0-9]{1,12}\.[0-9]{6})\](?:\[ *[TC][0-9]+\])?) (.*)")
 
-_LEVELS = 8  # below it, facility and level are of the kernel's own facility
+_LEVELS = 8  # smaller numbers belong to facility 0, which is the kernel
 _READ_ALL = 3  # of syslog(2)
 
-# Bytes of the log's end that are asked for: all of a usual log, later what is new.
+# Bytes of the end of the log that dmesg returns: a whole log of usual size first, new lines later.
 _ROOM, _ROOM_LATER = 1 << 18, 1 << 16
 
-# Records of one look: a log that grows as fast as we read is no reason to read for ever.
+# The most records of one call, because a log may grow as fast as we read it.
 _MOST_RECORDS = 20_000
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line that the kernel wrote, from its first character on."""
+    """A line that the kernel wrote."""
 
     at: float  # seconds since 1970
     text: str
-    device: str = ""  # the device that it is about, as +pci:0000:11:00.0; empty where none is told
+    device: str = ""  # such as +pci:0000:11:00.0; empty if the record names no device
 
 
 class Log:
-    """The node's kernel log. `unavailable` says why it cannot be read; empty if it can."""
+    """The kernel log of the node. `unavailable` says why it cannot be read; empty if it can."""
 
     def __init__(self, roots: Roots) -> None:
         self.unavailable = ""
         self._path = os.path.join(roots.dev, "kmsg")
-        self._is_tree = os.fspath(roots.proc) != "/proc"  # whose log is a file as well
+
+        # The log of a fake or captured tree is an ordinary file, and dmesg would show another machine.
+        self._is_tree = os.fspath(roots.proc) != "/proc"
         self._descriptor = -1
         self._opened: tuple[int, int] | None = None
-        self._rest = b""  # of a record that was read in part
-        self._newest = -1.0  # seconds since the boot of the newest line that dmesg gave
+        self._rest = b""  # the begin of a record that was read in part
+        self._newest = -1.0  # of the newest line from dmesg, in seconds since the boot
 
     def read_new_lines(self) -> list[Line]:
-        """What was logged since the last call; at the first, all that the kernel still has.
+        """Returns the lines since the last call. The first call returns all that the kernel still has.
 
-        Never raises for what is wrong with the log: `unavailable` says it, and the next call tries
+        Does not raise if the log cannot be read: `unavailable` says why, and the next call tries
         again.
         """
         try:
@@ -76,6 +78,9 @@ class Log:
                 if attempt is not None:
                     deadline.end_read(attempt)
         except OSError as error:
+            # The log is not there, or not readable, or hangs, or we could not look (EMFILE and the
+            # like): all of them end here. On a machine, dmesg needs no descriptor and is tried next. In
+            # a tree, a missing log is normal.
             self._close()
             if not self._is_tree:
                 return self._read_dmesg()
@@ -87,6 +92,7 @@ class Log:
         return lines
 
     def _read_records(self) -> list[Line]:
+        # A tree may get a new log, for example when it is written again.
         status = os.stat(self._path)
         if self._opened != (status.st_dev, status.st_ino) or self._descriptor < 0:
             self._close()
@@ -97,10 +103,13 @@ class Log:
         lines: list[Line] = []
         for _ in range(_MOST_RECORDS):
             try:
-                chunk = os.read(self._descriptor, 8192)  # of /dev/kmsg one record
+                # A read of /dev/kmsg returns one record.
+                chunk = os.read(self._descriptor, 8192)
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # the kernel has thrown away what we were to read next
+            except BrokenPipeError:
+                # The kernel has overwritten the records that were next. The next read goes on with
+                # the oldest record that is left.
                 continue
             if not chunk:
                 break
@@ -109,7 +118,7 @@ class Log:
         return lines
 
     def _read_dmesg(self) -> list[Line]:
-        # Not above: a tree of files does without.
+        # Imported late, because a tree of files does not need it.
         import ctypes
 
         room = _ROOM if self._newest < 0 else _ROOM_LATER
@@ -122,6 +131,8 @@ class Log:
             return []
 
         self.unavailable = ""
+
+        # dmesg returns the whole end of the log each time, so lines that are known are left out.
         boot = _boot_time()
         text = buffer.raw[:length].decode(errors="replace")
         fresh = [line for line in parse_dmesg(text, boot=0.0) if line.at > self._newest]
@@ -135,10 +146,11 @@ class Log:
 
 
 def parse_records(lines: Iterable[str], boot: float) -> list[Line]:
-    """What the kernel wrote among lines of /dev/kmsg; `boot` is its time in seconds since 1970.
+    """Returns the kernel's own lines among lines of /dev/kmsg.
 
-    The kernel writes line ends within a text as \\x0a, so nobody's text begins a record. One that
-    goes on another's line begins with text that may be anybody's, and is left out.
+    `boot` is the time of the boot in seconds since 1970. The kernel escapes line ends within a text
+    as \\x0a, so no text can start a record. A record that continues the line of another one is left
+    out, because any program may have chosen the text at its begin.
     """
     found: list[Line] = []
     is_ours = False
@@ -154,10 +166,11 @@ def parse_records(lines: Iterable[str], boot: float) -> list[Line]:
 
 
 def parse_dmesg(text: str, boot: float) -> list[Line]:
-    """What the kernel wrote in the text of dmesg; `boot` is its time in seconds since 1970.
+    """Returns the kernel's own lines in the output of dmesg.
 
-    A line end within a record's text begins a line there which looks like one of the kernel's, but
-    for having the very same time and level: of such lines only the first is taken.
+    `boot` is the time of the boot in seconds since 1970. If the text of a record contains a line end,
+    the rest of it looks like a line of its own with the same time and level. So of lines with the same
+    time and level only the first one is taken.
     """
     found: list[Line] = []
     prefix = ""
@@ -172,5 +185,5 @@ def parse_dmesg(text: str, boot: float) -> list[Line]:
 
 
 def _boot_time() -> float:
-    """In seconds since 1970."""
+    """Returns the time of the boot in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

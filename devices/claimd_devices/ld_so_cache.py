@@ -1,4 +1,4 @@
-"""The cache of glibc's loader: which library a name stands for. Bytes in, values out, no I/O."""
+"""Parses the cache of glibc's loader, which maps names of libraries to their paths. Does no I/O."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 PATH = "/etc/ld.so.cache"
 
-# The folder where Debian and its kin keep the libraries of a processor, by the processor's number
-# in the flags of an entry.
+# The names of the folders in which Debian and similar systems keep the libraries of a processor, by the
+# number of the processor in the flags of an entry.
 TRIPLETS = {0x03: "x86_64-linux-gnu", 0x0A: "aarch64-linux-gnu"}
 
 _MAGIC = b"glibc-ld.so.cache1.1"
@@ -20,7 +20,7 @@ _SONAME = re.compile(r"lib[\w.+-]+\.so[\w.]*")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A library of 64 bits that the loader knows."""
+    """A 64-bit library in the cache."""
 
     soname: str
     path: str
@@ -28,9 +28,9 @@ class Entry:
 
 
 def entries(content: bytes) -> list[Entry]:
-    """The libraries in a cache, in its order; none if it is of a form that is not known.
+    """Returns the libraries in a cache, in their order. Empty if its format is unknown.
 
-    An older form may stand before the one that is read, as glibc wrote both for long.
+    The cache may start with a section in an older format, because glibc wrote both for a long time.
     """
     start = content.find(_MAGIC)
     if start < 0 or len(content) < start + _HEADER:

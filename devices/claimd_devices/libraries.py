@@ -1,7 +1,8 @@
-"""Which way a container gets the libraries of NVIDIA's driver, and why.
+"""Chooses how a container gets the libraries of NVIDIA's driver, with the reason.
 
-Either a CDI spec on the host names the GPU and all its files are there: its id says it all. Or the
-driver's files are mounted one by one. Nothing is loaded or run here.
+There are two ways. If a CDI spec on the host has the GPU, and all files of the spec are there, its
+device id is enough. Otherwise the driver's files are mounted one by one. This module loads and runs
+no file.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from .host_files import HostFiles
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the host has for all its GPUs."""
+    """The CDI devices and the driver's files of the host, for all GPUs."""
 
     devices: tuple[host_cdi.Device, ...] = ()
     driver: nvidia_files.Driver | None = None
-    lack: str = ""  # why there is no driver
+    lack: str = ""  # why something could not be found
 
 
 def look(roots: Roots, version: str | None) -> Host:
-    """What the host has for a kernel module of this version; trouble is said in `lack`."""
+    """Returns what the host has for a kernel module of this version. `lack` has the problems."""
     notes: list[str] = []
     devices = host_cdi.devices(HostFiles(roots.host), notes)
 
@@ -37,10 +38,10 @@ def look(roots: Roots, version: str | None) -> Host:
 
 
 def choose(host: Host, uuid: str | None, node: str) -> Libraries:
-    """For the GPU with this uuid and node: a CDI id of the host's, or what to mount, or neither.
+    """Returns the way for a GPU: a CDI id of the host, or the files to mount, or neither.
 
-    A spec counts only if every file that it names is there: one of a driver that was updated since
-    would keep any container from starting.
+    A spec is used only if all files that it names are there. A spec of an older driver would keep
+    every container from starting.
     """
     named = [device for device in host.devices if _is_named(device, uuid, node)]
     whole = [device for device in named if device.spec.missing is None]
@@ -66,13 +67,17 @@ def choose(host: Host, uuid: str | None, node: str) -> Libraries:
 
 
 def _is_named(device: host_cdi.Device, uuid: str | None, node: str) -> bool:
-    """By its uuid; an index counts as the tool did, so that the node tells which GPU it is."""
+    """Returns True if the CDI device is the GPU with this uuid or this node.
+
+    If its name is an index, the node decides: the tool that wrote the spec may count in another order.
+    """
     if device.name == uuid:
         return True
     return device.name.isdecimal() and device.nodes == {node}
 
 
 def _lack(places: list[HostFiles], root: str, version: str) -> str:
+    """Returns why the driver's libraries were not found, for people."""
     others = nvidia_files.other_versions(places)
     if not others:
         where = root or "the places where it may lie"

@@ -1,7 +1,8 @@
-"""Keeps the node's health current: checks every GPU by the clock, hears the kernel's events, and
-keeps GPUs that are gone for a while, so that others can still look them up.
+"""Keeps the health of the node's GPUs current.
 
-What is read and what follows from it is not decided here.
+The monitor checks every GPU periodically and takes the kernel's events. It keeps a GPU that has
+disappeared for a grace period, so that claims of it can still be looked up. `symptoms` does the reads,
+and `health` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .uevents import Uevent
 
 _log = logging.getLogger("claimd.devices")
 
-SOON = 5.0  # seconds at most until the next check while something is suspected
-SPACING = 0.25  # seconds at least between two checks, whatever the kernel announces
+SOON = 5.0  # the most seconds until the next check while a check showed a symptom
+SPACING = 0.25  # the fewest seconds between two checks, even if many uevents come
 
 _VANISHED = "it has vanished from the PCI bus"
 
@@ -31,20 +32,20 @@ ReadSymptoms = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
 
 @values.dataclass(slots=True, kw_only=True)
 class _TrackedGpu:
-    """A GPU that was in an Inventory, and what befell it since."""
+    """A GPU that was in an Inventory, and its history since then."""
 
     gpu: Gpu
     history: health.History = field(default_factory=health.History)
-    missing: Finding | None = None  # why it is not in the last Inventory
+    missing: Finding | None = None  # the reason why it is not in the last Inventory
     missing_since: float = 0.0
 
     @property
     def is_absent(self) -> bool:
-        """Whether it is gone, as opposed to one that cannot be read and is there."""
+        """True if the GPU is gone. A GPU that hangs is missing from the Inventory, but is not absent."""
         return self.missing is not None and self.missing.kind == "absent"
 
     def findings(self, now: float) -> tuple[Finding, ...]:
-        """What is wrong with it now, the worst first."""
+        """Returns the current findings of the GPU, the worst first."""
         findings = self.history.findings(now)
         if self.missing is None:
             return findings
@@ -53,9 +54,9 @@ class _TrackedGpu:
 
 
 class Monitor:
-    """The health of the node's GPUs, in `last`.
+    """Checks the GPUs of the node. `last` is the last report.
 
-    `on_inventory` and `on_uevent` may be called at any time from the loop's thread.
+    `on_inventory` and `on_uevent` may be called at any time in the loop's thread.
     """
 
     def __init__(
@@ -66,26 +67,28 @@ class Monitor:
         interval: float,
         read_symptoms: ReadSymptoms = symptoms.read_gpus,
     ) -> None:
-        """A GPU that is gone is kept for `grace` seconds; there is a check at least every `interval`."""
+        """Keeps absent GPUs for `grace` seconds, and checks at least every `interval` seconds."""
         self.last = HealthReport()
 
-        # Called when a GPU answers again that did not, so that it comes back into the Inventory.
+        # Called when a GPU that hung answers again, so that a scan puts it back into the Inventory.
         self.request_rescan: Callable[[], None] = lambda: None
 
         self._roots, self._grace, self._interval = roots, grace, interval
         self._read_symptoms = read_symptoms
         self._kernel_log = kmsg.Log(roots)
         self._tracked: dict[str, _TrackedGpu] = {}  # by name
-        self._earlier_events: tuple[health.Event, ...] = ()  # that the process before us heard
+
+        # Events that the process before this one received, for GPUs that are not tracked yet.
+        self._earlier_events: tuple[health.Event, ...] = ()
         self._listeners: list[Listener] = []
         self._wake = asyncio.Event()
         self._unwatched: tuple[str, ...] = ()
-        self._is_suspicious = False  # whether the last check showed anything
+        self._is_suspicious = False  # True if the last check showed a symptom or failed
 
     def on_inventory(self, inventory: Inventory) -> bool:
-        """A new Inventory: GPUs that are not in it any more are kept for the grace period.
+        """Takes a new Inventory. GPUs that are not in it any more are kept for the grace period.
 
-        Says whether a listener was told of what follows.
+        Returns True if the report changed and there is a listener that got it.
         """
         now = time.time()
         for gpu in inventory.gpus:
@@ -97,13 +100,14 @@ class Monitor:
                 continue
             skipped = skipped_by_address.get(tracked.gpu.address)
             if skipped is not None and skipped.expected:
-                del self._tracked[name]  # a rule leaves it alone now
+                # A rule of the configuration excludes it now, so it is not missed.
+                del self._tracked[name]
             else:
                 self._track_missing(tracked, skipped, now)
         return self._update_report(now)
 
     def on_uevent(self, uevent: Uevent) -> None:
-        """An event of the kernel: some say themselves what is wrong, any is a reason to check soon."""
+        """Takes a uevent. Some report a problem themselves, and each of them makes the next check soon."""
         now = time.time()
         event = None
         if uevent.wedged:
@@ -117,12 +121,12 @@ class Monitor:
         self._wake.set()
 
     def _sets_up(self, uevent: Uevent) -> bool:
-        """Whether the driver that was bound sets the GPU up anew. vfio-pci does not touch it."""
+        """Returns True if the new driver initializes the GPU. vfio-pci does not touch it."""
         return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
 
     @property
     def state(self) -> HealthState:
-        """For the process that comes after us, on the same boot."""
+        """The state that the next process needs, on the same boot."""
         gone: list[tuple[Gpu, float]] = []
         events: set[health.Event] = set()
         for tracked in self._tracked.values():
@@ -143,9 +147,9 @@ class Monitor:
         )
 
     def restore(self, state: HealthState) -> None:
-        """Takes over what the process before us knew. Must come before the first Inventory.
+        """Takes over the state of the process before this one. Must be called before `on_inventory`.
 
-        A GPU that is there again by then is not absent, whatever the state says.
+        A GPU that is in the first Inventory is not absent, whatever the state says.
         """
         self._earlier_events = state.events
         for gpu, since in state.gone:
@@ -153,8 +157,9 @@ class Monitor:
             self._tracked[gpu.name] = _TrackedGpu(gpu=gpu, missing=missing, missing_since=since)
 
     async def run(self, changed: Listener) -> None:
-        """Calls `changed` with the last report and with every one that differs from it, until
-        cancelled. A check that fails is logged, and the next one is made.
+        """Calls `changed` with the last report, and then with every different one.
+
+        Runs until it is cancelled. A check that fails is logged, and the next one follows.
         """
         self._listeners.append(changed)
         try:
@@ -163,7 +168,7 @@ class Monitor:
                 try:
                     await self.check()
                 except LookFailedError as error:
-                    # Every symptom stays as it was. The next check comes soon.
+                    # We could not look, so every finding stays as it was. The next check comes soon.
                     _log.warning("the look at the GPUs' health failed, trying again: %s", error)
                     self._is_suspicious = True
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
@@ -171,6 +176,7 @@ class Monitor:
                         "the look at the GPUs' health failed; the next one may do better"
                     )
 
+                # Events that came during the check end the wait at once, but not before SPACING is over.
                 await asyncio.sleep(min(SPACING, self._interval))
                 try:
                     async with asyncio.timeout(self._seconds_to_next_check()):
@@ -181,7 +187,7 @@ class Monitor:
             self._listeners.remove(changed)
 
     async def check(self) -> HealthReport:
-        """One look at every GPU that is there, and at the kernel's log."""
+        """Checks every GPU that is present, and the kernel's log, once. Returns the new report."""
         self._wake.clear()
         present = [tracked.gpu for tracked in self._tracked.values() if tracked.missing is None]
         shown, lines = await deadline.run_in_thread(
@@ -194,7 +200,7 @@ class Monitor:
             if event is not None:
                 self._add_event(event)
 
-        # A GPU may have vanished while its files were read.
+        # While the thread read the files, `on_inventory` may have dropped a GPU.
         for name, symptoms_shown in shown.items():
             tracked = self._tracked.get(name)
             if tracked is not None and tracked.missing is None:
@@ -209,7 +215,7 @@ class Monitor:
         return self.last
 
     def _track_present(self, gpu: Gpu, now: float) -> None:
-        """The GPU is in the Inventory: begins to track it, or goes on."""
+        """Starts or continues to track a GPU that is in the Inventory."""
         tracked = self._tracked.get(gpu.name)
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
@@ -217,7 +223,7 @@ class Monitor:
                 if _concerns(event, gpu):
                     tracked.history.add_event(event)
 
-        # One that comes back was set up anew: what befell it before is over.
+        # A GPU that reappears was initialized again, so its history is dropped.
         if tracked.is_absent:
             tracked.history.reset(now)
             others = [event for event in self._earlier_events if event.address != gpu.address]
@@ -225,7 +231,7 @@ class Monitor:
         tracked.gpu, tracked.missing = gpu, None
 
     def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
-        """The GPU is not in the Inventory, for a reason that the scan may have said."""
+        """Notes why a tracked GPU is not in the Inventory: it hangs, or the scan's reason, or it is gone."""
         if tracked.missing is None:
             tracked.missing_since = now
         if self._is_hung(tracked.gpu):
@@ -250,7 +256,10 @@ class Monitor:
         return False
 
     def _seconds_to_next_check(self) -> float:
-        """If nothing is heard meanwhile: sooner where a finding may go or a GPU may be given up."""
+        """Returns the time until the next check, unless an event comes before.
+
+        It is shorter than the interval if a finding may expire, or an absent GPU may be given up.
+        """
         now = time.time()
         seconds = [self._interval]
         if self._is_suspicious:
@@ -264,9 +273,9 @@ class Monitor:
         return max(0.0, min(seconds))
 
     def _update_report(self, now: float) -> bool:
-        """Makes the report of all that is known; listeners are told if it is news.
+        """Makes the report, and passes it to the listeners if it differs from the last one.
 
-        Says whether there was a listener that was told.
+        Returns True if it differs and there is a listener.
         """
         for name, tracked in list(self._tracked.items()):
             if tracked.is_absent and now - tracked.missing_since >= self._grace:
@@ -302,10 +311,10 @@ def check_once(
     inventory: Inventory,
     state: HealthState = HealthState(),  # noqa: B008  frozen
 ) -> HealthReport:
-    """How the GPUs seem by one check, for those who have no time for a second one.
+    """Returns the health of the GPUs by a single check, for commands that cannot wait for more checks.
 
-    `state` is that of a Monitor which has watched for longer: it has heard what is said but once,
-    and knows since when what is seen here has been so.
+    `state` comes from a Monitor that has run for longer. It has events that the kernel reports only
+    once, and the times when findings began.
     """
     now = time.time()
     kernel_log = kmsg.Log(roots)
@@ -354,24 +363,24 @@ def check_once(
 
 
 def _concerns(event: health.Event, gpu: Gpu) -> bool:
-    """Returns True if the event is about the GPU, or about the part that `gpu` is.
+    """Returns True if the event concerns `gpu`, which may be a GPU or a part of one.
 
-    An event of one MIG instance is not about the other instances. Where the GPU is not divided any
-    more, or was not found to be, such an event is about all of it.
+    An event of one MIG instance does not concern the other instances. If the GPU is not divided any
+    more, or MIG was not seen, such an event concerns the whole GPU.
     """
     if event.address != gpu.address:
         return False
     if event.instance is None or gpu.kind == "gpu":
         return True
 
-    # Loaded for divided GPUs alone.
+    # Imported late, because most nodes have no divided GPU and then need not load it.
     from . import mig
 
     return mig.is_in_instance(gpu, event.instance)
 
 
 def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:
-    """What follows from a symptom that was seen but once, of which a Monitor may know more."""
+    """Returns the findings of a symptom that was seen in one check. A Monitor's own finding wins."""
     if symptom.count == 0:
         return []
     if known is not None:
@@ -379,7 +388,7 @@ def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Find
     if symptom.count is None:
         return [health.finding(symptom, 0)]
 
-    # Nobody knows when these errors were, so they are no more than a note.
+    # The times of these errors are unknown, so they make only a note.
     sentence = f"{symptom.sentence}: {symptom.count} since the boot"
     return [Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)]
 
@@ -402,7 +411,7 @@ def _event_order(event: health.Event) -> tuple[float, str, str, str]:
 
 
 def _shows_anything(shown: Mapping[str, tuple[Symptom, ...]]) -> bool:
-    """Whether a GPU shows a symptom; counters are always among them."""
+    """Returns True if a GPU shows a symptom. Counters do not count, because they are always there."""
     for symptoms_shown in shown.values():
         if any(symptom.count is None for symptom in symptoms_shown):
             return True
@@ -410,7 +419,7 @@ def _shows_anything(shown: Mapping[str, tuple[Symptom, ...]]) -> bool:
 
 
 def _log_changes(before: HealthReport, after: HealthReport) -> None:
-    """A line for each finding that is new, and for each that is over."""
+    """Logs a line for each new finding, and for each finding that is over."""
     for name, findings in after.findings:
         known = {(finding.kind, finding.value) for finding in before.findings_of(name)}
         for finding in findings:

@@ -1,4 +1,4 @@
-"""Which NUMA nodes are as near to a device as any but its own, on the same socket."""
+"""Finds the NUMA nodes nearest to a device's own node, on the same socket."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _LONGEST_RANGE = 1 << 16
 
 
 def nearest(roots: Roots, node: int | None, cache: sysfs.ScanCache) -> tuple[int, ...]:
-    """The node itself, then the others of its socket at the least distance from it.
+    """Returns the node itself, then the nearest other nodes on its socket.
 
-    Empty where the firmware does not tell the node; the node alone where it does not tell more.
+    Empty if the firmware does not tell the node. Only the node itself if distances or sockets are
+    unknown.
     """
     if node is None:
         return ()
@@ -28,6 +29,7 @@ def _nearest(roots: Roots, node: int, notes: list[str]) -> tuple[int, ...]:
     if node not in online or len(row) != len(online) or not all(item.isdecimal() for item in row):
         return (node,)
 
+    # The nearest node may be on another socket; then no node of the own socket is as near.
     distances = {other: int(item) for other, item in zip(online, row, strict=True) if other != node}
     least = min(distances.values(), default=0)
     socket = _socket(roots, node, notes)
@@ -42,7 +44,7 @@ def _nearest(roots: Roots, node: int, notes: list[str]) -> tuple[int, ...]:
 
 
 def _socket(roots: Roots, node: int, notes: list[str]) -> int | None:
-    """The processor package of a node, by the first of its processors."""
+    """Returns the processor package of a node, by its first processor; None if it is unknown."""
     system = f"{roots.sys}/devices/system"
     processors = _numbers(sysfs.text(f"{system}/node/node{node}/cpulist", notes) or "")
     if not processors:
@@ -51,7 +53,7 @@ def _socket(roots: Roots, node: int, notes: list[str]) -> int | None:
 
 
 def _numbers(text: str) -> list[int]:
-    """0-1,4 is 0, 1 and 4; nothing if it is anything else."""
+    """Parses a list of numbers: 0-1,4 is 0, 1 and 4. Returns no numbers for a text of another form."""
     numbers: list[int] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())

@@ -1,7 +1,7 @@
-"""What the PCI ids of NVIDIA GPUs tell of their generation, their place and their memory.
+"""Derives generation, placement and memory of NVIDIA GPUs from their PCI ids.
 
-NVIDIA gives ids in rows: where the table of `ids` ends, the row still tells the generation. What
-the driver tells itself must not be repeated here.
+NVIDIA assigns ids in ranges. For an id that is not in the table of `ids`, the range still tells the
+generation. Facts that the driver shows do not belong in this module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from . import ids
 from .gpu import UNKNOWN
 
-# The first PCI device id of a row, the generation of the row, what its compilers call it.
+# The first PCI device id of a range, its generation, and the compilers' name of it.
 _ROWS = (
     (0x0000, UNKNOWN, None),
     (0x15F0, "Pascal", "sm_60"),
@@ -43,7 +43,7 @@ VENDOR_ID = 0x10DE
 
 
 def family(device_id: int) -> tuple[str, str | None]:
-    """The generation, and what compilers call it; `unknown` and None where the tables end."""
+    """Returns the generation and its compile target; `unknown` and None if no table has the id."""
     known = ids.find_device(VENDOR_ID, device_id)
     if known.family != UNKNOWN:
         return known.family, known.architecture
@@ -52,14 +52,14 @@ def family(device_id: int) -> tuple[str, str | None]:
 
 
 def is_integrated(device_id: int) -> bool | None:
-    """Whether it is a part of a processor, as of Thor and GB10; None where the table ends."""
+    """Returns True if the GPU is part of a processor, as in Thor and GB10; None if that is unknown."""
     return ids.find_device(VENDOR_ID, device_id).integrated
 
 
 def memory(device_id: int, product: str | None) -> int | None:
-    """Bytes on the board, by the id, and by the driver's name where boards of one id differ.
+    """Returns the bytes of memory on the board, of which a program can use a little less.
 
-    A program finds a little less.
+    The id decides, and also the product's name if boards with one id differ.
     """
     by_id = ids.find_device(VENDOR_ID, device_id).memory
     if by_id is not None or product is None:

@@ -1,9 +1,10 @@
-"""What the kernel's files and its log show of a GPU's health, by one check. The same for every
-vendor, as far as files go; lines of the log are those of each vendor's driver (Xids are NVIDIA's).
+"""Reads the symptoms of a GPU from the kernel's files and its log, in one check.
 
-Reads only: how many checks make a finding is `health`'s. Of a GPU that sleeps nothing is read that
-would wake it: its configuration space and its link (config, current_link_*, max_link_width) resume
-it, and so may its sensors.
+The files are the same for all vendors. The lines of the log come from each vendor's driver; Xids are
+NVIDIA's. `health` decides how many checks make a finding.
+
+A check must not wake a sleeping GPU. Reads of its configuration space and its link (config,
+current_link_*, max_link_width) would wake it, and reads of its sensors may.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from .health import (
 from .kmsg import Line
 
 _SLEEPING_STATES = ("D3hot", "D3cold")
-_NO_LANES = 255  # what a width says where there is no link
+_NO_LANES = 255  # the width of a missing link
 
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
 SENSOR = re.compile(r"temp[0-9]+_input")
 
-# Lines of the kernel's log. They are matched from their first character on: within a line there may
-# be text of anybody's, such as the name of a program that has crashed.
+# Lines of the kernel's log. The expressions match from the first character of a line on, because later
+# parts may contain text that any program chose, such as the name of a program that has crashed.
 _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
 
 # NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
@@ -67,11 +68,10 @@ _BOUND = (
     ),
 )
 
-# Xids that the program on the GPU brings about: the GPU is well, and the next program will not meet
-# them.
+# Xids that are the fault of the program on the GPU. The GPU is healthy and can run the next program.
 XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69, 109})
 
-# Xids after which a GPU is not fit for use before it is reset, by what NVIDIA says they mean.
+# Xids after which the GPU must be reset before it can be used, with NVIDIA's explanations.
 XIDS_OF_HARDWARE = {
     46: "the GPU has stopped processing",
     48: "an error in the memory that could not be corrected",
@@ -94,10 +94,11 @@ _XIDS_OF_WHOLE_GPU = frozenset({62, 64, 74, 79, 95, 119, 120, 136, 143})
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
-    """All that one check shows. Counters are always among them, so that their growth can be seen.
+    """Returns all symptoms that one check shows.
 
-    Never raises for what is wrong with the GPU. Whoever must not wait for one that hangs runs this
-    by `deadline.run`.
+    Counters of errors are always among them, so that `health` can see their growth. Nothing that is
+    wrong with the GPU makes it raise; LookFailedError means that we could not look. A read of a GPU
+    that hangs blocks, unless the caller runs this in `deadline.run`.
     """
     folder = f"{roots.sys}/bus/pci/devices/{address}"
     if deadline.is_hung(folder):
@@ -106,6 +107,8 @@ def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
     files = Files(folder)
     symptoms: list[Symptom] = []
     if not is_asleep(files):
+        # A device that has fallen off the bus answers each read of its configuration space with all
+        # ones. Its other files would then show nonsense.
         head = files.bytes("config")[:4]
         if head and not head.strip(b"\xff"):
             return (_lost(address),)
@@ -117,11 +120,14 @@ def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
 
 
 def read_gpus(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
-    """Of each GPU by its name. A GPU that hangs costs two seconds once, and the others nothing."""
+    """Returns the symptoms of each GPU, by its name.
+
+    A GPU that hangs delays the result by two seconds, once, and does not affect other GPUs.
+    """
     address_of = {gpu.name: gpu.address for gpu in gpus}
 
     def read_all() -> dict[str, tuple[Symptom, ...]]:
-        # Parts have their GPU's address, and are as it is.
+        # Partitions have the address of their GPU, and its symptoms. Each address is read once.
         addresses = sorted(set(address_of.values()))
         by_address = {address: read_gpu(roots, address) for address in addresses}
         return {name: by_address[address] for name, address in address_of.items()}
@@ -130,7 +136,7 @@ def read_gpus(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...
 
 
 def unresponsive() -> Symptom:
-    """That of a GPU whose files hang."""
+    """Returns the symptom of a GPU whose files hang."""
     sentence = (
         "the kernel's files of this GPU do not answer: "
         f"a read has not come back for {deadline.READ_TIMEOUT:g} s"
@@ -139,7 +145,7 @@ def unresponsive() -> Symptom:
 
 
 class Files:
-    """Files below one GPU's folder, and what could not be read for an error of input or output."""
+    """The files in the folder of one GPU. It collects the names of those that fail with EIO."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -147,7 +153,11 @@ class Files:
         self._is_hung = False
 
     def bytes(self, name: str) -> bytes:
-        """Empty if it is missing or cannot be read."""
+        """Returns the content of a file; empty if the file is missing or not readable.
+
+        Only a read that hangs and EIO are symptoms: they come from the device. LookFailedError is
+        raised if we could not look.
+        """
         try:
             return sysfs.read(f"{self.folder}/{name}")
         except deadline.DeadlineExceeded:
@@ -158,17 +168,20 @@ class Files:
         return b""
 
     def text(self, name: str) -> str:
+        """Returns the text of a file without white space around it; empty as for `bytes`."""
         return self.bytes(name).rstrip(sysfs.PADDING).decode(errors="replace").strip()
 
     def number(self, name: str) -> int | None:
+        """Returns the decimal number in a file; None if the file is missing, unreadable or no number."""
         value = self.text(name)
         return int(value) if value.lstrip("-").isdecimal() and len(value) < 19 else None
 
     def names(self, name: str) -> list[str]:
+        """Returns the sorted names in a folder; empty if the folder is missing or not readable."""
         return sysfs.names(f"{self.folder}/{name}", []) or []
 
     def with_errors(self, symptoms: list[Symptom]) -> tuple[Symptom, ...]:
-        """The symptoms, and what is wrong with the files themselves."""
+        """Returns the symptoms, and one for files that hang or fail with EIO."""
         if self._is_hung:
             return (unresponsive(),)
         if self._failed:
@@ -181,7 +194,7 @@ class Files:
 
 
 def is_asleep(files: Files) -> bool:
-    """Neither file wakes it."""
+    """Returns True if the GPU sleeps. The two files that it reads do not wake the GPU."""
     if files.text("power/runtime_status") == "suspended":
         return True
     return files.text("power_state") in _SLEEPING_STATES
@@ -195,7 +208,7 @@ def _lost(address: str) -> Symptom:
 
 
 def _link_symptoms(files: Files) -> list[Symptom]:
-    """The link to the slot against the most that both of its ends can do."""
+    """Compares the link to the slot with the most that both of its ends support."""
     vendor_id = sysfs.hexadecimal(f"{files.folder}/vendor", [])
     target = sysfs.link(files.folder, [])
     path, port_path = pci.ends(files.folder, target, vendor_id or 0)
@@ -204,7 +217,7 @@ def _link_symptoms(files: Files) -> list[Symptom]:
     link = files if path == files.folder else Files(path)
     port = Files(port_path or path)
 
-    # A port without a link is inside of a package.
+    # A port without a link is inside a package, where the files of the GPU's link mean nothing.
     width, most = link.number("current_link_width"), link.number("max_link_width")
     if port_path is not None and not port.number("current_link_width"):
         return []
@@ -233,12 +246,13 @@ def _link_symptoms(files: Files) -> list[Symptom]:
 
 
 def _link_speed(files: Files, name: str) -> float:
-    """In GT/s; 0 if it is not known."""
+    """Returns the speed in a file in GT/s; 0 if it is unknown."""
     match = _SPEED.match(files.text(name))
     return float(match[1]) if match else 0.0
 
 
 def _counter_symptoms(files: Files) -> list[Symptom]:
+    """Returns the counters of errors that the PCIe port (AER) and amdgpu (RAS) keep."""
     fatal = "the PCIe port has reported fatal errors of the GPU (AER)"
     nonfatal = "the PCIe port has reported errors of the GPU that were not fatal (AER)"
     symptoms = []
@@ -250,6 +264,7 @@ def _counter_symptoms(files: Files) -> list[Symptom]:
             symptom = Symptom(kind=f"aer-{kind}", severity=severity, sentence=sentence, count=count)
             symptoms.append(symptom)
 
+    # amdgpu has one file for each block of the chip. Their sum is one counter.
     counts = []
     for name in files.names("ras"):
         if name.endswith("_err_count"):
@@ -263,7 +278,7 @@ def _counter_symptoms(files: Files) -> list[Symptom]:
 
 
 def _sensor_symptoms(files: Files) -> list[Symptom]:
-    """The first sensor that is at its critical temperature, or above."""
+    """Returns a symptom for the first sensor at or above its critical temperature."""
     for monitor in files.names("hwmon"):
         for name in files.names(f"hwmon/{monitor}"):
             if not SENSOR.fullmatch(name):
@@ -282,6 +297,7 @@ def _sensor_symptoms(files: Files) -> list[Symptom]:
 
 
 def _xe_symptoms(files: Files) -> list[Symptom]:
+    """Returns a symptom if the xe driver found the firmware broken."""
     if files.text("survivability_mode") in ("", "0", "disabled"):
         return []
     sentence = (
@@ -291,13 +307,13 @@ def _xe_symptoms(files: Files) -> list[Symptom]:
     return [Symptom(kind="survivability", severity=FAILED, sentence=sentence)]
 
 
-# ---------------------------------------------------------------- what the kernel says once
+# ---------------------------------------------------------------- lines of the kernel's log
 
 
 def event_of(line: Line) -> Event | None:
-    """What a line of the kernel's log says of a GPU's health; None if nothing.
+    """Returns the event that a line of the kernel's log reports about a GPU's health, or None.
 
-    A line that is known to be about another device than it names says nothing.
+    A line is ignored if the kernel attributes it to another device than the one in its text.
     """
     event = _event_of_text(line.text, line.at)
     if event is None or line.device not in ("", f"+pci:{event.address}"):
@@ -327,8 +343,10 @@ def _event_of_text(text: str, at: float) -> Event | None:
 
 
 def wedged_event(address: str, methods: str, at: float) -> Event | None:
-    """The kernel's word that a GPU hangs, by uevent (with what would help) or log; None if it has
-    helped itself.
+    """Returns the event of a GPU that hangs, as the kernel reports it by uevent or in its log.
+
+    `methods` are the ways to recover the GPU that a uevent advises. Returns None if the uevent advises
+    only "none": then the driver has recovered the GPU.
     """
     ways = [way for way in methods.split(",") if way and way != "none"]
     if methods and not ways:
@@ -339,7 +357,7 @@ def wedged_event(address: str, methods: str, at: float) -> Event | None:
 
 
 def _recovery(address: str, action: str, at: float) -> Event:
-    """Returns what follows from the driver's own verdict (Xid 154)."""
+    """Returns the event of the driver's own verdict on the GPU (Xid 154)."""
     if action == _NO_RECOVERY:
         # The GPU was reset, so everything that was reported before is over.
         return Event(address=address, kind=BOUND, at=at)
@@ -354,6 +372,7 @@ def _recovery(address: str, action: str, at: float) -> Event:
 
 
 def _xid(address: str, code: int, at: float, instance: int | None) -> Event:
+    """Returns the event of an Xid. Its code decides how severe the event is, and how long it lasts."""
     if code in XIDS_OF_PROGRAMS:
         severity, lasts = NOTE, ERROR_WINDOW
         meaning = "a fault of the program that used it, not of the GPU"

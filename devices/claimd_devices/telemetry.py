@@ -1,7 +1,8 @@
-"""What a GPU's sensors say now: temperature, power, load, memory in use.
+"""Reads the sensors of GPUs: temperature, power, load, memory in use.
 
-Read when somebody asks, of GPUs that are awake: a look must not wake one. What its driver does not
-tell stays out. NVIDIA's tells nothing by files, which is what dcgm-exporter is for.
+The sensors are read only on request, and only of GPUs that are awake, because a read must not wake a
+GPU. Values that a driver does not show are left out. NVIDIA's driver shows none in files; use
+dcgm-exporter for NVIDIA's GPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MICRO = 1_000_000
 
 
 class Reading(NamedTuple):
-    """One figure, in SI units. `sensor` tells those apart of which a GPU has several."""
+    """One measured value, in SI units. `sensor` distinguishes several values of one kind."""
 
     kind: str  # temperature, power, energy, busy, memory used
     value: float
@@ -24,9 +25,9 @@ class Reading(NamedTuple):
 
 
 def readings(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Reading, ...]]:
-    """By the GPU's name; parts have none of their own.
+    """Returns the readings of each GPU, by its name. Parts have no readings of their own.
 
-    A GPU that hangs costs two seconds once, and has none from then on.
+    A GPU that hangs delays the result by two seconds, once, and has no readings from then on.
     """
     addresses = {gpu.name: gpu.address for gpu in gpus if gpu.parent is None}
 
@@ -37,7 +38,7 @@ def readings(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Reading, ...]
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Reading, ...]:
-    """Of one GPU, never raising for what is wrong with it."""
+    """Returns the readings of one GPU. Nothing that is wrong with the GPU makes it raise."""
     folder = f"{roots.sys}/bus/pci/devices/{address}"
     if deadline.is_hung(folder):
         return ()
@@ -56,6 +57,7 @@ def read_gpu(roots: Roots, address: str) -> tuple[Reading, ...]:
 
 
 def _sensor_readings(files: symptoms.Files) -> Iterable[Reading]:
+    """Yields the readings of the sensors in hwmon."""
     for monitor in files.names("hwmon"):
         folder = f"hwmon/{monitor}"
         names = set(files.names(folder))
@@ -67,14 +69,14 @@ def _sensor_readings(files: symptoms.Files) -> Iterable[Reading]:
                     label = files.text(f"{folder}/{stem}_label") if f"{stem}_label" in names else ""
                     yield Reading("temperature", millidegrees / 1000, label or stem)
 
-        # The average is steadier; newer chips have the other alone.
+        # The average is steadier. Newer chips have only the other file.
         for name in ("power1_average", "power1_input"):
             microwatts = files.number(f"{folder}/{name}") if name in names else None
             if microwatts is not None:
                 yield Reading("power", microwatts / _MICRO)
                 break
 
-        # xe and i915 count energy, and leave it to the reader to divide by time.
+        # xe and i915 show a counter of energy instead of power.
         microjoules = files.number(f"{folder}/energy1_input") if "energy1_input" in names else None
         if microjoules is not None:
             yield Reading("energy", microjoules / _MICRO)

@@ -1,9 +1,8 @@
-"""The kernel's own word that something changed on the PCI bus or in DRM: its uevents, heard in the
-event loop.
+"""Receives the kernel's uevents of the PCI bus and of DRM in the event loop.
 
-An event means "look again", but for what the kernel says in no file: that a GPU hangs. Nothing here
-reads the trees. A fake tree has a folder for sockets of those who listen: whoever changes it tells
-them as the kernel would.
+An event means "look again". One event says more, because no file says it: that a GPU hangs. This
+module does not read the kernel's trees. A fake tree has a folder with a socket for each listener;
+code that changes the tree sends them messages in the kernel's form.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from .gpu import Roots
 
 _log = logging.getLogger("claimd.devices")
 
-SOCKETS = ".claimd-uevents"  # beside a fake tree's sys/
+SOCKETS = ".claimd-uevents"  # a folder of a fake tree, next to sys/
 _SUBSYSTEMS = ("pci", "drm")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?=/|$)")
-_LARGEST = 8192  # bytes of an event
+_LARGEST = 8192  # the most bytes of an event
 _SEND_TIMEOUT = 1.0  # seconds for a listener that does not read
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Uevent:
-    """What an event says."""
+    """A uevent of the kernel."""
 
     action: str
     subsystem: str
@@ -43,7 +42,7 @@ class Uevent:
 
     @property
     def address(self) -> str:
-        """The PCI function's that it is about, or the one above it; empty if there is none."""
+        """The address of the event's PCI function, or of the nearest one above; empty if none is."""
         addresses = _ADDRESS.findall(self.path)
         return addresses[-1] if addresses else ""
 
@@ -60,11 +59,10 @@ def listening(
     on_uevent: OnUevent = lambda _: None,
     roots: Roots | None = None,
 ) -> Iterator[bool]:
-    """Calls `on_change` from the running loop after events, and `on_uevent` with each, until the
-    block ends.
+    """Calls `on_uevent` with each event, and `on_change` after a burst of them, within the block.
 
-    False, and a log line with the reason, where events cannot be heard: nothing is lost but speed,
-    if somebody looks by the clock as well.
+    Both run in the running event loop. Yields False, and logs the reason, if the kernel's events
+    cannot be received. Then a caller that also scans periodically sees changes later.
     """
     with contextlib.ExitStack() as stack:
         if roots is not None:
@@ -84,11 +82,11 @@ def listening(
 
 
 def _monitor() -> Any:
-    """A started monitor of pyudev, which has no types."""
-    # Not above, since libudev costs 3 MB and may be absent: commands that do not watch do without.
+    """Returns a started monitor of pyudev, which has no types."""
+    # Imported late, because libudev needs 3 MB and may be absent, and few commands watch.
     import pyudev
 
-    # Not the source "udev": it is silent in a container and where no udevd runs.
+    # The source "udev" sends nothing in a container, nor on a host without udevd.
     monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
     for subsystem in _SUBSYSTEMS:
         monitor.filter_by(subsystem)
@@ -102,7 +100,7 @@ def _listening_to_kernel(
 ) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
-    # Shares pyudev's socket, to ask what is wrong with it.
+    # A second descriptor of pyudev's socket, by which `_is_overflow` gets the socket's error.
     with socket.socket(fileno=os.dup(monitor.fileno())) as shared:
 
         def drain() -> None:
@@ -112,10 +110,11 @@ def _listening_to_kernel(
                     heard = True
                     on_uevent(_from_pyudev(device))
             except OSError as error:
-                # What was lost may be a change.
+                # The lost events may have reported changes, so a scan is needed.
                 heard = True
                 if not _is_overflow(error, shared):
-                    loop.remove_reader(shared)  # else this would wake us for ever
+                    # A broken socket stays readable, and would wake the loop for ever.
+                    loop.remove_reader(shared)
                     _log.warning(
                         "kernel uevents are lost, changes are seen by the clock alone: %s", error
                     )
@@ -130,9 +129,10 @@ def _listening_to_kernel(
 
 
 def _is_overflow(error: OSError, shared: socket.socket) -> bool:
-    """Whether there were more events than the socket holds, which passes.
+    """Returns True if the socket's buffer was full, so that events are lost and later ones come.
 
-    pyudev says of the kernel's ENOBUFS only that something is wrong; asking the socket clears it.
+    pyudev does not pass the kernel's ENOBUFS on, so the error is read from the socket, which also
+    clears it.
     """
     pending = shared.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return errno.ENOBUFS in (error.errno, pending)
@@ -151,12 +151,13 @@ def _from_pyudev(device: Any) -> Uevent:
 def _listening_to_fakes(
     folder: Path, on_change: Callable[[], None], on_uevent: OnUevent
 ) -> Iterator[None]:
-    """Listens in the folder of a fake tree as well, if there is one."""
+    """Receives the events of a fake tree, if there is a folder for its sockets."""
     path = folder / os.urandom(4).hex()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as events:
         try:
             events.bind(str(path))
         except OSError as error:
+            # ENOENT means that the tree has no such folder, as on every real machine.
             if error.errno != errno.ENOENT:
                 _log.info(
                     "faults of `claimd fake` are seen by the clock alone: %s: %s", folder, error
@@ -180,13 +181,14 @@ def _listening_to_fakes(
                 path.unlink()
 
 
-# ---------------------------------------------------------------- telling
+# ---------------------------------------------------------------- sending
 
 
 def broadcast(tree: Path, message: bytes) -> int:
-    """Tells all that listen at a fake tree, as the kernel would. Returns how many they were.
+    """Sends a message to all listeners of a fake tree. Returns how many of them got it.
 
-    Sockets of listeners that died are removed; one that does not read is waited for a second.
+    Removes the sockets of listeners that have died. Waits one second for a listener that does not
+    read.
     """
     count = 0
     for path in sorted((tree / SOCKETS).glob("*")):
@@ -205,14 +207,14 @@ def broadcast(tree: Path, message: bytes) -> int:
 
 
 def message(action: str, path: str, subsystem: str, **more: str) -> bytes:
-    """An event in the kernel's own form."""
+    """Returns an event in the kernel's form."""
     fields = {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": subsystem, **more}
     rows = [f"{action}@{path}", *(f"{key}={value}" for key, value in fields.items())]
     return "\0".join([*rows, ""]).encode()
 
 
 def parse(content: bytes) -> Uevent:
-    """An event in the kernel's own form; what it does not say is empty."""
+    """Parses an event in the kernel's form. Fields that it does not have are empty."""
     fields = dict(row.partition("=")[::2] for row in content.decode(errors="replace").split("\0"))
     return Uevent(
         action=fields.get("ACTION", ""),

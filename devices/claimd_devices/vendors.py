@@ -1,6 +1,6 @@
-"""The vendors whose GPUs claimd knows, a row each. docs/new-vendor.md tells how to add one.
+"""The table of vendors whose GPUs claimd knows. docs/new-vendor.md explains how to add one.
 
-A vendor's own module says all that is particular to it; what is the same for all must not go there.
+A vendor's module has everything that is specific to the vendor, and nothing that is common to all.
 """
 
 from __future__ import annotations
@@ -14,40 +14,41 @@ from .pci import Function
 
 
 class Vendor(Protocol):
-    """What the module of a vendor has."""
+    """The interface of a vendor's module."""
 
     @property
     def NAME(self) -> str:
-        """What attributes, rules and device classes call it."""
+        """The vendor's name in attributes, rules and device classes."""
 
     @property
     def VENDOR_ID(self) -> int:
-        """Its id on the PCI bus."""
+        """The vendor's id on the PCI bus."""
 
     @property
     def DRIVERS(self) -> tuple[str, ...]:
-        """The kernel drivers whose GPUs it can describe."""
+        """The kernel drivers whose GPUs `describe` understands."""
 
     @property
     def GPU_CLASSES(self) -> tuple[int, ...]:
-        """The base classes of PCI that its GPUs have; what has another is something else."""
+        """The PCI base classes of the vendor's GPUs. Functions of another class are no GPUs."""
 
     @property
     def DEVICE_PLUGIN_RESOURCES(self) -> tuple[str, ...]:
-        """How the resources begin that others hand out the same GPUs as, besides us."""
+        """The prefixes of extended resources by which device plugins offer the same GPUs."""
 
     @property
     def describe(self) -> Callable[[Roots, Function], Detail]:
-        """What the kernel driver tells of one GPU that is bound to it.
+        """Returns what the kernel driver shows about one GPU that is bound to it.
 
-        Same trees, same Detail. NotUsable with a reason for people where it is no GPU, or not now;
-        whatever else it raises costs this device alone.
+        The same trees give the same Detail. Raises NotUsable, with a reason for people, if the function
+        is no GPU, or not now. Any other exception costs only this device, except LookFailedError,
+        which ends the scan.
         """
 
 
 VENDORS: tuple[Vendor, ...] = (nvidia, amd, intel)
 
-# Display controllers that are no GPUs, by their vendor's id on the PCI bus, and what they are.
+# Display controllers that are no GPUs: descriptions by PCI vendor id.
 SCREENS = {
     0x1A03: "an ASPEED server management chip's screen",
     0x102B: "a Matrox server management chip's screen",
@@ -62,5 +63,5 @@ SCREENS = {
     0x1D0F: "a virtual screen (Amazon EC2)",
 }
 
-# Those that are something else than what most of their vendor are.
+# Descriptions by vendor and device id, for devices that differ from most of their vendor.
 SCREENS_BY_ID = {(0x1B36, 0x0100): "a virtual GPU (QXL)"}

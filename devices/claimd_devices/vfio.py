@@ -1,4 +1,4 @@
-"""GPUs for virtual machines: the nodes of one that vfio-pci holds, and what would go with it."""
+"""GPUs for virtual machines: the device nodes under vfio-pci, and the functions given away together."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ DRIVER = "vfio-pci"
 # The kernel names Grace's driver after its module, with underscores.
 DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci")
 
-# Drivers that stand in nobody's way: what they have, nobody uses.
+# Drivers whose devices are not in use on the node, so that they may be given away.
 _IDLE = ("", "pci-stub", *DRIVERS)
 _BRIDGE = 0x06
 
-# Class and subclass of what stands on a GPU's card beside it: sound of its screens, USB and UCSI of
-# its USB-C port.
+# PCI class and subclass of the other functions on a GPU's card: the sound of its screens, and USB and
+# UCSI of its USB-C port.
 _SOUND, _USB, _SERIAL_BUS = 0x0403, 0x0C03, 0x0C80
 _DEVICE = re.compile(r"vfio[0-9]+")
 
 
 def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """Those of the group's interface, and those of iommufd where the kernel has it: a virtual
-    machine takes either. NotUsable if neither is whole.
+    """Returns the nodes by which a virtual machine opens the function.
+
+    These are the nodes of the IOMMU group, and the nodes of iommufd if the kernel has it; a virtual
+    machine uses either. Raises NotUsable if neither of the two is complete.
     """
     classes = f"{roots.sys}/class"
     group = f"/dev/vfio/{function.iommu_group}"
@@ -55,7 +57,7 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
 
 
 def check_loaded(roots: Roots) -> None:
-    """NotUsable if the kernel has no vfio-pci to give a GPU to."""
+    """Raises NotUsable if the kernel module vfio-pci is not loaded."""
     if not sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{DRIVER}"):
         raise NotUsable(
             f"it is for virtual machines, and {DRIVER} is not loaded: run `modprobe {DRIVER}` on "
@@ -64,12 +66,12 @@ def check_loaded(roots: Roots) -> None:
 
 
 def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
-    """The functions that are given away with this one, which comes first: those of its slot, such
-    as the one that makes a screen's sound, as far as they are in its IOMMU group.
+    """Returns the functions that must be given away together with this one, which comes first.
 
-    NotUsable if the group has another device that a driver uses: a virtual machine takes all of it.
-    So is one of its slot that is no part of a GPU's card, as a board's chip may have them, or that
-    has a disk or the network. Bridges do not count.
+    They are the functions of the same slot and the same IOMMU group, such as the sound of a screen.
+    Raises NotUsable if the group has another function that a driver uses, because a virtual machine
+    takes the whole group. This includes a function of the same slot that does not belong to a GPU's
+    card, or a USB controller with a disk or a network interface. Bridges do not count.
     """
     together = [address]
     bus = f"{roots.sys}/bus/pci/devices"
@@ -93,14 +95,17 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
 
 
 def _is_of_a_card(folder: str, kind: int) -> bool:
-    """Whether a function of this class and subclass goes with the GPU, whatever driver has it."""
+    """Returns True if a function of this class and subclass may be given away with the GPU."""
     if kind == _USB:
         return not _has_disk_or_network(folder)
     return kind in (_SOUND, _SERIAL_BUS)
 
 
 def _has_disk_or_network(folder: str) -> bool:
-    """Whether a device below this one, on a USB port, is one that the node may need."""
+    """Returns True if a USB device below this one is a disk or a network interface.
+
+    The node may need it, so it must not be given away.
+    """
     for name in sysfs.names(folder, []) or ():
         path = f"{folder}/{name}"
         if os.path.islink(path) or not os.path.isdir(path):
@@ -111,6 +116,6 @@ def _has_disk_or_network(folder: str) -> bool:
 
 
 def driver_of(roots: Roots, address: str) -> str:
-    """The driver that a function is bound to; empty if there is none."""
+    """Returns the name of the driver of a function; empty if it is bound to none, or not readable."""
     link = sysfs.link(f"{roots.sys}/bus/pci/devices/{address}/driver", [])
     return os.path.basename(link) if link else ""
