@@ -6,21 +6,25 @@ provide the credential that goes with each request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token, a client certificate with its key, or both.
 
     The certificate and the key are PEM texts. Only credential plugins provide them.
     """
 
-    token: str = field(default="", repr=False)
+    token: str = ""
     certificate: str = ""
-    key: str = field(default="", repr=False)
+    key: str = ""
+
+    def __repr__(self) -> str:
+        # Logs and tracebacks must not show secrets.
+        return f"Credential(certificate={self.certificate!r})"
 
 
 class Credentials(Protocol):
@@ -34,8 +38,7 @@ class Credentials(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The API server's address and the identities of both sides.
 
     Certificates and keys are PEM texts or paths. A file is read again after it has changed.
