@@ -1,6 +1,5 @@
-"""The demo: a story from a data file, told on the terminal while a simulated cluster lives through
-it.
+"""The demo: tells a story from a data file on the terminal, with a simulated cluster.
 
-It is a client of the cluster like any other: it looks at objects, and never into the parts that
-make them.
+It is an ordinary client of the cluster: it reads objects, and never the state of other
+components.
 """

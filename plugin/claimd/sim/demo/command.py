@@ -1,7 +1,4 @@
-"""`claimd demo`: brings a cluster up, tells a story, and leaves nothing behind.
-
-What is told is the narrator's.
-"""
+"""Runs `claimd demo`: starts a cluster, tells a story, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,20 +27,20 @@ from . import narrator, screen, story, views
 
 DB = "cluster.db"
 LOG = "demo.log"
-REDRAW_PERIOD = 0.05  # seconds between two pictures at least
+REDRAW_PERIOD = 0.05  # the least seconds between two pictures
 
 
-# Serves a page of the cluster that a client sees, and gives its address, until the context ends.
+# Serves a page of the cluster that a client sees, and yields its address, until the context ends.
 ServePage = Callable[[client.Client], AbstractAsyncContextManager[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """What was asked for on the command line; `page` is what shows the cluster while it is served."""
+    """The options of the command line; `page` serves a web page of the cluster."""
 
     story: str = story.DEFAULT
     profile: str = kinds.NEWEST  # the release of Kubernetes that the cluster is like
-    state: Path | None = None  # a folder that stays; None: one that goes
+    state: Path | None = None  # None: a temporary folder
     serve: bool = False
     plain: bool = False
     page: ServePage | None = None
@@ -51,16 +48,16 @@ class DemoOptions:
     programs: cluster.Programs = cluster.OURS
 
     def speed_at(self, *, is_live: bool) -> float:
-        """How fast texts follow each other; 0: without a pause."""
+        """Returns the speed of the text; 0 means no pauses."""
         if self.speed is not None:
             return self.speed
         return 1.0 if is_live else 0.0
 
 
 def run(options: DemoOptions) -> None:
-    """Returns when the story is told, and served until a signal if that was asked for.
+    """Tells the story, and then serves the cluster until a signal if that was requested.
 
-    Fatal says why it broke off, UsageError what was wrong before anything was started.
+    Raises UsageError for wrong options before anything starts, and Fatal if the story breaks off.
     """
     told = story.read(options.story)
     if options.speed is not None and not 0 <= options.speed < math.inf:
@@ -91,21 +88,23 @@ def run(options: DemoOptions) -> None:
 
 
 class _Demo:
+    """One run of the demo."""
+
     def __init__(
         self, options: DemoOptions, told: story.Story, terminal: screen.Screen, folder: Path
     ) -> None:
         self._options, self._story = options, told
         self._screen, self._folder = terminal, folder
         self._stopped = False
-        self._finished = False  # the story; what follows is served until somebody stops it
+        self._finished = False  # the story has ended, and the cluster is served
         self._resumes = _has_cluster(options.state)
 
     async def run(self) -> None:
-        """To the end of the story, or until a signal; either way all processes are ended."""
+        """Runs to the end of the story or until a signal, and ends all processes in both cases."""
         running = asyncio.create_task(self._run(), name="the demo")
 
         def stop() -> None:
-            # A second Ctrl-C must not cut short what ends the processes.
+            # A second Ctrl-C must not interrupt the cleanup.
             if not self._stopped:
                 self._stopped = True
                 running.cancel()
@@ -130,7 +129,7 @@ class _Demo:
             raise broken from None
 
     async def _run_in_cluster(self) -> None:
-        """All StoryErrors come in an exception group."""
+        """Tells the story in a cluster. StoryErrors come in an exception group."""
         started = time.monotonic()
         machines = [
             cluster.Machine(
@@ -153,7 +152,7 @@ class _Demo:
             if not self._resumes:
                 speed = self._options.speed_at(is_live=self._screen.live)
                 await narrator.Narrator(up, seen, self._screen, speed).tell(self._story)
-                # The picture that stays has all that was told, however far the drawing is behind.
+                # The final picture must include everything that was told.
                 self._screen.show(await narrator.build_scene(up, seen.list_now))
                 self._screen.line()
                 seconds = time.monotonic() - started
@@ -199,7 +198,7 @@ class _Demo:
 
 
 def so_that_claimd_is_found(path: str, python: str) -> list[str]:
-    """What a shell needs to know `claimd` by this name: nothing, where it is on the PATH."""
+    """Returns the alias that a shell needs to find `claimd`, or nothing if it is on the PATH."""
     if shutil.which("claimd", path=path):
         return []
     program = Path(python).with_name("claimd")
@@ -210,7 +209,7 @@ def so_that_claimd_is_found(path: str, python: str) -> list[str]:
 
 
 def _settings(written: dict[str, str | int | float | bool]) -> dict[str, str]:
-    """As an environment has them."""
+    """Formats the settings as environment variables have them."""
     settings = {}
     for name, value in written.items():
         settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -223,9 +222,10 @@ def _has_cluster(state: Path | None) -> bool:
 
 @contextlib.contextmanager
 def _state_folder(state: Path | None) -> Iterator[Path]:
-    """The folder that was asked for, or one that goes.
+    """Yields the requested folder, or a temporary one.
 
-    Its path is short: those of sockets within may have 107 bytes, and TMPDIR may be long.
+    The temporary path is short, because socket paths below it are limited to 107 bytes and TMPDIR
+    may be long.
     """
     if state is None:
         folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))
@@ -237,7 +237,7 @@ def _state_folder(state: Path | None) -> Iterator[Path]:
 
     state = state.absolute()
     try:
-        # What containers print is for nobody else, either.
+        # The output of containers is private.
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise errors.Fatal(f"--state: cannot make the folder {state}: {error.strerror}") from error

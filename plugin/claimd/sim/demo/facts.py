@@ -1,8 +1,7 @@
-"""Facts about objects: where in an object to look, and what is expected there.
+"""Facts about objects: paths into an object, and the expected values there, without I/O.
 
-Pure: no clock, no API server. A path is `status.phase`, `spec.devices[0].name`,
-`spec.devices[name=gpu-1].taints[*].key` or `metadata.labels["app.kubernetes.io/name"]`. It leads to
-any number of values.
+A path is `status.phase`, `spec.devices[0].name`, `spec.devices[name=gpu-1].taints[*].key` or
+`metadata.labels["app.kubernetes.io/name"]`. It leads to any number of values.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SHOWN_LENGTH = 120  # characters of a value in a message
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One expectation: what is at the path does as the operator says."""
+    """One expectation: the operator compares the values at the path."""
 
     path: str
     operator: str = "equals"
@@ -48,7 +47,7 @@ class Check:
         return any(_equals(value, self.value) for value in values)
 
     def describe_failure(self, obj: Any) -> str:
-        """What is there, beside what should be."""
+        """Describes the actual and the expected values."""
         values = find(obj, self.path)
         seen = "absent"
         if self.operator == "count":
@@ -59,7 +58,7 @@ class Check:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The expectation in words."""
         match self.operator:
             case "exists":
                 return "it to be there" if self.value else "it to be absent"
@@ -73,9 +72,10 @@ class Check:
 
 
 def checks(written: Mapping[str, Any]) -> list[Check]:
-    """As stories have them: a value that is expected, or operators with their values.
+    """Parses facts as stories write them: an expected value, or operators with values, for each
+    path.
 
-    ValueError says what is wrong.
+    Raises ValueError if they are invalid.
     """
     parsed = []
     for path, value in written.items():
@@ -93,7 +93,7 @@ def checks(written: Mapping[str, Any]) -> list[Check]:
 
 
 def find(obj: Any, path: str) -> list[Any]:
-    """All that the path leads to. ValueError if it is no path."""
+    """Returns all values that the path leads to. Raises ValueError for an invalid path."""
     values = [obj]
     for step in _steps(path):
         below: list[Any] = []
@@ -104,7 +104,7 @@ def find(obj: Any, path: str) -> list[Any]:
 
 
 def filled(written: Any, variables: Mapping[str, str]) -> Any:
-    """With `${name}` replaced in every text. ValueError for a name that nothing was kept under."""
+    """Replaces `${name}` in every text. Raises ValueError for an unknown name."""
     if isinstance(written, str):
         return _VARIABLE.sub(lambda match: _variable(match[1], variables), written)
     if isinstance(written, dict):
@@ -115,7 +115,7 @@ def filled(written: Any, variables: Mapping[str, str]) -> Any:
 
 
 def variables_in(written: Any) -> set[str]:
-    """The variables that are used anywhere in it."""
+    """Returns the variables that are used anywhere in the value."""
     if isinstance(written, str):
         return set(_VARIABLE.findall(written))
     parts: list[Any] = []
@@ -127,7 +127,7 @@ def variables_in(written: Any) -> set[str]:
 
 
 def shown(value: Any) -> str:
-    """For people, on one line."""
+    """Formats the value for people on one line."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
     if len(text) > _SHOWN_LENGTH:
@@ -155,7 +155,7 @@ def _steps(path: str) -> Iterator[re.Match[str]]:
 
 
 def _follow(value: Any, step: re.Match[str]) -> Sequence[Any]:
-    """One step down: into a map by its key, into a list by position or by a field of items."""
+    """Follows one step: into a map by its key, into a list by position or by a field of its items."""
     name = step["name"] or step["quoted"]
     if name:
         if isinstance(value, dict) and value.get(name) is not None:
@@ -177,9 +177,8 @@ def _follow(value: Any, step: re.Match[str]) -> Sequence[Any]:
 
 
 def _equals(value: Any, expected: Any) -> bool:
-    """A text equals a number that is written the same: YAML makes numbers of what Kubernetes has
-    as text.
-    """
+    """Compares values; a text equals a number that is written the same, because YAML converts
+    unquoted digits."""
     if isinstance(value, str) != isinstance(expected, str) and not isinstance(value, list | dict):
         return str(value) == str(expected)
     return bool(value == expected)

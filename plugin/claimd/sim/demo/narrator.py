@@ -1,6 +1,6 @@
-"""Tells a story: does its steps in their order, waits for the facts, and says what it sees.
+"""Tells a story: performs its steps in order, waits for facts, and prints them.
 
-A fact that does not come ends the story: `StoryError` says what was expected and what was there.
+A missing fact ends the story: `StoryError` says what was expected and what was there.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from .views import Views
 
 _CLAIMS = "resourceclaim"
 CRASH_WITHIN = 30.0  # seconds that a kill waits for a prepare
-_SECONDS_PER_CHARACTER = 0.03  # that a person needs to read, at speed 1
+_SECONDS_PER_CHARACTER = 0.03  # reading time at speed 1
 _LONGEST_PAUSE = 3.0
-_GLANCE = 0.4  # seconds for a look at the picture after each fact
-_LOG_POLL = 0.05  # seconds; a log does not tell when it grows
+_GLANCE = 0.4  # seconds to look at the picture after each fact
+_LOG_POLL = 0.05  # seconds between two reads of a log
 _MOST_LINES = 14  # of output
 
 
 class StoryError(Exception):
-    """The story does not go on: a fact did not come, or a step could not be done."""
+    """The story cannot continue: a fact did not come true, or a step has failed."""
 
 
 class Narrator:
+    """Performs the steps of a story on a cluster."""
+
     def __init__(
         self, cluster_: cluster.Cluster, views: Views, screen: Screen, speed: float
     ) -> None:
-        """`speed` is how fast texts follow each other; 0: without a pause."""
+        """Creates a narrator; `speed` scales the pauses for reading, and 0 means no pauses."""
         self._cluster, self._views, self._screen = cluster_, views, screen
         self._speed = speed
         self._variables: dict[str, str] = {}
-        self._crashes: dict[str, asyncio.Task[str]] = {}  # by node, kills that wait for a prepare
+        self._crashes: dict[str, asyncio.Task[str]] = {}  # kills that wait for a prepare, by node
         self._step_started = 0.0
 
     async def tell(self, told: story.Story) -> None:
-        """The story from its beginning to its end, or to a StoryError."""
+        """Tells the story to its end, or to a StoryError."""
         self._screen.line((f"{told.title}", "bold"))
         if told.about:
             self._screen.text(told.about, "dim", indent=0)
@@ -71,7 +73,7 @@ class Narrator:
                 crash.cancel()
 
     async def _do(self, chapter: story.Chapter, step: story.Step) -> None:
-        """One step. Whatever it breaks off with is told with its chapter."""
+        """Performs one step; an error names the chapter."""
         self._step_started = time.monotonic()
         try:
             await self._dispatch(story.filled(step, self._variables))
@@ -181,7 +183,7 @@ class Narrator:
         self._tell_fact(f"killed claimd on {step.killed} with SIGKILL: {written}", "yellow")
 
     async def _crash_in_prepare(self, node: cluster.Node) -> str:
-        """Every claim may be the one: its uid is known long before it is prepared."""
+        """Lets the plugin hang at any claim, because the uid is known long before its prepare."""
         crash = node.crash_in_prepare()
         async with self._views.changes() as changed:
 
@@ -250,7 +252,7 @@ class Narrator:
             raise StoryError(problem)
 
     async def _run_claimd(self, words: list[str], within: float) -> tuple[str, int]:
-        """What it printed, and its exit code."""
+        """Returns the output and exit code of a claimd command."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "claimd", *words),
             stdin=asyncio.subprocess.DEVNULL,
@@ -288,7 +290,8 @@ class Narrator:
         await self._pause(_GLANCE)
 
     async def _wait_until(self, step: story.Wait) -> list[Document]:
-        """The objects for which the fact is true now; StoryError if it has not come in time."""
+        """Returns the objects that satisfy the fact. Raises StoryError if it does not come true in
+        time."""
         await self._views.open(step.kind)
         satisfied: list[Document] = []
         try:
@@ -308,12 +311,12 @@ class Narrator:
             raise StoryError(await self._describe_timeout(step, len(satisfied))) from None
 
     async def _candidates(self, step: story.Wait) -> list[Document]:
-        # A copy may not have what a step before this one has written.
+        # Ask the API server: a live copy may lack the writes of the steps before.
         objects = await self._views.list_now(step.kind, step.namespace, step.name)
         return _satisfying(objects, step.where)
 
     async def _describe_timeout(self, step: story.Wait, satisfied: int) -> str:
-        """What was waited for, what there is instead, and what may be behind it."""
+        """Describes what was expected, what is there, and possible reasons."""
         candidates = await self._candidates(step)
         lines = [f"waited {step.within:g} s for: {_describe_fact(step)}"]
         if step.until == "gone":
@@ -360,7 +363,7 @@ class Narrator:
         await self._pause_to_read("\n".join(lines))
 
     async def _pause_to_read(self, words: str) -> None:
-        """As long as a person needs to read it."""
+        """Pauses as long as a person needs to read the words."""
         await self._pause(min(_LONGEST_PAUSE, len(words) * _SECONDS_PER_CHARACTER))
 
     async def _pause(self, seconds: float) -> None:
@@ -369,7 +372,7 @@ class Narrator:
 
 
 def _satisfying(objects: list[Document], written: Mapping[str, object]) -> list[Document]:
-    """Those for which all that is written holds."""
+    """Returns the objects for which all written facts hold."""
     satisfying = objects
     for check in facts.checks(written):
         satisfying = [obj for obj in satisfying if check.holds(obj)]
@@ -377,7 +380,7 @@ def _satisfying(objects: list[Document], written: Mapping[str, object]) -> list[
 
 
 def _describe_fact(step: story.Wait) -> str:
-    """For a person, where the story has no sentence of its own."""
+    """Describes the fact for a person, if the story has no sentence for it."""
     about = step.wait
     for path, value in step.where.items():
         about += f", {path} {facts.shown(value)}"
@@ -392,7 +395,8 @@ def _describe_fact(step: story.Wait) -> str:
 
 
 def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
-    """Ours, with the cluster's kubeconfig, and without settings of claimd."""
+    """Returns this process's environment with the cluster's kubeconfig, and without settings of
+    claimd."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")
     }
@@ -406,7 +410,7 @@ def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
 async def build_scene(
     cluster_: cluster.Cluster, list_: Callable[[str], Awaitable[list[Document]]]
 ) -> scene.Scene:
-    """What there is to see, as one of the lists of Views says."""
+    """Builds the scene from the lists of `list_`, a method of Views."""
     return scene.build(
         await list_("node"),
         await list_("resourceslice"),

@@ -1,7 +1,4 @@
-"""A Scene as lines of text that fit a terminal.
-
-Pure; what is written where and when is the screen's.
-"""
+"""Draws a Scene as lines of text that fit a terminal, without I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _PHASES = {
     "Failed": "red",
 }
 
-Span = tuple[str, str]  # text and the name of its color, or none
+Span = tuple[str, str]  # text and the name of its color, or empty
 Line = list[Span]
 
 
@@ -36,10 +33,9 @@ class Style:
 
 
 def draw(scene: Scene, style: Style) -> list[str]:
-    """Nodes side by side, then pods with their claims.
+    """Draws nodes side by side, then pods with their claims.
 
-    No line is wider than the terminal, nor are they too many: where boxes do not fit, a node is a
-    line.
+    The lines fit the terminal's width and height; if the boxes do not fit, each node is one line.
     """
     glyphs = _UNICODE if style.unicode else _ASCII
     table = _table(scene.rows, glyphs)
@@ -51,13 +47,13 @@ def draw(scene: Scene, style: Style) -> list[str]:
 
 
 def brief(scene: Scene, style: Style) -> list[str]:
-    """A line a node, for where nothing is redrawn."""
+    """Draws one line per node, for output without redrawing."""
     glyphs = _UNICODE if style.unicode else _ASCII
     return [paint(_node_line(node, glyphs), style) for node in scene.nodes]
 
 
 def paint(line: Line, style: Style) -> str:
-    """One line of the terminal, cut where it ends."""
+    """Colors one line, and cuts it at the terminal's width."""
     room = style.width
     parts = []
     for text, color in line:
@@ -82,12 +78,12 @@ class _Glyphs:
     free: str
     held: str
     sick: str
-    corners: str  # of a box: upper left, upper right, lower left, lower right
+    corners: str  # corners of a box: upper left, upper right, lower left, lower right
     across: str
     down: str
     unicode: bool
 
-    def of(self, gpu: Gpu) -> str:
+    def symbol_of(self, gpu: Gpu) -> str:
         return {FREE: self.free, HELD: self.held, SICK: self.sick}[gpu.state]
 
 
@@ -99,7 +95,7 @@ _ASCII = _Glyphs("o", "*", "X", "++++", "-", "|", False)
 
 
 def _boxes(nodes: Sequence[Node], width: int, glyphs: _Glyphs) -> list[Line]:
-    """As many boxes in a row as there is room for."""
+    """Draws as many boxes per row as fit."""
     if not nodes:
         return [[("no nodes yet", "dim")]]
 
@@ -120,12 +116,13 @@ def _boxes(nodes: Sequence[Node], width: int, glyphs: _Glyphs) -> list[Line]:
 
 
 def _box(node: Node, width: int, gpu_count: int, glyphs: _Glyphs) -> list[Line]:
-    """With room for so many GPUs, so that boxes of a row end together."""
+    """Draws a node with space for `gpu_count` GPUs, so that the boxes of a row have the same
+    height."""
     inner = width - 4
     content: list[Span] = [(node.product, "cyan") if node.product else ("no GPUs published", "dim")]
     for gpu in node.gpus:
         color, word = _STATES[gpu.state]
-        content.append((f"{glyphs.of(gpu)} {gpu.name}", color))
+        content.append((f"{glyphs.symbol_of(gpu)} {gpu.name}", color))
         content.append((f"  {gpu.note or word}", color))
     content += [("", "")] * (2 * (gpu_count - len(node.gpus)))
 
@@ -145,7 +142,7 @@ def _box_top(node: Node, width: int, glyphs: _Glyphs) -> Line:
 
 
 def _box_bottom(node: Node, width: int, glyphs: _Glyphs) -> Line:
-    """With the state of the plugin."""
+    """Draws the bottom line with the plugin's state."""
     _, _, left, right = tuple(glyphs.corners)
     plugin = f" claimd {node.plugin} " if node.plugin else ""
     plugin = cut(plugin, width - 4, glyphs.unicode)
@@ -160,7 +157,7 @@ def _node_line(node: Node, glyphs: _Glyphs) -> Line:
         return [*line, ("no GPUs published", "dim")]
     for gpu in node.gpus:
         color, word = _STATES[gpu.state]
-        line.append((f"{glyphs.of(gpu)} {gpu.name} {gpu.note or word}  ", color))
+        line.append((f"{glyphs.symbol_of(gpu)} {gpu.name} {gpu.note or word}  ", color))
     return line
 
 
@@ -168,12 +165,12 @@ def _node_line(node: Node, glyphs: _Glyphs) -> Line:
 
 
 def _table(rows: Sequence[Row], glyphs: _Glyphs) -> list[Line]:
-    """Columns as wide as they need to be, the last one to the end of the line."""
+    """Draws columns of the needed width; the last one extends to the end of the line."""
     if not rows:
         return []
     shown = rows
     if len(rows) > _MOST_ROWS:
-        shown = rows[: _MOST_ROWS - 1]  # the last line says how many more there are
+        shown = rows[: _MOST_ROWS - 1]  # the last line counts the rest
 
     titles = ("POD", "PHASE", "NODE", "CLAIM")
     cells = [(row.pod or "-", row.phase or "-", row.node or "-", _claim(row)) for row in shown]
@@ -198,7 +195,7 @@ def _table(rows: Sequence[Row], glyphs: _Glyphs) -> list[Line]:
 
 
 def _claim(row: Row) -> str:
-    """What the row's claim holds, or why its pod waits."""
+    """Returns the devices of the row's claim, or why its pod waits."""
     if row.devices:
         return f"{row.claim}: {', '.join(row.devices)}"
     if row.waits_for:

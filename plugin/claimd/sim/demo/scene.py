@@ -1,7 +1,6 @@
-"""What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims.
+"""The visible state of a cluster at one moment: nodes, GPUs, pods and claims.
 
-Pure: objects in, a Scene out. What a node, a GPU or a part of one is in the picture is decided here;
-how it looks on a terminal is the picture's.
+This module decides what is shown, without I/O, and `picture` decides how it looks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Object = Mapping[str, Any]
 class Gpu:
     name: str
     state: str  # FREE, HELD or SICK
-    note: str = ""  # who holds it, or what is wrong with it
+    note: str = ""  # its user, or what is wrong with it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A pod and its claims, or a claim that no pod has."""
+    """A pod and its claims, or a claim without a pod."""
 
     pod: str = ""
     phase: str = ""
@@ -55,9 +54,9 @@ def build(
     pods: Iterable[Object],
     plugins: Mapping[str, str],
 ) -> Scene:
-    """`plugins` says of each node how its `claimd run` is.
+    """Builds the scene. `plugins` maps each node to the state of its `claimd run`.
 
-    Of pods only those of the namespace `default` are shown.
+    It shows only pods of the namespace `default`.
     """
     shown_pods = [pod for pod in pods if _meta(pod, "namespace") == "default"]
     sorted_claims = sorted(claims, key=_name)
@@ -97,7 +96,7 @@ def _build_node(
 
 
 def _build_gpu(device: Object, user: str) -> Gpu:
-    """What is wrong with it goes before who has it."""
+    """Builds a GPU, whose taints are more important than its user."""
     taints = [taint["key"].rpartition("/")[2] for taint in device.get("taints") or ()]
     if taints:
         notes = [*taints, user] if user else taints
@@ -106,7 +105,7 @@ def _build_gpu(device: Object, user: str) -> Gpu:
 
 
 def _users(claims: Iterable[Object], pods: Sequence[Object]) -> dict[tuple[str, str], str]:
-    """By pool and device: the pods that use it, or else the claim that holds it."""
+    """Returns the pods that use each (pool, device), or the claim that holds it if no pod does."""
     users: dict[tuple[str, str], set[str]] = {}
     for claim in claims:
         name = _name(claim)
@@ -146,7 +145,7 @@ def _build_rows(claims: list[Object], pods: list[Object]) -> Iterator[Row]:
 
 
 def _waits_for(status: Object) -> str:
-    """What the scheduler says of a pod that has no node."""
+    """Returns the scheduler's message about a pod without a node."""
     if status.get("phase") not in (None, "Pending"):
         return ""
     for condition in status.get("conditions") or ():
@@ -156,7 +155,8 @@ def _waits_for(status: Object) -> str:
 
 
 def _claims_of(pod: Object) -> list[str]:
-    """The names of its claims, those from templates and for extended resources too."""
+    """Returns the names of the pod's claims, including those from templates and for extended
+    resources."""
     status = pod.get("status") or {}
     created = {
         entry["name"]: entry.get("resourceClaimName")
@@ -171,7 +171,7 @@ def _claims_of(pod: Object) -> list[str]:
 
 
 def _devices(claim: Object) -> list[tuple[str, str]]:
-    """Pool and name of each device that is allocated to the claim."""
+    """Returns pool and name of each device allocated to the claim."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or ()
     return [(result["pool"], result["device"]) for result in results]

@@ -1,7 +1,7 @@
-"""The terminal: what is told goes up and stays, and below it the picture is drawn anew in its
-place.
+"""The terminal: the text scrolls up, and the picture below it is redrawn in place.
 
-Where that cannot be (no terminal, TERM=dumb, --plain), only what is told is printed, line by line.
+If the output cannot do that (no terminal, TERM=dumb, --plain), only the text is printed, line by
+line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .scene import Scene
 
 _MARGIN = 2
 _WIDEST_TEXT = 100
-_NO_TERMINAL = (100_000, 24)  # has no edge at which lines should be cut
+_NO_TERMINAL = (100_000, 24)  # so wide that no line is cut
 _TO_ASCII = str.maketrans({"✓": "+", "…": "...", "\N{MULTIPLICATION SIGN}": "x"})
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _CLEAR_LINE, _CLEAR_BELOW = "\x1b[K", "\x1b[J"
@@ -27,12 +27,12 @@ _CLEAR_LINE, _CLEAR_BELOW = "\x1b[K", "\x1b[J"
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """What the output can do."""
+    """The capabilities of the output."""
 
     live: bool  # whether the picture is redrawn
     color: bool
     unicode: bool
-    size: tuple[int, int] | None = None  # None: as large as it is at the time
+    size: tuple[int, int] | None = None  # None: the current size
 
     def style(self) -> Style:
         width, height = self.size or shutil.get_terminal_size()
@@ -40,6 +40,7 @@ class Terminal:
 
 
 def probe(stream: TextIO, environment: Mapping[str, str], *, plain: bool = False) -> Terminal:
+    """Returns the capabilities of the stream."""
     controllable = stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     encoding = (stream.encoding or "").lower().replace("-", "")
     return Terminal(
@@ -51,28 +52,30 @@ def probe(stream: TextIO, environment: Mapping[str, str], *, plain: bool = False
 
 
 class Screen:
+    """Prints the text of the story, and draws the picture below it."""
+
     def __init__(self, stream: TextIO, terminal: Terminal) -> None:
         self._stream, self._terminal = stream, terminal
         self._scene: Scene | None = None
-        self._drawn_lines = 0  # of the picture, below which the cursor is
+        self._drawn_lines = 0  # lines of the picture above the cursor
 
     @property
     def live(self) -> bool:
         return self._terminal.live
 
     def show(self, scene: Scene) -> None:
-        """The picture is of this from now on."""
+        """Replaces the scene of the picture."""
         if scene != self._scene:
             self._scene = scene
             if self.live:
                 self._write([])
 
     def line(self, *spans: tuple[str, str]) -> None:
-        """One line, cut where the terminal ends."""
+        """Prints one line, cut at the terminal's width."""
         self._write([picture.paint(list(spans), self._terminal.style())])
 
     def text(self, text: str, color: str = "", indent: int = _MARGIN) -> None:
-        """A paragraph, folded."""
+        """Prints a folded paragraph."""
         style = self._terminal.style()
         width = max(20, min(style.width, _WIDEST_TEXT) - indent)
         folded: list[str] = []
@@ -81,7 +84,7 @@ class Screen:
         self._paint([[(" " * indent + line, color)] for line in folded])
 
     def block(self, lines: Sequence[str], color: str = "", indent: int = 2 * _MARGIN) -> None:
-        """Lines as they are; what is too long goes on below, further to the right."""
+        """Prints lines unchanged; the rest of a long line continues below with a deeper indent."""
         width = max(40, self._terminal.style().width) - indent
         folded: list[str] = []
         for line in lines:
@@ -94,14 +97,14 @@ class Screen:
         self._paint([[(" " * indent + line, color)] for line in folded])
 
     def brief(self) -> None:
-        """The state of things where there is no picture."""
+        """Prints a summary of the scene if there is no picture."""
         if not self.live and self._scene is not None:
             width, _ = _NO_TERMINAL
             style = Style(width=width, color=False, unicode=self._terminal.unicode)
             self.block(["", *picture.brief(self._scene, style)], "dim", _MARGIN)
 
     def close(self) -> None:
-        """The picture stays as it is, and the cursor is where the next prompt belongs."""
+        """Leaves the picture as it is, with the cursor below it."""
         if self.live and self._drawn_lines:
             self._put(_SHOW_CURSOR)
         self._drawn_lines = 0
@@ -111,7 +114,7 @@ class Screen:
         self._write([picture.paint(line, style) for line in lines])
 
     def _write(self, lines: Sequence[str]) -> None:
-        """Lines above the picture, in one write, so that it does not flicker."""
+        """Prints lines above the picture in a single write, so that it does not flicker."""
         if not self.live:
             self._put("".join(f"{line}\n" for line in lines))
             return

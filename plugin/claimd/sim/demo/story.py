@@ -1,7 +1,6 @@
-"""Stories as data: nodes, and chapters of steps, read from YAML and checked whole before anything
-is started.
+"""Stories as data: nodes, and chapters of steps, read from YAML and checked before the start.
 
-What a step does is the narrator's. docs/stories.md tells people how to write one.
+The narrator performs the steps. docs/stories.md explains how to write a story.
 """
 
 from __future__ import annotations
@@ -30,34 +29,34 @@ _SHIPPED = resources.files(__package__) / "stories"
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelled key is an error, and not a setting that is ignored."""
+    """A part of a story; unknown keys are errors, so that misspelled keys are found."""
 
 
 # ---------------------------------------------------------------- steps
 
 
 class Say(_Strict, frozen=True):
-    """A text for people."""
+    """Prints a text."""
 
     say: str
 
 
 class Apply(_Strict, frozen=True):
-    """Objects, as `kubectl apply` has them."""
+    """Applies objects as `kubectl apply` does."""
 
     apply: list[dict[str, Any]]
     namespace: str = "default"
 
 
 class Delete(_Strict, frozen=True):
+    """Deletes an object."""
+
     delete: str  # KIND/NAME
     namespace: str = "default"
 
 
 class Wait(_Strict, frozen=True):
-    """Until `count` objects of the kind that are as `where` says are as `until` says, or until
-    there is none.
-    """
+    """Waits until `count` objects that match `where` satisfy `until`, or until there are none."""
 
     wait: str  # KIND or KIND/NAME
     namespace: str = "default"
@@ -78,47 +77,49 @@ class Wait(_Strict, frozen=True):
 
 
 class Fault(_Strict, frozen=True):
-    """For a fake GPU of a node: NODE FAULT DEVICE [VALUE], as in `claimd fake fault`."""
+    """Injects a fault into a fake GPU: NODE FAULT DEVICE [VALUE], as in `claimd fake fault`."""
 
     fault: str
 
 
 class Kill(_Strict, frozen=True):
-    """Ends a node's `claimd run` by SIGKILL, at once or in the middle of the next prepare."""
+    """Kills a node's `claimd run` with SIGKILL, at once or in the middle of the next prepare."""
 
     kill: str  # NODE
     during: Literal["", "prepare"] = ""
 
 
 class Killed(_Strict, frozen=True):
-    """Waits for the kill of `kill` with `during`."""
+    """Waits for the kill of a `kill` step with `during`."""
 
     killed: str  # NODE
 
 
 class Stop(_Strict, frozen=True):
-    """Ends a node's `claimd run` by SIGTERM, and keeps it from being started again."""
+    """Ends a node's `claimd run` with SIGTERM, and keeps it stopped."""
 
     stop: str  # NODE
 
 
 class Start(_Strict, frozen=True):
+    """Starts a node's stopped `claimd run`."""
+
     start: str  # NODE
 
 
 class Logs(_Strict, frozen=True):
-    """What a container of a pod has printed."""
+    """Shows the output of a pod's container."""
 
     logs: str  # POD
     namespace: str = "default"
-    container: str = ""  # where there are several
+    container: str = ""  # required if the pod has several
     contains: list[str] = []
-    lines: str = ""  # a regular expression: which lines are shown; empty: all
+    lines: str = ""  # a regular expression for the lines to show; empty: all
     within: float = 20.0
 
 
 class Run(_Strict, frozen=True):
-    """A command of claimd, with the cluster's kubeconfig."""
+    """Runs a command of claimd with the cluster's kubeconfig."""
 
     run: str
     contains: list[str] = []
@@ -128,7 +129,7 @@ class Run(_Strict, frozen=True):
 
 
 class Show(_Strict, frozen=True):
-    """A part of an object, as YAML."""
+    """Shows a part of an object as YAML."""
 
     show: str  # KIND/NAME
     namespace: str = "default"
@@ -150,12 +151,12 @@ STEPS: dict[str, type[Step]] = {
     "run": Run,
     "show": Show,
 }
-# What stories of earlier releases call a step.
+# The keywords of steps in stories of earlier releases.
 _OLD_WORDS = {"order": "fault", "struck": "killed"}
 
 
 def verb(step: Step) -> str:
-    """What a story calls the step."""
+    """Returns the keyword of the step."""
     return type(step).__name__.lower()
 
 
@@ -163,13 +164,13 @@ def verb(step: Step) -> str:
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
-    """`needs` and `lacks` name a feature gate: a chapter is told where it is on, or where it is off."""
+    """A chapter. It is told only if the feature gate `needs` is on and `lacks` is off."""
 
     title: str
     steps: tuple[Step, ...]
     needs: str = ""
     lacks: str = ""
-    left_out: str = ""  # why nothing of it is told
+    left_out: str = ""  # why the chapter is skipped
 
 
 class Node(_Strict, frozen=True):
@@ -184,7 +185,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     settings: dict[str, str | int | float | bool]  # of every node's `claimd run`
     chapters: tuple[Chapter, ...]
-    needs: str = ""  # a feature gate, without which there is nothing to tell
+    needs: str = ""  # a feature gate that the story needs
 
 
 class _Document(_Strict, frozen=True):
@@ -197,13 +198,13 @@ class _Document(_Strict, frozen=True):
 
 
 def names() -> list[str]:
-    """The stories that come with claimd."""
+    """Returns the names of the stories that come with claimd."""
     files = [file.name for file in _SHIPPED.iterdir()]
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def read(which: str) -> Story:
-    """A story by its name, or by its file. UsageError says where it is wrong."""
+    """Reads a story by name or file. Raises UsageError if it is invalid."""
     if which in names():
         return parse((_SHIPPED / f"{which}.yaml").read_text(), f"{which}.yaml")
     try:
@@ -217,7 +218,7 @@ def read(which: str) -> Story:
 
 
 def parse(written: str, file: str) -> Story:
-    """The story in a file. UsageError for whatever no run of the story could do."""
+    """Parses a story. Raises UsageError for anything that no run of the story could do."""
     try:
         document = msgspec.convert(text.load(written), _Document)
         _check_nodes(document)
@@ -241,9 +242,9 @@ def parse(written: str, file: str) -> Story:
 
 
 def fit(story: Story, release: str) -> Story:
-    """The story as it can be told on a cluster like this release of Kubernetes.
+    """Returns the story as it is told on this release of Kubernetes.
 
-    UsageError if that is not at all.
+    Raises UsageError if the release lacks a feature that the story needs.
     """
     gates = profile.FEATURE_GATES[release]
     if story.needs and story.needs not in gates:
@@ -309,7 +310,7 @@ def _parse_step(written: Any, place: str) -> Step:
 
 
 def _describe_verbs(written: dict[Any, Any], verbs: list[str]) -> str:
-    """Why the step has no verb, or too many."""
+    """Describes why the step has no keyword, or several."""
     problem = "several steps in one" if verbs else "unknown step"
     hint = f"known are {', '.join(STEPS)}"
     for key in written:
@@ -324,7 +325,7 @@ def _describe_verbs(written: dict[Any, Any], verbs: list[str]) -> str:
 
 
 def _check(step: Step) -> None:
-    """ValueError for what no run of the story could do."""
+    """Raises ValueError for anything that no run of the step could do."""
     match step:
         case Wait():
             _check_wait(step)
@@ -363,7 +364,7 @@ def _check_wait(step: Wait) -> None:
 
 
 def _check_object(obj: dict[str, Any]) -> None:
-    """As far as it has to be known which object it is; the rest is the API server's to judge."""
+    """Checks the identity of the object; the API server checks the rest."""
     metadata = obj.get("metadata")
     typed = isinstance(obj.get("apiVersion"), str) and isinstance(obj.get("kind"), str)
     if not typed or not isinstance(metadata, dict):
@@ -400,9 +401,9 @@ def _check_nodes(document: _Document) -> None:
 
 
 def _check_names(story: Story, file: str) -> None:
-    """Nodes and variables, in the order in which they are used.
+    """Checks that nodes exist, and that variables are kept before they are used.
 
-    What is kept by a chapter that may be left out is there in that chapter alone.
+    A variable of a chapter that may be left out is valid only in that chapter.
     """
     kept: set[str] = set()
     in_chapter: set[str] = set()
@@ -445,7 +446,7 @@ def _node_of(step: Step) -> str:
 
 
 def filled(step: Step, variables: Mapping[str, str]) -> Step:
-    """With its variables replaced; those that it keeps itself stay for later."""
+    """Replaces the step's variables, except those that the step itself keeps."""
     own: dict[str, str] = {}
     if isinstance(step, Wait):
         own = {name: f"${{{name}}}" for name in step.keep}

@@ -1,7 +1,6 @@
-"""Live copies of the collections that a story looks at, begun when it first looks, and the
-processes of the nodes.
+"""Live copies of the collections that a story reads, opened on first use, and the nodes' processes.
 
-The kind `plugin` is no object of the API: it is how each node's `claimd run` is.
+The kind `plugin` is not in the API: it shows the state of each node's `claimd run`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class _Collection:
 
 
 class Views:
-    """Copies by what people call a kind. UnknownKindError wherever there is none."""
+    """Live copies by kind. Its methods raise UnknownKindError for an unknown kind."""
 
     def __init__(self, cluster_: cluster.Cluster, group: asyncio.TaskGroup) -> None:
-        """`group` runs the watches, until `close`."""
+        """Creates views without copies; `group` runs the watches until `close`."""
         self.kinds = dynamic_client.DynamicClient(cluster_.client)
         self._cluster = cluster_
         self._group = group
@@ -42,7 +41,7 @@ class Views:
         cluster_.subscribe(self._notify)
 
     async def open(self, word: str) -> None:
-        """Begins to watch the kind, so that `changes` tells of it."""
+        """Starts to watch the kind, so that `changes` includes it."""
         if word != PLUGIN:
             await self._informer(word)
 
@@ -51,7 +50,8 @@ class Views:
             task.cancel()
 
     async def list_now(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
-        """Those of the namespace, if the kind has any, as the API server has them; sorted by name."""
+        """Returns the objects from the API server, of a namespace if the kind has one, sorted by
+        name."""
         if word == PLUGIN:
             objects = [_plugin(node) for node in self._cluster.nodes.values()]
         else:
@@ -62,13 +62,13 @@ class Views:
         return sorted(objects, key=_name)
 
     async def list(self, word: str) -> list[Document]:
-        """All of a kind of the API, as far as our copy has come: nowhere, when first asked for."""
+        """Returns all objects of a kind from the live copy, which is empty on first use."""
         _, informer = await self._informer(word)
         return sorted(informer.objects.values(), key=_name)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set after every change while it is in use."""
+        """Yields an event that is set after every change."""
         event = asyncio.Event()
         self._subscribers.append(event.set)
         try:

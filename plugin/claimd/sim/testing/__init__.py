@@ -1,11 +1,11 @@
-"""A cluster for tests of others: of a program that is a command, and of a suite in pytest.
+"""Clusters for the tests of other projects: for any command, and for pytest suites.
 
-    words           nodes as a command line or a test names them
-    command         `claimd sim … -- COMMAND`
-    conversation    a cluster that a test in another process leads by lines of JSON
-    operations      what such a test may ask for
-    account         what the cluster saw, for a test that fails
+words           parses nodes from a command line or a test
+    command         runs `claimd sim … -- COMMAND`
+    conversation    runs a cluster that a test controls by lines of JSON
+    operations      implements the operations of such a test
+    account         describes the cluster's state for a failed test
 
-The other end of the conversation is `claimd.sim.testing.pytest_plugin`. What a cluster is stands in
-`claimd.sim.cluster`.
+The client of the conversation is `claimd.sim.testing.pytest_plugin`. `claimd.sim.cluster` builds
+the cluster.
 """

@@ -1,6 +1,4 @@
-"""What the cluster saw, for a test that fails: events, containers that wait, explain's words, the
-end of claimd's log.
-"""
+"""Describes the cluster's state for a failed test: events, waiting containers, explanations, logs."""
 
 from __future__ import annotations
 
@@ -17,17 +15,17 @@ from .. import cluster, daemon
 from ..demo import facts
 from ..demo.views import Views
 
-LOG = "cluster.log"  # of the process that has the cluster
-_EVENTS = 8  # of one object
-_PODS = 5  # that are told of
+LOG = "cluster.log"  # the log of the cluster's process
+_EVENTS = 8  # per object
+_PODS = 5  # that are described
 _LOG_LINES = 5
 _EXPLAIN_WITHIN = 20.0  # seconds
 
 
-async def of(
+async def describe_objects(
     up: cluster.Cluster, views: Views, word: str, objects: Sequence[Document]
 ) -> list[str]:
-    """About these objects of one kind."""
+    """Describes these objects of one kind."""
     lines: list[str] = []
     is_pod = (await views.kinds.kind_named(word)).resource == "pods"
     events = await views.list_now("event")
@@ -39,8 +37,8 @@ async def of(
     return [*lines, *logs_of_claimd(up)]
 
 
-async def of_all(up: cluster.Cluster, views: Views) -> list[str]:
-    """About every pod that is not well, and nothing if all are."""
+async def describe_unhealthy_pods(up: cluster.Cluster, views: Views) -> list[str]:
+    """Describes every unhealthy pod; empty if all pods are healthy."""
     lines: list[str] = []
     events = await views.list_now("event")
     unwell = [pod for pod in await views.list_now("pod") if not _is_well(pod)]
@@ -57,6 +55,7 @@ async def of_all(up: cluster.Cluster, views: Views) -> list[str]:
 
 
 def logs_of_claimd(up: cluster.Cluster) -> list[str]:
+    """Returns the end of every claimd's log."""
     lines = []
     for node in up.nodes.values():
         lines.append(f"claimd on {node.name} ({node.daemon.state}), the end of its log:")
@@ -65,7 +64,7 @@ def logs_of_claimd(up: cluster.Cluster) -> list[str]:
 
 
 async def explain(up: cluster.Cluster, pod: str, namespace: str) -> str:
-    """What `claimd explain` says of a pod."""
+    """Returns the output of `claimd explain` for a pod."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")
     }
@@ -98,8 +97,8 @@ async def _of_pod(up: cluster.Cluster, pod: Document, events: Sequence[Document]
     if _phase(pod) == "Pending":
         metadata = pod["metadata"]
         lines.append("  claimd explain:")
-        told = await explain(up, metadata["name"], metadata["namespace"])
-        lines += [f"    {line}".rstrip() for line in told.splitlines()]
+        explanation = await explain(up, metadata["name"], metadata["namespace"])
+        lines += [f"    {line}".rstrip() for line in explanation.splitlines()]
     if _phase(pod) == "Failed":
         printed = up.logs(pod["metadata"]["namespace"], pod["metadata"]["name"])
         if printed:
@@ -111,33 +110,33 @@ async def _of_pod(up: cluster.Cluster, pod: Document, events: Sequence[Document]
 def _waiting_containers(pod: Document) -> Iterator[str]:
     for status in facts.find(pod, "status.containerStatuses[*]"):
         for state in ("waiting", "terminated"):
-            told = (status.get("state") or {}).get(state)
-            if told:
-                words = [str(told[key]) for key in ("reason", "message") if told.get(key)]
-                code = f" with exit code {told['exitCode']}" if "exitCode" in told else ""
+            details = (status.get("state") or {}).get(state)
+            if details:
+                words = [str(details[key]) for key in ("reason", "message") if details.get(key)]
+                code = f" with exit code {details['exitCode']}" if "exitCode" in details else ""
                 yield f"  container {status['name']} is {state}{code}: {': '.join(words)}"
 
 
 def _log_of(up: cluster.Cluster, pod: Document) -> list[str]:
-    """What kubelets and the scheduler have logged of it, repetitions left out."""
+    """Returns the log lines about the pod, without repetitions."""
     lines: dict[str, None] = {}
     with contextlib.suppress(OSError):
         for line in (up.folder / LOG).read_text(errors="replace").splitlines():
             if f"{_place(pod)}: " in line:
-                # Without its time, two that are the same are one.
+                # Without the time, repeated lines are equal.
                 lines[line.split(maxsplit=2)[-1]] = None
     return [f"  log: {line}" for line in list(lines)[-_LOG_LINES:]]
 
 
 def _events_of(obj: Document, events: Sequence[Document]) -> Iterator[str]:
     uid = obj["metadata"].get("uid")
-    told = []
+    lines = []
     for event in events:
         about = event.get("regarding") or event.get("involvedObject") or {}
         if about.get("uid") == uid:
             words = facts.shown(event.get("note") or event.get("message") or "")
-            told.append(f"  event: {event.get('type')} {event.get('reason')}: {words}")
-    yield from told[-_EVENTS:]
+            lines.append(f"  event: {event.get('type')} {event.get('reason')}: {words}")
+    yield from lines[-_EVENTS:]
 
 
 def _is_well(pod: Document) -> bool:

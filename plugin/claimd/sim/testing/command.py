@@ -1,4 +1,4 @@
-"""`claimd sim … -- COMMAND`: a command with a cluster around it, which ends when the command does."""
+"""Runs `claimd sim … -- COMMAND`: a command with a cluster, which ends when the command does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .. import cluster, daemon
 from ..apiserver import server
 from . import account, operations
 
-FOLDER = "SIM_FOLDER"  # the variable that the command finds its nodes' folders by
+FOLDER = "SIM_FOLDER"  # the variable with the folder of the nodes, for the command
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit codes, as a shell has them
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL for what a command has left behind
 _POLL = 0.02
@@ -30,18 +30,20 @@ _SET_CHILD_SUBREAPER = 36  # of prctl
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
+    """The options of the command line."""
+
     words: Sequence[str]
     server: server.Options
-    machines: Sequence[cluster.Machine] = field(default=())  # none: an API server alone
-    kubeconfig: Path | None = None  # written as well
+    machines: Sequence[cluster.Machine] = field(default=())  # empty: only an API server
+    kubeconfig: Path | None = None  # an additional kubeconfig to write
     programs: cluster.Programs = cluster.OURS
 
 
 def run(options: CommandOptions) -> int:
-    """The command's exit code, or 128 and the signal that ended it, as a shell says it.
+    """Returns the command's exit code, or 128 plus the signal that ended it, as in a shell.
 
-    Whatever the command has left running is ended, and nothing stays on disk. Fatal if the cluster
-    does not come up.
+    Ends all processes that the command has left, and removes the cluster's folder. Raises Fatal
+    if the cluster does not start.
     """
     _adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="claimd-", dir="/tmp") as place:
@@ -73,14 +75,14 @@ async def _run(options: CommandOptions, folder: Path) -> int:
             print(f"claimd: {options.words[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
             return NOT_EXECUTABLE
 
-        signals.hand_on_to(process)
+        signals.forward_to(process)
         code = await process.wait()
         return code if code >= 0 else 128 - code
 
 
 @contextlib.asynccontextmanager
 async def _kubeconfig(options: CommandOptions, folder: Path) -> AsyncIterator[Path]:
-    """Of what was asked for, once it is up: an API server, or a cluster whose nodes are ready."""
+    """Starts the API server or the cluster, and yields its kubeconfig once all nodes are ready."""
     async with contextlib.AsyncExitStack() as stack:
         try:
             if options.machines:
@@ -108,9 +110,10 @@ async def _kubeconfig(options: CommandOptions, folder: Path) -> AsyncIterator[Pa
 
 
 class _Signals:
-    """What comes to us alone ends the start of the cluster, and is handed on to the command.
+    """Forwards signals to the command; before the command starts, a signal stops the start of the
+    cluster.
 
-    A Ctrl-C at the terminal has reached the command already.
+    SIGINT is not forwarded, because Ctrl-C at the terminal has reached the command already.
     """
 
     def __init__(self) -> None:
@@ -120,7 +123,7 @@ class _Signals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._received, number)
 
-    def hand_on_to(self, process: asyncio.subprocess.Process) -> None:
+    def forward_to(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     def _received(self, number: signal.Signals) -> None:
@@ -135,14 +138,14 @@ class _Signals:
 
 
 def _adopt_orphans() -> None:
-    """From now on, what a child of ours leaves behind is our child, as daemons are init's."""
+    """Makes this process the parent of orphaned descendants, as init is for daemons."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def _end_children() -> None:
-    """Ends every child, with what these leave, first by SIGTERM and after the grace by SIGKILL."""
+    """Ends all descendants, first with SIGTERM and after the grace period with SIGKILL."""
     deadline = time.monotonic() + GRACE
-    told: set[int] = set()
+    signalled: set[int] = set()
     while True:
         _reap()
         children = list(_children())
@@ -150,8 +153,8 @@ def _end_children() -> None:
             return
         number = signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL
         for child in children:
-            if number == signal.SIGKILL or child not in told:
-                told.add(child)
+            if number == signal.SIGKILL or child not in signalled:
+                signalled.add(child)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)
         time.sleep(_POLL)
@@ -167,7 +170,7 @@ def _children() -> Iterator[int]:
     ours = str(os.getpid())
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The name before the last bracket may have brackets and blanks of its own.
+            # The process name may contain brackets and spaces, so split after the last bracket.
             parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
             if parent == ours:
                 yield int(stat.parent.name)

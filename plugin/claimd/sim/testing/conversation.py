@@ -1,10 +1,10 @@
-"""A cluster that a test in another process leads: a line of JSON asks, a line of JSON answers.
+"""A cluster that a test in another process controls: one line of JSON per request and answer.
 
-The first line says what the cluster shall be like, and is answered when it is up. The end of the
-input ends the cluster, whatever became of the test.
+The first line configures the cluster, and is answered when it is up. The end of the input ends
+the cluster, even if the test was killed.
 
-    {"id": 1, "do": "wait", "with": {"what": "pod/p", …}}    asks
-    {"id": 1, "gives": …} or {"id": 1, "refused": "why"}     answers
+    {"id": 1, "do": "wait", "with": {"what": "pod/p", …}}    request
+    {"id": 1, "gives": …} or {"id": 1, "refused": "why"}     answer
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LONGEST_LINE = 64 << 20  # bytes
 
 
 def main() -> None:
-    """Until the standard input ends."""
-    # The answers have the output to themselves: what anybody prints goes where errors go.
+    """Runs until the standard input ends."""
+    # Only answers go to the standard output; anything printed goes to standard error.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    # Who ends us closes our input; a Ctrl-C is for the test.
+    # The end of the input ends this process; Ctrl-C is for the test.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.stdin.buffer.readline())
     folder = Path(asked["folder"])
@@ -47,14 +47,14 @@ def main() -> None:
     try:
         asyncio.run(_converse(asked, folder, answers))
     finally:
-        # Whoever made the folder may have been killed.
+        # The test process, which created the folder, may have been killed.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _converse(asked: dict[str, Any], folder: Path, answers: BinaryIO) -> None:
     async with contextlib.AsyncExitStack() as stack:
         try:
-            machines, options, programs = _wanted(asked)
+            machines, options, programs = _parse_options(asked)
             running = await stack.enter_async_context(
                 up(machines, folder, options=options, programs=programs)
             )
@@ -75,7 +75,7 @@ async def _converse(asked: dict[str, Any], folder: Path, answers: BinaryIO) -> N
             views.close()
 
 
-def _wanted(asked: dict[str, Any]) -> tuple[list[Machine], server.Options, Programs]:
+def _parse_options(asked: dict[str, Any]) -> tuple[list[Machine], server.Options, Programs]:
     profile = asked["profile"] or kinds.NEWEST
     check_release(profile)
     machines = [words.machine_of(name, given) for name, given in asked["nodes"].items()]
@@ -104,7 +104,7 @@ async def _lines() -> AsyncIterator[bytes]:
 
 
 def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
-    """Whoever asked may be gone; the end of the input says so, too."""
+    """Writes an answer; ignores a test that is gone, because the input then ends as well."""
     try:
         answers.write(json.dumps(answer).encode() + b"\n")
     except BrokenPipeError:

@@ -1,6 +1,7 @@
-"""What a test may ask of its cluster: objects, facts that it waits for, parts that fail.
+"""The operations of a test on its cluster: objects, waiting for facts, failing parts.
 
-Answers are plain data. What cannot be done is a Refused, in words for whoever reads the test.
+Answers are plain data. An impossible operation raises Refused, with a message for the test's
+author.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..demo.views import Views
 from ..dynamic_client import UnknownKindError
 from . import account
 
-READY_WITHIN = 60.0  # seconds until the nodes of a new cluster have to be ready
+READY_WITHIN = 60.0  # seconds until a new cluster must be ready
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 _ENDED = ("Succeeded", "Failed")
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -30,11 +31,12 @@ CLAIMD, KUBELET, API_SERVER = "claimd", "kubelet", "apiserver"
 
 
 class Refused(Exception):
-    """What was asked for cannot be, or did not come in time. The message may have many lines."""
+    """The operation is impossible or has timed out. The message may have several lines."""
 
 
 async def wait_until_ready(up: cluster.Cluster) -> None:
-    """Returns when every node is ready and every claimd has published; Refused if not in time."""
+    """Waits until every node is ready and every claimd has published. Raises Refused after a
+    timeout."""
     async with asyncio.TaskGroup() as group:
         views = Views(up, group)
         try:
@@ -68,13 +70,13 @@ def _has_gpus(node: cluster.Node) -> bool:
 
 
 class Operations:
-    """On a cluster that is up; `views` are its live copies."""
+    """The operations on a running cluster; `views` are its live copies."""
 
     def __init__(self, up: cluster.Cluster, views: Views) -> None:
         self._up, self._views, self._kinds = up, views, views.kinds
 
     async def answer(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What an operation gives; Refused says why it does not."""
+        """Returns the result of an operation. Raises Refused if it is impossible."""
         operation = getattr(self, f"answer_{name}")
         try:
             return await operation(**arguments)
@@ -86,19 +88,21 @@ class Operations:
     async def answer_apply(
         self, *, namespace: str, path: str = "", content: str = "", objects: Sequence[Any] = ()
     ) -> list[Document]:
-        """Objects of a file or folder, of YAML, or as they are; namespaces come first."""
-        found = list(objects)
+        """Applies objects of a file or folder, of YAML text, or as given; namespaces come first."""
+        documents = list(objects)
         if path:
-            found += _from_path(Path(path))
+            documents += _from_path(Path(path))
         if content:
-            found += _documents(content.encode(), "the text")
-        for document in found:
+            documents += _documents(content.encode(), "the text")
+        for document in documents:
             if not isinstance(document, dict) or "kind" not in document:
                 raise Refused(f"no object of Kubernetes: {facts.shown(document)}")
 
-        found = [item for document in found for item in _items(document)]
-        found.sort(key=lambda document: bool(document["kind"] != "Namespace"))
-        return [await self._kinds.apply(document, namespace) for document in found]
+        items: list[Document] = []
+        for document in documents:
+            items += _items(document)
+        items.sort(key=lambda item: bool(item["kind"] != "Namespace"))
+        return [await self._kinds.apply(item, namespace) for item in items]
 
     async def answer_get(self, *, what: str, namespace: str) -> Document:
         word, name = _kind_and_name(what)
@@ -123,10 +127,10 @@ class Operations:
     async def answer_exec(
         self, *, pod: str, command: Sequence[str], namespace: str, container: str, timeout: float
     ) -> dict[str, Any]:
-        """What a command in a container has printed, and its exit code."""
+        """Returns the output and exit code of a command in a container."""
         if not container:
-            found = await self.answer_get(what=f"pod/{pod}", namespace=namespace)
-            container = found["spec"]["containers"][0]["name"]
+            obj = await self.answer_get(what=f"pod/{pod}", namespace=namespace)
+            container = obj["spec"]["containers"][0]["name"]
         executed = await self._up.execute(namespace, pod, container, command, False, False)
         if executed is None:
             raise Refused(f"container {container} of pod {namespace}/{pod} does not run")
@@ -147,7 +151,7 @@ class Operations:
     async def answer_wait(
         self, *, what: str, until: str | Mapping[str, Any] | None, namespace: str, timeout: float
     ) -> Document | None:
-        """The object, once it is as expected; nothing once it is gone."""
+        """Returns the object once it is as expected, or None once it is gone."""
         word, name = _kind_and_name(what)
         kind = await self._kinds.kind_named(word)
         expected = _expected(kind.resource == "pods", until)
@@ -157,8 +161,8 @@ class Operations:
             async with self._views.changes() as changed, asyncio.timeout(timeout):
                 while True:
                     changed.clear()
-                    # A copy may be older than what the test has written before.
-                    found = await self._there(kind, namespace, name)
+                    # Ask the API server: a live copy may be older than the test's last write.
+                    found = await self._find(kind, namespace, name)
                     if not found and until == "gone":
                         return None
                     if found and until != "gone" and _holds(found[0], expected):
@@ -175,19 +179,22 @@ class Operations:
         waited = f"waited {timeout:g} s for {what} in vain"
         if found and _is_over(found[0], expected):
             waited = f"{what} has ended"
-        lines = [f"{waited}: {seen}", *await account.of(self._up, self._views, word, found)]
+        lines = [
+            f"{waited}: {seen}",
+            *await account.describe_objects(self._up, self._views, word, found),
+        ]
         raise Refused("\n".join(lines))
 
-    async def _there(self, kind: dynamic_client.Kind, namespace: str, name: str) -> list[Document]:
-        """The object now, or none."""
+    async def _find(self, kind: dynamic_client.Kind, namespace: str, name: str) -> list[Document]:
+        """Returns a list with the object, or an empty list."""
         try:
             return [await self._kinds.get(kind, namespace, name)]
         except kube_errors.NotFound:
             return []
 
     async def answer_describe(self) -> str:
-        """What the cluster saw that may be the reason of a failure; empty if all is well."""
-        return "\n".join(await account.of_all(self._up, self._views))
+        """Describes unhealthy pods; empty if all are healthy."""
+        return "\n".join(await account.describe_unhealthy_pods(self._up, self._views))
 
     async def answer_explain(self, *, pod: str, namespace: str) -> str:
         return await account.explain(self._up, pod, namespace)
@@ -198,7 +205,7 @@ class Operations:
         faults.inject(self._claimd_node(node).tree, fault, device, value)
 
     async def answer_kill(self, *, node: str) -> int:
-        """SIGKILL for a node's claimd, once it runs. The process that ended."""
+        """Kills a node's claimd once it runs, and returns its process id."""
         daemon_ = self._claimd_node(node).daemon
         if daemon_.state != daemon.STOPPED:
             await self._wait_until_running(daemon_)
@@ -243,7 +250,9 @@ class Operations:
         name = f"{part} {node}".strip()
         if name in self._up.parts:
             return self._up.parts[name]
-        there = sorted((*self._up.parts, API_SERVER, *(f"{CLAIMD} {it}" for it in self._up.nodes)))
+        there = sorted(
+            (*self._up.parts, API_SERVER, *(f"{CLAIMD} {name_}" for name_ in self._up.nodes))
+        )
         raise Refused(f"no part {name!r}; there are {', '.join(there)}")
 
 
@@ -264,10 +273,10 @@ def _from_path(path: Path) -> list[Any]:
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if not files:
         raise Refused(f"{path}: no file in it ends with {' or '.join(_SUFFIXES)}")
-    found: list[Any] = []
+    documents: list[Any] = []
     for file in files:
-        found += _documents(file.read_bytes(), str(file))
-    return found
+        documents += _documents(file.read_bytes(), str(file))
+    return documents
 
 
 def _documents(content: bytes, place: str) -> list[Any]:
@@ -295,7 +304,7 @@ def _kind_and_name(what: str) -> tuple[str, str]:
 
 
 def _expected(is_pod: bool, until: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """As facts. Of a pod nobody says more of, that it is ready."""
+    """Returns the expectation as facts. The default for a pod is that it is ready."""
     if isinstance(until, Mapping):
         facts.checks(until)
         return dict(until)
@@ -316,7 +325,7 @@ def _holds(obj: Document, expected: Mapping[str, Any]) -> bool:
 
 
 def _is_over(obj: Document, expected: Mapping[str, Any]) -> bool:
-    """A pod that has ended in another phase than is waited for comes to no other any more."""
+    """Returns True if the pod has ended in another phase than expected, so that waiting is useless."""
     wanted = expected.get("status.phase")
     phase = (obj.get("status") or {}).get("phase")
     is_pod = obj.get("kind") == "Pod" or "containers" in (obj.get("spec") or {})

@@ -1,7 +1,8 @@
-"""The fixtures `claimd_cluster` and `claimd_cluster_factory` of pytest (docs/ci.md).
+"""The pytest fixtures `claimd_cluster` and `claimd_cluster_factory` (docs/ci.md).
 
-pytest loads this module wherever claimd is installed: it imports nothing but the standard library
-and pytest. The cluster is a process of its own, which `claimd.sim.testing.conversation` is.
+pytest loads this module wherever claimd is installed, so it imports only the standard library,
+pytest and `import_path`. The cluster runs in its own process, in
+`claimd.sim.testing.conversation`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import pluggy
 
 MARKER = "claimd_cluster"
-NODES = {"node-1": "nvidia:h100=2"}  # of whoever asks for none
+NODES = {"node-1": "nvidia:h100=2"}  # the default
 _END_WITHIN = 30.0  # seconds
 _LOG_LINES = 15
 
@@ -36,14 +37,13 @@ Manifests = str | os.PathLike[str] | Document | Sequence[Document]
 
 
 class ClusterError(Exception):
-    """What a test asked of its cluster cannot be, or did not come in time. The message says what
-    the cluster saw.
-    """
+    """An operation on the cluster is impossible or has timed out; the message describes the
+    cluster's state."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the cluster, with the folders that a driver on it is given."""
+    """A node of the cluster, with the folders for a driver."""
 
     name: str
     folder: Path
@@ -51,17 +51,19 @@ class Node:
 
     @property
     def kubelet_dir(self) -> Path:
-        """The kubelet's folder, with plugins/ and plugins_registry/; /var/lib/kubelet elsewhere."""
+        """The kubelet's folder with plugins/ and plugins_registry/, which is /var/lib/kubelet on a
+        real node."""
         return self.folder / "kubelet"
 
     @property
     def cdi_dir(self) -> Path:
-        """Where a driver writes its CDI specs; /var/run/cdi elsewhere."""
+        """The folder for CDI specs, which is /var/run/cdi on a real node."""
         return self.folder / "cdi"
 
     @property
     def root(self) -> Path:
-        """The /sys, /proc and /dev of the fake machine, as `claimd fake write` makes them."""
+        """The folder with /sys, /proc and /dev of the fake machine, as `claimd fake write` creates
+        it."""
         return self.folder / "tree"
 
     @property
@@ -69,19 +71,19 @@ class Node:
         return self.folder / "claimd.log"
 
     def fault(self, fault: str, gpu: str, value: str = "") -> None:
-        """Makes a GPU sick, or well again, as `claimd fake fault` does."""
+        """Injects a fault into a GPU or heals it, as `claimd fake fault` does."""
         __tracebackhide__ = True
         self._cluster.ask("fault", node=self.name, fault=fault, device=gpu, value=value)
 
     def kill_claimd(self) -> None:
-        """SIGKILL; it is started again, as a DaemonSet's pod is."""
+        """Kills claimd with SIGKILL; it restarts like a pod of a DaemonSet."""
         __tracebackhide__ = True
         self._cluster.ask("kill", node=self.name)
 
     def stop(self, part: str = "claimd") -> None:
-        """Ends `claimd` or the `kubelet` of the node, which stays away until `start`.
+        """Stops `claimd` or the `kubelet` of the node until `start`.
 
-        Containers go on, as they do on a real node.
+        Containers keep running, as on a real node.
         """
         __tracebackhide__ = True
         self._cluster.ask("stop", part=part, node=self.name)
@@ -97,10 +99,10 @@ class Node:
 
 
 class Cluster:
-    """A cluster that runs. Its methods raise ClusterError."""
+    """A running cluster. Its methods raise ClusterError."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Starts nothing: `bring_up` does."""
+        """Configures a cluster; `bring_up` starts it."""
         self._options = options
         self._lock = threading.Lock()
         self._number = 0
@@ -111,9 +113,11 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
 
     def bring_up(self) -> None:
-        """Returns when every node is ready and every claimd has published its devices."""
+        """Starts the cluster, and returns when all nodes are ready and every claimd has published
+        its devices."""
         __tracebackhide__ = True
-        # Its path is short: those of sockets within may have 107 bytes, and TMPDIR may be long.
+        # A short path, because socket paths below it are limited to 107 bytes and TMPDIR may be
+        # long.
         self.folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
         python_path = import_path.python_path(os.environ.get("PYTHONPATH", ""))
@@ -123,14 +127,14 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=os.environ | {"PYTHONPATH": python_path},
-            start_new_session=True,  # a Ctrl-C at the terminal is for pytest
+            start_new_session=True,  # so that Ctrl-C reaches only pytest
         )
         self._write({"folder": str(self.folder), **self._options})
         self.address = self._read(0)["address"]
         self.nodes = {name: Node(name, self.folder / name, self) for name in self._options["nodes"]}
 
     def end(self) -> None:
-        """Ends every process of the cluster and removes its folder. May be called again."""
+        """Ends all processes of the cluster and removes its folder. May be repeated."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -148,50 +152,51 @@ class Cluster:
             self._errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # ---------------------------------------------------------------- for programs of the test's own
+    # ---------------------------------------------------------------- for the test's own programs
 
     @property
     def kubeconfig(self) -> Path:
-        """Of the administrator."""
+        """The administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
     def environ(self) -> dict[str, str]:
-        """This process's environment with KUBECONFIG, for a program that is to use the cluster."""
+        """This process's environment with KUBECONFIG, for programs that use the cluster."""
         return os.environ | {"KUBECONFIG": str(self.kubeconfig)}
 
     # ---------------------------------------------------------------- objects
 
     def apply(self, manifests: Manifests, namespace: str = "default") -> list[Document]:
-        """Makes the objects, or changes those that are there, and gives them as they are then.
+        """Creates or updates the objects, and returns them as stored.
 
-        `manifests` is a file, a folder of files, YAML as text, an object, or several.
+        `manifests` is a file, a folder of files, YAML text, an object, or several objects.
         """
         __tracebackhide__ = True
-        given: dict[str, Any] = {"objects": manifests}
+        arguments: dict[str, Any] = {"objects": manifests}
         if isinstance(manifests, dict):
-            given = {"objects": [manifests]}
+            arguments = {"objects": [manifests]}
         elif isinstance(manifests, os.PathLike) or _is_path(manifests):
-            given = {"path": os.path.abspath(os.fspath(manifests))}  # type: ignore[arg-type]
+            arguments = {"path": os.path.abspath(os.fspath(manifests))}  # type: ignore[arg-type]
         elif isinstance(manifests, str):
-            given = {"content": manifests}
-        applied: list[Document] = self.ask("apply", namespace=namespace, **given)
+            arguments = {"content": manifests}
+        applied: list[Document] = self.ask("apply", namespace=namespace, **arguments)
         return applied
 
     def get(self, what: str, namespace: str = "default") -> Document:
-        """`pod/trainer`, in any word that kubectl knows for the kind."""
+        """Returns an object such as `pod/trainer`; any name that kubectl knows for the kind works."""
         __tracebackhide__ = True
-        found: Document = self.ask("get", what=what, namespace=namespace)
-        return found
+        obj: Document = self.ask("get", what=what, namespace=namespace)
+        return obj
 
     def list(self, kind: str, namespace: str = "default") -> Sequence[Document]:
-        """All of the kind in a namespace, or in the cluster if the kind has no namespace."""
+        """Returns all objects of the kind in a namespace, or in the cluster for cluster-scoped
+        kinds."""
         __tracebackhide__ = True
-        found: Sequence[Document] = self.ask("list", kind=kind, namespace=namespace)
-        return found
+        objects: Sequence[Document] = self.ask("list", kind=kind, namespace=namespace)
+        return objects
 
     def delete(self, what: str, namespace: str = "default") -> None:
-        """Returns at once; `wait(what, "gone")` waits until it is."""
+        """Deletes the object without waiting; `wait(what, "gone")` waits for its end."""
         __tracebackhide__ = True
         self.ask("delete", what=what, namespace=namespace)
 
@@ -209,9 +214,9 @@ class Cluster:
         *,
         timeout: float = 30.0,
     ) -> subprocess.CompletedProcess[str]:
-        """A command in a container, the first if none is named, as `kubectl exec` runs it.
+        """Runs a command in a container, by default the first, as `kubectl exec` does.
 
-        Its exit code is not looked at: `check_returncode()` of the result does.
+        The exit code is not checked: call `check_returncode()` of the result.
         """
         __tracebackhide__ = True
         ran = self.ask(
@@ -234,32 +239,32 @@ class Cluster:
         namespace: str = "default",
         timeout: float = 30.0,
     ) -> Document:
-        """The object, once it is so: a pod that is ready, any other object that is there.
+        """Waits until a pod is ready or any other object exists, and returns the object.
 
-        `until` is a phase of a pod, facts as stories have them ({"status.phase": "Running"},
-        docs/stories.md), or "gone", which gives an empty object.
+        `until` is a phase of a pod, facts as in stories ({"status.phase": "Running"},
+        docs/stories.md), or "gone", which returns an empty object.
         """
         __tracebackhide__ = True
-        found = self.ask("wait", what=what, until=until, namespace=namespace, timeout=timeout)
-        return found or {}
+        obj = self.ask("wait", what=what, until=until, namespace=namespace, timeout=timeout)
+        return obj or {}
 
     def explain(self, pod: str, namespace: str = "default") -> str:
-        """Why a pod gets no devices, in the words of `claimd explain`."""
+        """Returns the output of `claimd explain` for the pod."""
         __tracebackhide__ = True
-        told: str = self.ask("explain", pod=pod, namespace=namespace)
-        return told
+        explanation: str = self.ask("explain", pod=pod, namespace=namespace)
+        return explanation
 
     def describe(self) -> str:
-        """The pods that are not well, with their events and explain's words; empty if all are."""
-        told: str = self.ask("describe")
-        return told
+        """Describes unhealthy pods, with events and explanations; empty if all are healthy."""
+        description: str = self.ask("describe")
+        return description
 
     # ---------------------------------------------------------------- parts that fail
 
     def stop(self, part: str) -> None:
-        """Ends `apiserver`, `scheduler` or `controllers`, which stays away until `start`.
+        """Stops `apiserver`, `scheduler` or `controllers` until `start`.
 
-        An API server that is stopped refuses connections, and keeps its objects.
+        A stopped API server refuses connections, and keeps its objects.
         """
         __tracebackhide__ = True
         self.ask("stop", part=part, node="")
@@ -276,7 +281,7 @@ class Cluster:
     # ---------------------------------------------------------------- the conversation
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """What the cluster's process gives for an operation."""
+        """Returns the result of an operation in the cluster's process."""
         __tracebackhide__ = True
         with self._lock:
             self._number += 1
@@ -289,13 +294,13 @@ class Cluster:
             raise ClusterError("the cluster has been ended")
         assert self._process.stdin is not None
         line = json.dumps(asked).encode() + b"\n"
-        # If it is gone, reading tells of it.
+        # If the process is gone, the read reports it.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def _read(self, number: int) -> Any:
-        """The answer of this number; older ones belong to a question that was interrupted."""
+        """Returns the answer with this number, and skips answers to interrupted requests."""
         __tracebackhide__ = True
         assert self._process is not None
         assert self._process.stdout is not None
@@ -320,7 +325,7 @@ class Cluster:
 
 
 class ClusterFactory:
-    """Starts clusters that end with the session, or earlier."""
+    """Starts clusters that end with the session at the latest."""
 
     def __init__(self) -> None:
         self._clusters: list[Cluster] = []
@@ -333,13 +338,13 @@ class ClusterFactory:
         scheduler: str | os.PathLike[str] = "",
         controllers: str | os.PathLike[str] = "",
     ) -> Cluster:
-        """A cluster that is ready. `nodes` are names with their GPUs.
+        """Starts a cluster and returns it when it is ready.
 
-        Such as {"a": "nvidia:h100=2 amd:mi300x", "b": "machine:dgx-h100"}, as `claimd fake write`
-        takes them; {"a": {"gpus": …, "settings": {…}}} adds settings of claimd. ["a", "b"], or
-        {"a": ""}, has kubelets without claimd, for another driver. `profile` is the release of
-        Kubernetes to be like. `scheduler` and `controllers` are a kube-scheduler and a
-        kube-controller-manager that take the place of the cluster's own.
+        `nodes` maps names to GPUs, as `claimd fake write` takes them: {"a": "nvidia:h100=2
+        amd:mi300x", "b": "machine:dgx-h100"}. {"a": {"gpus": …, "settings": {…}}} adds settings
+        of claimd. ["a", "b"] or {"a": ""} creates nodes without claimd, for another driver.
+        `profile` is the simulated release of Kubernetes. `scheduler` and `controllers` are paths
+        of a kube-scheduler and a kube-controller-manager that replace the simulated ones.
         """
         __tracebackhide__ = True
         if nodes is None:
@@ -368,7 +373,8 @@ class ClusterFactory:
 
 
 def _is_path(manifests: object) -> bool:
-    """A text of one line that is no YAML of an object: who misspells a path shall read of it."""
+    """Returns True for one line that is not YAML of an object, so that a misspelled path is
+    reported as such."""
     return isinstance(manifests, str) and "\n" not in manifests and ": " not in manifests
 
 
@@ -392,7 +398,7 @@ def claimd_cluster_factory() -> Iterator[ClusterFactory]:
 
 @pytest.fixture
 def claimd_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster for one test, as its marker, its module's or its parameter says."""
+    """Starts a cluster for one test, configured by its marker, its module or its parameter."""
     __tracebackhide__ = True
     options: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers(MARKER))):
@@ -410,10 +416,10 @@ def claimd_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-    """Adds what the cluster saw to the report of a test that failed."""
+    """Adds the cluster's state to the report of a failed test."""
     report = (yield).get_result()
-    told_already = call.excinfo is None or call.excinfo.errisinstance(ClusterError)
-    if report.when == "call" and report.failed and not told_already:
+    is_described = call.excinfo is None or call.excinfo.errisinstance(ClusterError)
+    if report.when == "call" and report.failed and not is_described:
         _add_accounts(item, report)
 
 
@@ -421,5 +427,6 @@ def _add_accounts(item: pytest.Item, report: pytest.TestReport) -> None:
     for name, value in getattr(item, "funcargs", {}).items():
         if isinstance(value, Cluster):
             with contextlib.suppress(ClusterError):
-                if told := value.describe():
-                    report.sections.append((f"what the cluster of {name} saw", told))
+                if description := value.describe():
+                    title = f"what the cluster of {name} saw"
+                    report.sections.append((title, description))

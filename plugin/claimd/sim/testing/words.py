@@ -1,4 +1,4 @@
-"""Nodes as a command line or a test names them. Pure."""
+"""Parses nodes from a command line or a test."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _KEYS = ("gpus", "settings", "claimd")
 
 
 def machine(words: str) -> cluster.Machine:
-    """`one=nvidia:h100=2 amd:mi300x`, or `one` alone for a node without claimd.
+    """Parses `one=nvidia:h100=2 amd:mi300x`, or `one` for a node without claimd.
 
-    UsageError for what is neither.
+    Raises UsageError for any other text.
     """
     name, _, gpus = words.partition("=")
     return machine_of(name, gpus)
 
 
 def machine_of(name: str, given: Any) -> cluster.Machine:
-    """A node of this name with GPUs, as text or a list, or with more that is said of it.
+    """Returns a node with GPUs, given as text or a list, or as a mapping with more settings.
 
-    A node of which nothing is said has a kubelet and waits for a driver: claimd does not run there.
-    UsageError for what cannot be.
+    A node without GPUs or settings has only a kubelet, which waits for a driver. Raises
+    UsageError for invalid input.
     """
     if not _NAME.fullmatch(name):
         raise errors.UsageError(

@@ -38,9 +38,9 @@ async def test_the_first_look_sees_what_there_is(of_all):
             pod = await views.kinds.apply(POD)
             await views.kinds.apply(EVENT | {"involvedObject": pod["metadata"] | {"kind": "Pod"}})
             if of_all:
-                told = await account.of_all(up, views)
+                told = await account.describe_unhealthy_pods(up, views)
                 assert told[0] == "pod default/p is Pending"
             else:
-                told = await account.of(up, views, "pod", [pod])
+                told = await account.describe_objects(up, views, "pod", [pod])
             assert any("Warning Waits: for a node" in line for line in told)
             views.close()
