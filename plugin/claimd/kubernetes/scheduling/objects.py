@@ -43,6 +43,14 @@ class Node(core.Node, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
+    @property
+    def readiness(self) -> str:
+        """The status of the Ready condition. A node without this condition counts as ready."""
+        for condition in self.status.conditions:
+            if condition.type == "Ready":
+                return condition.status
+        return "True"
+
 
 class Toleration(meta.ApiStruct, frozen=True, kw_only=True):
     key: str = ""

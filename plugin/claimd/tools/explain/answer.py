@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from claimd.kubernetes.allocator.causes import NOTHING_SHORT, Shortage
@@ -45,6 +46,11 @@ class NodeAnswer:
     shortage: Shortage = NOTHING_SHORT
     like: str = ""
     ends_search: bool = False
+
+
+def fits_somewhere(nodes: Iterable[NodeAnswer]) -> bool:
+    """Returns True if the outcome of some node is yes."""
+    return any(node.outcome == "yes" for node in nodes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -129,14 +129,19 @@ def requests(node: NodeAnswer) -> list[RequestVerdict]:
     return verdicts
 
 
+def has_judged_devices(node: NodeAnswer) -> bool:
+    """Returns True if the allocator looked at any device for the node."""
+    return any(request.devices for request in requests(node))
+
+
 # Causes
 
 
 def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
     """Returns the refusing rules as causes, or the lack of devices if no rule refuses the pod."""
     if node.refused_by:
-        causes = [_cause_of_refusal(refusal) for refusal in node.refused_by]
-        return tuple(dict.fromkeys(causes))
+        # Two refusals may have the same cause.
+        return tuple(dict.fromkeys(map(_cause_of_refusal, node.refused_by)))
 
     if node.outcome == "unknown":
         return (Cause(verb="be", text="not decided in time"),)
@@ -144,8 +149,8 @@ def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
         text = _ON_DEVICE.sub("", _strip_claim(node.summary))
         return (Cause(verb="have", text=f"an error: {text}"),)
 
-    # The allocator looked at no device: there is none, or their pools are not usable.
-    if not any(request.devices for request in requests(node)):
+    # The node has no devices, or their pools are not usable.
+    if not has_judged_devices(node):
         if not node.pools:
             return (Cause(verb="have", text="no driver with devices"),)
         state = "incomplete" if any("is incomplete" in pool for pool in node.pools) else "invalid"
@@ -242,14 +247,18 @@ def _figures(members: Sequence[NodeAnswer]) -> str:
     """Returns in parentheses how many devices are needed and how many the nodes have."""
     if members[0].refused_by:
         return ""
-    # Nodes that were not decided in time share a group, whether their devices were counted or not.
-    if not all(node.shortage.counts for node in members):
-        return ""
 
-    counts = [node.shortage.counts[0] for node in members]
+    counts = []
+    for node in members:
+        # Nodes that were not decided in time share a group, whether their devices were counted or
+        # not.
+        if not node.shortage.counts:
+            return ""
+        counts.append(node.shortage.counts[0])
+
     # A request for all devices needs more on one node than on another.
     needed = _range([count.needed for count in counts])
-    have = _range([_number_at_stage(count) for count in counts])
+    have = _range(list(map(_number_at_stage, counts)))
     held = ", others held by claims" if any(count.holders for count in counts) else ""
     return f" ({needed} needed, {have} {_stage(counts[0])}{held})"
 

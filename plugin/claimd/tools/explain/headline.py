@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from claimd.kubernetes.allocator import amounts
 
 from . import groups
+from .answer import fits_somewhere
 
 if TYPE_CHECKING:
     from claimd.kubernetes.scheduling.filters import Refusal
@@ -46,7 +47,7 @@ def _line(answer: Answer) -> str:
         return f"{answer.subject}: no nodes are known"
 
     line = f"{answer.subject}: {count(answer)}"
-    if any(node.outcome == "yes" for node in answer.nodes):
+    if fits_somewhere(answer.nodes):
         return line + _reservation(answer)
     return f"{line}: {'; '.join(obstacles(answer))}"
 
@@ -56,12 +57,14 @@ def _reservation(answer: Answer) -> str:
 
     The scheduler's own message about these rules is better than our note, if there is one.
     """
-    refused = [quote.unseen for quote in answer.quotes if quote.unseen]
-    if refused:
-        return f" by the rules that are looked at, but the scheduler says: {refused[0]}"
+    for quote in answer.quotes:
+        if quote.unseen:
+            return f" by the rules that are looked at, but the scheduler says: {quote.unseen}"
 
-    unseen = [note for note in answer.notes if note.startswith(_NOT_LOOKED_AT)]
-    return f" as far as it can be told; {unseen[0]}" if unseen else ""
+    for note in answer.notes:
+        if note.startswith(_NOT_LOOKED_AT):
+            return f" as far as it can be told; {note}"
+    return ""
 
 
 def count(answer: Answer) -> str:
@@ -83,8 +86,7 @@ def obstacles(answer: Answer) -> list[str]:
     If there is only one node, its own summary comes instead. The list is empty if no node was
     judged, and if the outcome of some node is yes.
     """
-    is_possible = any(node.outcome == "yes" for node in answer.nodes)
-    if answer.blockers or is_possible or not answer.nodes:
+    if answer.blockers or fits_somewhere(answer.nodes) or not answer.nodes:
         return []
 
     # A single node has no need of a count, and nodes without a decision have no causes.
@@ -115,7 +117,7 @@ def own_words(node: NodeAnswer) -> str:
         return "; ".join(node.refusals)
 
     # The allocator looked at no device: the reason is in the node's pools.
-    if not any(request.devices for request in groups.requests(node)):
+    if not groups.has_judged_devices(node):
         summary = node.summary.replace(" devices here", f" devices on {node.node}")
         return f"{summary}: {'; '.join(node.pools)}" if node.pools else summary
     if not node.shortage.counts:
@@ -150,7 +152,7 @@ def ways_out(node: NodeAnswer) -> Iterator[str]:
         return
 
     # The allocator's remedies are alternatives.
-    remedies = [str(remedy) for remedy in node.shortage.remedies[:_WAYS]]
+    remedies = list(map(str, node.shortage.remedies[:_WAYS]))
     if node.devices in (None, "yes"):
         remedies = [""]
     for remedy in remedies:

@@ -173,8 +173,16 @@ class Objects:
                     merged.append(item)
             setattr(self, attribute, merged + added)
 
+        # A pod may have been reduced before, or may now be whole.
         replaced = {pod.key for pod in more.pods}
         self.placed = [placed for placed in self.placed if placed.key not in replaced]
+
+    def remove_pods(self, is_removed: Callable[[str, str], bool]) -> int:
+        """Removes the pods that `is_removed` chooses by key and node; returns their number."""
+        before = len(self.pods) + len(self.placed)
+        self.pods = [pod for pod in self.pods if not is_removed(pod.key, pod.spec.node_name)]
+        self.placed = [each for each in self.placed if not is_removed(each.key, each.node)]
+        return before - len(self.pods) - len(self.placed)
 
     def add(self, item: Document, namespace: str = "default") -> None:
         """Adds an object that a person may have written. Objects of other kinds are ignored.
@@ -338,7 +346,7 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
+        return list(map(_without_nulls, value))
     return value
 
 
@@ -362,7 +370,7 @@ def _to_v1(document: Document, version: str) -> Document:
 
 def _claim_spec_to_v1(spec: Document) -> Document:
     devices = spec.get("devices") or {}
-    requests = [_request_to_v1(request) for request in devices.get("requests") or ()]
+    requests = list(map(_request_to_v1, devices.get("requests") or ()))
     return spec | {"devices": devices | {"requests": requests}}
 
 

@@ -24,7 +24,7 @@ from claimd.kubernetes.api.scheduling import (
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Node, Pod
 
 from . import groups, headline, preconditions, quotes, room
-from .answer import Answer, Group, NodeAnswer, Verdict
+from .answer import Answer, Group, NodeAnswer, Verdict, fits_somewhere
 from .preconditions import Preconditions
 from .question import Cluster, Question
 
@@ -112,7 +112,7 @@ def report_class(
         answers.append(dataclasses.replace(answer, summary=summary))
 
     verdict: Verdict = "pending"
-    if any(answer.outcome == "yes" for answer in answers):
+    if fits_somewhere(answers):
         verdict = "could run"
     elif {"resourceslices", "deviceclasses"}.intersection(objects.unseen):
         verdict = "unknown"
@@ -204,7 +204,7 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     # Preemption is of interest only if every node was decided and none fits.
     if any(answer.outcome == "unknown" for answer in answers):
         notes.append(_note_on_undecided(time_limit))
-    elif pod and not found.blockers and not any(each.outcome == "yes" for each in answers):
+    elif pod and not found.blockers and not fits_somewhere(answers):
         notes += room.notes(cluster, pod, answers)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
@@ -260,7 +260,7 @@ def _is_settled(subject: Pod | Claim, found: Preconditions) -> bool:
 def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
     """Yields the error that ends the scheduler's search, although the pod fits on some node."""
     failed = [answer for answer in answers if answer.ends_search]
-    if failed and any(answer.outcome == "yes" for answer in answers):
+    if failed and fits_somewhere(answers):
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         ends = "ends" if len(answers) < _ALL_ARE_LOOKED_AT else "may end"
         yield (
@@ -296,8 +296,9 @@ def _nearest(
     seconds: float,
 ) -> NodeAnswer | None:
     """Asks the node that lacks least once more, in full; returns None if the pod fits on a node."""
-    if not grouped or any(answer.outcome == "yes" for answer in answers):
+    if not grouped or fits_somewhere(answers):
         return None
+
     place = next(place for place in places if place.metadata.name == grouped[0].nearest)
     return question.ask_in_full(place, seconds)
 
@@ -363,7 +364,8 @@ def _nodes(cluster: Cluster, only: str) -> list[Node]:
     places = sorted(cluster.objects.nodes, key=lambda node: _natural_order(node.metadata.name))
     if not cluster.objects.nodes:
         names = {slice_.spec.node_name for slice_ in cluster.slices} - {""}
-        places = [Node(metadata=Meta(name=name)) for name in sorted(names, key=_natural_order)]
+        for name in sorted(names, key=_natural_order):
+            places.append(Node(metadata=Meta(name=name)))
     if not only:
         return places
 

@@ -329,7 +329,7 @@ class Question:
                 claims,
                 cluster.held,
                 # A remedy must not take away devices that the pod has already.
-                kept={claim_name(claim) for claim in self._allocated},
+                kept=set(map(claim_name, self._allocated)),
                 expired=expired,
             )
         return _answer(node, self._refusals(node), verdict)

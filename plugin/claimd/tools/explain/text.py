@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,7 +40,7 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
     # Ids of devices become text, and derived values are added.
     for node, of_node in zip(answer.nodes, data["nodes"], strict=True):
-        of_node["allocation"] = [str(device) for device in node.allocation]
+        of_node["allocation"] = list(map(str, node.allocation))
         for claim, of_claim in zip(node.claims, of_node["claims"], strict=True):
             for request, of_request in zip(claim.requests, of_claim["requests"], strict=True):
                 _add_derived_fields(of_request, request)
@@ -112,10 +112,13 @@ def as_text(answer: Answer, *, wide: bool = False) -> str:
 def _lines(answer: Answer, wide: bool) -> Iterator[str]:
     yield from _head(answer)
 
+    good: list[NodeAnswer] = []
+    others: list[NodeAnswer] = []
+    for node in answer.nodes:
+        (good if node.outcome == "yes" else others).append(node)
+
     # Each node by itself, those that fit first.
-    good = [node for node in answer.nodes if node.outcome == "yes"]
     if wide or len(answer.nodes) == 1:
-        others = [node for node in answer.nodes if node.outcome != "yes"]
         for node in (*good, *sorted(others, key=groups.distance)):
             yield from _node_lines(node)
         return
@@ -207,7 +210,7 @@ def _outcome(node: NodeAnswer) -> str:
     if node.outcome == "yes" and not node.summary:
         if not node.allocation:
             return "yes"
-        return f"yes: would get {', '.join(_short(node, device) for device in node.allocation)}"
+        return f"yes: would get {_join_devices(node, node.allocation)}"
     if node.refusals and node.allocation:
         return f"{node.outcome}: {node.summary} (it has the devices)"
     return f"{node.outcome}: {node.summary}"
@@ -242,7 +245,7 @@ def _reason_lines(node: NodeAnswer, request: RequestVerdict) -> Iterator[str]:
 
     ordered = sorted(by_text.items(), key=order)
     for text, verdicts in ordered[:_REASONS]:
-        names = ", ".join(_short(node, verdict.device) for verdict in verdicts[:_DEVICES])
+        names = _join_devices(node, [verdict.device for verdict in verdicts[:_DEVICES]])
         more = f" and {len(verdicts) - _DEVICES} more" if len(verdicts) > _DEVICES else ""
         yield f"    {names}{more}: {text}"
 
@@ -266,8 +269,10 @@ def _kind(verdict: DeviceVerdict) -> str:
     return " and ".join(sorted(kinds))
 
 
-def _short(node: NodeAnswer, device: DeviceID) -> str:
-    """Returns the device's name, with its pool unless the pool is named after the node."""
-    if device.pool in (node.node, node.like):
-        return device.device
-    return f"{device.pool}/{device.device}"
+def _join_devices(node: NodeAnswer, devices: Iterable[DeviceID]) -> str:
+    """Lists devices by name, with their pool unless the pool is named after the node."""
+    names = []
+    for device in devices:
+        is_own_pool = device.pool in (node.node, node.like)
+        names.append(device.device if is_own_pool else f"{device.pool}/{device.device}")
+    return ", ".join(names)

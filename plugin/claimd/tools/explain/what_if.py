@@ -53,15 +53,12 @@ def remove_object(objects: Objects, reference: str, namespace: str) -> str:
 
 
 def _remove_pod(objects: Objects, reference: str, key: str) -> str:
-    # A pod is either kept whole or among the placed ones.
-    before = len(objects.pods) + len(objects.placed)
-    namespace, _, name = key.partition("/")
-    objects.pods = [pod for pod in objects.pods if pod.key != key]
-    objects.placed = [placed for placed in objects.placed if placed.key != key]
-    if len(objects.pods) + len(objects.placed) == before:
+    if not objects.remove_pods(lambda pod, _: pod == key):
         raise errors.Fatal(f"--without {reference}: there is no pod {key}")
 
     # With its only pod gone, a claim is deallocated.
+    namespace, _, name = key.partition("/")
+
     def is_only_for_pod(claim: Claim) -> bool:
         names = {consumer.name for consumer in claim.status.reserved_for}
         return claim.metadata.namespace == namespace and names == {name}
@@ -91,10 +88,7 @@ def free_node(objects: Objects, node: str) -> str:
     if not pools and all(each.metadata.name != node for each in objects.nodes):
         raise errors.Fatal(f"--as-if-free {node}: no node {node!r} is known")
 
-    before = len(objects.pods) + len(objects.placed)
-    objects.pods = [pod for pod in objects.pods if pod.spec.node_name != node]
-    objects.placed = [placed for placed in objects.placed if placed.node != node]
-    removed = before - len(objects.pods) - len(objects.placed)
+    removed = objects.remove_pods(lambda _, place: place == node)
 
     def is_here(claim: Claim) -> bool:
         allocation = claim.status.allocation
@@ -145,6 +139,9 @@ def apply_changes(
     objects: Objects, namespace: str, references: Iterable[str], free: Iterable[str]
 ) -> list[str]:
     """Applies all changes in the given order, removals first, and returns a line for each."""
-    lines = [remove_object(objects, reference, namespace) for reference in references]
-    lines += [free_node(objects, node) for node in free]
+    lines = []
+    for reference in references:
+        lines.append(remove_object(objects, reference, namespace))
+    for node in free:
+        lines.append(free_node(objects, node))
     return lines

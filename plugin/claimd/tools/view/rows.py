@@ -49,10 +49,8 @@ def row(world: World, name: str) -> Row | None:
 
 def _node(node: Node) -> Row:
     """Returns a note on what keeps pods from the node, if there is anything."""
-    statuses = {condition.type: condition.status for condition in node.status.conditions}
-    ready = statuses.get("Ready")
     notes = []
-    if ready is not None and ready != "True":
+    if node.readiness != "True":
         notes.append("not ready")
     if node.spec.unschedulable:
         notes.append("cordoned")
@@ -130,10 +128,8 @@ def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
 
 def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_short: bool) -> Row:
     """Returns the data of one device. `is_short` is True if its counters are used up."""
-    # A claim with admin access does not occupy the device.
-    is_used = not all(holding.result.admin_access for holding in holders)
     use = "free"
-    if is_used:
+    if _is_occupied(holders):
         use = "shared" if device.allow_multiple_allocations else "taken"
     elif is_short:
         use = "blocked"
@@ -156,6 +152,11 @@ def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_sh
     if holders:
         data["by"] = list(map(_holder, holders))
     return data
+
+
+def _is_occupied(holders: Sequence[Holding]) -> bool:
+    """Returns True if a claim occupies the device. A claim with admin access does not."""
+    return not all(holding.result.admin_access for holding in holders)
 
 
 def _taint(taint: DeviceTaint) -> Row:
@@ -232,7 +233,7 @@ def _free_counters(slices: Sequence[ResourceSlice], devices: _Devices) -> _Count
                 free[place] = amounts.parse(counter.value).billionths
 
     for key, (device, holders) in devices.items():
-        if all(holding.result.admin_access for holding in holders):
+        if not _is_occupied(holders):
             continue
         for place, amount in _consumption(device, key):
             if place in free:

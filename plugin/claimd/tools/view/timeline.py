@@ -109,8 +109,7 @@ def _allocation_change(claim: Claim, verb: str, time: float) -> Iterator[Change]
 def _slice_changes(
     before: ResourceSlice | None, after: ResourceSlice | None, now: float
 ) -> Iterator[Change]:
-    had = {device.name: device for device in before.spec.devices} if before else {}
-    has = {device.name: device for device in after.spec.devices} if after else {}
+    had, has = _devices_by_name(before), _devices_by_name(after)
     slice_ = after or before
     assert slice_ is not None
     place = slice_.spec.node_name or slice_.spec.pool.name
@@ -130,6 +129,10 @@ def _slice_changes(
         if gone and not has[name].taints:
             text = f"{name} on {place} is well again"
             yield Change(now, "well", text, node=place, device=name)
+
+
+def _devices_by_name(slice_: ResourceSlice | None) -> dict[str, Device]:
+    return {device.name: device for device in slice_.spec.devices} if slice_ else {}
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -180,15 +183,9 @@ def _node_changes(before: Node | None, after: Node | None, now: float) -> Iterat
         return
 
     name = after.metadata.name
-    if _readiness(before) != _readiness(after):
-        state = "ready" if _readiness(after) == "True" else "not ready"
+    if before.readiness != after.readiness:
+        state = "ready" if after.readiness == "True" else "not ready"
         yield Change(now, "node", f"node {name} is {state}", node=name)
     if before.spec.unschedulable != after.spec.unschedulable:
         verb = "cordoned" if after.spec.unschedulable else "uncordoned"
         yield Change(now, "node", f"node {name} is {verb}", node=name)
-
-
-def _readiness(node: Node) -> str:
-    """Returns the status of the Ready condition. A node without the condition counts as ready."""
-    statuses = {condition.type: condition.status for condition in node.status.conditions}
-    return statuses.get("Ready", "True")
