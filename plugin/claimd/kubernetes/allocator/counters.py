@@ -56,7 +56,7 @@ class PoolCounters:
     def fits(self, candidate: Candidate) -> bool:
         """Returns True if enough of the device's counters is left.
 
-        An overdrawn pool has no device that fits, even if its own counters are sufficient.
+        No device fits if any counter of the pool is overdrawn.
         """
         return not self._overdrawn and all(
             used <= self.left.get(counter, 0) for counter, used in candidate.uses

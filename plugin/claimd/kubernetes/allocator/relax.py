@@ -341,5 +341,5 @@ class Relaxation:
 
 
 def _first(kind: Iterator[Degrees]) -> list[Degrees]:
-    """Returns the first changes, without those that have no degree."""
+    """Returns the first `_MOST_SINGLES` changes that have at least one degree."""
     return list(itertools.islice((degrees for degrees in kind if degrees), _MOST_SINGLES))

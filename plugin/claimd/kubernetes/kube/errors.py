@@ -54,7 +54,7 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """404."""
+    """404: the object, or its whole API, does not exist."""
 
 
 class NotServed(ApiError):
@@ -81,7 +81,7 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """403."""
+    """403: the server knows us and does not allow the request."""
 
 
 class Unauthorized(ApiError):
@@ -89,11 +89,11 @@ class Unauthorized(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429."""
+    """429: the server is overloaded and asks us to wait."""
 
 
 class ServerError(ApiError):
-    """5xx."""
+    """5xx: the server, or something behind it, has failed."""
 
 
 class Unreachable(ApiError):
