@@ -30,6 +30,6 @@ Without hardware:
     fake                writes a /sys, /proc and /dev that the same scanner reads
     faults              injects faults into the GPUs of a fake tree, and heals them
 
-The plugin receives `gpu.Inventory` and `health.HealthReport`. docs/new-vendor.md explains how to add a
-vendor: a module that reads, a module that writes fakes, and one table row for each.
+The plugin receives `gpu.Inventory` and `health.HealthReport`. docs/new-vendor.md explains how to
+add a vendor: a module that reads, a module that writes fakes, and one table row for each.
 """

@@ -1,9 +1,9 @@
-"""AMD GPUs by what amdgpu and KFD say in sysfs: whole ones, and the partitions that they are
-divided into.
+"""Reads AMD GPUs and their partitions from the files of amdgpu and KFD in sysfs.
 
-No library of ROCm is asked, and no variable tells it what to see: it skips GPUs whose render node
-is not there or may not be opened, and a list would hide what other claims of the container gave.
-How KFD's files are read is kfd's; what amdgpu tells where those cannot be read, amdgpu's.
+This module uses no library of ROCm. It also sets no variable with a list of GPUs for ROCm: ROCm
+skips GPUs whose render nodes are missing or may not be opened, and a list would hide the GPUs of
+other claims in the container. `kfd` reads KFD's files, and `amdgpu` replaces them where they cannot
+be read.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ GPU_CLASSES = (DISPLAY, ACCELERATOR)  # Instinct GPUs are accelerators
 DEVICE_PLUGIN_RESOURCES = ("amd.com/gpu",)
 
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
-_MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # into how many partitions
-_EACH_DIE = "CPX"  # into as many as there are dies that compute
+_MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # the number of partitions
+_EACH_DIE = "CPX"  # one partition for each die that computes
 _MEMORY_MODE = re.compile(r"NPS[1-8]")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
-    """What amdgpu tells of a GPU, and of each partition where it is divided.
+    """Returns what amdgpu and KFD show about a GPU, and about each partition of a divided GPU.
 
-    NotUsable as long as some of what makes it a GPU is missing, and for one whose partitions are
-    not known: they may be in others' hands.
+    Raises NotUsable while its nodes are missing. Also raises it for a GPU whose partitions are not
+    known: other claims may have them, so the whole GPU must not be allocated.
     """
-    from . import amdgpu, kfd  # only where there is such a GPU: they would cost every start
+    # Imported late, because the imports cost time and few nodes have such a GPU.
+    from . import amdgpu, kfd
 
     notes: list[str] = []
     mode, profile = _mode(function, notes)
@@ -49,11 +50,14 @@ def describe(roots: Roots, function: Function) -> Detail:
     if memory is not None and memory <= 0:
         memory = None
 
-    # KFD tells most, to those who may read its files.
+    # KFD shows the most, but only readers with access to the GPU may read its files.
     topology = kfd.Topology()
     if kfd_node:
         topology = function.cache.read_once("kfd", lambda _: kfd.read_topology(roots), notes)
     agents = _agents(function, topology, nodes, notes)
+
+    # amdgpu's own files fill in what KFD does not show.
+
     is_closed = bool(topology.unreadable)
     cores = amdgpu.Cores()
     is_uncertain = mode == _EACH_DIE and len(agents) != amd_ids.dies(function.device_id)
@@ -65,11 +69,14 @@ def describe(roots: Roots, function: Function) -> Detail:
             "but current_compute_partition is missing"
         )
 
-    # Some of what KFD tells of it is worse than nothing: the rest would be taken for all there is.
+    # If only some of the agents could be read, they would look like all partitions. So none of them
+    # is used.
     count = _count(function, mode, cores, agents)
     if is_closed and len(agents) < count:
         agents = []
     _check_agents(count, agents, is_closed=is_closed)
+
+    # Facts of the whole GPU.
 
     target = _target(function, agents, cores)
     compute_units = _compute_units(function, agents)
@@ -80,6 +87,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     if kfd_node and not agents:
         _note_unknown(target, compute_units, topology, notes)
 
+    # The partitions, by KFD or, if it cannot be read, by the order of the render nodes.
     partitions: Sequence[_Partition] = ()
     if count > 1 and agents:
         partitions = _agent_partitions(roots, agents)
@@ -120,10 +128,10 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _mode(function: Function, notes: list[str]) -> tuple[str | None, str | None]:
-    """How it is divided, and what that is called with its memory: CPX, cpx_nps4.
+    """Returns the partition mode and the profile, which includes the memory mode: CPX, cpx_nps4.
 
-    GPUs that cannot be divided have no such file. One that cannot be read must not be taken for one
-    of these: its parts may be in others' hands.
+    Both are None for a GPU that cannot be divided: it has no such file. An unreadable file raises
+    NotUsable, because the GPU may be divided and other claims may have its partitions.
     """
     trouble: list[str] = []
     mode = sysfs.text(f"{function.folder}/current_compute_partition", trouble)
@@ -150,10 +158,10 @@ def _mode(function: Function, notes: list[str]) -> tuple[str | None, str | None]
 def _count(
     function: Function, mode: str | None, cores: amdgpu.Cores, agents: list[kfd.Agent]
 ) -> int:
-    """Into how many partitions it is divided: one, if it is not.
+    """Returns the number of partitions: one if the GPU is not divided.
 
-    How many dies compute is the chip's matter. Some kernels list those that the maker has turned
-    off, so that of two numbers the smaller one counts.
+    The number of dies that compute depends on the chip. Some kernels also list dies that the maker
+    has turned off, so the smaller of two numbers is right.
     """
     if mode is None:
         return 1
@@ -171,14 +179,14 @@ def _count(
 
 
 def _target(function: Function, agents: list[kfd.Agent], cores: amdgpu.Cores) -> str | None:
-    """What compilers are told. Chips without a table in their firmware have ids of their own."""
+    """Returns the compile target, by KFD, by the table in the firmware, or by the PCI id."""
     if agents:
         return agents[0].target
     return cores.target or amd_ids.target(function.device_id)
 
 
 def _compute_units(function: Function, agents: list[kfd.Agent]) -> int | None:
-    """Of all of it."""
+    """Returns the number of compute units of the whole GPU; None if it is unknown."""
     if agents:
         return sum(agent.compute_units or 0 for agent in agents) or None
     return amd_ids.compute_units(function.device_id)
@@ -187,6 +195,7 @@ def _compute_units(function: Function, agents: list[kfd.Agent]) -> int | None:
 def _note_unknown(
     target: str | None, compute_units: int | None, topology: kfd.Topology, notes: list[str]
 ) -> None:
+    """Notes which facts are missing because KFD does not show them, and why."""
     why = topology.unreadable or "KFD does not list it"
     if target is None and compute_units is None:
         notes.append(f"architecture and compute units are not known: {why}")
@@ -201,8 +210,9 @@ def _share(whole: int | None, count: int) -> int | None:
 
 
 def _kfd_node(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """/dev/kfd is one for all GPUs. It is there before any of them, since the module makes it
-    first. Empty where there is none.
+    """Returns the node /dev/kfd, which all GPUs share; empty and noted if it is missing.
+
+    It is no matter of NOT_READY: the module makes it before it initializes the first GPU.
     """
     path = f"{roots.sys}/class/kfd/kfd/dev"
     trouble: list[str] = []
@@ -218,10 +228,10 @@ def _kfd_node(roots: Roots, function: Function, notes: list[str]) -> tuple[Devic
 def _agents(
     function: Function, topology: kfd.Topology, nodes: tuple[DeviceNode, ...], notes: list[str]
 ) -> list[kfd.Agent]:
-    """KFD's view of the GPU, one agent a partition.
+    """Returns the agents of the GPU, one for each partition.
 
-    The first must have the render node of the PCI function, and all its ids: else the files
-    contradict each other and none of them is believed.
+    The first agent must have the render node of the PCI function, and all must have its ids.
+    Otherwise KFD and the bus contradict each other, and no agent is used.
     """
     agents = topology.agents_at(function.address)
     if not agents:
@@ -238,7 +248,7 @@ def _agents(
 
 
 def _check_agents(count: int, agents: list[kfd.Agent], *, is_closed: bool) -> None:
-    """NotUsable where the driver and KFD do not tell of the same partitions."""
+    """Raises NotUsable if the driver and KFD do not agree on the number of partitions."""
     is_unseen = is_closed and not agents
     if count > 1 and len(agents) != count and not is_unseen:
         raise NotUsable(
@@ -250,8 +260,10 @@ def _check_agents(count: int, agents: list[kfd.Agent], *, is_closed: bool) -> No
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class _Partition:
+    """A partition, before it becomes a Part."""
+
     node: DeviceNode
-    memory: int | None = None  # None: its share of the GPU's
+    memory: int | None = None  # None: an equal share of the GPU's memory
     compute_units: int | None = None
 
 
@@ -266,8 +278,10 @@ def _agent_partitions(roots: Roots, agents: list[kfd.Agent]) -> list[_Partition]
 
 
 def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNode:
-    """The first partition has the function's own node, the others those of platform devices that
-    the driver makes.
+    """Returns the render node of a partition. Raises NotUsable if it belongs to another device.
+
+    The first partition has the function's own node. The others have nodes of platform devices,
+    which the driver makes.
     """
     name = f"renderD{agent.render_minor}"
     path = f"{roots.sys}/class/drm/{name}"
@@ -291,9 +305,10 @@ def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNod
 def _usable_memory(
     function: Function, carve_out: int | None, agents: list[kfd.Agent], notes: list[str]
 ) -> int | None:
-    """What a program can have of the machine's memory: firmware keeps a part, the driver lends more.
+    """Returns the memory that a program can use on an integrated GPU.
 
-    ROCm takes what KFD tells. Where that cannot be read, it is as much as the driver would map.
+    The firmware reserves a part of the machine's memory for the GPU, and the driver maps more. ROCm
+    uses the size that KFD shows. If KFD cannot be read, it is the most that the driver would map.
     """
     sizes = [agent.memory for agent in agents]
     by_kfd = sum(size for size in sizes if size) if all(sizes) else 0
@@ -304,7 +319,11 @@ def _usable_memory(
 
 
 def _product(function: Function, notes: list[str]) -> str | None:
-    """The board's name. Those without one in their memory, such as Radeons, have an empty file."""
+    """Returns the board's name.
+
+    Boards that do not store one, such as Radeons, have an empty file.
+    """
+    # An unreadable file adds a note; then the name stays unknown. An empty or missing one does not.
     noted = len(notes)
     name = sysfs.text(f"{function.folder}/product_name", notes, may_be_empty=True)
     if name or len(notes) > noted:

@@ -25,8 +25,8 @@ _APU_TARGETS = frozenset((
     "gfx1153",
 ))  # fmt: skip
 
-# Facts about Instinct GPUs by PCI id: the compile target of chips without a table of their cores, the
-# number of compute units, and the number of dies. Other ids belong to chips of different sizes.
+# Facts about Instinct GPUs by PCI id: the compile target of chips without a table of their cores,
+# the number of compute units, and the number of dies. Other ids belong to chips of different sizes.
 _TARGETS = {
     0x738C: "gfx908",
     0x738E: "gfx908",
@@ -59,7 +59,10 @@ def dies(device_id: int) -> int | None:
 
 
 def family(target: str | None, device_id: int) -> str:
-    """Returns the generation, by the compile target or else by the id; `unknown` if no table has it."""
+    """Returns the generation, by the compile target or else by the id.
+
+    It is `unknown` if no table has it.
+    """
     by_target = _BY_TARGET.get(target) if target else None
     return by_target or ids.find_device(VENDOR_ID, device_id).family
 
@@ -67,7 +70,8 @@ def family(target: str | None, device_id: int) -> str:
 def is_integrated(target: str | None, device_id: int) -> bool | None:
     """Returns True if the GPU is part of a processor and uses the machine's memory.
 
-    None if that is unknown. A target belongs to one chip, which is either part of a processor or not.
+    None if that is unknown. A target belongs to one chip, which is either part of a processor or
+    not.
     """
     by_id = ids.find_device(VENDOR_ID, device_id).integrated
     if by_id is not None:

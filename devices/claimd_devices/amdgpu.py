@@ -1,8 +1,7 @@
-"""What amdgpu's own files tell of the chip and of its partitions' nodes, to whoever may read sysfs.
+"""Reads a chip and the nodes of its partitions from amdgpu's own files in sysfs.
 
-KFD tells more, and answers EPERM for GPUs that the reader's device cgroup does not allow, as that
-of a pod without privileges. How a GPU is divided
-(its partition mode) and what follows is read in amd; KFD's files are kfd's.
+KFD shows more, but fails with EPERM for GPUs that the device cgroup of the reader does not allow,
+as in an unprivileged pod. The partition mode is read in `amd`, and KFD's files in `kfd`.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
 
 _RENDER = re.compile(r"renderD([0-9]{1,7})")
-# The platform devices of partitions; older kernels put a dot before the number.
+
+# The platform devices of partitions. Older kernels have a dot before the number.
 _PARTITION = re.compile(r"/platform/amdgpu_xcp[_.]([0-9]{1,4})/")
 
 _MOST_PARTITIONS = 8
 _VERSION = ("major", "minor", "revision")
 
-# The version of the graphics core that is another target's.
+# The compile target by the version of the graphics core.
 _TARGETS = {
     "9.0.1": "gfx900", "9.1.0": "gfx902", "9.2.1": "gfx904", "9.2.2": "gfx902", "9.3.0": "gfx90c",
     "9.4.0": "gfx906", "9.4.1": "gfx908", "9.4.2": "gfx90a", "9.4.3": "gfx942", "9.4.4": "gfx942",
@@ -40,14 +40,14 @@ _TARGETS = {
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Cores:
-    """The graphics cores of a GPU, by the table in its firmware."""
+    """The graphics cores of a GPU, from the table in its firmware."""
 
-    target: str | None = None  # that compilers are told: gfx942
-    dies: int | None = None  # that compute; more than one only in Instincts
+    target: str | None = None  # the compile target: gfx942
+    dies: int | None = None  # that compute; more than one only in Instinct GPUs
 
 
 def cores(folder: str, notes: list[str]) -> Cores:
-    """What the folder ip_discovery of a GPU tells; chips before it was invented have none."""
+    """Reads the folder ip_discovery of a GPU. Older chips do not have it; then all is unknown."""
     discovery = f"{folder}/ip_discovery/die"
     versions = set()
     dies = 0
@@ -66,7 +66,7 @@ def cores(folder: str, notes: list[str]) -> Cores:
 
 
 def _is_harvested(path: str, notes: list[str]) -> bool:
-    """Whether the maker has turned it off; older kernels do not tell, and leave out what is."""
+    """Returns True if the maker has turned the core off. Older kernels do not list such cores."""
     value = sysfs.hexadecimal(path, notes)
     return value is not None and value != 0
 
@@ -77,10 +77,10 @@ def _is_harvested(path: str, notes: list[str]) -> bool:
 def partition_nodes(
     roots: Roots, function: Function, own: tuple[DeviceNode, ...], count: int
 ) -> list[DeviceNode]:
-    """The render nodes of the first `count` partitions, in their order. NotUsable if in doubt.
+    """Returns the render nodes of the first `count` partitions, in their order.
 
-    The first has the function's own node, which is in `own`; the others have nodes of platform
-    devices.
+    The first partition has the function's own node, which is in `own`. The others have nodes of
+    platform devices. Raises NotUsable if it is uncertain which nodes belong to the GPU.
     """
     first = _render_node(own)
     devices = _devices_behind(roots, function, first)
@@ -90,6 +90,8 @@ def partition_nodes(
             f"amdgpu_xcp come after {first.path.rpartition('/')[2]}"
         )
 
+    # The numbers have gaps, or there are too many devices, if the drivers of several GPUs were
+    # bound at the same time. Then the order does not tell the owners.
     numbers = [device.number for device in devices]
     gapless = list(range(numbers[0], numbers[0] + len(numbers)))
     if numbers != gapless or len(numbers) >= _MOST_PARTITIONS:
@@ -101,7 +103,7 @@ def partition_nodes(
 
 
 def can_be_divided(roots: Roots, function: Function, own: tuple[DeviceNode, ...]) -> bool:
-    """Whether the driver has made devices for its partitions, which it may have none of now."""
+    """Returns True if the driver has made devices for partitions, even if the GPU is whole now."""
     return bool(_devices_behind(roots, function, _render_node(own)))
 
 
@@ -110,7 +112,7 @@ class _Device:
     """A render node, by its link in /sys/class/drm."""
 
     minor: int
-    number: int  # of the platform device of a partition; -1: it is none of a partition
+    number: int  # of a partition's platform device; -1 for other render nodes
 
 
 def _render_node(own: tuple[DeviceNode, ...]) -> DeviceNode:
@@ -118,10 +120,11 @@ def _render_node(own: tuple[DeviceNode, ...]) -> DeviceNode:
 
 
 def _devices_behind(roots: Roots, function: Function, first: DeviceNode) -> list[_Device]:
-    """The platform devices that the driver made for partitions of this GPU, in their order.
+    """Returns the platform devices that the driver made for partitions of this GPU, in their order.
 
-    It makes as many for each GPU, however that is divided, right after the GPU's own node. No file
-    says whose they are, but their order does as long as the driver took up one GPU after the other.
+    The driver makes the same number for each GPU, whatever its partition mode, right after the
+    GPU's own node. No file tells the owner of a platform device. The order of the nodes does, if
+    the driver has initialized one GPU after the other.
     """
     listed = function.cache.read_once(
         "amdgpu_xcp", lambda notes: _list_render_devices(roots, notes), []
@@ -137,7 +140,7 @@ def _devices_behind(roots: Roots, function: Function, first: DeviceNode) -> list
 
 
 def _list_render_devices(roots: Roots, notes: list[str]) -> list[_Device]:
-    """All render nodes of the machine, by their minor numbers."""
+    """Returns all render nodes of the machine, sorted by minor number."""
     folder = f"{roots.sys}/class/drm"
     found = []
     for name in sysfs.names(folder, notes) or ():
@@ -151,6 +154,10 @@ def _list_render_devices(roots: Roots, notes: list[str]) -> list[_Device]:
 
 
 def _checked_node(roots: Roots, device: _Device) -> DeviceNode:
+    """Returns the node of a device.
+
+    Raises NotUsable if its numbers are unreadable or unexpected.
+    """
     name = f"renderD{device.minor}"
     path = f"{roots.sys}/class/drm/{name}/dev"
     trouble: list[str] = []

@@ -1,6 +1,6 @@
-"""Captures what a scan reads of a machine into a tar file, and puts one down as a tree to scan.
+"""Captures what a scan reads of a machine in a tar file, and unpacks such a file to scan it.
 
-Nothing here knows what the files mean, but for the serial numbers that are replaced on request.
+This module does not know what the files mean, except serial numbers, which it replaces on request.
 """
 
 from __future__ import annotations
@@ -26,37 +26,45 @@ ABOUT = "claimd-capture.json"
 HOST = "host"
 _TOPS = ("sys", "proc", HOST)
 
-# Bytes of a file, and of all files or of a capture. A node with 64 partitions has 1 MiB.
+# The most bytes of a file, and of all files together or of a capture. A node with 64 partitions
+# needs 1 MiB.
 _LARGEST_FILE, _LARGEST_CAPTURE = 1 << 22, 1 << 26
 
-# Names in a capture: the folders of a host's libraries have thousands. A folder takes a block of the
-# disk for nothing in the file.
+# The most names in a capture, which has thousands in the folders of a host's libraries. The limit
+# for folders is lower, because a folder needs a block of the disk although it has no content in the
+# file.
 _MOST_ENTRIES, _MOST_FOLDERS = 1 << 17, 1 << 14
 _DEEPEST, _LONGEST_NAME, _LONGEST_PATH = 40, 1024, 4096
 
-# Links that one path may lead through, as in the kernel, and names that all of them may.
+# The most links on the way of one path, as in the kernel, and the most names on the ways of all
+# links.
 _MOST_LINKS, _MOST_STEPS = 40, 1_000_000
 
-# Numbers of the kernel's errors are smaller.
+# All error numbers of the kernel are smaller.
 _ERRORS = 4096
 
-_BUILDER = re.compile(rb"\([^()\s]*@[^()\s]*\)")  # who built a module, and on which machine
+# The user who built a module, and the machine.
+_BUILDER = re.compile(rb"\([^()\s]*@[^()\s]*\)")
 
 
 @dataclass(slots=True)
 class _Trees:
-    """What of the trees goes into the file, by name in it."""
+    """The folders, links and files of the trees that go into the file, by their names in it."""
 
     roots: Mapping[str, str]
     folders: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
 
-    # The kernel's answers, by the paths asked for.
+    # The errors of accesses, by name.
     errors: dict[str, int] = field(default_factory=dict)
 
     def take(self, path: str, *, follow: bool) -> None:
-        """A path that was looked at, with all that it leads through. What is missing stays so."""
+        """Takes a path that the scan accessed, with all links and folders on its way.
+
+        A missing path stays missing. Any other error is stored, so that the replay returns it too;
+        this includes errors of ours, such as EMFILE.
+        """
         name = self._name(path)
         if name is None:
             return
@@ -86,7 +94,7 @@ class _Trees:
             self.errors[name] = errno.EIO
 
     def _take_link(self, name: str) -> None:
-        """Something whose content was not looked at."""
+        """Takes a link, folder or file whose content was not read."""
         mode = os.lstat(self._path(name)).st_mode
         if stat.S_ISLNK(mode):
             self.links[name] = _inside(name, os.readlink(self._path(name)))
@@ -96,9 +104,9 @@ class _Trees:
             self.files.setdefault(name, b"")
 
     def _take_folder(self, folder: str) -> None:
-        """All that is in it has its name, so that the same is found there.
+        """Takes a folder with all names in it, so that a replay lists the same names.
 
-        What was not read has no content.
+        Files that were not read are empty.
         """
         self.folders.add(folder)
         for entry in os.scandir(self._path(folder)):
@@ -111,7 +119,10 @@ class _Trees:
                 self.files.setdefault(name, b"")
 
     def _walk(self, parts: list[str]) -> str | None:
-        """Where a path leads, link by link; None if out of the trees."""
+        """Follows a path link by link.
+
+        Returns the place it leads to, or None if outside of the trees.
+        """
         place, rest, followed = parts[0], parts[1:], 0
         while rest:
             step = f"{place}/{rest.pop(0)}"
@@ -129,19 +140,21 @@ class _Trees:
             self.links[step] = target
             parts = os.path.normpath(f"{place}/{target}").split("/")
             if target.startswith("/") or parts[0] not in self.roots:
-                # An answer that the file cannot give: it is an error, or is left out.
+                # The target is outside. It is read, so that an error of the read is stored; without
+                # an error it is left out.
                 _content(self._path(step))
                 return None
             place, rest = parts[0], [*parts[1:], *rest]
         return place
 
     def _name(self, path: str) -> str | None:
-        """What a path is called in the file; None for one that is in no tree."""
+        """Returns the name of a path in the file; None if it is in no tree."""
         for top, root in self.roots.items():
             if not path.startswith(f"{root}/"):
                 continue
             if top == HOST and path.startswith(("/sys/", "/proc/")):
-                continue  # where the host's root is our own, these are trees of their own
+                # If the host's root is our own, /sys and /proc are in it, but are other trees.
+                continue
             return f"{top}/{os.path.normpath(path[len(root) + 1 :])}"
         return None
 
@@ -153,15 +166,18 @@ class _Trees:
 def pack(
     file: Path, roots: Roots, scan: Callable[[], Inventory], *, redact: bool = False
 ) -> tuple[Inventory, int]:
-    """Writes what `scan` reads; returns what it saw, and how many files and links were written.
+    """Runs `scan` and writes what it reads into a file.
 
-    The same trees give the same bytes. With `redact`, serial numbers are replaced by others of their
-    form. OSError if the file cannot be written: what was there before stays then.
+    Returns the inventory, and the number of files and links. The same trees give the same bytes.
+    With `redact`, serial numbers are replaced by others of the same form. Raises OSError if the
+    file cannot be written; then an old file stays as it was.
     """
     tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     with sysfs.recording() as accesses:
         inventory = scan()
 
+    # The accesses are read again, one by one, because the scan sees only values, not links on the
+    # way.
     trees = _Trees(roots=tops)
     for path, follow in sorted(accesses):
         trees.take(path, follow=follow)
@@ -185,10 +201,11 @@ def pack(
 
 @contextlib.contextmanager
 def _replacement_of(file: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content takes the place of a file at the end of the block, if it gets there.
+    """Yields a stream. Its content replaces the file if the block ends without an exception.
 
-    Root writes here into folders of others, who know the other name as well: whatever lies there is
-    removed and not written to. Only we can read it: it has serial numbers.
+    Root may write into a folder of another user, who can guess the temporary name: whatever has
+    that name is removed, never written to. Only the owner can read the file, because it has serial
+    numbers.
     """
     unfinished = file.with_name(f".{file.name}.new")
     unfinished.unlink(missing_ok=True)
@@ -209,7 +226,7 @@ def _tar_into(stream: IO[bytes]) -> tarfile.TarFile:
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes | None = None, link: str = "") -> None:
-    """An entry without a clock and a user in it."""
+    """Adds an entry without a time and an owner, so that the same trees give the same bytes."""
     entry = tarfile.TarInfo(name)
     if content is not None:
         entry.size, entry.mode = len(content), 0o444
@@ -223,7 +240,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes | None = None, link
 
 
 def _inside(name: str, target: str) -> str:
-    """A link from the host's root as one that leads to the same within the file."""
+    """Returns a target that leads to the same place within the file: absolute ones become relative."""
     if name.startswith(f"{HOST}/") and target.startswith("/"):
         return os.path.relpath(f"{HOST}{target}", os.path.dirname(name))
     return target
@@ -238,9 +255,9 @@ def _content(path: str) -> bytes:
 
 
 def _replacements(inventory: Inventory) -> dict[bytes, bytes]:
-    """Of each serial number one that is made of it and has its form.
+    """Returns a substitute for each serial number, of the same form and derived from it.
 
-    KFD prints that of AMD as a decimal number.
+    KFD prints the numbers of AMD's GPUs in decimal, so these have two substitutes.
     """
     replacements = {}
     for uuid in sorted({gpu.uuid for gpu in inventory.gpus if gpu.uuid}):
@@ -261,18 +278,18 @@ def _redact(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
     return _BUILDER.sub(b"(redacted)", content)
 
 
-# ---------------------------------------------------------------- and back
+# ---------------------------------------------------------------- unpacking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A capture that lies on disk as trees."""
+    """A capture that is unpacked on disk."""
 
     roots: Roots
-    names: tuple[tuple[str, str], ...]  # of each tree: where it is here, and where it was
+    names: tuple[tuple[str, str], ...]  # of each tree: its path here, and on the machine
 
     def with_original_paths(self, inventory: Inventory) -> Inventory:
-        """An Inventory of these trees, in which people read the paths of the machine."""
+        """Returns an Inventory of these trees with the paths of the captured machine in its texts."""
         skipped = []
         for one in inventory.skipped:
             skipped.append(replace(one, reason=self._original(one.reason)))
@@ -291,11 +308,11 @@ class Replay:
 
 
 def unpack(file: Path, folder: Path) -> Replay:
-    """Puts the trees of a tar file below an empty folder, to be scanned there.
+    """Unpacks the trees of a capture into an empty folder, where they can be scanned.
 
-    ValueError if it is no capture; whoever made it may wish us ill, so nothing of it leads out of
-    the folder, and it is no larger than a machine's can be. Until `stop_replay`, reads of these
-    trees fail as they did on the machine.
+    Until `stop_replay`, reads of these trees fail as they failed on the machine. Raises ValueError
+    if the file is no capture. The file may be malicious: nothing in it can lead out of the folder,
+    and its size is limited.
     """
     try:
         tree = _Tree(_read_limited(file))
@@ -317,7 +334,7 @@ def unpack(file: Path, folder: Path) -> Replay:
 
 
 def stop_replay() -> None:
-    """The answers of the last capture that was read are not given any more."""
+    """Ends the replay of errors of the last capture."""
     sysfs.replay_errors({})
 
 
@@ -330,10 +347,10 @@ def _read_limited(file: Path) -> bytes:
 
 
 class _Tree:
-    """What is to be put down, by name. Each name is one thing, and stands in a folder."""
+    """The content of a capture, by name. Each name is unique, and its folders are there as well."""
 
     def __init__(self, data: bytes) -> None:
-        """ValueError for a tar file that holds what no capture does."""
+        """Raises ValueError for a tar file with an entry that no capture has."""
         self.about: bytes | None = None
         self.folders: set[str] = set()
         self.links: dict[str, str] = {}
@@ -383,23 +400,26 @@ class _Tree:
             raise ValueError(f"it has {name!r} twice")
 
     def links_that_stay_inside(self) -> dict[str, str]:
-        """Those that lead to a place in the trees, or to none. Others lead nowhere here."""
+        """Returns the links that never lead out of the trees. Other links are left out."""
         walk = _Walk(self.links)
         return {name: target for name, target in self.links.items() if walk.stays_inside(name)}
 
 
 class _Walk:
-    """Goes where the kernel would go from a link on, without a disk.
+    """Follows links as the kernel would, without a disk.
 
-    The text of a link does not tell: after another link `..` leads to where that one has led.
+    The text of a link is not enough: behind another link, `..` leads to the folder above that
+    link's target.
     """
 
     def __init__(self, links: Mapping[str, str]) -> None:
         self._links = links
-        self._steps = 0  # of all walks, since links that lead through links take ever more
+
+        # The steps of all walks together. Links through links can need exponentially many.
+        self._steps = 0
 
     def stays_inside(self, name: str) -> bool:
-        """Whether a link leads to one of the trees, and never above them on its way."""
+        """Returns True if a link leads into one of the trees, and never above them on its way."""
         place = name.split("/")
         rest: list[str] = []
         followed = 0
@@ -414,7 +434,8 @@ class _Walk:
                 place.pop()
                 rest += reversed(target.split("/"))
 
-            # What is missing counts as a folder: where nothing is, nobody gets to what follows.
+            # A missing name counts as a folder: the kernel stops there, so the rest does not
+            # matter.
             step = ""
             while rest and step in ("", "."):
                 step = rest.pop()
@@ -434,7 +455,7 @@ class _Walk:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name is one of a file below the trees that the kernel could have."""
+    """Returns True if a name is a valid path in one of the trees."""
     parts = name.split("/")
     if parts[0] not in _TOPS or {"", ".", ".."} & set(parts) or "\0" in name:
         return False
@@ -449,13 +470,13 @@ def _write_tree(tree: _Tree, links: Mapping[str, str], folder: Path) -> None:
         with open(os.open(folder / name, flags, 0o600), "wb") as file:
             file.write(content)
 
-    # Links come last: nothing is written through one.
+    # Links are made last, so that no file is written through one.
     for name, target in links.items():
         os.symlink(target, folder / name)
 
 
 def _about(content: bytes | None) -> tuple[dict[str, str], dict[str, int]]:
-    """Where the trees were on the machine, and the errors that the kernel gave there."""
+    """Returns the paths of the trees on the machine, and the errors of accesses by name."""
     if content is None:
         raise ValueError(f"it has no {ABOUT}")
 
@@ -466,7 +487,7 @@ def _about(content: bytes | None) -> tuple[dict[str, str], dict[str, int]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{ABOUT} cannot be understood") from error
 
-    # People are shown these instead of our own paths.
+    # The roots appear in texts for people, so they must be printable.
     if not all(type(root) is str and root.isprintable() for root in roots.values()):
         raise ValueError(f"{ABOUT}: a root is no path")
     if not all(type(code) is int and 0 < code < _ERRORS for code in errors.values()):

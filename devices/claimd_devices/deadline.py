@@ -19,8 +19,8 @@ from . import failures
 
 READ_TIMEOUT = 2.0  # seconds for one read
 
-# The most threads that one call leaves behind. A device that hangs blocks one thread, however often the
-# device is read.
+# The most threads that one call leaves behind. A device that hangs blocks one thread, however often
+# the device is read.
 MAX_HUNG_THREADS = 64
 
 _T = TypeVar("_T")
@@ -28,8 +28,8 @@ _DEVICE_FILE = re.compile(
     r"(.*?)/(?:sys|proc|dev)/.*?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)"
 )
 
-# The devices and files that hang, by `_key`, and the monotonic time of the read that hangs. The lock
-# also guards `_Attempt.abandoned`.
+# The devices and files that hang, by `_key`, and the monotonic time of the read that hangs. The
+# lock also guards `_Attempt.abandoned`.
 _hung: dict[str, float] = {}
 _lock = threading.Lock()
 _thread = threading.local()  # .attempt: the _Attempt that this thread works for
@@ -128,7 +128,8 @@ def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
         except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
             set_outcome, outcome = future.set_exception, error
 
-        # The loop may be closed by now, which raises RuntimeError. Then no caller waits for the result.
+        # The loop may be closed by now, which raises RuntimeError. Then no caller waits for the
+        # result.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, set_outcome, outcome)
 
@@ -147,8 +148,8 @@ def _start_thread(target: Callable[[], None], name: str) -> None:
 def begin_read(path: str) -> _Attempt[Any] | None:
     """Starts the clock of a read that may hang. Must be called right before the read.
 
-    Raises DeadlineExceeded if the device hangs already. The caller must pass the returned attempt to
-    `end_read`. Returns None outside of `run`, where no clock runs.
+    Raises DeadlineExceeded if the device hangs already. The caller must pass the returned attempt
+    to `end_read`. Returns None outside of `run`, where no clock runs.
     """
     if _hung and _key(path) in _hung:
         raise DeadlineExceeded

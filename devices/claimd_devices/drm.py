@@ -14,7 +14,10 @@ _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 
 
 def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """Returns the DRM nodes of a function. Leaves out and notes nodes whose numbers are unreadable."""
+    """Returns the DRM nodes of a function.
+
+    Leaves out and notes nodes whose numbers are unreadable.
+    """
     found = []
     for name in sysfs.names(f"{folder}/drm", notes) or ():
         match = _NODE.fullmatch(name)
@@ -58,11 +61,12 @@ def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
 
 
 def has_screen(folder: str) -> bool:
-    """Returns True if a screen is connected, or was connected at some time since the driver was bound.
+    """Returns True if a screen is connected, or was connected at some time since the driver was
+    bound.
 
-    A screen in standby may look unplugged. But for the first screen the kernel makes the frame buffer
-    of its console, and keeps it. Both files contain the last known state: a read probes no connector
-    and wakes no device.
+    A screen in standby may look unplugged. But for the first screen the kernel makes the frame
+    buffer of its console, and keeps it. Both files contain the last known state: a read probes no
+    connector and wakes no device.
     """
     if any(name.startswith("fb") for name in sysfs.names(f"{folder}/graphics", []) or ()):
         return True

@@ -1,7 +1,7 @@
 """Tells errors of claimd or of the node from errors of the hardware that was read.
 
-A file that is missing or broken says something about a GPU. A lack of descriptors, memory or threads
-says nothing about any GPU: such a look failed, and what was known before stays in force.
+A file that is missing or broken says something about a GPU. A lack of descriptors, memory or
+threads says nothing about any GPU: such a look failed, and what was known before stays in force.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The types by which the rest of the program knows hardware: Gpu, DeviceNode, Inventory.
 
-All are frozen, sorted, comparable, plain data. This module does no I/O and does not know Kubernetes.
-The plugin receives an Inventory, and nothing that reads the kernel's trees.
+All are frozen, sorted, comparable, plain data. This module does no I/O and does not know
+Kubernetes. The plugin receives an Inventory, and nothing that reads the kernel's trees.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from . import values
 class Roots:
     """The folders where claimd sees the kernel's trees.
 
-    A container may see the host's /dev as /host/dev. Paths that are handed to others are nevertheless
-    paths of the host.
+    A container may see the host's /dev as /host/dev. Paths that are handed to others are
+    nevertheless paths of the host.
     """
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
 
-    # Where the host's root is, for files that are in none of the kernel's trees. Empty: our own root.
+    # Where the host's root is, for files that are in none of the kernel's trees. Empty: our own
+    # root.
     host: str = ""
 
     # Where the user space of NVIDIA's driver is on the host. Empty: in the first usual place.
@@ -43,7 +44,9 @@ def name_of(address: str) -> str:
 
 
 def address_of(name: str) -> str:
-    """Returns the PCI address of the GPU with this name, or of the GPU to which the named part belongs."""
+    """Returns the PCI address of the GPU with this name, or of the GPU to which the named part
+    belongs.
+    """
     domain, bus, device, function = name.split("-")[1:5]
     return f"{domain}:{bus}:{device}.{function}"
 
@@ -52,8 +55,8 @@ def address_of(name: str) -> str:
 class DeviceNode:
     """A character device that a user of the GPU opens.
 
-    The path is a path of the host. The numbers come from sysfs or procfs, not from /dev, and are valid
-    for this boot only.
+    The path is a path of the host. The numbers come from sysfs or procfs, not from /dev, and are
+    valid for this boot only.
     """
 
     path: str
@@ -61,8 +64,8 @@ class DeviceNode:
     minor: int
 
 
-# The capabilities of a vendor's user space that a container may want, in NVIDIA's words. A container
-# always gets the first two.
+# The capabilities of a vendor's user space that a container may want, in NVIDIA's words. A
+# container always gets the first two.
 COMPUTE, UTILITY = "compute", "utility"
 GRAPHICS, VIDEO, DISPLAY, NGX = "graphics", "video", "display", "ngx"
 CAPABILITIES = (COMPUTE, UTILITY, GRAPHICS, VIDEO, DISPLAY, NGX)
@@ -89,7 +92,8 @@ class Libraries:
     # A sentence for people: what was found, or what was looked for.
     reason: str
 
-    # Device ids in the host's own CDI specs. Each of them brings all libraries; the first one is used.
+    # Device ids in the host's own CDI specs. Each of them brings all libraries; the first one is
+    # used.
     host_cdi: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()  # sorted; empty with `host_cdi`
 
@@ -156,8 +160,8 @@ class Gpu:
     # It showed the boot, and a screen is connected: a person may be looking at it.
     console: bool = False
 
-    # A claim of this GPU binds it to vfio-pci, and its end gives the GPU back to its driver. It has no
-    # nodes while its driver has it.
+    # A claim of this GPU binds it to vfio-pci, and its end gives the GPU back to its driver. It has
+    # no nodes while its driver has it.
     is_bound_on_demand: bool = False
 
     carve_out: int | None = None  # bytes of the machine's memory that firmware keeps for it
@@ -185,7 +189,10 @@ class Skipped:
 
 
 class NotUsable(Exception):
-    """Raised for a function that is no usable GPU, or not now. The message is the reason, for people."""
+    """Raised for a function that is no usable GPU, or not now.
+
+    The message is the reason, for people.
+    """
 
     def __init__(self, reason: str, *, expected: bool = False) -> None:
         """Takes the reason; `expected` as in Skipped."""
@@ -195,8 +202,8 @@ class NotUsable(Exception):
 
 UNKNOWN = "unknown"
 
-# The kind of a GPU whose memory belongs to its parts. It stays in the Inventory, because claims that got
-# all of it before it was divided keep it, and a monitor may look at it.
+# The kind of a GPU whose memory belongs to its parts. It stays in the Inventory, because claims
+# that got all of it before it was divided keep it, and a monitor may look at it.
 DIVIDED = "divided"
 
 # The kind of a GPU that vfio-pci has, or will have once it is allocated.

@@ -1,7 +1,7 @@
 """Derives the findings about GPUs from symptoms and events. Pure: the time is an argument.
 
-A finding appears after several checks that show its symptom, and disappears after several checks that
-do not. `symptoms` reads the symptoms, and `monitor` decides when to check.
+A finding appears after several checks that show its symptom, and disappears after several checks
+that do not. `symptoms` reads the symptoms, and `monitor` decides when to check.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from .gpu import Gpu
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
 SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)  # from bad to worse
 
-# Seconds without a new error after which the old errors are forgotten. The longer one is for errors that
-# usually take a reset, in case the reset goes unnoticed.
+# Seconds without a new error after which the old errors are forgotten. The longer one is for errors
+# that usually take a reset, in case the reset goes unnoticed.
 ERROR_WINDOW = 600.0
 RESET_WINDOW = 3600.0
 
-# The kind of an event: a driver was bound again, so everything that happened to the GPU before is over.
+# The kind of an event: a driver was bound again, so everything that happened to the GPU before is
+# over.
 BOUND = "bound"
 
-# How many checks in a row must show a symptom until it is believed, and how many must not show it until it
-# is over. Kinds that are not in a table need one check.
+# How many checks in a row must show a symptom until it is believed, and how many must not show it
+# until it is over. Kinds that are not in a table need one check.
 _CHECKS_TO_APPEAR = {
     "hot": 2,
     "link": 3,
@@ -152,8 +153,8 @@ class History:
     def add_event(self, event: Event) -> None:
         """Adds an event of the kernel.
 
-        An event may be added again, or late: a known one, or one from before the last reset, changes
-        nothing.
+        An event may be added again, or late: a known one, or one from before the last reset,
+        changes nothing.
         """
         if event.kind == BOUND:
             self.reset(event.at)
@@ -177,7 +178,9 @@ class History:
         return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
     def reset(self, at: float) -> None:
-        """Forgets everything that was reported or counted up to `at`, when a driver was bound again."""
+        """Forgets everything that was reported or counted up to `at`, when a driver was bound
+        again.
+        """
         self._bound_at = max(self._bound_at, at)
         for key, (_, newest) in list(self._events.items()):
             if newest.at <= at:
@@ -206,7 +209,8 @@ class History:
         persistence.checks_with += 1
         persistence.checks_without = 0
 
-        # The sentence of a believed symptom stays, so that changing numbers do not make new findings.
+        # The sentence of a believed symptom stays, so that changing numbers do not make new
+        # findings.
         before = persistence.symptom
         if not persistence.believed or before is None or before.value != symptom.value:
             persistence.symptom = symptom
@@ -222,8 +226,8 @@ class History:
             del self._persistence[kind]
 
     def _observe_count(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
-        # Errors from before the first check are old. A counter that appears in a later check started at
-        # zero, so all of its errors are new.
+        # Errors from before the first check are old. A counter that appears in a later check
+        # started at zero, so all of its errors are new.
         if kind not in self._counters:
             self._counters[kind] = _ErrorCounter(value=0 if self._observed else value)
 
@@ -238,7 +242,10 @@ class History:
         counter.value = value
 
     def findings(self, now: float) -> tuple[Finding, ...]:
-        """Returns the current findings, the worst first. Forgets errors and events that are too old."""
+        """Returns the current findings, the worst first.
+
+        Forgets errors and events that are too old.
+        """
         self._forget_old(now)
 
         found = []

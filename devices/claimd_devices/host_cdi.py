@@ -1,8 +1,8 @@
-"""CDI specs on the host that name a GPU of NVIDIA, written by tools of NVIDIA's.
+"""Reads CDI specs on the host that NVIDIA's tools wrote for NVIDIA's GPUs.
 
-Such a spec brings everything that a container needs, by an id that a runtime resolves. It may be of
-a driver that has been updated since, or be left over: then files are missing that it names. Nothing
-is loaded or run here.
+Such a spec has everything that a container needs, and the container runtime finds it by a device
+id. A spec may belong to a driver that has been updated or removed; then files that it names are
+missing. This module loads and runs no file.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .host_files import HostFiles
 
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
-# nvidia.com/gpu is what nvidia-ctk writes unless it is told otherwise, k8s.device-plugin.nvidia.com
-# the device plugin, management.nvidia.com the GPU Operator (all GPUs at once, by the name `all`).
+# nvidia-ctk writes nvidia.com/gpu by default, the device plugin k8s.device-plugin.nvidia.com/gpu,
+# and the GPU Operator management.nvidia.com/gpu, which has all GPUs in one device called `all`.
 _KIND = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.)?nvidia\.com/gpu")
 _USUAL_KIND = "nvidia.com/gpu"
 _FILE = re.compile(r"(?!\.).*nvidia.*\.(?:json|ya?ml)")
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _GPU_NODE = re.compile(r"/dev/nvidia[0-9]+")
 
-# Of JSON and of YAML alike: a file that is mounted, or the program of a hook.
+# A file that is mounted, or the program of a hook; in JSON as well as in YAML.
 _HOST_PATH = re.compile(r"""\b(?:hostPath|path)["']?:\s*["']?(/[^"',\s}\]\0]+)""")
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device of a spec. `nodes` are the GPUs' own among its nodes, without those for control."""
+    """A device of a spec. `nodes` are only the nodes of single GPUs, without control nodes."""
 
     id: str  # kind=name
     nodes: frozenset[str]
@@ -42,16 +42,20 @@ class Device:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """A spec file, and the first of the files it names that is not there, if any is not."""
+    """A spec file.
+
+    `missing` is the first file that it names and that is missing, if there is one.
+    """
 
     path: str
     missing: str | None
 
 
 def devices(files: HostFiles, notes: list[str]) -> tuple[Device, ...]:
-    """Those in specs of any kind of NVIDIA's for GPUs, the usual kind and whole specs first.
+    """Returns the devices in all of NVIDIA's specs for GPUs.
 
-    A file that cannot be understood is noted and costs nothing else.
+    Devices of specs without missing files come first, and among them those of the usual kind. A
+    file that cannot be parsed is noted and left out.
     """
     found = []
     for folder in FOLDERS:
@@ -91,9 +95,9 @@ def _devices_in(files: HostFiles, path: str, notes: list[str]) -> list[Device]:
 
 
 def _missing(host: str, text: str) -> str | None:
-    """The first of the files that a spec names and that is not there.
+    """Returns the first file that a spec names and that is missing, or None.
 
-    None as well if none is there: then we do not see the host's root, and cannot tell.
+    None also if all of them are missing: then we probably do not see the host's root.
     """
     files = HostFiles(host)
     named = [path for path in _HOST_PATH.findall(text) if "/dev/" not in path]
@@ -107,7 +111,8 @@ _Devices = list[tuple[str, frozenset[str]]]
 
 
 def _json(text: str) -> tuple[str, _Devices]:
-    import json  # only where a host has such specs: it would cost every start a millisecond
+    # Imported late, because the import costs a millisecond and few hosts have such specs.
+    import json
 
     spec = json.loads(text)
     devices = []
@@ -119,7 +124,10 @@ def _json(text: str) -> tuple[str, _Devices]:
 
 
 def _yaml(text: str) -> tuple[str, _Devices]:
-    """Of the YAML that NVIDIA's tools write, and no other: one key a line, lists of mappings."""
+    """Parses the YAML that NVIDIA's tools write: one key on each line, and lists of mappings.
+
+    It parses no other YAML, so that the node needs no YAML library.
+    """
     kind = re.search(r"^kind: ['\"]?([^'\"\s]+)['\"]?\s*$", text, re.M)
     if kind is None:
         return "", []
@@ -131,7 +139,7 @@ def _yaml(text: str) -> tuple[str, _Devices]:
     if first is None:
         return kind[1], []
 
-    # Each item of its list is a device.
+    # Each item of the list is a device.
     devices = []
     for block in re.split(rf"^{first[1]}- ", section, flags=re.M)[1:]:
         name = re.search(rf"^(?:{first[1]}  )?name: ['\"]?([^'\"\s]+)['\"]?\s*$", block, re.M)

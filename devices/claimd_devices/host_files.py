@@ -1,9 +1,9 @@
 """Ordinary files of the host, at the paths where a container runtime finds them.
 
-claimd may see the host's root in a folder of its own, and a driver may be installed in a root of its
-own. The kernel would follow absolute links from claimd's root, so this module follows links itself.
-The returned paths are paths of the host and contain no links. This module does not know what a file
-is for.
+claimd may see the host's root in a folder of its own, and a driver may be installed in a root of
+its own. The kernel would follow absolute links from claimd's root, so this module follows links
+itself. The returned paths are paths of the host and contain no links. This module does not know
+what a file is for.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ _MOST_LINKS = 40  # the kernel's own limit
 class HostFiles:
     """The host's files, as a program sees them that has the folder `root` of the host as its root.
 
-    The absolute target of a link is looked up below `root` first, as in a driver container, and then
-    on the host, as if `root` were an ordinary folder. An object is for one scan, because it caches
-    the links.
+    The absolute target of a link is looked up below `root` first, as in a driver container, and
+    then on the host, as if `root` were an ordinary folder. An object is for one scan, because it
+    caches the links.
     """
 
     def __init__(self, host: str, root: str = "") -> None:
-        """Takes the folder where claimd sees the host's root, and the root on the host; both may be empty."""
+        """Takes the folder where claimd sees the host's root, and the root on the host; both may be
+        empty.
+        """
         self.host = host
         self.root = root
         self._followed: dict[str, str | None] = {}
@@ -52,18 +54,24 @@ class HostFiles:
         return place, sysfs.names(f"{self.host}{place}", []) or []
 
     def content(self, path: str, notes: list[str]) -> bytes | None:
-        """Returns the bytes of a file; None if it is missing or unreadable, and the latter is noted."""
+        """Returns the bytes of a file.
+
+        None if it is missing or unreadable; the latter is noted.
+        """
         place = self.real(path)
         if place is None:
             return None
         return sysfs.content(f"{self.host}{place}", notes)
 
     def link_name(self, place: str) -> str:
-        """Returns the last name of a link's target, by the link's path on the host; "" if it is no link."""
+        """Returns the last name of a link's target, by the link's path on the host; "" if it is no
+        link.
+        """
         return posixpath.basename(sysfs.link(f"{self.host}{place}", []) or "")
 
     def _follow(self, path: str, links: int) -> str | None:
-        """Returns a path of the host without the links in it; None if it leads nowhere or in a circle.
+        """Returns a path of the host without the links in it; None if it leads nowhere or in a
+        circle.
 
         `links` is the number of links that were followed before, which bounds the recursion.
         """
@@ -85,8 +93,8 @@ class HostFiles:
         return self._followed[place]
 
     def _resolve_step(self, place: str, links: int) -> str | None:
-        # The note of `sysfs.link` distinguishes a file that is there and is no link, which is a place,
-        # from one that is missing or unreadable.
+        # The note of `sysfs.link` distinguishes a file that is there and is no link, which is a
+        # place, from one that is missing or unreadable.
         notes: list[str] = []
         target = sysfs.link(f"{self.host}{place}", notes)
         if target is None:

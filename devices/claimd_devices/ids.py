@@ -32,7 +32,10 @@ _PLACEMENTS = {"integrated": True, "package": True, "discrete": False}
 
 
 def find_device(vendor_id: int, device_id: int) -> Known:
-    """Returns the facts about all GPUs with a PCI id. All of them are unknown if it is not in the table."""
+    """Returns the facts about all GPUs with a PCI id.
+
+    All of them are unknown if it is not in the table.
+    """
     return _look_up(f"{vendor_id:04x}:{device_id:04x}")
 
 
@@ -52,8 +55,8 @@ def _look_up(key: str) -> Known:
     try:
         table = _TABLE.read_bytes()
     except OSError:
-        # The table is not there, or not readable, or we could not look: the three are not told apart
-        # here, and each leaves the facts unknown.
+        # The table is not there, or not readable, or we could not look: the three are not told
+        # apart here, and each leaves the facts unknown.
         return _NOTHING
 
     # A search in the bytes of the file is faster than parsing its rows.

@@ -1,5 +1,6 @@
-"""Intel GPUs by what i915 and xe say in sysfs. Their names come from a table, since neither driver
-tells one.
+"""Reads Intel GPUs from the files of i915 and xe in sysfs.
+
+Neither driver shows a product name, so the names come from a table.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _TILE = re.compile(r"tile[0-9]+")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
-    """What i915 or xe tells of a GPU or of a virtual function of one.
+    """Returns what i915 or xe shows about a GPU or a virtual function.
 
-    NotUsable as long as its nodes are missing.
+    Raises NotUsable while its nodes are missing.
     """
     is_virtual = function.physical is not None
     if is_virtual:
@@ -55,10 +56,10 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _by_path_nodes(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceNode, ...]:
-    """The names by which Intel's user space looks for the nodes.
+    """Returns the nodes under the names by which Intel's user space looks for them.
 
-    On a host udev links them; in a container they are nodes with the same numbers, which needs
-    neither udev nor a hook.
+    On a host, udev makes links with these names. In a container they are further nodes with the
+    same numbers, so that neither udev nor a hook is needed.
     """
     by_path = []
     for node in nodes:
@@ -69,7 +70,10 @@ def _by_path_nodes(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[D
 
 
 def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[str]) -> int | None:
-    """Local memory; only the data-centre build of i915 tells it, beside the card or in it."""
+    """Returns the local memory.
+
+    Only the data-centre build of i915 shows it, in one of two folders.
+    """
     cards = [f"drm/{posixpath.basename(node.path)}" for node in nodes if "/card" in node.path]
     for folder in ("", *cards):
         size = sysfs.decimal(f"{function.folder}/{folder}/lmem_total_bytes", notes)
@@ -79,8 +83,10 @@ def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[
 
 
 def _xe_memory_and_tiles(function: Function, notes: list[str]) -> tuple[int | None, int | None]:
-    """The tiles' memory together; None if one of them does not tell, since half a sum would be
-    wrong. The kernel's own xe does not tell it at all.
+    """Returns the memory of all tiles together, and the number of tiles.
+
+    The memory is None if one tile does not show its size, because the sum would be too small. The
+    xe driver of the mainline kernel shows no sizes.
     """
     names = sysfs.names(function.folder, notes) or ()
     tiles = [name for name in names if _TILE.fullmatch(name)]

@@ -20,7 +20,10 @@ def product(device_id: int) -> ids.Known:
 
 
 def is_integrated(device_id: int, address: str) -> bool | None:
-    """Returns True if the GPU is part of the processor, by its id or by its address; None if unknown."""
+    """Returns True if the GPU is part of the processor, by its id or by its address.
+
+    None if both leave it open.
+    """
     known = product(device_id).integrated
     if known is None and address == _OF_PROCESSOR:
         return True

@@ -1,6 +1,7 @@
 """Reads KFD's topology: the facts of each agent, which is an AMD GPU or one partition of it.
 
-An agent is matched with a PCI function by its slot. This module does not know who may use a partition.
+An agent is matched with a PCI function by its slot. This module does not know who may use a
+partition.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def read_topology(roots: Roots) -> Topology:
         if agent is not None:
             agents.setdefault(agent.slot, []).append(agent)
 
-    # If the kernel does not number the partitions, the order of KFD's nodes is their order. The sort is
-    # stable, so it keeps that order.
+    # If the kernel does not number the partitions, the order of KFD's nodes is their order. The
+    # sort is stable, so it keeps that order.
     for of_gpu in agents.values():
         of_gpu.sort(key=lambda agent: agent.number)
     return Topology(agents=agents, unreadable="; ".join(notes[:_REASONS]))
@@ -86,7 +87,8 @@ def _agent(folder: str, notes: list[str]) -> Agent | None:
             notes.append(f"{folder}/properties: {name} is missing")
             return None
 
-    # The location is a PCI address in 16 bits: bus, device, function. The top bits are the partition.
+    # The location is a PCI address in 16 bits: bus, device, function. The top bits are the
+    # partition.
     location = properties["location_id"]
     bus, device = location >> 8 & 0xFF, location >> 3 & 0x1F
     return Agent(

@@ -1,13 +1,13 @@
 """Reads the lines that the kernel itself wrote to its log, with their times.
 
-It reads /dev/kmsg, or uses the system call behind dmesg if /dev/kmsg cannot be opened; the call needs
-no device node. Both need CAP_SYSLOG if the administrator has restricted the log. This module does not
-know what a line means.
+It reads /dev/kmsg, or uses the system call behind dmesg if /dev/kmsg cannot be opened; the call
+needs no device node. Both need CAP_SYSLOG if the administrator has restricted the log. This module
+does not know what a line means.
 
-An unprivileged container can get its own text into the log. Writers of /dev/kmsg add whole lines, and
-the kernel's own lines contain names of files and programs, which may even contain line ends. So this
-module leaves out each line that may not be the kernel's, and readers of a line must match it from its
-first character.
+An unprivileged container can get its own text into the log. Writers of /dev/kmsg add whole lines,
+and the kernel's own lines contain names of files and programs, which may even contain line ends. So
+this module leaves out each line that may not be the kernel's, and readers of a line must match it
+from its first character.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import replace
 from . import deadline, values
 from .gpu import Roots
 
-# A record of /dev/kmsg: facility and level, sequence number, microseconds since the boot, flags, then the
-# text. Facts about the device follow in lines of their own that begin with a space.
+# A record of /dev/kmsg: facility and level, sequence number, microseconds since the boot, flags,
+# then the text. Facts about the device follow in lines of their own that begin with a space.
 _RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,([0-9]{1,18}),([^,;]*)[^;]*;(.*)")
 _DEVICE = " DEVICE="
 _WHOLE = "-"  # the flag of a record that is a line of its own
@@ -57,7 +57,8 @@ class Log:
         self.unavailable = ""
         self._path = os.path.join(roots.dev, "kmsg")
 
-        # The log of a fake or captured tree is an ordinary file, and dmesg would show another machine.
+        # The log of a fake or captured tree is an ordinary file, and dmesg would show another
+        # machine.
         self._is_tree = os.fspath(roots.proc) != "/proc"
         self._descriptor = -1
         self._opened: tuple[int, int] | None = None
@@ -65,7 +66,8 @@ class Log:
         self._newest = -1.0  # of the newest line from dmesg, in seconds since the boot
 
     def read_new_lines(self) -> list[Line]:
-        """Returns the lines since the last call. The first call returns all that the kernel still has.
+        """Returns the lines since the last call. The first call returns all that the kernel still
+        has.
 
         Does not raise if the log cannot be read: `unavailable` says why, and the next call tries
         again.
@@ -79,8 +81,8 @@ class Log:
                     deadline.end_read(attempt)
         except OSError as error:
             # The log is not there, or not readable, or hangs, or we could not look (EMFILE and the
-            # like): all of them end here. On a machine, dmesg needs no descriptor and is tried next. In
-            # a tree, a missing log is normal.
+            # like): all of them end here. On a machine, dmesg needs no descriptor and is tried
+            # next. In a tree, a missing log is normal.
             self._close()
             if not self._is_tree:
                 return self._read_dmesg()
@@ -168,9 +170,9 @@ def parse_records(lines: Iterable[str], boot: float) -> list[Line]:
 def parse_dmesg(text: str, boot: float) -> list[Line]:
     """Returns the kernel's own lines in the output of dmesg.
 
-    `boot` is the time of the boot in seconds since 1970. If the text of a record contains a line end,
-    the rest of it looks like a line of its own with the same time and level. So of lines with the same
-    time and level only the first one is taken.
+    `boot` is the time of the boot in seconds since 1970. If the text of a record contains a line
+    end, the rest of it looks like a line of its own with the same time and level. So of lines with
+    the same time and level only the first one is taken.
     """
     found: list[Line] = []
     prefix = ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 PATH = "/etc/ld.so.cache"
 
-# The names of the folders in which Debian and similar systems keep the libraries of a processor, by the
-# number of the processor in the flags of an entry.
+# The names of the folders in which Debian and similar systems keep the libraries of a processor, by
+# the number of the processor in the flags of an entry.
 TRIPLETS = {0x03: "x86_64-linux-gnu", 0x0A: "aarch64-linux-gnu"}
 
 _MAGIC = b"glibc-ld.so.cache1.1"

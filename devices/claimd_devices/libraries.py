@@ -69,7 +69,8 @@ def choose(host: Host, uuid: str | None, node: str) -> Libraries:
 def _is_named(device: host_cdi.Device, uuid: str | None, node: str) -> bool:
     """Returns True if the CDI device is the GPU with this uuid or this node.
 
-    If its name is an index, the node decides: the tool that wrote the spec may count in another order.
+    If its name is an index, the node decides: the tool that wrote the spec may count in another
+    order.
     """
     if device.name == uuid:
         return True

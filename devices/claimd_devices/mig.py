@@ -1,9 +1,9 @@
-"""MIG: the instances that an NVIDIA GPU is divided into, by the driver's capability files.
+"""Reads the MIG instances of an NVIDIA GPU from the driver's capability files.
 
-The files tell which instances exist and what opens them. The number of a GPU instance tells how
-much of the memory it has, since the driver has numbers apart for each size; how many of the GPU's
-slices compute in it is told only where its size leaves no choice. The rest NVML alone knows, so it
-must not be guessed.
+The files show which instances exist and which nodes open them. The number of a GPU instance tells
+its share of the memory, because the driver has a range of numbers for each size. The number of
+compute slices follows only from the smallest size. Only NVML knows more, so other facts stay
+unknown.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ COUNTER = "instances"
 _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi([0-9]{1,4})"), re.compile(r"ci([0-9]{1,4})")
 _MINOR = re.compile(r"DeviceFileMinor:\s*([0-9]{1,7})")
 
-# Into how many instances of the same size the memory can be divided, by the first of the numbers
-# that the driver gives those: 0 has all of it, 1 and 2 a half, 3 to 6 a quarter, the others an
-# eighth.
+# The divisor of the memory, by the first number of the range: GPU instance 0 has all memory, 1 and
+# 2 have a half, 3 to 6 a quarter, and the others an eighth.
 _DIVISORS = {0: 1, 1: 2, 3: 4, 7: 8}
 _NUMBERS = range(15)
 
 
-# Into how many of its smallest instances the memory of a GPU can be divided.
+# The number of smallest instances into which a GPU can be divided.
 _SMALLEST_BY_ARCHITECTURE = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_103": 8}
 _SMALLEST_BY_ID = {0x20B7: 4}  # an A30
 
-# Generations of which some can be divided: those, and the large ones of sm_120.
+# Architectures with GPUs that MIG can divide: these, and large GPUs of sm_120.
 _ARCHITECTURES = (*_SMALLEST_BY_ARCHITECTURE, "sm_120")
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """What the names of profiles need to know of the GPU."""
+    """The facts of a GPU from which the names of profiles follow."""
 
-    memory: int | None  # bytes that are soldered on it
-    smallest: int | None  # into how many of its smallest instances it can be divided
+    memory: int | None  # bytes on the board
+    smallest: int | None  # the number of smallest instances into which it can be divided
 
     @staticmethod
     def from_ids(device_id: int, architecture: str | None, memory: int | None) -> Board:
-        """By its PCI device id and what compilers call it."""
+        """Returns the facts of a GPU by its PCI device id and its architecture."""
         smallest = _SMALLEST_BY_ARCHITECTURE.get(architecture or "")
         return Board(memory=memory, smallest=_SMALLEST_BY_ID.get(device_id, smallest))
 
@@ -54,11 +53,12 @@ def parts(
     major: int | None,
     notes: list[str],
 ) -> tuple[Part, ...]:
-    """One for each compute instance that exists; none if the GPU is not divided.
+    """Returns a part for each compute instance; empty if the GPU is not divided.
 
-    Who uses one opens the GPU's nodes, which are `common`, and those of two capabilities, of major
-    number `major`. An instance whose capabilities cannot be read is left out and noted. Raises
-    NotUsable if that leaves none: it is not known then whether the GPU is whole.
+    A program opens an instance by the nodes of the GPU, which are `common`, and by two capability
+    nodes with the major number `major`. An instance whose capabilities cannot be read is left out
+    and noted. Raises NotUsable if files cannot be read and no instance is left, because the GPU may
+    be divided nevertheless.
     """
     folder = f"{roots.proc}/driver/nvidia/capabilities/gpu{gpu_minor}/mig"
     damage: list[str] = []
@@ -70,7 +70,8 @@ def parts(
             if capabilities is None:
                 continue
 
-            # Several in one GPU instance have its memory in common: none of them has an own amount.
+            # Several compute instances in one GPU instance share its memory; none has its own
+            # amount.
             is_alone = len(inside) == 1
             profile = _profile(board, gpu_instance)
             instances.append(
@@ -90,7 +91,7 @@ def parts(
 
 
 def part_name(address: str, gpu_instance: int, compute_instance: int) -> str:
-    """The name of the device that an instance is."""
+    """Returns the device name of an instance."""
     return f"{name_of(address)}-{_suffix(gpu_instance, compute_instance)}"
 
 
@@ -101,7 +102,7 @@ def is_in_instance(gpu: Gpu, gpu_instance: int) -> bool:
 
 
 def may_divide(gpu: Gpu) -> bool:
-    """Whether it is a GPU that MIG can divide, by what its generation is, or an instance of one."""
+    """Returns True if MIG may divide the GPU, by its architecture, or if it is an instance."""
     if gpu.vendor != "nvidia" or gpu.kind not in ("gpu", DIVIDED, "partition"):
         return False
     return gpu.architecture in _ARCHITECTURES or gpu.kind != "gpu"
@@ -112,7 +113,7 @@ def _suffix(gpu_instance: int, compute_instance: int) -> str:
 
 
 def _divisor(gpu_instance: int) -> int | None:
-    """What part of the memory a GPU instance of this number has: 8 is an eighth."""
+    """Returns the divisor of the memory for a GPU instance's number: 8 is an eighth of it."""
     if gpu_instance not in _NUMBERS:
         return None
     return _DIVISORS[max(first for first in _DIVISORS if first <= gpu_instance)]
@@ -126,22 +127,22 @@ def _memory(board: Board, gpu_instance: int) -> int | None:
 
 
 def _profile(board: Board, gpu_instance: int) -> str | None:
-    """NVIDIA's name of an instance of the smallest size, which has one slice that computes.
+    """Returns NVIDIA's name of an instance of the smallest size, which has one compute slice.
 
-    All others may have more slices or fewer, and may be shared by several compute instances. With a
-    part for video or without (+me): the kernel does not tell.
+    None for larger instances: their number of slices may vary, and several compute instances may
+    share them. The kernel does not show whether the instance has the media extensions (+me).
     """
     divisor = _divisor(gpu_instance)
     if board.memory is None or divisor is None or divisor != board.smallest:
         return None
 
-    # NVIDIA rounds the share of the GiB that the board is sold with.
+    # NVIDIA rounds the share to the nearest GiB.
     gibibytes = (2 * (board.memory >> 30) + divisor) // (2 * divisor)
     return f"1g.{gibibytes}gb"
 
 
 def _instances(folder: str, form: re.Pattern[str], notes: list[str]) -> list[tuple[int, str]]:
-    """The number and the folder of each instance in `folder`, in the order of the numbers."""
+    """Returns the number and the folder of each instance in `folder`, sorted by number."""
     instances = []
     for name in sysfs.names(folder, notes) or ():
         match = form.fullmatch(name)
@@ -153,7 +154,7 @@ def _instances(folder: str, form: re.Pattern[str], notes: list[str]) -> list[tup
 def _capabilities(
     outer: str, inner: str, major: int | None, notes: list[str]
 ) -> list[DeviceNode] | None:
-    """The nodes that open the GPU instance and the compute instance in it; None if not known."""
+    """Returns the nodes that open the GPU instance and its compute instance; None if unreadable."""
     outer_minor = _minor(f"{outer}/access", notes)
     inner_minor = _minor(f"{inner}/access", notes)
     if outer_minor is None or inner_minor is None:

@@ -1,8 +1,8 @@
 """Keeps the health of the node's GPUs current.
 
 The monitor checks every GPU periodically and takes the kernel's events. It keeps a GPU that has
-disappeared for a grace period, so that claims of it can still be looked up. `symptoms` does the reads,
-and `health` draws the conclusions.
+disappeared for a grace period, so that claims of it can still be looked up. `symptoms` does the
+reads, and `health` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class _TrackedGpu:
 
     @property
     def is_absent(self) -> bool:
-        """True if the GPU is gone. A GPU that hangs is missing from the Inventory, but is not absent."""
+        """True if the GPU is gone.
+
+        A GPU that hangs is missing from the Inventory, but is not absent.
+        """
         return self.missing is not None and self.missing.kind == "absent"
 
     def findings(self, now: float) -> tuple[Finding, ...]:
@@ -107,7 +110,10 @@ class Monitor:
         return self._update_report(now)
 
     def on_uevent(self, uevent: Uevent) -> None:
-        """Takes a uevent. Some report a problem themselves, and each of them makes the next check soon."""
+        """Takes a uevent.
+
+        Some report a problem themselves, and each of them makes the next check soon.
+        """
         now = time.time()
         event = None
         if uevent.wedged:
@@ -147,7 +153,8 @@ class Monitor:
         )
 
     def restore(self, state: HealthState) -> None:
-        """Takes over the state of the process before this one. Must be called before `on_inventory`.
+        """Takes over the state of the process before this one. Must be called before
+        `on_inventory`.
 
         A GPU that is in the first Inventory is not absent, whatever the state says.
         """
@@ -168,7 +175,8 @@ class Monitor:
                 try:
                     await self.check()
                 except LookFailedError as error:
-                    # We could not look, so every finding stays as it was. The next check comes soon.
+                    # We could not look, so every finding stays as it was. The next check comes
+                    # soon.
                     _log.warning("the look at the GPUs' health failed, trying again: %s", error)
                     self._is_suspicious = True
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
@@ -176,7 +184,8 @@ class Monitor:
                         "the look at the GPUs' health failed; the next one may do better"
                     )
 
-                # Events that came during the check end the wait at once, but not before SPACING is over.
+                # Events that came during the check end the wait at once, but not before SPACING is
+                # over.
                 await asyncio.sleep(min(SPACING, self._interval))
                 try:
                     async with asyncio.timeout(self._seconds_to_next_check()):
@@ -231,7 +240,9 @@ class Monitor:
         tracked.gpu, tracked.missing = gpu, None
 
     def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
-        """Notes why a tracked GPU is not in the Inventory: it hangs, or the scan's reason, or it is gone."""
+        """Notes why a tracked GPU is not in the Inventory: it hangs, or the scan's reason, or it is
+        gone.
+        """
         if tracked.missing is None:
             tracked.missing_since = now
         if self._is_hung(tracked.gpu):
@@ -311,7 +322,8 @@ def check_once(
     inventory: Inventory,
     state: HealthState = HealthState(),  # noqa: B008  frozen
 ) -> HealthReport:
-    """Returns the health of the GPUs by a single check, for commands that cannot wait for more checks.
+    """Returns the health of the GPUs by a single check, for commands that cannot wait for more
+    checks.
 
     `state` comes from a Monitor that has run for longer. It has events that the kernel reports only
     once, and the times when findings began.
@@ -380,7 +392,10 @@ def _concerns(event: health.Event, gpu: Gpu) -> bool:
 
 
 def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:
-    """Returns the findings of a symptom that was seen in one check. A Monitor's own finding wins."""
+    """Returns the findings of a symptom that was seen in one check.
+
+    A Monitor's own finding wins.
+    """
     if symptom.count == 0:
         return []
     if known is not None:
@@ -411,7 +426,10 @@ def _event_order(event: health.Event) -> tuple[float, str, str, str]:
 
 
 def _shows_anything(shown: Mapping[str, tuple[Symptom, ...]]) -> bool:
-    """Returns True if a GPU shows a symptom. Counters do not count, because they are always there."""
+    """Returns True if a GPU shows a symptom.
+
+    Counters do not count, because they are always there.
+    """
     for symptoms_shown in shown.values():
         if any(symptom.count is None for symptom in symptoms_shown):
             return True

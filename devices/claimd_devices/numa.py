@@ -53,7 +53,10 @@ def _socket(roots: Roots, node: int, notes: list[str]) -> int | None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Parses a list of numbers: 0-1,4 is 0, 1 and 4. Returns no numbers for a text of another form."""
+    """Parses a list of numbers: 0-1,4 is 0, 1 and 4.
+
+    Returns no numbers for a text of another form.
+    """
     numbers: list[int] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())

@@ -1,6 +1,7 @@
-"""NVIDIA GPUs by the kernel driver's own files in /proc/driver/nvidia, without NVML.
+"""Reads NVIDIA GPUs from the kernel driver's files in /proc/driver/nvidia, without NVML.
 
-The open and the proprietary module tell the same. What NVML alone knows must not be guessed here.
+The open and the proprietary kernel module show the same files. Facts that only NVML knows stay
+unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ DRIVERS = ("nvidia",)
 GPU_CLASSES = (DISPLAY,)
 DEVICE_PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
-# NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.
+# NVIDIA's own container hook adds GPUs by this variable, which many images set to `all`. `void`
+# stops it.
 _ENVIRONMENT = (("NVIDIA_VISIBLE_DEVICES", "void"),)
 
 _MAJOR = 195  # fixed; /proc/devices has several names for it
@@ -34,9 +36,10 @@ _VGPU = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A10-4Q: a guest's share of a board,
 
 
 def describe(roots: Roots, function: Function) -> Detail:
-    """What the driver tells of a GPU that it is bound to, with the MIG instances in it.
+    """Returns what the driver shows about a GPU that it is bound to, and about its MIG instances.
 
-    Raises NotUsable if nothing can be given away. A value that cannot be read is None and noted.
+    A value that cannot be read is None and is noted. Raises NotUsable if the GPU cannot be
+    allocated.
     """
     from . import libraries, mig  # only where there is such a GPU: they would cost every start
 
@@ -44,7 +47,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     if function.physical is not None:
         raise NotUsable("a virtual function, for virtual machines (vGPU)", expected=True)
 
-    # What the driver says of this GPU.
+    # Facts of this GPU.
     path = os.path.join(roots.proc, "driver/nvidia/gpus", function.address, "information")
     information = _information(path, notes)
     if information.get("GPU Excluded", information.get("Blacklisted")) == "Yes":
@@ -54,7 +57,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     uuid = _uuid(path, information, notes)
     family, architecture = nvidia_ids.family(function.device_id)
 
-    # What is the same for all GPUs is read once in a scan.
+    # Facts that all GPUs share are read once in a scan.
     majors = function.cache.read_once("/proc/devices", lambda notes: _majors(roots, notes), notes)
     version = function.cache.read_once(
         "nvidia version", lambda notes: _driver_version(roots, notes), notes
@@ -63,7 +66,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         "nvidia libraries", lambda notes: libraries.look(roots, version), []
     )
 
-    # A MIG instance is opened by the nodes of its GPU and two of its own.
+    # A program opens a MIG instance by the nodes of its GPU and by two nodes of the instance.
     common = _nodes(roots, function, minor, majors, notes)
     memory = _memory(function.device_id, product)
     board = mig.Board.from_ids(function.device_id, architecture, memory)
@@ -89,7 +92,11 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _information(path: str, notes: list[str]) -> dict[str, str]:
-    """The driver's file of the GPU, by its keys. The driver makes it when it takes the GPU up."""
+    """Returns the values in the driver's file of the GPU, by key.
+
+    The driver makes the file when it has initialized the GPU, so a missing file raises NotUsable
+    with NOT_READY. An unreadable one raises NotUsable too.
+    """
     lines = sysfs.lines(path, notes)
     if lines is None and notes:
         raise NotUsable(notes[-1])
@@ -104,7 +111,7 @@ def _information(path: str, notes: list[str]) -> dict[str, str]:
 
 
 def _minor(path: str, information: dict[str, str]) -> int:
-    """The number in the name of its node: /dev/nvidia0 has 0."""
+    """Returns the number of the GPU's node: 0 for /dev/nvidia0."""
     minor = information.get("Device Minor", "")
     if not minor.isdecimal() or int(minor) >= _MODESET:
         raise NotUsable(f"{path}: Device Minor {minor[:40]!r} is not a number below {_MODESET}")
@@ -133,7 +140,7 @@ def _uuid(path: str, information: dict[str, str], notes: list[str]) -> str | Non
 
 
 def _memory(device_id: int, product: str | None) -> int | None:
-    """A guest's share of a board has the board's id, and less memory than it."""
+    """Returns the bytes of memory, if known. A vGPU has the id of the board, but less memory."""
     if product and _VGPU.search(product):
         return None
     return nvidia_ids.memory(device_id, product)
@@ -153,7 +160,7 @@ def _driver_version(roots: Roots, notes: list[str]) -> str | None:
 
 
 def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
-    """The major numbers of character devices, which the kernel chooses anew at every boot."""
+    """Returns the major numbers of character devices, by name. They may change at each boot."""
     majors: dict[str, int] = {}
     for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
         if line.startswith("Block"):
@@ -165,7 +172,7 @@ def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
 
 
 def _with_libraries(instances: tuple[Part, ...], host: libraries.Host) -> tuple[Part, ...]:
-    """No CDI spec of the host's is looked up for a MIG instance: its libraries are always mounted."""
+    """Returns the MIG instances with their libraries, which are always mounted file by file."""
     from . import libraries
 
     if not instances:
@@ -177,10 +184,10 @@ def _with_libraries(instances: tuple[Part, ...], host: libraries.Host) -> tuple[
 def _nodes(
     roots: Roots, function: Function, minor: int, majors: dict[str, int], notes: list[str]
 ) -> tuple[DeviceNode, ...]:
-    """Those that the kernel knows, whether or not somebody has made them in /dev yet."""
+    """Returns the nodes that the driver has, whether or not they exist in /dev yet."""
     uvm = majors.get("nvidia-uvm")
     if uvm is None:
-        # As long as it is missing CUDA fails inside of containers, where nobody can load it.
+        # CUDA needs the module, and a program in a container cannot load it.
         trouble = "".join(f"; {note}" for note in notes if "/devices:" in note)
         raise NotUsable(
             f"{NOT_READY}the module nvidia-uvm is not loaded, and CUDA needs it: "
@@ -205,7 +212,7 @@ def _nodes(
 def _all_nodes(
     common: tuple[DeviceNode, ...], screens: tuple[DeviceNode, ...], parts: tuple[Part, ...]
 ) -> tuple[DeviceNode, ...]:
-    """Those of the whole GPU: who has it may use the instances in it as well."""
+    """Returns the nodes of the whole GPU, including those of its instances."""
     nodes = {*common, *screens}
     for part in parts:
         nodes.update(part.nodes)

@@ -1,7 +1,7 @@
-"""Which files of NVIDIA's driver a container needs, for what, and where they are on the host.
+"""Finds the files of NVIDIA's driver on the host that a container needs.
 
-A driver lies in the host's own folders, in the root of a container that installed it, or in a
-folder of its own. docs/nvidia-libraries.md has the table beside that of NVIDIA's own generator.
+A driver is installed in the host's own folders, in the root of a driver container, or in a folder
+of its own. docs/nvidia-libraries.md compares the tables below with those of NVIDIA's own generator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import ld_so_cache, values
 from .gpu import COMPUTE, DISPLAY, GRAPHICS, NGX, UTILITY, VIDEO, Mount
 from .host_files import HostFiles
 
-# Roots of drivers, looked at in this order. "" is the host's own.
+# The roots where a driver may be installed, in the order of the search. "" is the host's own root.
 ROOTS = (
     "",
     "/run/nvidia/driver",  # the GPU Operator's driver container
@@ -27,7 +27,7 @@ ROOTS = (
     "/usr/local/nvidia",  # AKS, and what nvidia-docker once made
 )
 
-# Folders of a root, looked at where the loader's cache does not know the driver.
+# Folders of a root, which are searched if the loader's cache does not have the driver.
 _LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -39,7 +39,8 @@ _LIBRARY_FOLDERS = (
     "/usr/lib/nvidia/tesla",  # Bottlerocket
     "/usr/lib",
 )
-# Further ones of a root that is no root file system.
+
+# Further folders of a root that is no root file system.
 _LIBRARY_FOLDERS_BESIDE = ("/lib64", "/lib", "/")
 _CACHES = (ld_so_cache.PATH, "/usr/local/glibc/etc/ld.so.cache")
 _PROGRAM_FOLDERS = (
@@ -53,8 +54,8 @@ _HOST_PROGRAM_FOLDERS = ("/opt/bin", "/run/current-system/sw/bin")  # Flatcar, N
 _FIRMWARE_FOLDERS = ("/lib/firmware", "/firmware")  # the second one is GKE's
 _DATA_FOLDERS = ("/etc", "/usr/local/share", "/usr/share", "/share", "")
 
-# What each library is for, and the end of the name by which programs load it. Where that is empty
-# it is the driver's version, as of those that only the driver's own libraries load.
+# The capability of each library, and the end of the name by which programs load it. If the end is
+# empty, the name ends in the driver's version: only the driver's own libraries load such a library.
 _LIBRARIES = {
     "libcuda": (COMPUTE, "1"),
     "libcudadebugger": (COMPUTE, "1"),
@@ -106,7 +107,8 @@ _LIBRARIES = {
     "libnvidia-gtk3": (DISPLAY, ""),
     "libnvidia-ngx": (NGX, "1"),
 }
-# Part of the driver, with versions of their own.
+
+# Libraries of the driver that have versions of their own.
 _OWN_VERSIONS = (
     "libnvidia-nvvm70",
     "libnvidia-egl-gbm",
@@ -115,14 +117,16 @@ _OWN_VERSIONS = (
     "libnvidia-egl-xcb",
     "libnvidia-egl-xlib",
 )
-# Further names by which programs load a library, though they should not.
+
+# Further names by which some programs load a library.
 _OTHER_NAMES = {
     "libcuda": "libcuda.so",
     "libnvidia-opticalflow": "libnvidia-opticalflow.so",
     "libGLX_nvidia": "libGLX_indirect.so.0",
     "libnvidia-vulkan-producer": "libnvidia-vulkan-producer.so",
 }
-# A driver without these is none.
+
+# A folder without these libraries has no driver.
 _ESSENTIAL = ("libcuda", "libnvidia-ml")
 
 _PROGRAMS = {
@@ -134,7 +138,9 @@ _PROGRAMS = {
     "nvidia-ngx-updater": NGX,
     "nvidia-xconfig": DISPLAY,
 }
-# Where a container looks for them, by where they are below one of the data folders.
+
+# Data files by their path in one of the data folders, with the folder of a container and the
+# capability.
 _DATA = {
     "OpenCL/vendors/nvidia.icd": ("/etc", COMPUTE),
     "vulkan/icd.d/nvidia_icd.json": ("/etc", GRAPHICS),
@@ -156,7 +162,9 @@ _SOCKETS = {
     "/run/nvidia-persistenced/socket": UTILITY,
     "/run/nvidia-fabricmanager/socket": COMPUTE,
 }
-# Modules of the X server, below the folder of the libraries or one of these, where they stay.
+
+# Modules of the X server, in the folder of the libraries or in one of these. Their paths stay the
+# same.
 _XORG_MODULES = ("drivers/nvidia_drv.so", "extensions/libglxserver_nvidia.so.{version}")
 _XORG_FOLDERS = ("/usr/lib/xorg/modules", "/usr/lib64/xorg/modules")
 
@@ -165,7 +173,7 @@ _FILE = re.compile(r"(lib[\w+-]+)\.so\.([\w.]+)")
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The user space of a driver on the host: where it lies and what a container needs of it."""
+    """The user space of a driver on the host: its root, and the files that a container needs."""
 
     root: str
     version: str
@@ -175,14 +183,16 @@ class Driver:
 
 @values.dataclass(slots=True, kw_only=True)
 class _Libraries:
-    """Libraries of one root, by the names that programs load."""
+    """The driver's libraries in one root, by the names that programs load."""
 
     triplet: str
     folder: str  # of libcuda, as programs of the root call it
-    files: dict[str, tuple[str, str]] = field(default_factory=dict)  # the file, what it is for
+
+    # The path of the file, and its capability.
+    files: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, soname: str, real: str) -> None:
-        """A library that is in no table is given like CUDA's own: a newer driver may need it."""
+        """Adds a library. One that is in no table counts as compute: a newer driver may need it."""
         stem = soname.partition(".so")[0]
         capability, _ = _LIBRARIES.get(stem, (COMPUTE, ""))
         self.files.setdefault(soname, (real, capability))
@@ -190,28 +200,29 @@ class _Libraries:
             self.files.setdefault(_OTHER_NAMES[stem], (real, capability))
 
     def is_driver(self) -> bool:
+        """Returns True if the essential libraries of a driver are there."""
         return any(f"{stem}.so.1" in self.files for stem in _ESSENTIAL)
 
 
 def roots(host: str, root: str = "") -> list[HostFiles]:
-    """The places where a driver may lie: `root` alone, if it is said, or wherever one is put."""
+    """Returns the existing roots where a driver may be installed; only `root`, if it is set."""
     candidates = (root.rstrip("/"),) if root else ROOTS
     places = [HostFiles(host, candidate) for candidate in candidates]
     return [files for files in places if not files.root or files.real("") is not None]
 
 
 def find(places: list[HostFiles], version: str) -> Driver | None:
-    """The driver's user space of just this version, in the first place that has it.
+    """Returns the user space of the driver with this exact version, from the first place with it.
 
-    None if there is none. Files that it lacks are left out: what an older driver or a smaller
-    package does not have, no container needs.
+    None if no place has it. Files that are missing there are left out: no container needs a file
+    that an older driver or a smaller package does not have.
     """
     for files in places:
         libraries = _find_by_cache(files, version) or _find_by_folder(files, version)
         if libraries is None:
             continue
 
-        # Two ways may lead to one place in the container: the first counts.
+        # Two files may have the same path in the container. The first one wins.
         mounts: dict[str, Mount] = {}
         for mount in _mounts(files, version, libraries):
             mounts.setdefault(mount.target, mount)
@@ -225,7 +236,7 @@ def find(places: list[HostFiles], version: str) -> Driver | None:
 
 
 def other_versions(places: list[HostFiles]) -> dict[str, str]:
-    """The versions of drivers that are there all the same, and in which root: for a message."""
+    """Returns the versions of other drivers and their roots, for a message."""
     versions: dict[str, str] = {}
     for files in places:
         for folder in _folders(files):
@@ -239,7 +250,7 @@ def other_versions(places: list[HostFiles]) -> dict[str, str]:
 
 
 def _folders(files: HostFiles) -> list[str]:
-    """Folders that may have the libraries, of those that there are."""
+    """Returns the existing folders that may have the libraries."""
     folders = list(_LIBRARY_FOLDERS)
     if files.root:
         folders += _LIBRARY_FOLDERS_BESIDE
@@ -247,14 +258,14 @@ def _folders(files: HostFiles) -> list[str]:
 
 
 def _find_by_cache(files: HostFiles, version: str) -> _Libraries | None:
-    """By the cache of the loader in the root, which is what its programs go by."""
+    """Finds the libraries in the loader's cache of the root, as the programs of the root do."""
     for path in _CACHES:
         content = files.content(path, [])
         if content is None:
             continue
         libraries = None
         for entry in ld_so_cache.entries(content):
-            # A host knows a thousand libraries, and to follow the links of each takes its time.
+            # A cache has a thousand libraries, and it takes long to follow the links of each.
             if "nv" not in entry.soname and not entry.soname.startswith("libcuda"):
                 continue
             real = files.real(entry.path)
@@ -272,7 +283,7 @@ def _find_by_cache(files: HostFiles, version: str) -> _Libraries | None:
 
 
 def _find_by_folder(files: HostFiles, version: str) -> _Libraries | None:
-    """By the names of the files in the first folder that has the driver."""
+    """Finds the libraries by the names of files, in the first folder that has the driver."""
     for folder in _folders(files):
         if not any(files.real(f"{folder}/{stem}.so.{version}") for stem in _ESSENTIAL):
             continue
@@ -287,6 +298,7 @@ def _find_by_folder(files: HostFiles, version: str) -> _Libraries | None:
 
 
 def _triplet_of(folder: str) -> str:
+    """Returns the platform's name in a folder's path, or else that of this machine."""
     for triplet in ld_so_cache.TRIPLETS.values():
         if triplet in folder:
             return triplet
@@ -294,16 +306,16 @@ def _triplet_of(folder: str) -> str:
 
 
 def _is_driver_library(path: str, version: str) -> bool:
-    """Whether a library is one of the driver's of this version."""
+    """Returns True if a library belongs to the driver of this version."""
     match = _FILE.fullmatch(posixpath.basename(path))
     return match is not None and (match[2] == version or match[1] in _OWN_VERSIONS)
 
 
 def _soname(files: HostFiles, place: str, name: str, names: list[str]) -> str:
-    """The name by which programs load a file of a folder.
+    """Returns the name by which programs load a file of a folder.
 
-    By the table; one that is not in it by the link that leads to it, which ldconfig makes of what
-    stands in the file. Without any it is loaded by its own name.
+    The table has most names. For another library it is the link to the file, which ldconfig makes
+    from the soname in the file. A file without a link is loaded by its own name.
     """
     stem = name.partition(".so.")[0]
     if stem in _LIBRARIES:
@@ -318,14 +330,15 @@ def _soname(files: HostFiles, place: str, name: str, names: list[str]) -> str:
 
 
 def _mounts(files: HostFiles, version: str, libraries: _Libraries) -> Iterator[Mount]:
-    # Where loaders look without being told, in images of the two large families: a library is put
-    # into both.
+    """Yields everything that a container needs of the driver."""
+    # Loaders search these folders by default, in images like Debian and in images like Fedora. A
+    # library is mounted into both.
     folders = (f"/usr/lib/{libraries.triplet}", "/usr/lib64")
     for name, (file, capability) in libraries.files.items():
         for folder in folders:
             yield Mount(source=file, target=f"{folder}/{name}", capability=capability)
 
-    # Two are looked for in folders of their own, the second one by another name.
+    # Programs look for two libraries in folders of their own, and for the second by another name.
     vdpau = files.real(f"{libraries.folder}/vdpau/libvdpau_nvidia.so.{version}")
     allocator, _ = libraries.files.get("libnvidia-allocator.so.1", (None, ""))
     for folder in folders:
@@ -336,7 +349,7 @@ def _mounts(files: HostFiles, version: str, libraries: _Libraries) -> Iterator[M
             target = f"{folder}/gbm/nvidia-drm_gbm.so"
             yield Mount(source=allocator, target=target, capability=GRAPHICS)
 
-    # Modules of the X server stay where its configuration says that they are.
+    # Modules of the X server keep their paths, because its configuration contains them.
     for folder in (f"{libraries.folder}/xorg/modules", *_XORG_FOLDERS):
         for name in _XORG_MODULES:
             path = f"{folder}/{name.format(version=version)}"
@@ -369,7 +382,10 @@ def _data(files: HostFiles) -> Iterator[Mount]:
 
 
 def _firmware(files: HostFiles, version: str) -> Iterator[Mount]:
-    """The kernel may ask for it in the name of the program that first opens the GPU."""
+    """Yields the firmware.
+
+    The kernel may load it in the context of the first program on the GPU.
+    """
     for folder in _FIRMWARE_FOLDERS:
         place, names = files.names(f"{folder}/nvidia/{version}")
         for name in names:
@@ -379,6 +395,7 @@ def _firmware(files: HostFiles, version: str) -> Iterator[Mount]:
 
 
 def _first(files: HostFiles, name: str, folders: tuple[str, ...]) -> str | None:
+    """Returns the real path of a file in the first folder that has it."""
     for folder in folders:
         real = files.real(f"{folder}/{name}")
         if real is not None:

@@ -52,7 +52,10 @@ def family(device_id: int) -> tuple[str, str | None]:
 
 
 def is_integrated(device_id: int) -> bool | None:
-    """Returns True if the GPU is part of a processor, as in Thor and GB10; None if that is unknown."""
+    """Returns True if the GPU is part of a processor, as in Thor and GB10.
+
+    None if that is unknown.
+    """
     return ids.find_device(VENDOR_ID, device_id).integrated
 
 

@@ -1,7 +1,8 @@
-"""What NVIDIA's own library tells of MIG and the kernel does not, asked by another process.
+"""Adds what NVIDIA's own library (NVML) knows about MIG and the kernel does not show.
 
-The library is a file of the host's driver. `nvml_helper` loads it, and may crash or hang without
-harm: then everything is as without it. Off unless the setting `nvml` is on.
+The library is a file of the host's driver. `nvml_helper`, a process of its own, loads it, so that a
+crash or a hang does no harm: then the inventory stays without these facts. Off unless the setting
+`nvml` is on.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from typing import Any
 from . import libraries, mig, values
 from .gpu import DIVIDED, Gpu, Inventory, Roots
 
-SECONDS = 10.0  # that an answer may take; the driver may have to wake a GPU up first
+SECONDS = 10.0  # the most for an answer; the driver may first wake a GPU up
 
-# How long an answer stands. Other instances make it stale at once; but MIG can be turned on without
-# one, and an instance made again may have the numbers of another that is gone.
+# Seconds until an answer is stale. A change of the instances makes it stale at once, but MIG can be
+# turned on without an instance, and a new instance may have the numbers of an old one.
 FRESH = 600.0
-# And one that leaves something out, as of an instance that was just being made.
+
+# The same for an answer that lacks something, for example an instance that was just being created.
 SOON = 60.0
 
 _HELPER = Path(__file__).with_name("nvml_helper.py")
 _LIBRARY = "/libnvidia-ml.so.1"
 
-# What a document of another form leads to, one that is nested without end among them.
+# The exceptions for a document of another form, including one that is nested too deeply.
 _NOT_UNDERSTOOD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _MOST_OUTPUT = 1 << 20
 _UUID = re.compile(r"MIG-[0-9a-zA-Z/-]{1,60}")
@@ -46,7 +48,7 @@ _ON_WITHOUT_INSTANCE = (
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What the library knows of an instance; None where it does not tell."""
+    """The library's facts about an instance; None if the library does not have one."""
 
     uuid: str | None = None
     profile: str | None = None
@@ -56,21 +58,27 @@ class Part:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What it knows of the machine, or why it could not be asked."""
+    """An answer of the library about the whole machine, or the reason why there is none."""
 
-    described: frozenset[str] = frozenset()  # addresses of the GPUs that it tells of
-    divided: frozenset[str] = frozenset()  # of those, the ones with MIG on
-    parts: dict[str, Part] = field(default_factory=dict)  # by the names of their devices
+    # The addresses of the GPUs in the answer.
+    described: frozenset[str] = frozenset()
+
+    # The addresses of those with MIG on.
+    divided: frozenset[str] = frozenset()
+
+    # Instances by the names of their devices.
+    parts: dict[str, Part] = field(default_factory=dict)
+
     trouble: str = ""
 
     def covers(self, gpus: Iterable[Gpu]) -> bool:
-        """Whether it tells of each of these GPUs and parts."""
+        """Returns True if each of these GPUs and parts is in the answer."""
         return all(
             gpu.name in self.parts if gpu.parent else gpu.address in self.described for gpu in gpus
         )
 
     def about(self, gpus: Iterable[Gpu]) -> Answer:
-        """What of it is about these GPUs and parts."""
+        """Returns the answer without everything about other GPUs and parts."""
         addresses = {gpu.address for gpu in gpus if not gpu.parent}
         names = {gpu.name for gpu in gpus if gpu.parent}
         return replace(
@@ -81,7 +89,7 @@ class Answer:
         )
 
     def with_older(self, older: Answer) -> Answer:
-        """With what an older answer has where this one tells nothing."""
+        """Returns the answer, completed with facts of an older one that this one does not have."""
         return replace(
             self,
             described=self.described | older.described,
@@ -91,10 +99,11 @@ class Answer:
 
 
 class Library:
-    """The library, asked again when there are other instances than before, and now and then.
+    """The library. It is asked again when the instances change, and from time to time.
 
-    What it said of a GPU or an instance stands until it says something else of it: that it cannot be
-    asked for a while does not make a divided GPU a whole one. One caller at a time.
+    Its facts about a GPU or an instance stay valid until a newer answer has other ones. So a
+    divided GPU does not become a whole one while the library cannot be asked. For one caller at a
+    time.
     """
 
     def __init__(
@@ -113,15 +122,15 @@ class Library:
         self._hung: subprocess.Popen[bytes] | None = None
 
     def complete(self, inventory: Inventory) -> Inventory:
-        """The inventory with what the library knows of MIG; as it is where there is nothing to ask.
+        """Returns the inventory with the library's facts about MIG; unchanged if no GPU has MIG.
 
-        Takes as long as the library does, at most `seconds`, and a moment if nothing has changed.
+        Waits for the library, at most `seconds`. Does not ask it if nothing has changed.
         """
         asked = [gpu for gpu in inventory.gpus if mig.may_divide(gpu)]
         if not asked:
             return inventory
 
-        # The kernel's files tell which instances there are: others are a reason to ask at once.
+        # The kernel's files show which instances exist. If these changed, the answer is stale.
         is_other = {_key(gpu) for gpu in asked} != {_key(gpu) for gpu in self._asked}
         if is_other or self._clock() >= self._stale_at:
             self._renew(asked)
@@ -131,7 +140,7 @@ class Library:
         return replace(inventory, gpus=tuple(gpus))
 
     def _renew(self, asked: list[Gpu]) -> None:
-        """Asks, and keeps of the last answer what the new one does not tell."""
+        """Asks the library, and keeps facts of the last answer that the new one does not have."""
         answer = self._ask(asked[0].driver_version)
 
         keys = {_key(gpu) for gpu in self._asked}
@@ -143,6 +152,7 @@ class Library:
         self._stale_at = self._clock() + (FRESH if is_whole else SOON)
 
     def _ask(self, version: str | None) -> Answer:
+        """Asks the library in another process. Any failure becomes the answer's `trouble`."""
         path = self._library(version)
         if path is None:
             return Answer(trouble="the host's driver has no libnvidia-ml.so.1 that claimd can see")
@@ -151,10 +161,12 @@ class Library:
         try:
             return _parse_answer(self._output_of_helper(path))
         except (OSError, *_NOT_UNDERSTOOD) as error:
+            # OSError: the helper ended badly or late, or claimd could not start it (EMFILE, ENOMEM,
+            # EAGAIN). The facts of the last answer stay in both cases.
             return Answer(trouble=f"{path}: {error}")
 
     def _library(self, version: str | None) -> str | None:
-        """Its path as we see it."""
+        """Returns the path of the library as we see it; None if the driver does not have it."""
         driver = libraries.look(self._roots, version).driver
         for mount in driver.mounts if driver else ():
             if mount.target.endswith(_LIBRARY):
@@ -162,11 +174,11 @@ class Library:
         return None
 
     def _output_of_helper(self, path: str) -> bytes:
-        """What the helper prints. OSError with the reason if it does not end well, or in time."""
+        """Returns the output of the helper. Raises OSError if it fails, or does not end in time."""
         command = [sys.executable, "-I", "-S", "-B", str(_HELPER), path]
 
-        # A file, not a pipe: nobody has to read while it runs, and a process that cannot be ended
-        # keeps nobody waiting.
+        # The output goes to a file, not a pipe: a pipe would have to be read while the process
+        # runs, and a process that cannot be ended would keep it open.
         output = os.memfd_create("nvml", os.MFD_CLOEXEC)
         try:
             process = subprocess.Popen(
@@ -189,7 +201,10 @@ class Library:
             os.close(output)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends it, or remembers it: a process that waits in the driver may not end at all."""
+        """Kills the process.
+
+        If it hangs in the driver and does not end, it is remembered as hung.
+        """
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1.0)
@@ -198,8 +213,9 @@ class Library:
 
 
 def _parse_answer(output: bytes) -> Answer:
-    """The helper's document. One of _NOT_UNDERSTOOD for any other."""
-    import json  # only where MIG is asked about: it would cost every start a millisecond
+    """Parses the helper's document. Raises one of _NOT_UNDERSTOOD for another form."""
+    # Imported late, because the import costs a millisecond and few nodes have MIG.
+    import json
 
     document = json.loads(output)
     if "error" in document:
@@ -218,18 +234,19 @@ def _parse_answer(output: bytes) -> Answer:
 
 
 def _key(gpu: Gpu) -> tuple[str, str | None]:
+    """Returns what makes the library's facts about a GPU or part stale when it changes."""
     return gpu.name, gpu.driver_version
 
 
 def _parts(address: str, described: list[dict[str, Any]]) -> dict[str, Part]:
-    """The instances of one GPU, by the names of their devices."""
+    """Returns the instances of one GPU, by the names of their devices."""
     sharers = Counter(part["gpu_instance"] for part in described)
     parts = {}
     for part in described:
         gpu_instance = part["gpu_instance"]
         name = mig.part_name(address, gpu_instance, part["compute_instance"])
 
-        # Several in one GPU instance have its memory in common: none of them has an own amount.
+        # Several compute instances in one GPU instance share its memory; none has its own amount.
         is_alone = sharers[gpu_instance] == 1
         parts[name] = Part(
             uuid=_text(part.get("uuid"), _UUID),
@@ -251,7 +268,7 @@ def _amount(value: Any) -> int | None:
 
 
 def _complete_gpu(gpu: Gpu, answer: Answer, parents: set[str | None]) -> Gpu:
-    """The GPU or part with what the answer adds to it."""
+    """Returns the GPU or part with the facts that the answer adds."""
     part = answer.parts.get(gpu.name)
     if part is not None and gpu.kind == "partition":
         return replace(

@@ -1,10 +1,10 @@
-"""What NVIDIA's own library knows of GPUs that MIG divides: a script, run as a process of its own.
+"""A script that asks NVIDIA's own library (NVML) about GPUs that MIG divides.
 
     python -I nvml_helper.py LIBRARY
 
-It loads the library (libnvidia-ml.so.1 of the host's driver) and prints one JSON document. It
-imports nothing of ours, since what it loads may crash or hang: `nvml` starts it and ends it. What
-it prints is not believed there without a look.
+It loads the library (libnvidia-ml.so.1 of the host's driver) and prints one JSON document. `nvml`
+runs it as a process of its own, because the library may crash or hang. It imports no other module
+of claimd. `nvml` checks the form of the output.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 NOT_SUPPORTED = 3
 _MOST_GPUS, _MOST_PARTS = 256, 64
 _MOST_OUTPUT = 1 << 20
-_NAME = 96  # bytes of a name or uuid, as the library has them
+_NAME = 96  # bytes of a name or uuid in the library
 
-# The end of what the library calls an instance: NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb
+# The end of an instance's name: NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb
 _PROFILE = re.compile(r".*\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z.]+)*)")
 
 
 class PciInfo(ctypes.Structure):
-    """Where a GPU is, as nvmlDeviceGetPciInfo_v3 writes it."""
+    """The address of a GPU, as nvmlDeviceGetPciInfo_v3 writes it."""
 
     _fields_ = (
         ("legacy", ctypes.c_char * 16),
@@ -42,7 +42,7 @@ class PciInfo(ctypes.Structure):
 
 
 class Attributes(ctypes.Structure):
-    """What an instance has, as nvmlDeviceGetAttributes_v2 writes it."""
+    """The size of an instance, as nvmlDeviceGetAttributes_v2 writes it."""
 
     _fields_ = (
         ("multiprocessors", ctypes.c_uint),
@@ -54,7 +54,7 @@ class Attributes(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """A function of the library answered with an error, or is missing."""
+    """Raised if a function of the library returns an error or is missing."""
 
     def __init__(self, function: str, code: int | None) -> None:
         super().__init__(f"{function}: {'missing' if code is None else f'error {code}'}")
@@ -62,13 +62,13 @@ class CallFailed(Exception):
 
 
 class Library:
-    """The library's functions, by their names."""
+    """Calls the library's functions by their names."""
 
     def __init__(self, path: str) -> None:
         self._library = ctypes.CDLL(path)
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Raises CallFailed unless the function says that it has succeeded."""
+        """Calls a function. Raises CallFailed unless it returns success."""
         try:
             symbol = getattr(self._library, function)
         except AttributeError:
@@ -78,27 +78,30 @@ class Library:
             raise CallFailed(function, code)
 
     def number(self, function: str, handle: ctypes.c_void_p) -> int:
-        """What a function writes into its second argument."""
+        """Returns the number that a function writes into its second argument."""
         value = ctypes.c_uint()
         self.call(function, handle, ctypes.byref(value))
         return value.value
 
     def text(self, function: str, handle: ctypes.c_void_p) -> str:
-        """The same for a text."""
+        """Returns the text that a function writes into its second argument."""
         room = ctypes.create_string_buffer(_NAME)
         self.call(function, handle, room, ctypes.c_uint(_NAME))
         return room.value.decode(errors="replace")
 
 
 def answer(library: Library) -> list[dict[str, Any]]:
-    """All GPUs that can be asked. CallFailed if none can."""
+    """Describes all GPUs that the library can describe.
+
+    Raises CallFailed if it does not work at all.
+    """
     library.call("nvmlInit_v2")
     count = ctypes.c_uint()
     library.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
 
     gpus = []
     for index in range(min(count.value, _MOST_GPUS)):
-        # One that is lost must not hide the others.
+        # A GPU that is lost must not hide the others.
         with contextlib.suppress(CallFailed):
             gpus.append(_gpu(library, index))
     return gpus
@@ -130,7 +133,8 @@ def _parts(library: Library, handle: ctypes.c_void_p) -> list[dict[str, Any]]:
     for index in range(min(most, _MOST_PARTS)):
         part = ctypes.c_void_p()
         place = ctypes.c_uint(index)
-        # Most places are empty, and of an instance that is just being made nothing is told yet.
+
+        # Most places are empty, and the library cannot describe an instance that is being created.
         with contextlib.suppress(CallFailed):
             library.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(part))
             parts.append(_part(library, part))
@@ -138,7 +142,10 @@ def _parts(library: Library, handle: ctypes.c_void_p) -> list[dict[str, Any]]:
 
 
 def _part(library: Library, part: ctypes.c_void_p) -> dict[str, Any]:
-    """What does not answer is left out: an older library may lack a function."""
+    """Describes an instance.
+
+    Facts whose function fails are left out; an older library may lack one.
+    """
     described: dict[str, Any] = {
         "gpu_instance": library.number("nvmlDeviceGetGpuInstanceId", part),
         "compute_instance": library.number("nvmlDeviceGetComputeInstanceId", part),
@@ -158,9 +165,10 @@ def _part(library: Library, part: ctypes.c_void_p) -> dict[str, Any]:
 
 
 def _limit_harm() -> int:
-    """Where to print: what the library itself prints goes nowhere, and it leaves no core file.
+    """Limits what a crash of the library can do. Returns a descriptor for the document.
 
-    If memory is short, this process is the one to go.
+    The library's own output is discarded, and no core file is written. If memory is short, the
+    kernel kills this process first.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_OUTPUT, _MOST_OUTPUT))
@@ -182,7 +190,7 @@ def main(path: str) -> None:
         document = {"error": str(error)}
     os.write(out, json.dumps(document).encode())
 
-    # The library's own clean-up at the end could hang or crash, too.
+    # The library's own clean-up at the end of the process could hang or crash as well.
     os._exit(0)
 
 

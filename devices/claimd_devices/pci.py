@@ -77,10 +77,10 @@ class Function:
 def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Function], list[Skipped]]:
     """Returns the display controllers and accelerators by address, and the unreadable devices.
 
-    A device is unreadable if its class or its ids cannot be read. The current width and speed of the
-    links change with the load; they are read only with `with_link_now`. If there is no PCI bus, the
-    result is one Skipped with the address *. Raises LookFailedError if the folder of the bus is there
-    and cannot be listed: then it is not known which devices exist.
+    A device is unreadable if its class or its ids cannot be read. The current width and speed of
+    the links change with the load; they are read only with `with_link_now`. If there is no PCI bus,
+    the result is one Skipped with the address *. Raises LookFailedError if the folder of the bus is
+    there and cannot be listed: then it is not known which devices exist.
     """
     folder = os.path.join(roots.sys, "bus/pci/devices")
     notes: list[str] = []
@@ -131,16 +131,16 @@ def _function(
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
 
-    # A function is virtual also if its link to the physical function exists and cannot be read. Only
-    # a missing link, which gives no note, means that the function is not virtual.
+    # A function is virtual also if its link to the physical function exists and cannot be read.
+    # Only a missing link, which gives no note, means that the function is not virtual.
     noted = len(notes)
     physical = sysfs.link(f"{path}/physfn", notes)
     is_virtual = physical is not None or len(notes) > noted
     group = sysfs.link(f"{path}/iommu_group", notes)
 
-    # A virtual function has no link of its own: the files of its link contain Unknown and 0. To read
-    # the link of a sleeping device (max_link_width, current_link_*) would wake the device and the
-    # ports before it. The kernel knows all other facts of a sleeping device.
+    # A virtual function has no link of its own: the files of its link contain Unknown and 0. To
+    # read the link of a sleeping device (max_link_width, current_link_*) would wake the device and
+    # the ports before it. The kernel knows all other facts of a sleeping device.
     target = sysfs.link(path, notes)
     link = _NO_LINK
     if not is_virtual and _is_asleep(path):
@@ -181,7 +181,8 @@ def slot(address: str) -> str:
 
 
 def _is_asleep(path: str) -> bool:
-    """Returns True if the kernel has suspended the unused device. The read does not wake the device.
+    """Returns True if the kernel has suspended the unused device. The read does not wake the
+    device.
 
     If the file is missing or unreadable, the device counts as awake.
     """
@@ -195,7 +196,10 @@ def _address(target: str | None) -> str:
 
 
 def _group(target: str | None) -> int | None:
-    """Returns the number of the IOMMU group to which a link leads; None if there is no such link."""
+    """Returns the number of the IOMMU group to which a link leads.
+
+    None if there is no such link.
+    """
     name = posixpath.basename(target) if target else ""
     return int(name) if name.isdecimal() and len(name) < 10 else None
 
@@ -218,12 +222,13 @@ def _pcie_root(address: str, target: str | None) -> str | None:
 
 
 def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str | None]:
-    """Returns the folders of the two ends of the link to the slot: the lower end, then the upper port.
+    """Returns the folders of the two ends of the link to the slot: the lower end, then the upper
+    port.
 
     `target` is the target of the device's link on the bus. Some boards and packages have a switch
-    before the GPU, so that the GPU's own link is inside the board, and the switch has the link to the
-    slot. The first port below the root complex is never part of a board. A folder is None if the
-    file that would tell it is missing or unreadable.
+    before the GPU, so that the GPU's own link is inside the board, and the switch has the link to
+    the slot. The first port below the root complex is never part of a board. A folder is None if
+    the file that would tell it is missing or unreadable.
     """
     if target is None:
         return None, None
@@ -273,7 +278,10 @@ def _link_width(path: str, notes: list[str]) -> int | None:
 
 
 def _link_speed(path: str, notes: list[str]) -> int | None:
-    """Returns the speed of a lane in megatransfers a second; None if the kernel does not know it."""
+    """Returns the speed of a lane in megatransfers a second.
+
+    None if the kernel does not know it.
+    """
     value = sysfs.text(path, notes)
     if value is None or value in ("Unknown", "Unknown speed"):
         return None

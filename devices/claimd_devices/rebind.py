@@ -1,9 +1,9 @@
-"""Gives a GPU's functions to vfio-pci, and back to the drivers that had them: the only writes to the
-kernel's trees.
+"""Binds the functions of a GPU to vfio-pci, and later to their former drivers again.
 
-Every step may be repeated, and looks at what is there: a process that died in the middle is taken
-up by the next. A write may block for as long as somebody uses the GPU, so callers run this in a
-thread of its own (`deadline.run_in_thread`) and give it up. Who may have a GPU is not decided here.
+This module does the only writes to the kernel's trees. Every step may be repeated and checks the
+current state first, so the next process can continue after a crash. A write may block as long as a
+program uses the GPU, so callers run it in a thread of its own (`deadline.run_in_thread`) and give
+it up after a time. The module does not decide who may have a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .gpu import NotUsable, Roots
 
 log = logging.getLogger(__name__)
 
-SETTLE = 5.0  # seconds for what a write has begun to be seen
+SETTLE = 5.0  # seconds until the effect of a write must be visible
 TAKEN_BY = vfio.DRIVER  # the driver_override of a function that was taken
 _STEP = 0.005
 _NVIDIA_MAJOR = 195
@@ -28,36 +28,43 @@ _NO_OVERRIDE = ("", "(null)")
 
 
 class Refused(Exception):
-    """The GPU is not given to vfio-pci, or not given back. The message is the reason."""
+    """Raised if the GPU cannot be bound to vfio-pci, or not given back.
+
+    The message is the reason.
+    """
 
 
 class InUse(Refused):
-    """The same, because somebody still uses the GPU: it may pass."""
+    """Raised if a program still uses the GPU, so that a later try may succeed."""
 
 
 class _GivenUp(Exception):
-    """Nobody waits for this attempt any more."""
+    """Raised in an attempt that its caller has given up."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What a function was bound to, so that it can be given back."""
+    """The driver of a function before it was taken, so that it can be given back."""
 
     address: str
     driver: str = ""  # empty: none
-    override: str = ""  # the only driver that the administrator lets have it; empty: any
-    device: str = ""  # which device it is, such as 10de:27b8; empty: not known
+    override: str = ""  # its driver_override, set by the administrator; empty: none
+    device: str = ""  # vendor and device id, such as 10de:27b8; empty: unknown
 
 
 class Attempt:
-    """One call of `take` or `give_back`. Given up, it does nothing more once it can go on."""
+    """One call of `take` or `give_back`. After `given_up` is set, it writes no more."""
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
         self.given_up = False
 
     def write(self, path: str, value: str) -> None:
-        """Refused if the kernel does not take it; _GivenUp if nobody waits for it any more."""
+        """Writes to a file of sysfs or procfs.
+
+        Raises Refused if the write fails, for whatever error, and _GivenUp if the attempt was given
+        up.
+        """
         if self.given_up:
             raise _GivenUp
         try:
@@ -70,7 +77,10 @@ class Attempt:
             raise Refused(f"{value or 'nothing'!r} > {path}: {error.strerror}") from error
 
     def wait_until(self, fact: Callable[[], bool]) -> bool:
-        """Whether it has become true in time. A driver may be probed after the write has returned."""
+        """Waits until a fact is true, because a driver may be probed after the write has returned.
+
+        Returns False if it is not true within SETTLE seconds.
+        """
         end = time.monotonic() + SETTLE
         while not fact():
             if time.monotonic() > end:
@@ -79,15 +89,14 @@ class Attempt:
         return True
 
 
-# ---------------------------------------------------------------- before it
+# ---------------------------------------------------------------- before the change
 
 
 def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
-    """What the GPU's functions are bound to now, the GPU's own first: all that must be known to give
-    them back.
+    """Returns the current bindings of the GPU's functions, its own function first.
 
-    Refused if they cannot be given to vfio-pci, or must not, and InUse if somebody uses the GPU.
-    Changes nothing.
+    The bindings are all that is needed to give the functions back. Raises Refused if the functions
+    cannot or must not be given to vfio-pci, and InUse if a program uses the GPU. Changes nothing.
     """
     folder = _folder(roots, address)
     if not os.path.isdir(folder):
@@ -112,7 +121,7 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
 
 
 def check_same(roots: Roots, functions: Iterable[Binding]) -> None:
-    """Refused if another device stands at the address of one of them by now."""
+    """Raises Refused if there is another device now at the address of a function."""
     for function in functions:
         other = _other_device(roots, function)
         if other:
@@ -125,16 +134,20 @@ def check_same(roots: Roots, functions: Iterable[Binding]) -> None:
 def renew_bindings(
     roots: Roots, known: Sequence[Binding], found: Sequence[Binding]
 ) -> tuple[Binding, ...]:
-    """What has to be undone, by what stands written down of an earlier try and what is there now.
+    """Merges the stored bindings of an earlier try with the current ones, for a later `give_back`.
 
-    What was written down stands: the function may show by now what we did to it. But a driver that
-    is neither ours nor that of then has been bound since, by somebody who wants it so.
+    A stored binding wins, because the function may be bound to vfio-pci by now through that try.
+    But if the current driver is neither vfio-pci nor the stored one, somebody else has bound it on
+    purpose, and the current binding wins.
     """
     before = {function.address: function for function in known}
     addresses = [now.address for now in found]
     right = [
         now if _is_foreign(before.get(now.address), now) else before[now.address] for now in found
     ]
+
+    # Functions that were taken in the earlier try and would not be taken now must be given back
+    # too.
     left = [
         function
         for function in known
@@ -144,12 +157,15 @@ def renew_bindings(
 
 
 def _is_foreign(before: Binding | None, now: Binding) -> bool:
-    """Whether somebody else has bound it to what it has now."""
+    """Returns True if somebody else has bound the function to its current driver.
+
+    Without a stored binding, the current one counts as somebody else's.
+    """
     return before is None or now.driver not in ("", before.driver, *vfio.DRIVERS)
 
 
 def check_unused(roots: Roots, address: str) -> None:
-    """InUse if a program has a node of the GPU open, or somebody works at its screen."""
+    """Raises InUse if a program has a node of the GPU open, or it shows the console on a screen."""
     folder = _folder(roots, address)
     if sysfs.decimal(f"{folder}/boot_vga", []) == 1 and drm.has_screen(folder):
         raise InUse("it shows the node's console, and a screen is connected")
@@ -160,7 +176,7 @@ def check_unused(roots: Roots, address: str) -> None:
 
 
 def is_taken(roots: Roots, functions: Iterable[Binding]) -> bool:
-    """Whether vfio-pci has all of them, and keeps them."""
+    """Returns True if vfio-pci has all functions, and no other driver can be bound to them."""
     return all(_is_taken(roots, function) for function in functions)
 
 
@@ -171,14 +187,15 @@ def _is_taken(roots: Roots, function: Binding) -> bool:
     return now.override == vfio.DRIVER or function.driver in vfio.DRIVERS
 
 
-# ---------------------------------------------------------------- the deed
+# ---------------------------------------------------------------- the change
 
 
 def take(attempt: Attempt, functions: Sequence[Binding]) -> None:
-    """Binds all functions to vfio-pci; those that it has already are left alone.
+    """Binds all functions to vfio-pci, except those that are bound to it already.
 
-    Refused if one cannot be bound; then all are given back as far as that goes. What was not
-    written down before can not be given back: the caller has stored `functions`.
+    The caller must have stored `functions` on disk before, because a later process needs them to
+    give the functions back. Raises Refused if one function cannot be bound; then as many as
+    possible are given back first.
     """
     try:
         for function in functions:
@@ -192,18 +209,22 @@ def take(attempt: Attempt, functions: Sequence[Binding]) -> None:
 
 
 def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
-    """Gives all functions back to what they were bound to; what is right already is left alone.
+    """Binds all functions to their former drivers again, except those that are right already.
 
-    Refused, with each reason, if one could not be. A function that is gone from the bus is no
-    failure; neither is a driver that is not loaded now: the kernel binds it when it comes. Another
-    device at its address is not touched, nor a driver that somebody has bound since.
+    Raises Refused, with all reasons, if a function could not be given back. These are no failures:
+    a function that is gone from the bus, and a driver that is not loaded, which the kernel binds
+    when it is loaded. Another device at the address stays untouched, and so does a driver that
+    somebody else has bound meanwhile.
     """
     ours = [function for function in functions if not _is_other_device(attempt.roots, function)]
+    # A virtual machine that still runs has the nodes of the GPU's own function, the first one,
+    # open.
     for function in ours[:1]:
         programs = _programs_with(attempt.roots, _vfio_nodes(attempt.roots, function.address))
         if programs and _driver(attempt.roots, function.address) in vfio.DRIVERS:
             raise InUse(f"{', '.join(programs)} still has it open on the node")
 
+    # One function that fails must not keep the others from being given back.
     reasons = []
     for function in ours:
         try:
@@ -220,7 +241,8 @@ def _take(attempt: Attempt, function: Binding) -> None:
     if _is_taken(roots, function):
         return
 
-    # From here on the kernel lets no other driver have it, whatever is probed meanwhile.
+    # With this override the kernel binds no other driver, whatever is probed meanwhile. So it comes
+    # before the unbind.
     attempt.write(f"{_folder(roots, address)}/driver_override", vfio.DRIVER)
     if _driver(roots, address) in vfio.DRIVERS:
         return
@@ -238,6 +260,7 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     now = _binding(roots, address)
     if (now.driver, now.override) == (function.driver, function.override):
         return
+    # Somebody else has bound another driver. It stays, and only our override is removed.
     if _is_foreign(function, now):
         log.warning(
             "%s is left to %s, which it was bound to meanwhile; before the claim it had %s",
@@ -248,15 +271,18 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
         if now.override == vfio.DRIVER:
             attempt.write(f"{folder}/driver_override", "")
         return
+    # The function was never unbound: an earlier try got no further than the override or the lock.
     if now.driver == function.driver:
         _unlock_nvidia(attempt, address)
         attempt.write(f"{folder}/driver_override", function.override)
         return
 
+    # The former override comes first, so that the kernel allows the former driver.
     attempt.write(f"{folder}/driver_override", function.override)
     _unbind(attempt, address)
 
-    # Of several drivers that could have it, this one had it: the kernel is not left the choice.
+    # Several drivers may support the device, so the former driver is bound explicitly instead of
+    # letting the kernel choose one.
     driver = f"{roots.sys}/bus/pci/drivers/{function.driver}"
     if not function.driver or not os.path.isdir(driver):
         return
@@ -277,8 +303,10 @@ def _unbind(attempt: Attempt, address: str) -> None:
 
 
 def _lock_nvidia(attempt: Attempt, address: str) -> None:
-    """NVIDIA's driver waits in the kernel for ever for who still uses the GPU. It has a lock that is
-    given only while nobody does, and lets nobody in from then on.
+    """Takes the lock of NVIDIA's driver before an unbind. Raises InUse if the GPU is in use.
+
+    Without the lock, the unbind would wait in the kernel for the last user, maybe for ever. The
+    driver grants the lock only while the GPU is unused, and refuses new users from then on.
     """
     path = _nvidia_lock(attempt.roots, address)
     if not os.path.exists(path):
@@ -289,7 +317,7 @@ def _lock_nvidia(attempt: Attempt, address: str) -> None:
 
 
 def _unlock_nvidia(attempt: Attempt, address: str) -> None:
-    """After a try that went no further, or nobody could use the GPU."""
+    """Releases the lock after a try that did not unbind the GPU, so that it can be used again."""
     path = _nvidia_lock(attempt.roots, address)
     if sysfs.decimal(path, []) == 1:
         attempt.write(path, "0")
@@ -299,7 +327,7 @@ def _nvidia_lock(roots: Roots, address: str) -> str:
     return f"{roots.proc}/driver/nvidia/gpus/{address}/unbindLock"
 
 
-# ---------------------------------------------------------------- what is there
+# ---------------------------------------------------------------- the current state
 
 
 def _folder(roots: Roots, address: str) -> str:
@@ -329,7 +357,10 @@ def _device(roots: Roots, address: str) -> str:
 
 
 def _other_device(roots: Roots, function: Binding) -> str:
-    """Which other device stands at the address now; empty if none does, as far as is known."""
+    """Returns the ids of another device at the function's address; empty if there is none.
+
+    Also empty if the ids of one of the two are unknown.
+    """
     now = _device(roots, function.address)
     return now if function.device and now != function.device else ""
 
@@ -341,12 +372,12 @@ def _is_other_device(roots: Roots, function: Binding) -> bool:
     return bool(other)
 
 
-# Nodes by their paths on the host, with their numbers, of which some may not be known.
+# Nodes by their paths on the host, with their numbers; None if these are unknown.
 _Nodes = dict[str, tuple[int, int] | None]
 
 
 def _nodes(roots: Roots, address: str) -> _Nodes:
-    """Those that are the GPU's own while its driver has it, and none that others share with it."""
+    """Returns the nodes that belong only to this GPU while its own driver has it."""
     found: _Nodes = {}
     folder = _folder(roots, address)
     for kind in ("drm", "accel"):
@@ -364,7 +395,7 @@ def _nodes(roots: Roots, address: str) -> _Nodes:
 
 
 def _vfio_nodes(roots: Roots, address: str) -> _Nodes:
-    """Those that are its own while vfio-pci has it."""
+    """Returns the nodes that belong only to this GPU while vfio-pci has it."""
     folder = _folder(roots, address)
     group = os.path.basename(sysfs.link(f"{folder}/iommu_group", []) or "")
     found: _Nodes = {
@@ -377,9 +408,9 @@ def _vfio_nodes(roots: Roots, address: str) -> _Nodes:
 
 
 def _programs_with(roots: Roots, nodes: _Nodes) -> list[str]:
-    """The programs that have one of these nodes open, as people know them.
+    """Returns the programs that have one of these nodes open, with their names and pids.
 
-    As far as they can be seen: a pod sees those of the node only if it shares its processes.
+    A pod sees the programs of the node only with hostPID.
     """
     found: list[str] = []
     if not nodes:
@@ -393,7 +424,10 @@ def _programs_with(roots: Roots, nodes: _Nodes) -> list[str]:
 
 
 def _has_open(folder: str, paths: set[str], numbers: set[tuple[int, int]]) -> bool:
-    """Whether one of a process's descriptors is of such a node. One that has ended has none open."""
+    """Returns True if a process has such a node open.
+
+    Raises Refused if claimd may not see the descriptors of the process.
+    """
     try:
         descriptors = os.listdir(folder)
     except PermissionError as error:
@@ -402,10 +436,13 @@ def _has_open(folder: str, paths: set[str], numbers: set[tuple[int, int]]) -> bo
             "the node's claimd needs deploy/components/vfio"
         ) from error
     except OSError:
+        # The process is not there any more. An error of ours (EMFILE, ENFILE, ENOMEM) ends here
+        # too, and is not told apart from that.
         return False
 
     for descriptor in descriptors:
-        # A container's own paths say little, and what is no file has none.
+        # The descriptor or the process may be gone by now. A process in a container may have the
+        # node under another path, so the numbers are compared as well.
         with contextlib.suppress(OSError):
             target = os.readlink(f"{folder}/{descriptor}")
             if target in paths:
@@ -416,7 +453,10 @@ def _has_open(folder: str, paths: set[str], numbers: set[tuple[int, int]]) -> bo
 
 
 def _numbers(path: str) -> tuple[int, int] | None:
-    """Those of the device that a descriptor is of. The device itself is not touched."""
+    """Returns the numbers of the device behind a descriptor, or None if it is no device.
+
+    The device is not opened.
+    """
     status = os.stat(path)
     if not stat.S_ISCHR(status.st_mode):
         return None

@@ -1,7 +1,7 @@
 """One scan of the node: the GPUs of known vendors, and the reasons why other devices are left out.
 
-A broken file, or a mistake in a vendor's module, costs only the device that it concerns. The modules
-of the vendors know what their files mean.
+A broken file, or a mistake in a vendor's module, costs only the device that it concerns. The
+modules of the vendors know what their files mean.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def scan(
     """Returns the GPUs of the node, and the skipped display controllers and accelerators.
 
     The same trees give the same Inventory. The current width and speed of the links are for people,
-    and are read only with `with_link_now`. A device whose files hang delays the scan by two seconds,
-    once, and is skipped.
+    and are read only with `with_link_now`. A device whose files hang delays the scan by two
+    seconds, once, and is skipped.
 
     Raises ValueError for a bad rule. Raises LookFailedError if claimd or the node ran out of
-    descriptors, memory or threads, or if the folder of the bus cannot be listed. No other content or
-    error of the trees makes it raise.
+    descriptors, memory or threads, or if the folder of the bus cannot be listed. No other content
+    or error of the trees makes it raise.
     """
     wanted = _Wanted(rules, vendors)
 
@@ -81,8 +81,9 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
 def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
     """Returns the inventory, in which the console of the last one is still the console.
 
-    If the kernel has no frame buffer, as with some of NVIDIA's drivers, a screen in standby cannot be
-    told from a missing screen. The GPU must not change its device class whenever the screen sleeps.
+    If the kernel has no frame buffer, as with some of NVIDIA's drivers, a screen in standby cannot
+    be told from a missing screen. The GPU must not change its device class whenever the screen
+    sleeps.
     """
     gpus = []
     for gpu in inventory.gpus:
@@ -144,8 +145,8 @@ def _scan(
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
 
-        # Anything wrong with a device, or a mistake in the vendor's module, costs this device only. A
-        # failed look says nothing about this device, so it ends the whole scan.
+        # Anything wrong with a device, or a mistake in the vendor's module, costs this device only.
+        # A failed look says nothing about this device, so it ends the whole scan.
         try:
             if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
                 gpus.append(_bound_on_demand(roots, function, vendor, bus))
@@ -228,8 +229,8 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
 def _kind(function: pci.Function, detail: Detail, bus: _Bus) -> str:
     """Returns the kind of the function: a GPU, a divided GPU, or a virtual function.
 
-    When virtual functions exist, the driver gives them nearly all memory of the GPU, used or not. An
-    integrated GPU shares the machine's memory, so it loses nothing and stays a whole GPU.
+    When virtual functions exist, the driver gives them nearly all memory of the GPU, used or not.
+    An integrated GPU shares the machine's memory, so it loses nothing and stays a whole GPU.
     """
     if function.physical:
         return "vf"
@@ -327,8 +328,8 @@ def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: 
         vfio.functions_of_group(roots, function.address)
 
     def nodes(notes: list[str]) -> tuple[DeviceNode, ...]:
-        # While the driver is being changed there are no nodes. The GPU must stay in the Inventory, so
-        # this is no reason to skip it.
+        # While the driver is being changed there are no nodes. The GPU must stay in the Inventory,
+        # so this is no reason to skip it.
         with contextlib.suppress(NotUsable):
             return vfio.nodes(roots, function, notes) if is_bound else ()
         return ()
@@ -385,7 +386,9 @@ def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def _skip_unknown_vendor(function: pci.Function) -> Skipped:
-    """Returns why a device of an unknown vendor is skipped; expected for screens of servers and VMs."""
+    """Returns why a device of an unknown vendor is skipped; expected for screens of servers and
+    VMs.
+    """
     reason = f"of a vendor that claimd does not know ({function.ids})"
     if function.base_class == pci.ACCELERATOR:
         return Skipped(address=function.address, reason=f"an accelerator {reason}")

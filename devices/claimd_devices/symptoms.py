@@ -1,7 +1,7 @@
 """Reads the symptoms of a GPU from the kernel's files and its log, in one check.
 
-The files are the same for all vendors. The lines of the log come from each vendor's driver; Xids are
-NVIDIA's. `health` decides how many checks make a finding.
+The files are the same for all vendors. The lines of the log come from each vendor's driver; Xids
+are NVIDIA's. `health` decides how many checks make a finding.
 
 A check must not wake a sleeping GPU. Reads of its configuration space and its link (config,
 current_link_*, max_link_width) would wake it, and reads of its sensors may.
@@ -35,8 +35,9 @@ _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
 SENSOR = re.compile(r"temp[0-9]+_input")
 
-# Lines of the kernel's log. The expressions match from the first character of a line on, because later
-# parts may contain text that any program chose, such as the name of a program that has crashed.
+# Lines of the kernel's log. The expressions match from the first character of a line on, because
+# later parts may contain text that any program chose, such as the name of a program that has
+# crashed.
 _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
 
 # NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
@@ -47,7 +48,8 @@ _XID = re.compile(
     re.I,
 )
 
-# From r570 on the driver says itself what a GPU needs. `None` means that nothing is needed any more.
+# From r570 on the driver says itself what a GPU needs. `None` means that nothing is needed any
+# more.
 _RECOVERY = re.compile(
     r"NVRM: Xid \([^)]*\): 154, GPU recovery action changed "
     r"from 0x[0-9a-f]{1,8} \([A-Za-z0-9 ]{1,40}\) to 0x[0-9a-f]{1,8} \(([A-Za-z0-9 ]{1,40})\)"
@@ -68,7 +70,8 @@ _BOUND = (
     ),
 )
 
-# Xids that are the fault of the program on the GPU. The GPU is healthy and can run the next program.
+# Xids that are the fault of the program on the GPU. The GPU is healthy and can run the next
+# program.
 XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69, 109})
 
 # Xids after which the GPU must be reset before it can be used, with NVIDIA's explanations.
@@ -172,7 +175,10 @@ class Files:
         return self.bytes(name).rstrip(sysfs.PADDING).decode(errors="replace").strip()
 
     def number(self, name: str) -> int | None:
-        """Returns the decimal number in a file; None if the file is missing, unreadable or no number."""
+        """Returns the decimal number in a file.
+
+        None if the file is missing, unreadable or no number.
+        """
         value = self.text(name)
         return int(value) if value.lstrip("-").isdecimal() and len(value) < 19 else None
 
@@ -345,8 +351,8 @@ def _event_of_text(text: str, at: float) -> Event | None:
 def wedged_event(address: str, methods: str, at: float) -> Event | None:
     """Returns the event of a GPU that hangs, as the kernel reports it by uevent or in its log.
 
-    `methods` are the ways to recover the GPU that a uevent advises. Returns None if the uevent advises
-    only "none": then the driver has recovered the GPU.
+    `methods` are the ways to recover the GPU that a uevent advises. Returns None if the uevent
+    advises only "none": then the driver has recovered the GPU.
     """
     ways = [way for way in methods.split(",") if way and way != "none"]
     if methods and not ways:
@@ -372,7 +378,10 @@ def _recovery(address: str, action: str, at: float) -> Event:
 
 
 def _xid(address: str, code: int, at: float, instance: int | None) -> Event:
-    """Returns the event of an Xid. Its code decides how severe the event is, and how long it lasts."""
+    """Returns the event of an Xid.
+
+    Its code decides how severe the event is, and how long it lasts.
+    """
     if code in XIDS_OF_PROGRAMS:
         severity, lasts = NOTE, ERROR_WINDOW
         meaning = "a fault of the program that used it, not of the GPU"

@@ -26,8 +26,8 @@ from .gpu import Roots
 
 _T = TypeVar("_T")
 
-# Bytes that are read of a file. A file of sysfs has at most one page; /proc/devices and similar files
-# have a few KiB.
+# Bytes that are read of a file. A file of sysfs has at most one page; /proc/devices and similar
+# files have a few KiB.
 _LIMIT = 1 << 16
 _CONTENT_LIMIT = 1 << 22
 _PAGE = 4096
@@ -64,7 +64,10 @@ def decimal(path: str, notes: list[str]) -> int | None:
 
 
 def hexadecimal(path: str, notes: list[str]) -> int | None:
-    """Returns the number in a file of the form 0x1f, as the kernel prints ids. None as for `text`."""
+    """Returns the number in a file of the form 0x1f, as the kernel prints ids.
+
+    None as for `text`.
+    """
     value = _matching(path, _HEX, "0x and hex digits", notes)
     return int(value, 16) if value is not None else None
 
@@ -91,8 +94,8 @@ def content(path: str, notes: list[str], limit: int = _CONTENT_LIMIT) -> bytes |
 def link(path: str, notes: list[str]) -> str | None:
     """Returns the target of a symbolic link as it is written in the link; follows no further link.
 
-    None if there is no link: nothing is at the path, or the link is unreadable, or the path is not a
-    link. The last two are noted. LookFailedError if the kernel could not look.
+    None if there is no link: nothing is at the path, or the link is unreadable, or the path is not
+    a link. The last two are noted. LookFailedError if the kernel could not look.
     """
     try:
         if _is_captured:
@@ -110,8 +113,8 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """Returns the names in a folder, sorted.
 
-    None if the folder is missing or unreadable; the latter is noted. LookFailedError if we could not
-    look.
+    None if the folder is missing or unreadable; the latter is noted. LookFailedError if we could
+    not look.
     """
     try:
         if _is_captured:
@@ -157,8 +160,8 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
     """Returns the content of a file, at most about `limit` bytes.
 
     Raises OSError if the file is not there or not readable. Raises LookFailedError if it could not
-    be opened for a reason of claimd's or of the node's. All reads of this package use this function,
-    because a read of a dead device may hang: `deadline.run` then gives it up.
+    be opened for a reason of claimd's or of the node's. All reads of this package use this
+    function, because a read of a dead device may hang: `deadline.run` then gives it up.
     """
     if _is_captured:
         _before_access(path)
@@ -175,8 +178,8 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         try:
             content = os.read(descriptor, limit)
 
-            # Most files hold one line, or nothing, and are complete after the first read. This saves
-            # a system call for each of them.
+            # Most files hold one line, or nothing, and are complete after the first read. This
+            # saves a system call for each of them.
             if len(content) < _PAGE and content.find(b"\n") == len(content) - 1:
                 return content
 
@@ -268,11 +271,12 @@ def module_version(
 
 # ---------------------------------------------------------------- captures
 
-# True if one of the two collections below is in use. It is checked before every access, and one flag
-# is faster than two collections.
+# True if one of the two collections below is in use. It is checked before every access, and one
+# flag is faster than two collections.
 _is_captured = False
 
-# The accesses of the scan that is being recorded: the path, and whether a link at its end is followed.
+# The accesses of the scan that is being recorded: the path, and whether a link at its end is
+# followed.
 _accesses: set[tuple[str, bool]] | None = None
 
 # The errors that the kernel returned on the machine of a capture, by path.

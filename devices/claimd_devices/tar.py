@@ -1,9 +1,8 @@
-"""The entries of a tar file, as data: nothing is put down anywhere, and no size is believed.
+"""Parses a tar file into entries. Writes nothing, and trusts no size in the file.
 
-Understands what `tarfile` and GNU tar write of files, folders and links. The library is not asked,
-since it believes the sizes that a file claims: sparse files grow a thousandfold, and negative ones
-let releases of Python that are in use go round for ever. Whether a name may be used must not be
-decided in here.
+It understands files, folders and links as `tarfile` and GNU tar write them. It does not use
+`tarfile`, which trusts the sizes in the file: sparse files grow a thousandfold, and negative sizes
+make some releases of Python loop for ever. The caller decides whether a name is acceptable.
 """
 
 from __future__ import annotations
@@ -16,22 +15,24 @@ FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "something else"
 _BLOCK = 512
 _KINDS = {b"0": FILE, b"\0": FILE, b"2": LINK, b"5": FOLDER}
 
-# Entries that say something of the next one.
+# Kinds of entries that describe the next entry.
 _LONG_NAME, _LONG_TARGET, _NEXT, _ALL = b"L", b"K", b"x", b"g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
+    """A file, folder or link in a tar file."""
+
     name: str
     kind: str
     content: bytes = b""
-    target: str = ""  # of a link
+    target: str = ""  # only of a link
 
 
 def entries(data: bytes) -> Iterator[Entry]:
-    """What a tar file has, in its order; ValueError where it makes no sense.
+    """Yields the entries of a tar file, in their order. Raises ValueError for a malformed file.
 
-    Contents are pieces of `data`: together they are never larger than that.
+    The contents are slices of `data`, so together they are never larger than `data`.
     """
     place = 0
     name = target = ""
@@ -45,6 +46,7 @@ def entries(data: bytes) -> Iterator[Entry]:
             raise ValueError("it ends in the middle of an entry")
         place = begin + -(-size // _BLOCK) * _BLOCK
 
+        # Entries of these kinds hold a name, target or records for the next entry.
         kind = header[156:157]
         if kind == _LONG_NAME:
             name = _text(content)
@@ -59,10 +61,15 @@ def entries(data: bytes) -> Iterator[Entry]:
 
 
 def _entry(header: bytes, content: bytes, name: str, target: str) -> Entry:
-    """`name` and `target` if entries before it said them, since they may be longer than here."""
+    """Makes an entry.
+
+    `name` and `target` come from entries before it; they may be too long here.
+    """
     kind = _KINDS.get(header[156:157], OTHER)
     name = name or _name(header)
-    if kind == FILE and name.endswith("/"):  # of old writers, which had no folders
+
+    # Old writers have no kind for folders.
+    if kind == FILE and name.endswith("/"):
         kind = FOLDER
     if kind == FOLDER:
         name = name.rstrip("/")
@@ -78,7 +85,7 @@ def _name(header: bytes) -> str:
 
 
 def _check(header: bytes, place: int) -> None:
-    """The sum over all bytes, with its own field as blanks, stands in the header."""
+    """Checks the checksum: the sum of all bytes, with blanks in the field of the sum itself."""
     if len(header) < _BLOCK:
         raise ValueError("it ends in the middle of an entry")
     total = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
@@ -87,7 +94,7 @@ def _check(header: bytes, place: int) -> None:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits. Sizes in binary are of files that are larger than any of ours."""
+    """Parses octal digits. Binary sizes are for files larger than any that we accept."""
     digits = field.strip(b" \0")
     if digits and (len(digits) > 11 or not set(digits) <= set(b"01234567")):
         raise ValueError(f"{field!r} is no number")
@@ -95,7 +102,7 @@ def _number(field: bytes) -> int:
 
 
 def _records(content: bytes) -> dict[str, str]:
-    """Records of a PAX header: "LENGTH KEY=VALUE\\n", LENGTH counting all of it."""
+    """Parses the records of a PAX header: "LENGTH KEY=VALUE\\n". LENGTH counts the whole record."""
     records = {}
     while content:
         length, _, _ = content[:12].partition(b" ")

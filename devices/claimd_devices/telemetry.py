@@ -1,7 +1,7 @@
 """Reads the sensors of GPUs: temperature, power, load, memory in use.
 
-The sensors are read only on request, and only of GPUs that are awake, because a read must not wake a
-GPU. Values that a driver does not show are left out. NVIDIA's driver shows none in files; use
+The sensors are read only on request, and only of GPUs that are awake, because a read must not wake
+a GPU. Values that a driver does not show are left out. NVIDIA's driver shows none in files; use
 dcgm-exporter for NVIDIA's GPUs.
 """
 

@@ -1,9 +1,9 @@
 """A `dataclass` decorator that makes classes faster than the standard library's.
 
-The standard decorator writes the methods of each class as source and compiles them. For fifty classes
-that is a tenth of what `claimd run` computes until its devices are published. This decorator gives
-each class closures over its fields, which are compiled already. The functions of `dataclasses`
-(`fields`, `replace`, `is_dataclass`) work with such classes.
+The standard decorator writes the methods of each class as source and compiles them. For fifty
+classes that is a tenth of what `claimd run` computes until its devices are published. This
+decorator gives each class closures over its fields, which are compiled already. The functions of
+`dataclasses` (`fields`, `replace`, `is_dataclass`) work with such classes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _dataclass(
 ) -> Callable[[type[T]], type[T]]:
     """Makes a dataclass with slots and keyword-only fields; supports no other kind.
 
-    Such a class behaves like one of the standard library, except that `inspect` sees no fields in the
-    signature of `__init__`.
+    Such a class behaves like one of the standard library, except that `inspect` sees no fields in
+    the signature of `__init__`.
     """
     if not (slots and kw_only):
         raise TypeError("without slots or kw_only, take the standard library's dataclass")
@@ -126,7 +126,8 @@ def _comparison(
 
     Two objects are equal if they have the same class and equal fields.
     """
-    # For one field attrgetter returns the value, for several a tuple. Both can be compared and hashed.
+    # For one field attrgetter returns the value, for several a tuple. Both can be compared and
+    # hashed.
     values = operator.attrgetter(*(field.name for field in fields if field.compare))
 
     def comparing(compare: Compare) -> Compare:

@@ -40,9 +40,9 @@ class Vendor(Protocol):
     def describe(self) -> Callable[[Roots, Function], Detail]:
         """Returns what the kernel driver shows about one GPU that is bound to it.
 
-        The same trees give the same Detail. Raises NotUsable, with a reason for people, if the function
-        is no GPU, or not now. Any other exception costs only this device, except LookFailedError,
-        which ends the scan.
+        The same trees give the same Detail. Raises NotUsable, with a reason for people, if the
+        function is no GPU, or not now. Any other exception costs only this device, except
+        LookFailedError, which ends the scan.
         """
 
 

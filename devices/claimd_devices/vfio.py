@@ -1,4 +1,6 @@
-"""GPUs for virtual machines: the device nodes under vfio-pci, and the functions given away together."""
+"""GPUs for virtual machines: the device nodes under vfio-pci, and the functions given away
+together.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci"
 _IDLE = ("", "pci-stub", *DRIVERS)
 _BRIDGE = 0x06
 
-# PCI class and subclass of the other functions on a GPU's card: the sound of its screens, and USB and
-# UCSI of its USB-C port.
+# PCI class and subclass of the other functions on a GPU's card: the sound of its screens, and USB
+# and UCSI of its USB-C port.
 _SOUND, _USB, _SERIAL_BUS = 0x0403, 0x0C03, 0x0C80
 _DEVICE = re.compile(r"vfio[0-9]+")
 

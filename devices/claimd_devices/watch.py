@@ -1,8 +1,8 @@
 """Keeps the node's Inventory current. It scans after uevents, periodically, and on request.
 
-The watch is level-triggered: every scan is a scan of the whole node, and its result is compared with
-the last one. A scan that failed changes nothing: the last Inventory stays in force. This module does
-not know what a GPU is.
+The watch is level-triggered: every scan is a scan of the whole node, and its result is compared
+with the last one. A scan that failed changes nothing: the last Inventory stays in force. This
+module does not know what a GPU is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
 
-# Seconds from an event to the scan. The first event after CALM seconds without one waits for FIRST. While
-# events keep coming, the pause starts at COALESCE and doubles up to SLOWEST.
+# Seconds from an event to the scan. The first event after CALM seconds without one waits for FIRST.
+# While events keep coming, the pause starts at COALESCE and doubles up to SLOWEST.
 FIRST = 0.01
 COALESCE = 0.1
 SLOWEST = 0.4
@@ -37,7 +37,10 @@ Scan = Callable[[Roots, Rules], Inventory]
 
 
 class Watch:
-    """Runs all scans of the program. `last` is the last Inventory, or None before the first scan."""
+    """Runs all scans of the program.
+
+    `last` is the last Inventory, or None before the first scan.
+    """
 
     def __init__(
         self,
@@ -71,15 +74,19 @@ class Watch:
         self._unread: dict[str, int] = {}
 
     def wake(self) -> None:
-        """Requests a scan soon. A burst of calls costs one scan. Must be called in the loop's thread."""
+        """Requests a scan soon.
+
+        A burst of calls costs one scan. Must be called in the loop's thread.
+        """
         self._wake.set()
 
     async def rescan(self) -> Inventory:
-        """Returns the result of a scan that begins after this call, and raises what that scan raises.
+        """Returns the result of a scan that begins after this call, and raises what that scan
+        raises.
 
-        Concurrent callers share a scan, and listeners get its result as well. A scan that runs already
-        does not count, because it may have passed the device that the caller asks about. The scan
-        goes on if a caller is cancelled.
+        Concurrent callers share a scan, and listeners get its result as well. A scan that runs
+        already does not count, because it may have passed the device that the caller asks about.
+        The scan goes on if a caller is cancelled.
         """
         if self._waiting is None:
             self._waiting = asyncio.create_task(self._next_scan())
@@ -179,7 +186,9 @@ class Watch:
         return inventory
 
     def _set_failure(self, failure: str) -> None:
-        """Logs and reports a new reason why scans fail; an empty one means that scans succeed again."""
+        """Logs and reports a new reason why scans fail; an empty one means that scans succeed
+        again.
+        """
         if failure == self.failure:
             return
         if failure:
@@ -190,7 +199,8 @@ class Watch:
         self.on_failure(failure)
 
     def _with_unread_of_last(self, inventory: Inventory) -> Inventory:
-        """Returns the inventory with the GPUs of the last one that are listed and could not be read.
+        """Returns the inventory with the GPUs of the last one that are listed and could not be
+        read.
 
         One failed read of their ids does not mean that they are gone. The error is believed after
         UNREAD_SCANS such scans in a row.
