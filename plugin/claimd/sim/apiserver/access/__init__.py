@@ -1,1 +1,1 @@
-"""Who asks, and may they: tokens, RBAC, impersonation, admission and its policies."""
+"""Authentication, authorization and admission: tokens, RBAC, impersonation and policies."""

@@ -1,8 +1,8 @@
-"""What is refused although authorization allows it, whatever policies there are.
+"""The admission checks that always run, after authorization and independently of policies.
 
-Anything new in a namespace that is not there or terminates, a pod that runs as nobody, and the end
-of the namespaces that have to be there: what the admission plugins NamespaceLifecycle and
-ServiceAccount do in a real server.
+They do what the admission plugins NamespaceLifecycle and ServiceAccount do in a real server. They
+refuse new objects in a namespace that is missing or terminating, pods whose service account does
+not exist, and the deletion of the namespaces that a cluster always needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ IMMORTAL_NAMESPACES = ("default", "kube-system", "kube-public")
 def check(
     store: Store, served: ServedVersion, info: RequestInfo, obj: Document | None = None
 ) -> None:
-    """Of a create with the object that came, or of a delete."""
+    """Checks a create, with the object `obj` as it was sent, or a delete.
+
+    Raises a status error if the request is refused.
+    """
     resource = served.kind.resource
     if served.api_resource.is_ending and info.verb == "create":
         name = ((obj or {}).get("metadata") or {}).get("name", "")

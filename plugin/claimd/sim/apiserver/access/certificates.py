@@ -1,11 +1,11 @@
-"""A CA and the server's certificate, made of a secret: the same secret makes the same ones.
+"""A CA and the server's certificate, derived from a secret: the same secret yields the same ones.
 
-So nothing is stored, a server that starts again with its secret is the one that its clients trust,
-and no tool has to be there: Python's `ssl` cannot sign, and a library that can weighs more than the
-whole server. Signed is by ECDSA on P-256, which every client knows.
+The server stores no certificate: a server that restarts with its secret is still trusted by its
+clients. The module needs no external tool. Python's `ssl` cannot sign, and a library that can is
+larger than the whole server. Signatures are ECDSA on P-256, which every client supports.
 
-Not for other uses: the time that a signature takes depends on the key. Here whoever could measure
-it has the CA from the same file of the same user.
+The module is not fit for other uses, because the time that a signature takes depends on the key.
+Here, a user who could measure that time can already read the CA from a file of the same user.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXTENDED_KEY_USAGE, SUBJECT_ALT_NAME = bytes.fromhex("551d25"), bytes.fromhex("5
 # Tags of ASN.1.
 BOOLEAN, INTEGER, BIT_STRING, OCTET_STRING, OBJECT_ID = 0x01, 0x02, 0x03, 0x04, 0x06
 UTF8_STRING, UTC_TIME, SEQUENCE, SET = 0x0C, 0x17, 0x30, 0x31
-# What a certificate, or an extension, numbers by itself.
+# Context-specific tags of a certificate or of an extension.
 VERSION, EXTENSIONS, KEY_IDENTIFIER, DNS_NAME, IP_ADDRESS = 0xA0, 0xA3, 0x80, 0x82, 0x87
 
 SIGN_CERTIFICATES, SIGN = b"\x02\x04", b"\x07\x80"  # bits of the key's usage, unused ones first
@@ -56,7 +56,7 @@ class Certificates:
 
 
 def make(secret: bytes, host: str) -> Certificates:
-    """For a server at `host`, an IP address, and at localhost."""
+    """Returns certificates for a server that listens at `host`, an IP address, and at localhost."""
     ca_key, server_key = (PrivateKey(_derived(secret, name)) for name in (CA_NAME, SERVER_NAME))
 
     ca = _certificate(
@@ -88,7 +88,7 @@ def make(secret: bytes, host: str) -> Certificates:
 
 
 def context(certificates: Certificates) -> ssl.SSLContext:
-    """What a server listens with. The key is in no file: `ssl` reads it from memory."""
+    """Returns the TLS context of a server. The key is never on disk: `ssl` reads it from memory."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with os.fdopen(os.memfd_create("claimd-sim"), "wb", buffering=0) as memory:
@@ -98,14 +98,14 @@ def context(certificates: Certificates) -> ssl.SSLContext:
 
 
 def _derived(secret: bytes, purpose: str) -> bytes:
-    """Of the secret something that says nothing about it, another one for each purpose."""
+    """Derives a value for one purpose from the secret. The value reveals nothing of the secret."""
     return hmac.digest(secret, purpose.encode(), hashlib.sha256)
 
 
 def _certificate(
     secret: bytes, name: str, key: PrivateKey, issuer: PrivateKey, *extensions: bytes
 ) -> bytes:
-    """Of X.509, version 3. The serial number follows from all the rest."""
+    """Returns an X.509 certificate of version 3. Its serial number is derived from all the rest."""
     algorithm = _sequence(_der(OBJECT_ID, ECDSA_WITH_SHA256))
     validity = _sequence(_der(UTC_TIME, NOT_BEFORE.encode()), _der(UTC_TIME, NOT_AFTER.encode()))
     rest = b"".join(
@@ -136,7 +136,7 @@ def _certificate(
 
 
 def _private_key(key: PrivateKey) -> bytes:
-    """As RFC 5915 has it."""
+    """Encodes the key as RFC 5915 describes."""
     curve = _der(0xA0, _der(OBJECT_ID, CURVE_P256))
     public = _der(0xA1, _der(BIT_STRING, ALL_OF_IT + key.public))
     return _sequence(_integer(1), _der(OCTET_STRING, key.encoded), curve, public)
@@ -164,7 +164,7 @@ def _sequence(*parts: bytes) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    """One that is not negative: a leading bit would make it so."""
+    """Encodes a number that is not negative. A leading 1 bit would make it negative in DER."""
     return _der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 

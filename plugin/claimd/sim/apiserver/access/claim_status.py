@@ -1,7 +1,8 @@
-"""Who may write what into a claim's status, beyond the right to write it: asked since 1.36.
+"""The rights that a write of a claim's status needs in addition to the right to update the status.
 
-Allocation and reservations take the right to bind claims. The entry of a device takes a right for
-its driver: on every node, or only where the writer's token and the allocation name the same node.
+The API server checks them since 1.36. A change of the allocation or of the reservations needs the
+right to bind claims. A change of a device's entry needs a right for the driver of that device. That
+right holds on every node, or only if the writer's token and the allocation name the same node.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def check(
     old: Document | None,
     new: Document | None,
 ) -> None:
-    """422 with the field that the writer has no right to change. Other writes are let through."""
+    """Checks that the writer has the right to each change of a claim's status.
+
+    Raises status 422 with the fields that the writer may not change. Other requests always pass.
+    """
     if release not in RELEASES or request.info.subresource != "status":
         return
     if request.served.kind.resource.kind != "ResourceClaim" or old is None or new is None:
@@ -87,7 +91,7 @@ def _denied(
     namespace: str,
     name: str,
 ) -> str:
-    """Why none of the verbs is allowed, in the words for the first; empty if one is."""
+    """Returns the denial of the first verb, or an empty text if any of the verbs is allowed."""
     denials = []
     group, plural = request.served.group, request.info.resource
     for verb in verbs:

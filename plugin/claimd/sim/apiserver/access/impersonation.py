@@ -50,7 +50,7 @@ def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
 def _needed(
     name: str, groups: list[str], uid: str, extra: dict[str, list[str]]
 ) -> Iterator[rbac.Attributes]:
-    """What the requester must be allowed, name by name."""
+    """Yields each permission that the requester needs, one for each impersonated name or value."""
     verb = "impersonate"
     if name.startswith(SERVICE_ACCOUNT):
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")

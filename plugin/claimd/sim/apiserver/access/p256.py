@@ -48,7 +48,10 @@ class PrivateKey:
 
 
 def _to_scalar(data: bytes) -> int:
-    """From 1 to ORDER - 1. 64 bytes are so many more than it takes that none is more likely."""
+    """Returns a number from 1 to ORDER - 1.
+
+    `data` has 64 bytes, so many more than the number needs that all numbers are equally likely.
+    """
     return int.from_bytes(data, "big") % (ORDER - 1) + 1
 
 

@@ -30,9 +30,10 @@ class Policies:
         self._store = store
 
     def admission(self, request: ResourceRequest) -> ValidateAdmission:
-        """What the registry asks before it writes what this request wants.
+        """Returns the function that checks each write of this request against the policies.
 
-        A denial is raised, or added to the request's warnings, as its binding says.
+        The registry calls it before it writes. A denial is raised, or it is added to the warnings
+        of the request, according to the binding.
         """
 
         def validate(old: Document | None, new: Document | None) -> None:

@@ -66,7 +66,7 @@ class Admission:
     # ------------------------------------------------------------ does a policy concern it?
 
     def matches(self, policy: Document, bound_resources: Document | None) -> bool:
-        """By the policy's own constraints, and by those of its binding if it has any."""
+        """Returns True if the write meets the constraints of the policy and those of its binding."""
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
         if not constraints.get("resourceRules") or not self._meets(constraints):
             return False
@@ -120,9 +120,10 @@ class Admission:
     # ------------------------------------------------------------ what does it say?
 
     def denials(self, spec: Document) -> Iterator[Denial]:
-        """What of the policy does not hold, none if its conditions leave the write out.
+        """Yields a denial for each validation of the policy that fails.
 
-        With failurePolicy Ignore, an expression that goes wrong denies nothing.
+        A policy whose match conditions exclude the write denies nothing. With failurePolicy Ignore,
+        an expression that cannot be evaluated denies nothing either.
         """
         strict = spec.get("failurePolicy", "Fail") == "Fail"
         documents, budget = self._documents(), Budget()
@@ -156,7 +157,7 @@ class Admission:
                     yield Denial(f"expression '{expression}' resulted in error: {why}")
 
     def _documents(self) -> dict[str, Any]:
-        """What the names in expressions stand for, objects in the version of the request."""
+        """Returns the variables of expressions, with objects in the version of the request."""
         served = self.request.served
         documents = {
             "object": served.from_storage(self._new) if self._new else None,
@@ -172,7 +173,7 @@ class Admission:
         return values
 
     def _authorize_as(self, namespace: str, name: str) -> authorization.Decide:
-        """What decides for a service account."""
+        """Returns the function that authorizes requests as a service account."""
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         account = User(f"system:serviceaccount:{namespace}:{name}", groups)
         return functools.partial(self._authorize, account)

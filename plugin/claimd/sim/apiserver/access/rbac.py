@@ -37,12 +37,15 @@ class Attributes:
 
     @property
     def resource(self) -> str:
-        """As rules name it: pods/status."""
+        """The resource with its subresource, as rules name it: pods/status."""
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
 def authorize(store: Store, user: User, attributes: Attributes) -> tuple[bool, str]:
-    """Whether the user may; if not, what is wrong with the bindings, which is mostly nothing."""
+    """Returns whether the user has the permission, and a reason if not.
+
+    The reason names the roles that bindings refer to and that do not exist. It is mostly empty.
+    """
     if MASTERS in user.groups:
         return True, ""
     missing: list[str] = []

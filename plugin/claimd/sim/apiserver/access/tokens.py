@@ -1,7 +1,7 @@
-"""Authentication: bearer tokens to users, and the tokens that are issued here.
+"""Authentication: maps bearer tokens to users, and issues tokens.
 
-A token is a JWT signed with the server's own key, so that nothing has to be stored of it. The
-administrator's is a random word. What a user may do is in `rbac`.
+A token is a JWT that is signed with the server's own key, so the server stores no tokens. The token
+of the administrator is a random word. `rbac` decides about the permissions of a user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated
 SHORTEST, LONGEST = 600, 1 << 32  # seconds
 REMEMBERED = 1000  # tokens whose signature was verified
 
-# Names of what a user has besides groups, and of the claims in a token.
+# Prefix of the keys of a user's extra fields, and the name of the private claims in a token.
 EXTRA = "authentication.kubernetes.io"
 KUBERNETES = "kubernetes.io"
 
@@ -52,7 +52,10 @@ class Tokens:
         return self._secrets.admin_token
 
     def authenticate(self, token: str) -> User:
-        """Nobody in particular without a token; 401 for one that is not good, or not any more."""
+        """Returns the user of the token; without a token, the anonymous user.
+
+        Raises status 401 if the token is invalid or has expired.
+        """
         if not token:
             return ANONYMOUS
         if hmac.compare_digest(token.encode(), self.admin.encode()):
@@ -66,14 +69,18 @@ class Tokens:
         return self._service_account(claims)
 
     def issue_for_user(self, name: str, groups: Sequence[str] = (), seconds: int = LONGEST) -> str:
-        """For parts of the control plane: system:kube-scheduler, system:node:n."""
+        """Issues a token for a part of the control plane: system:kube-scheduler, system:node:n."""
         expires = int(self._now()) + seconds
         return self._sign({"sub": name, "groups": list(groups), "exp": expires})
 
     def issue_for_account(
         self, account: Document, seconds: int, audiences: Sequence[str], bound: Document
     ) -> str:
-        """For a service account. `bound` has `pod`, `node` or `secret`, each with name and uid."""
+        """Issues a token for a service account.
+
+        `bound` has the objects that the token is bound to: `pod`, `node` or `secret`, each with
+        its name and uid.
+        """
         now, metadata = int(self._now()), account["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         identity = {
@@ -123,7 +130,7 @@ class Tokens:
     # ------------------------------------------------------------ JWT
 
     def _claims(self, token: str) -> Document:
-        """What a token says whose signature is ours."""
+        """Returns the claims of a token. Raises status 401 if its signature is not the server's own."""
         if token in self._verified:
             return self._verified[token]
         signed, _, signature = token.rpartition(".")
