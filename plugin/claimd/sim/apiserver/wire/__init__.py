@@ -1,1 +1,1 @@
-"""Between bytes and values: HTTP, JSON, YAML and protobuf, query parameters, responses."""
+"""The layer between bytes and values: JSON, YAML, protobuf, query parameters and responses."""

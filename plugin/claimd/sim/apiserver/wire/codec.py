@@ -1,6 +1,6 @@
-"""Bodies to documents and back: JSON, YAML and protobuf, and the media types of patches.
+"""Bodies decoded into documents and back: JSON, YAML, protobuf, and the media types of patches.
 
-What a server of Go says of a body that it cannot read is said here as well. Nothing of kinds.
+Errors about unreadable bodies have the words of a server in Go. This module knows no kinds.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ PATCHES = {
     "application/apply-patch+yaml": "apply",
 }
 
-# A kind that a definition made has no tables for the other one.
+# A custom resource has no tables for strategic merge patches.
 CUSTOM_PATCHES = ", ".join(media for media, form in PATCHES.items() if form != "strategic")
 
-# What a server first reads of a body, in the words of its language.
+# The Go type that a server first decodes a body into, as error messages show it.
 TYPE_META = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
     'Kind string "json:\\"kind,omitempty\\"" }'
 )
 GO_TYPES: dict[type, str] = {list: "array", str: "string", bool: "bool"}
-SHOWN_OF_BODY = 1024  # bytes in a message
+# Bytes of a body in an error message.
+SHOWN_OF_BODY = 1024
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -48,6 +49,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def pretty(value: Any) -> bytes:
+    """Encodes a value as indented JSON, which ends with a newline."""
     return msgspec.json.format(encode(value), indent=2) + b"\n"
 
 
@@ -56,10 +58,11 @@ def media_type(request: HttpRequest) -> str:
 
 
 def document(request: HttpRequest, kind: str = "", options: bool = False) -> Document:
-    """The body as a map; 415 for a media type that is not ours, 400 for what is no map.
+    """Returns the body as a map.
 
-    `kind` is that of the object that was expected, and `options` says that none was: messages
-    differ by it.
+    Raises a 415 for a media type that the server does not read, and a 400 for a body that is no
+    map. The message depends on `kind`, the kind of the expected object, and on `options`, which is
+    True if no object is expected.
     """
     media = media_type(request)
     if media == PROTOBUF:
@@ -83,11 +86,12 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
 
 
 def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> StatusError:
+    """Returns the error about a body that is no object."""
     message = f"couldn't get version/kind; json parse error: {why}"
     if options:
         return bad_request(message)
 
-    # Go shows what may be JSON as text, and anything else as bytes.
+    # Go shows a body that may be JSON as text, and any other as bytes.
     if not body:
         shown = "<empty>"
     elif body[:1] == b"{":
@@ -99,14 +103,14 @@ def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> StatusErro
 
 
 def _go_error(body: bytes, error: Exception) -> str:
-    """Go's library knows that the text ends too soon, and else which letter is wrong."""
+    """Returns the message of Go's library: the text ends too soon, or one character is wrong."""
     try:
         json.loads(body)
     except json.JSONDecodeError as found:
         rest = found.doc[found.pos :].strip()
         if not rest:
             return "unexpected end of JSON input"
-        # Half of a character would make a response that cannot be written.
+        # A lone surrogate would make a response that cannot be encoded.
         letter = rest[0].encode(errors="replace").decode()
         return f"invalid character '{letter}' looking for beginning of value"
     except UnicodeDecodeError:
@@ -115,13 +119,17 @@ def _go_error(body: bytes, error: Exception) -> str:
 
 
 class _Pairs(dict[str, Any]):
-    """A map of a body that remembers which of its names came more than once."""
+    """A map of a body that remembers the names that it has more than once."""
 
     duplicates: list[str]
 
 
 def duplicate_fields(request: HttpRequest) -> list[str]:
-    """The paths that the body has twice. msgspec, which is quick, takes the last without a word."""
+    """Returns the paths that occur more than once in the body.
+
+    msgspec does not report them: it keeps the last value. The standard library is slower, so it
+    reads the body only for this check.
+    """
     if media_type(request) not in ("", JSON) or not _has_duplicates(request.body):
         return []
     paths: list[str] = []
@@ -148,7 +156,7 @@ def duplicate_fields(request: HttpRequest) -> list[str]:
 
 
 def _has_duplicates(body: bytes) -> bool:
-    """Which hardly any body has: only then it is worth to find out where they are."""
+    """Tells quickly whether there are duplicates. Hardly any body has one, so few need their paths."""
     found = False
 
     def pairs(items: list[tuple[str, Any]]) -> None:
@@ -161,7 +169,7 @@ def _has_duplicates(body: bytes) -> bool:
 
 
 def patch(request: HttpRequest) -> tuple[str, Any]:
-    """Which of the four patches, and what it says."""
+    """Returns the form of the patch, one of four, and its content."""
     form = PATCHES.get(media_type(request))
     if not form:
         message = "415: Unsupported Media Type"
@@ -175,12 +183,13 @@ def patch(request: HttpRequest) -> tuple[str, Any]:
 
 
 def yaml(body: bytes) -> Any:
-    """JSON is YAML, and is what most clients send as such."""
+    """Decodes YAML. Most clients send JSON with this media type, so JSON is tried first."""
     try:
         return _decoded(body)
     except DECODE_ERRORS:
         pass
-    from . import yaml_body  # the library is slow to load
+    # The YAML library is slow to load, so only a body of real YAML loads it.
+    from . import yaml_body
 
     value = yaml_body.load(body)
     _check_numbers(value)
@@ -188,7 +197,7 @@ def yaml(body: bytes) -> Any:
 
 
 def _decoded(body: bytes) -> Any:
-    """Of JSON; DECODE_ERRORS for what is none."""
+    """Decodes JSON. Raises one of DECODE_ERRORS for any other text."""
     value = msgspec.json.decode(body)
     if _MANY_DIGITS.search(body):
         _check_numbers(value)
@@ -196,7 +205,8 @@ def _decoded(body: bytes) -> Any:
 
 
 def _check_numbers(value: Any) -> None:
-    """400 for a number that Go has no type for: what is no int64 is a float64 there."""
+    """Raises a 400 for a number beyond Go's types. A number that does not fit int64 is a float64."""
+    # Without recursion, so that a document of any depth can be checked.
     left = [value]
     while left:
         each = left.pop()
@@ -210,6 +220,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def unsupported_media_type(accepted: str) -> status_errors.StatusError:
+    """Returns the 415 for a body in another media type."""
     why = "the body of the request was in an unknown format"
     message = f"{why} - accepted media types include: {accepted}"
     return StatusError(415, "UnsupportedMediaType", message)

@@ -1,7 +1,7 @@
-"""Results to responses: the objects in the version that was asked for, as the client wants them.
+"""Results turned into responses: objects in the requested version and in the client's format.
 
-Itself, a table or metadata alone; JSON, YAML or pretty. A large list goes out in pieces, which are
-made one after the other, so that others are answered in between.
+The format is the whole object, a table or only the metadata, as JSON, pretty JSON or YAML. A large
+list is encoded and sent in pieces, so that other requests are answered in between.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from . import codec, responses, tables
 from .resource_request import ListResult, ObjectResult, ResourceRequest, Result
 from .responses import OutputFormat
 
-PIECE_SIZE = 64 << 10  # bytes of a list at once, about
-PIECE_TIME = 0.002  # seconds that the making of a piece may take, about
+# A piece of a list ends soon after this many bytes.
+PIECE_SIZE = 64 << 10
+# A piece of a list ends soon after this many seconds of encoding.
+PIECE_TIME = 0.002
 
 
 def respond(
@@ -28,11 +30,13 @@ def respond(
     output: OutputFormat,
     now: float,
 ) -> HttpResponse:
+    """Returns the response to a request with this result."""
     view = View(request, output, now)
     if isinstance(result, ListResult):
         return _respond_with_list(request, result, output, view)
 
     if isinstance(result, ObjectResult):
+        # The most common format: stored objects keep these bytes for the next client.
         if view.is_plain and responses.is_compact(request.http, output):
             body = request.served.encode_whole(result.obj)
             return responses.encoded(result.status, body, output, request.warnings)
@@ -41,7 +45,7 @@ def respond(
 
 
 class View:
-    """How a request wants to see stored objects."""
+    """The form in which a request shows stored objects."""
 
     def __init__(self, request: ResourceRequest, output: OutputFormat, now: float) -> None:
         self._request, self._served = request, request.served
@@ -59,7 +63,7 @@ class View:
         return self._output.convert_to == "Table"
 
     def show(self, obj: Document) -> Document:
-        """One object."""
+        """Returns the form of one object."""
         shown = self._served.from_storage(obj)
         if self.is_table:
             kind = self._served.kind.resource.kind
@@ -69,13 +73,13 @@ class View:
         return shown
 
     def encode(self, obj: Document) -> bytes:
-        """One object as JSON."""
+        """Encodes the form of one object as JSON."""
         if self.is_plain:
             return self._served.encode_whole(obj)
         return codec.encode(self.show(obj))
 
     def show_list(self, metadata: Document) -> tuple[Document, str]:
-        """The list without its items, and the name of the field that has them."""
+        """Returns the list without its items, and the name of the field for its items."""
         served = self._served
         kind = served.kind.resource.kind
         shown: Document = {
@@ -94,9 +98,10 @@ class View:
         return shown, "items"
 
     def show_item(self, obj: Document) -> Document:
-        """As it stands in a list, which says for all of its items what they are.
+        """Returns the form of one item of a list.
 
-        Custom resources say it themselves, too, as they have no type in the server.
+        Items have no apiVersion and kind, because the list has them. Only custom resources do,
+        since they have no Go type in a real server.
         """
         shown = dict(self._served.from_storage(obj))
         if not self._served.kind.is_custom:
@@ -108,6 +113,7 @@ class View:
         return shown
 
     def encode_item(self, obj: Document) -> bytes:
+        """Encodes the form of one item as JSON."""
         if self.is_plain and self._served.kind.is_custom:
             return self._served.encode_whole(obj)
         if self.is_plain:
@@ -115,12 +121,12 @@ class View:
         return codec.encode(self.show_item(obj))
 
 
-# ---------------------------------------------------------------- lists
+# ---------------------------------------------------------------- responses with a list
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """What stands around the items of a list, and how each of them is written."""
+    """The text around the items of a list, and the encoder of its items."""
 
     opening: bytes
     separator: bytes
@@ -145,7 +151,7 @@ def _respond_with_list(
     else:
         frame = _pretty_frame(view, result)
 
-    # What is in one piece goes out as everything else does.
+    # A list of one piece is sent as any other body, with its length.
     pieces = in_pieces(frame.parts(result.items))
     first = next(pieces)
     second = next(pieces, None)
@@ -156,7 +162,7 @@ def _respond_with_list(
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The parts put together, as many as are large enough or have taken long enough to make."""
+    """Joins the parts into pieces that are large enough or took long enough to encode."""
     piece: list[bytes] = []
     size, began = 0, time.monotonic()
     for part in parts:
@@ -177,7 +183,7 @@ def _compact_frame(view: View, result: ListResult) -> _Frame:
 
 def _pretty_frame(view: View, result: ListResult) -> _Frame:
     head, field = view.show_list(result.metadata)
-    # Around one item that is nothing, wherever that comes to stand.
+    # Encode the list with null as its only item, and cut the text at the null.
     opening, _, closing = codec.pretty(head | {field: [None]}).rpartition(b"null")
     if not result.items:
         opening, closing = codec.pretty(head | {field: []}), b""
@@ -189,13 +195,14 @@ def _pretty_frame(view: View, result: ListResult) -> _Frame:
 
 
 def _yaml_frame(view: View, result: ListResult) -> _Frame:
-    from . import yaml_body  # the library is slow to load
+    # The YAML library is slow to load, so only a client that wants YAML loads it.
+    from . import yaml_body
 
     head, field = view.show_list(result.metadata)
     if not result.items:
         return _Frame(yaml_body.dump(head | {field: []}), b"", b"", yaml_body.dump)
 
-    # Fields are sorted, and items stand under theirs without being indented.
+    # Fields are sorted. Items are not indented below their field.
     before = {name: value for name, value in head.items() if name < field}
     after = {name: value for name, value in head.items() if name > field}
     opening = yaml_body.dump(before) + b"%b:\n" % field.encode()

@@ -1,4 +1,4 @@
-"""The cells of a pod in a table: how many containers are ready, and the one word for how it is."""
+"""The cells of a pod in a table: ready containers, restarts, and the status word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from claimd.kubernetes.api.document import Document
 
 
 def ready(pod: Document) -> str:
-    """Sidecars count as containers do."""
+    """Returns the number of ready containers and of all containers. Sidecars count as containers."""
     statuses = [*_statuses(pod, "containerStatuses"), *_of_sidecars(pod)]
     containers = (pod.get("spec") or {}).get("containers") or ()
     count = sum(bool(status.get("ready")) for status in statuses)
@@ -14,7 +14,7 @@ def ready(pod: Document) -> str:
 
 
 def restarts(pod: Document) -> str:
-    """Of what runs now: init containers while the pod is being initialized, and no more then."""
+    """Returns the restarts of init containers while the pod initializes, or else of its containers."""
     initial = _statuses(pod, "initContainerStatuses")
     statuses = initial
     if not _of_init_containers(pod, initial) or _is_true(pod, "Initialized"):
@@ -23,14 +23,17 @@ def restarts(pod: Document) -> str:
 
 
 def status(pod: Document) -> str:
-    """The phase, or what says more: why a container waits or has ended, that the pod is deleted."""
+    """Returns the phase of the pod, or a more specific word.
+
+    Such a word is the reason why a container waits or has ended, or that the pod is being deleted.
+    """
     pod_status = pod.get("status") or {}
     reason = pod_status.get("reason") or pod_status.get("phase", "")
     if _is_gated(pod_status):
         reason = "SchedulingGated"
 
-    # Containers say nothing of interest as long as those before them have not ended well. How a
-    # sidecar ended, when the pod was over, is no trouble with its beginning.
+    # The state of containers matters only once the init containers have succeeded. The exit of a
+    # sidecar at the end of the pod does not count as a failed start.
     initializing = _of_init_containers(pod, _statuses(pod, "initContainerStatuses"))
     if not initializing or _is_true(pod, "Initialized"):
         reason = _of_containers(pod, initializing or reason)
@@ -72,7 +75,10 @@ def _is_true(pod: Document, condition: str) -> bool:
 
 
 def _of_init_containers(pod: Document, statuses: list[Document]) -> str:
-    """How the first is that has neither ended well nor runs as a sidecar; empty if all have."""
+    """Returns the status of the first init container that has not succeeded.
+
+    A sidecar that has started counts as succeeded. Returns "" if all have succeeded.
+    """
     sidecars = _sidecars(pod)
     for index, container in enumerate(statuses):
         if container.get("name") in sidecars and container.get("started"):
@@ -90,10 +96,10 @@ def _of_init_containers(pod: Document, statuses: list[Document]) -> str:
 
 
 def _of_containers(pod: Document, reason: str) -> str:
-    """How the first one is that waits or has ended; the given reason if there is none."""
+    """Returns the status of the first container that waits or has ended, or else `reason`."""
     running = False
     failure = ""
-    # Each overwrites what those behind it have said.
+    # The status of an earlier container replaces that of a later one.
     for container in reversed(_statuses(pod, "containerStatuses")):
         state = container.get("state") or {}
         waiting, terminated = state.get("waiting") or {}, state.get("terminated")
@@ -105,7 +111,7 @@ def _of_containers(pod: Document, reason: str) -> str:
         elif container.get("ready") and "running" in state:
             running = True
 
-    # Where the first has ended well, the others say more.
+    # If the first container has succeeded, the others are more interesting.
     if reason != "Completed":
         return reason
     if running and _is_true(pod, "Ready"):

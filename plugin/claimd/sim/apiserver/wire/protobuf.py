@@ -1,7 +1,7 @@
-"""Objects in Kubernetes' protobuf, as Go clients send them: bytes to documents.
+"""A decoder of Kubernetes' protobuf, which Go clients send.
 
-The messages and their fields are in protobuf.txt. Only this way: responses are JSON, which every
-client takes. What a kind means is not known here.
+protobuf.txt has the messages and their fields. There is no encoder: responses are JSON, which every
+client accepts. This module knows nothing about the meaning of a kind.
 """
 
 from __future__ import annotations
@@ -25,30 +25,44 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 UINT64_MASK = (1 << 64) - 1
 
-# Whatever the bytes are, these are what reading them can come to.
+# The exceptions that damaged bytes can cause.
 DAMAGE = (
     *(ValueError, IndexError, AttributeError, TypeError, OverflowError, OSError),
-    RecursionError,  # a message in itself, thousands of times, or JSON
+    # A message, or JSON, that is nested thousands of times.
+    RecursionError,
 )
 
 
 @dataclass(frozen=True)
 class Field:
+    """A field of a message.
+
+    `form` is a scalar type or a message, behind `list:` or `map:` if repeated.
+    """
+
     name: str
-    form: str  # a scalar, a message, or list: or map: with one of these
-    is_pointer: bool  # it says something even if it is zero
-    is_inlined: bool  # its fields stand in the document around it
-    is_always_written: bool  # JSON has it even if it is empty
+    form: str
+    # A pointer in Go. JSON has its value even if that is zero.
+    is_pointer: bool
+    # The JSON of the message around it has this message's fields.
+    is_inlined: bool
+    # JSON has the field even if it is empty.
+    is_always_written: bool
 
 
 @dataclass(frozen=True)
 class Tables:
-    kinds: dict[tuple[str, str], str]  # the message by API version and kind
-    messages: dict[str, dict[int, Field]]  # the fields by their numbers
+    """The messages of protobuf.txt."""
+
+    # The messages by API version and kind.
+    kinds: dict[tuple[str, str], str]
+    # The fields of each message by their numbers.
+    messages: dict[str, dict[int, Field]]
 
 
 @cache
 def tables() -> Tables:
+    """Reads protobuf.txt once."""
     made = Tables({}, {})
     fields: dict[int, Field] = {}
     for line in resources.files(__package__).joinpath("protobuf.txt").read_text().splitlines():
@@ -63,10 +77,10 @@ def tables() -> Tables:
 
 
 def decode(body: bytes) -> Document:
-    """The object in the envelope that Kubernetes puts around it.
+    """Returns the object inside Kubernetes' envelope.
 
-    400 for what is damaged; 415 for a kind that is not in the tables, so that the client may send
-    it as JSON.
+    Raises a 400 for damaged bytes. Raises a 415 for a kind without a table, so that the client may
+    send it as JSON.
     """
     if not body.startswith(MAGIC):
         why = "the body does not begin as Kubernetes' protobuf does"
@@ -76,7 +90,7 @@ def decode(body: bytes) -> Document:
         type_meta = {number: text.decode() for number, text in _fields(envelope.get(1, b""))}
         api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
 
-        # Every group has options of deletion as a kind of its own.
+        # Each group registers DeleteOptions as a kind of its own.
         group_version = "v1" if kind == "DeleteOptions" else api_version
         message = tables().kinds.get((group_version, kind))
         if message is None:
@@ -95,8 +109,9 @@ def _message(message: str, data: bytes) -> Document:
     table, document = tables().messages[message], Document()
     for number, encoded in _fields(data):
         field = table.get(number)
+        # A newer client may send a field that is not in the table.
         if not field:
-            continue  # of a newer version
+            continue
         outer, _, inner = field.form.partition(":")
         if field.is_inlined:
             document |= _message(field.form, encoded)
@@ -114,7 +129,7 @@ def _message(message: str, data: bytes) -> Document:
 
 
 def _items(form: str, encoded: Any) -> list[Any]:
-    """One item; of numbers, as many as are packed together."""
+    """Returns the items of a list field: one, or several numbers that are packed together."""
     if not isinstance(encoded, bytes) or form not in ("int", "flag"):
         return [_value(form, encoded)]
     items, at = [], 0
@@ -174,7 +189,7 @@ def _time(encoded: bytes, precision: str) -> str | None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Each field's number, and its bytes or, of a varint, its value."""
+    """Yields the number of each field, and its bytes or the value of a varint."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -197,7 +212,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends."""
+    """Returns the number at this position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]

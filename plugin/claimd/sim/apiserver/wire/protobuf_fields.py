@@ -1,7 +1,7 @@
-"""The fields of the kinds around the resource API: which are unknown, which are mistyped.
+"""The fields of kinds outside the resource API: finds unknown fields and values of a wrong type.
 
-By the tables of protobuf, which are those of 1.37 and say no more than types. In: a document; out:
-the document without its unknown fields.
+The tables of protobuf describe the fields. They are those of Kubernetes 1.37 and contain only
+types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from claimd.kubernetes.api.objects.shapes import child
 from ..catalog import ServedVersion
 from . import protobuf
 
-EARLIER_FIELDS = {"core/v1.PodResourceClaim": "source"}  # that releases before had
+# Fields of earlier releases, which the tables do not have.
+EARLIER_FIELDS = {"core/v1.PodResourceClaim": "source"}
 JSON_TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "bytes": (str,),
@@ -31,7 +32,7 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 GO_TYPES = {"flag": "bool", "int": "int64"}
 
-# What Go calls a value of JSON.
+# Go's names for the types of JSON.
 JSON_NAMES: dict[type, str] = {
     str: "string",
     bool: "bool",
@@ -45,11 +46,12 @@ JSON_NAMES: dict[type, str] = {
 NO_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-QUANTITIES = 4096  # that are remembered: a cluster has few different ones
+# The size of the cache of quantities. A cluster has few different ones.
+QUANTITIES = 4096
 
 
 class TypeMismatch(Exception):
-    """A value of another type than its field's, in the words of Go's library."""
+    """A value whose type is not that of its field. The message is that of Go's library."""
 
 
 def _mismatch(path: str, wanted: str, value: Any) -> TypeMismatch:
@@ -73,7 +75,7 @@ def message_of(served: ServedVersion) -> str | None:
 
 
 def fields_of(message: str) -> Iterator[tuple[str, str]]:
-    """Name and form of each, with those of what is inlined."""
+    """Yields the name and form of each field, with the fields of inlined messages."""
     for field in protobuf.tables().messages[message].values():
         if field.is_inlined:
             yield from fields_of(field.form)
@@ -82,9 +84,10 @@ def fields_of(message: str) -> Iterator[tuple[str, str]]:
 
 
 def drop_unknown(message: str, value: Any, path: str, unknown: list[str]) -> Any:
-    """The value with the fields that its type has; the paths of others are added to `unknown`.
+    """Returns the value without the fields that its type does not have.
 
-    TypeMismatch for the first value of another type.
+    The paths of the dropped fields are appended to `unknown`. Raises TypeMismatch for the first
+    value of a wrong type.
     """
     if value is None:
         return None
@@ -133,7 +136,7 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _zero(form: str) -> Any:
-    """What null is in a list or a map, which have a place for it: the type's own nothing."""
+    """Returns the zero value that Go decodes from a null in a list or a map."""
     match form:
         case "int":
             return 0

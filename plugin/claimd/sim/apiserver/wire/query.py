@@ -1,6 +1,6 @@
-"""The options that a request has in its query, and DeleteOptions: parsed, checked, refused.
+"""The options in a request's query, and DeleteOptions: parsing and validation.
 
-Messages are those of a real server. What a list or a deletion then does is not known here.
+The messages are those of a real server. This module knows nothing about lists or deletions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..types.resource import GroupResource
 from ..types.status_errors import Cause, StatusError, bad_request
 from . import codec, protobuf_fields
 
-_MOST_DIGITS = 20  # of an integer of 64 bits
+# The most digits of an integer of 64 bits.
+_MOST_DIGITS = 20
 
 META_GROUP = "meta.k8s.io"
 WRITE_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
@@ -24,7 +25,7 @@ PROPAGATION_POLICIES = ("Background", "Foreground", "Orphan")
 FIELD_VALIDATIONS = ("Ignore", "Strict", "Warn")
 FIELD_MANAGER_BYTES = 128
 
-# As Go quotes them.
+# Go's escape sequences.
 ESCAPED = {
     "\a": "\\a",
     "\b": "\\b",
@@ -37,7 +38,7 @@ ESCAPED = {
 
 
 def invalid(options: str, field: str, reason: str, message: str) -> StatusError:
-    """One option that is not as it may be."""
+    """Returns the error about one invalid option."""
     return invalid_options(options, [Cause(reason, message, field)])
 
 
@@ -50,9 +51,12 @@ def invalid_options(options: str, causes: list[Cause]) -> StatusError:
 
 @dataclass(frozen=True)
 class ListOptions:
+    """The options of a list."""
+
     limit: int = 0
     continue_token: str = ""
-    exact: int | None = None  # this resource version and no other
+    # The only resource version that may be shown.
+    exact: int | None = None
     at_least: int = 0
     has_selector: bool = False
 
@@ -69,7 +73,8 @@ class ListOptions:
             raise bad_request("specifying resource version is not allowed when using continue")
         limit = number(request, "limit") or 0
 
-        # Without a match, a page of a version is of that version; the whole list may be newer.
+        # With a resource version and no match, a page shows that version, but a whole list may be
+        # newer.
         is_page_of_version = not match and limit > 0 and bool(wanted)
         exact = wanted if match == "Exact" or is_page_of_version else None
         has_selector = bool(request.param("labelSelector") or request.param("fieldSelector"))
@@ -108,6 +113,7 @@ def _check_match(version: str, match: str, continue_token: str) -> None:
 
 
 def resource_version(request: HttpRequest) -> int | None:
+    """Returns the resourceVersion of the query, or None."""
     return _parse_version(request.param("resourceVersion"))
 
 
@@ -124,6 +130,7 @@ def _parse_version(text: str, prefix: str = "") -> int | None:
 
 
 def number(request: HttpRequest, name: str) -> int | None:
+    """Returns an integer of the query, or None."""
     text = request.param(name)
     if not text:
         return None
@@ -146,7 +153,7 @@ def _is_dry_run(values: list[str], options: str) -> bool:
 
 
 def field_manager(request: HttpRequest) -> str:
-    """As the request says, or the first word of the program's name."""
+    """Returns the field manager of the query, or the program's name from the User-Agent."""
     manager = request.param("fieldManager")
     options = WRITE_OPTIONS.get(request.method, "PatchOptions")
     if len(manager.encode()) > FIELD_MANAGER_BYTES:
@@ -167,6 +174,7 @@ def field_manager(request: HttpRequest) -> str:
 
 
 def field_validation(request: HttpRequest) -> str:
+    """Returns the fieldValidation of the query: Ignore, Strict or Warn, which is the default."""
     validation = request.param("fieldValidation")
     if validation and validation not in FIELD_VALIDATIONS:
         supported = '"", "Ignore", "Strict", "Warn"'
@@ -182,9 +190,9 @@ def field_validation(request: HttpRequest) -> str:
 def delete_options(
     request: HttpRequest, validate_admission: ValidateAdmission
 ) -> tuple[DeleteOptions, bool]:
-    """The options, and whether the client waits for the dependents to go.
+    """Returns the options, and True if the deletion must be reported as accepted, not as done.
 
-    Who says `orphanDependents: false` is told of a deletion that is accepted and not done.
+    A real server does so if the client sends `orphanDependents: false`.
     """
     fields = _delete_fields(request)
     policy, orphan = fields.get("propagationPolicy"), fields.get("orphanDependents")
@@ -197,7 +205,7 @@ def delete_options(
         why = f'Unsupported value: "{policy}": supported values: {supported}'
         raise invalid("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", why)
 
-    # Without a word the kind decides.
+    # Without a policy the kind decides.
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
     preconditions = fields.get("preconditions") or {}
@@ -213,7 +221,7 @@ def delete_options(
 
 
 def _delete_fields(request: HttpRequest) -> Document:
-    """DeleteOptions in the body; without one, their fields in the query."""
+    """Returns the DeleteOptions of the body, or without a body those of the query."""
     if request.body.strip():
         fields = codec.document(request, options=True)
         kind = fields.get("kind") or "DeleteOptions"

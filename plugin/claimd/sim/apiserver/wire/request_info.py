@@ -1,7 +1,7 @@
-"""What method and path ask for: a verb, a group and version, a resource, a namespace, a name.
+"""The meaning of a request's method and path: a verb, a version, a resource, and an object.
 
-Nothing here knows what is served: `RequestInfo` says what a client means, as Kubernetes' filters
-have it before anybody looks for a handler.
+This module knows nothing about the resources that are served. Its RequestInfo is that of
+Kubernetes' filters, which run before any handler is looked up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """`resource` is empty for a path that names none; the verb is its method then, in small."""
+    """The meaning of a request.
+
+    Without a resource in the path, the verb is the method in lower case.
+    """
 
     verb: str
     path: str
@@ -34,7 +37,8 @@ class RequestInfo:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    deprecated_watch: bool = False  # /watch/ in the path
+    # The path has /watch/ in front of the resource.
+    deprecated_watch: bool = False
 
     @property
     def api_version(self) -> str:
@@ -46,7 +50,7 @@ def of(request: HttpRequest) -> RequestInfo:
     parts = [unquote(part) for part in request.path.split("/") if part]
     verb = request.method.lower()
 
-    # /api/VERSION/… of the core group, /apis/GROUP/VERSION/… of all others.
+    # The core group is at /api/VERSION/…, all other groups are at /apis/GROUP/VERSION/….
     if parts[:1] == ["api"] and len(parts) >= 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[:1] == ["apis"] and len(parts) >= 3:
@@ -60,7 +64,7 @@ def of(request: HttpRequest) -> RequestInfo:
     if deprecated_watch:
         rest = rest[1:]
 
-    # namespaces/NAME/status is about the namespace itself, namespaces/NAME/pods is not.
+    # namespaces/NAME/status is a part of the namespace itself, namespaces/NAME/pods is not.
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in NAMESPACE_SUBRESOURCES:
         namespace, rest = rest[1], rest[2:]

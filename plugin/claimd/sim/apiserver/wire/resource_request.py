@@ -1,4 +1,4 @@
-"""A request for a resource that is served, and its result: values from one module to the next."""
+"""A request for a served resource, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .request_info import RequestInfo
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What a handler has to know of a request. Whoever has a warning for the client adds it."""
+    """The parts of a request that a handler needs. Any module may append a warning for the client."""
 
     served: ServedVersion
     info: RequestInfo
@@ -29,7 +29,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True)
 class Result:
-    """A response that is not encoded yet: a document of the server's own, a Status or a Scale."""
+    """A document that is not a stored object, such as a Status or a Scale."""
 
     status: int
     document: Document
@@ -37,7 +37,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ObjectResult:
-    """One of the objects that the request is about, as it is stored."""
+    """A stored object."""
 
     status: int
     obj: Document
@@ -45,7 +45,7 @@ class ObjectResult:
 
 @dataclass(frozen=True)
 class ListResult:
-    """Objects as they are stored, and the metadata of their list."""
+    """Stored objects, and the metadata of their list."""
 
     status: int
     metadata: Document

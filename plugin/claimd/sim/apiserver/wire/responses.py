@@ -1,4 +1,4 @@
-"""Responses as the client accepts them: JSON or YAML, pretty or not, an object or its metadata."""
+"""Responses in the formats that clients accept: JSON or YAML, pretty or compact."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from .resource_request import Result
 PLAIN_TEXT = "text/plain; charset=utf-8"
 PAGE_NOT_FOUND = HttpResponse(404, b"404 page not found\n", PLAIN_TEXT)
 NO_CACHE = ("Cache-Control", "no-cache, private")
-BROWSERS = ("curl/", "Wget/", "Mozilla/5.0")  # people read their output
+# Programs whose output people read. They get pretty JSON.
+BROWSERS = ("curl/", "Wget/", "Mozilla/5.0")
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """What content negotiation came to."""
+    """The result of content negotiation."""
 
     media_type: str = codec.JSON
-    convert_to: str = ""  # Table, PartialObjectMetadata or its list; empty: the object itself
-    meta_version: str = ""  # of the group meta.k8s.io
+    # Table, PartialObjectMetadata or its list. Empty for the object itself.
+    convert_to: str = ""
+    # The version of the group meta.k8s.io.
+    meta_version: str = ""
 
     @property
     def wants_partial(self) -> bool:
@@ -34,10 +37,10 @@ class OutputFormat:
 
 
 def negotiate(request: HttpRequest, stream: bool = False) -> OutputFormat:
-    """The first of what the client accepts that we have; 406 if there is none.
+    """Returns the first format of the Accept header that the server has. Raises a 406 without any.
 
-    A stream is never YAML. Protobuf is named among what we have, as real servers do, and is never
-    chosen: every client takes JSON as well.
+    A stream is never YAML. The message of the 406 lists protobuf, as that of a real server does. No
+    response is protobuf, because every client accepts JSON, too.
     """
     accept = request.header("accept")
     for accepted in accept.split(",") if accept else ["*/*"]:
@@ -74,14 +77,14 @@ def encoded(
     warnings: Sequence[str] = (),
     pieces: Iterator[bytes] | None = None,
 ) -> HttpResponse:
-    """What is encoded already: a body, or the pieces of one."""
+    """Returns a response with an encoded body, or with the pieces of one."""
     headers = [("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings]
     headers.append(NO_CACHE)
     return HttpResponse(status, body, output.media_type, tuple(headers), pieces=pieces)
 
 
 def of_error(request: HttpRequest, error: StatusError) -> HttpResponse:
-    """An error as a Status: also for a client that accepts nothing of ours, as JSON."""
+    """Returns an error as a Status. It is JSON if the client accepts no format of the server."""
     headers = [NO_CACHE]
     seconds = (error.details or {}).get("retryAfterSeconds")
     if seconds:
@@ -96,14 +99,15 @@ def of_error(request: HttpRequest, error: StatusError) -> HttpResponse:
 
 def _encode(request: HttpRequest, document: Document, output: OutputFormat) -> bytes:
     if output.media_type == codec.YAML:
-        from . import yaml_body  # the library is slow to load
+        # The YAML library is slow to load.
+        from . import yaml_body
 
         return yaml_body.dump(document)
     return codec.encode(document) if is_compact(request, output) else codec.pretty(document)
 
 
 def is_compact(request: HttpRequest, output: OutputFormat) -> bool:
-    """JSON without spaces; whoever reads for people gets it pretty unasked."""
+    """Returns True if the client gets JSON without spaces. Programs for people get pretty JSON."""
     if output.media_type != codec.JSON:
         return False
     if "pretty" in request.query:
@@ -112,7 +116,7 @@ def is_compact(request: HttpRequest, output: OutputFormat) -> bool:
 
 
 def partial_metadata(obj: Document, version: str = "v1") -> Document:
-    """The object or list as a PartialObjectMetadata: what it is and what it says of itself."""
+    """Returns an object or list as PartialObjectMetadata, which has only its type and metadata."""
     kind, api_version = "PartialObjectMetadata", f"{META_GROUP}/{version}"
     metadata = obj["metadata"]
     if "items" not in obj:

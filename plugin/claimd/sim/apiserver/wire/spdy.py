@@ -1,7 +1,8 @@
-"""SPDY/3.1, as far as kubectl speaks it through a WebSocket: streams that the client opens, each
-with headers, data both ways and an end for each way.
+"""The server side of SPDY/3.1, as far as kubectl uses it through a WebSocket.
 
-What streams mean is not known here. There is no flow control: clients of Kubernetes have none.
+The client opens streams. Each has headers, data in both directions, and an end of each direction.
+This module knows nothing about the meaning of streams. It has no flow control, because Kubernetes'
+clients have none.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from collections.abc import Callable
 from claimd.common.websocket import WebSocket
 
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
-_VERSION = 0x8003  # with the bit of a control frame
-_FIN = 1  # flag of a frame: the last one of its sender on this stream
-_LARGEST = 4 << 20  # bytes of a frame
-_MOST_HEADERS = 1 << 16  # bytes of a stream's headers
-_AHEAD = 64  # frames of a stream that are read before somebody takes them
+# The version, with the bit of a control frame.
+_VERSION = 0x8003
+# The flag of a sender's last frame on a stream.
+_FIN = 1
+# The most bytes of a frame.
+_LARGEST = 4 << 20
+# The most bytes of a stream's headers.
+_MOST_HEADERS = 1 << 16
+# The most frames of a stream that wait for their reader.
+_AHEAD = 64
 
-# What header blocks are compressed with: names with their lengths, then words of all kinds.
+# The compression dictionary of headers: names with their lengths, then other words.
 _NAMES = (
     "options head post put delete trace accept accept-charset accept-encoding accept-language "
     "accept-ranges age allow authorization cache-control connection content-base content-encoding "
@@ -51,7 +57,7 @@ DICTIONARY = (
 
 
 class Stream:
-    """One of a session, with the headers that it was opened with."""
+    """A stream of a session, with the headers that the client opened it with."""
 
     def __init__(self, session: Session, number: int, headers: dict[str, str]) -> None:
         self.headers = headers
@@ -60,27 +66,27 @@ class Stream:
         self._closed = self._has_ended = False
 
     async def read(self) -> bytes | None:
-        """What came next; None, once, when there is no more."""
+        """Returns the next data. Returns None once, at the end."""
         return await self._received.get()
 
     async def write(self, data: bytes) -> None:
-        """OSError if the client is gone. Nothing is sent after the end."""
+        """Sends data. Raises OSError if the client is gone. Does nothing after `close`."""
         if not self._closed:
             await self._session.send_data(self._number, data)
 
     async def close(self) -> None:
-        """No more is sent. May be repeated."""
+        """Ends the server's direction. May be repeated."""
         if not self._closed:
             self._closed = True
             await self._session.send_data(self._number, b"", flags=_FIN)
 
     @property
     def is_over(self) -> bool:
-        """Whether both have said their last."""
+        """True once both directions have ended."""
         return self._closed and self._has_ended
 
     async def receive(self, data: bytes, *, is_last: bool) -> None:
-        """Of the session: waits while too much has not been taken yet."""
+        """Queues data for the reader. Waits while the queue is full. Only the session calls this."""
         if data:
             await self._received.put(data)
         if is_last and not self._has_ended:
@@ -88,8 +94,9 @@ class Stream:
             await self._received.put(None)
 
     def abort(self) -> None:
-        """Of the session: nothing comes any more, and nothing can be sent."""
+        """Ends both directions, because the session is over. Only the session calls this."""
         self._closed = self._has_ended = True
+        # The reader may wait for this None, so it must fit into the queue.
         while self._received.full():
             self._received.get_nowait()
         self._received.put_nowait(None)
@@ -99,7 +106,7 @@ class Session:
     """The server's side of a connection, from its first frame to its end."""
 
     def __init__(self, socket: WebSocket, opened: Callable[[Stream], None]) -> None:
-        """`opened` is called with each stream that the client opens."""
+        """Calls `opened` with each stream that the client opens."""
         self._socket, self._opened = socket, opened
         self._buffer = bytearray()
         self._streams: dict[int, Stream] = {}
@@ -107,7 +114,7 @@ class Session:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
     async def run(self) -> None:
-        """Until the client hangs up, or sends what is no SPDY."""
+        """Reads frames until the client disconnects or sends other bytes than SPDY frames."""
         try:
             while await self._frame():
                 pass
@@ -122,7 +129,7 @@ class Session:
         await self._socket.send(head + data)
 
     async def _frame(self) -> bool:
-        """Reads one; False when it was the last."""
+        """Reads a frame. Returns False if it was the last one."""
         head = await self._read(8)
         length = int.from_bytes(head[5:], "big")
         if length > _LARGEST:
@@ -148,8 +155,10 @@ class Session:
         return kind != _GOAWAY
 
     async def _open(self, payload: bytes, *, is_last: bool) -> None:
+        # A long session of kubectl opens two streams per connection, so drop those that are over.
         for over in [number for number, each in self._streams.items() if each.is_over]:
             del self._streams[over]
+
         number = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF
         headers = _headers(self._inflate.decompress(payload[10:], _MOST_HEADERS))
         if self._inflate.unconsumed_tail:
@@ -166,7 +175,7 @@ class Session:
         await self._socket.send(head + len(payload).to_bytes(4, "big") + payload)
 
     async def _read(self, count: int) -> bytes:
-        """Frames do not keep to the messages that they come in."""
+        """Returns this many bytes. A frame may begin and end inside any WebSocket message."""
         while len(self._buffer) < count:
             message = await self._socket.receive()
             if message is None:
@@ -178,7 +187,7 @@ class Session:
 
 
 def _headers(block: bytes) -> dict[str, str]:
-    """ValueError for what is none."""
+    """Parses a block of headers. Raises ValueError if the block is malformed."""
     texts, at = [], 4
     count = int.from_bytes(block[:4], "big")
     while at < len(block):

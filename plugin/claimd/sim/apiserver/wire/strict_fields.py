@@ -1,7 +1,6 @@
-"""Strict decoding: fields that the version of an object does not have, values of another type.
+"""Strict decoding: finds fields that an object's version does not have, and values of a wrong type.
 
-In: a document; out: the document without its unknown fields, and what to warn of. The resource API
-has field tables for this, the kinds around it the tables of protobuf.
+The field tables of the resource API describe its kinds. The tables of protobuf describe the others.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ JSON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 
 def shape_of(served: ServedVersion) -> Shape | None:
-    """The field table of a kind of the resource API."""
+    """Returns the field table of a kind of the resource API, or None."""
     if served.group != models.GROUP:
         return None
     names = [served.version]
@@ -48,14 +47,14 @@ def shape_of(served: ServedVersion) -> Shape | None:
 
 
 class WrongType(StatusError):
-    """A value of another type than the field's, in what was sent or in what a patch made."""
+    """The error about a value of a wrong type, in an object that was sent or that a patch made."""
 
     def __init__(self, served: ServedVersion, why: str) -> None:
         super().__init__(400, "BadRequest", f"{_cannot_handle(served)}: {why}")
         self.why = why
 
     def of_patch(self, patched: Document) -> StatusError:
-        """The error that the maker of the patch gets."""
+        """Returns the error that the sender of a patch gets."""
         shown = json.dumps(json.dumps(patched, separators=(",", ":")))
         message = f"Invalid value: {shown}: {self.why}"
         cause = status_errors.Cause("FieldValueInvalid", message, "patch")
@@ -67,16 +66,16 @@ def _cannot_handle(served: ServedVersion) -> str:
     return f'{kind} in version "{served.version}" cannot be handled as a {kind}'
 
 
-# ---------------------------------------------------------------- what is done with what is unknown
+# ---------------------------------------------------------------- unknown fields
 
 
 def decode(
     served: ServedVersion, obj: Document, validation: str, duplicates: Sequence[str] = ()
 ) -> tuple[Document, tuple[str, ...]]:
-    """The object with the fields that it has in this version, and the warnings.
+    """Returns the object without the fields that this version does not have, and the warnings.
 
-    `validation` is the request's fieldValidation: Strict refuses what is unknown or there twice,
-    Warn tells of it, Ignore does not. WrongType in any case for a value of another type.
+    `validation` is the request's fieldValidation. Unknown and duplicate fields are an error with
+    Strict and warnings with Warn. Raises WrongType for a value of a wrong type in any case.
     """
     obj, unknown = _drop_unknown(served, obj)
     problems = [f'duplicate field "{path}"' for path in duplicates]
@@ -88,7 +87,7 @@ def decode(
 
 
 def decode_applied(served: ServedVersion, config: Document) -> Document:
-    """A configuration to apply: nobody could own a field that is unknown, so it is refused."""
+    """Returns a configuration to apply. Refuses unknown fields, because they cannot have an owner."""
     config, unknown = _drop_unknown(served, config)
     if not unknown:
         return config
@@ -102,9 +101,10 @@ def decode_applied(served: ServedVersion, config: Document) -> Document:
 
 
 def of_kind(document: Document, api_version: str, kind: str) -> Document:
-    """What is sent beside an object, without fields that it does not have: a Binding, a review.
+    """Returns a document that is no stored object, such as a Binding or a review, without unknown
+    fields.
 
-    400 for a value of another type.
+    Raises a 400 for a value of a wrong type.
     """
     message = protobuf.tables().kinds[api_version, kind]
     try:
@@ -135,7 +135,10 @@ def _drop_unknown(served: ServedVersion, obj: Document) -> tuple[Document, list[
 def _by_structure(
     served: ServedVersion, structure: Structure, obj: Document, unknown: list[str]
 ) -> Document:
-    """Of a custom resource, whose types are validated later, or of a definition."""
+    """Drops the unknown fields of a custom resource or of a definition.
+
+    The types of a custom resource are checked later, when it is validated.
+    """
     known: Document = structure.known(obj, "", unknown)
     mistyped = None
     if not served.kind.is_custom:
@@ -159,23 +162,23 @@ def _by_structure(
     return known
 
 
-# ---------------------------------------------------------------- by field tables
+# ---------------------------------------------------------------- decoding by field tables
 
 
 class _TypeMismatch(Exception):
-    """In the words of Go's library."""
+    """A value of a wrong type. The message is that of Go's library."""
 
 
 class _Decoder:
-    """Walks a document of a version along its field table, and notes unknown fields."""
+    """Walks a document along its version's field table, and collects unknown fields."""
 
     def __init__(self, version: str, unknown: list[str]) -> None:
         self._version, self._unknown = version, unknown
 
     def value(self, shape: Shape, value: Any, path: str, holder: str) -> Any:
-        """The value with the fields that its type has.
+        """Returns the value without the fields that its type does not have.
 
-        `holder` is the struct that the value is a field of, as messages name it.
+        `holder` is the name of the struct that has the value as a field, for messages.
         """
         if value is None or shape.kind == "any":
             return value
@@ -202,6 +205,7 @@ class _Decoder:
         for name, below in value.items():
             if name in fields:
                 shape = fields[name].shape
+                # A shortcut for scalars, which most fields are.
                 if type(below) is JSON_TYPES.get(shape.kind):
                     known[name] = below
                     continue
@@ -234,7 +238,7 @@ class _Decoder:
 
     @staticmethod
     def _quantity(value: Any) -> Any:
-        # A bare number is one, too; "True" is none.
+        # A number is a quantity, too, but the text "True" of a flag is none.
         if not protobuf_fields.is_quantity(str(value).strip()):
             raise _TypeMismatch(NO_QUANTITY)
         return value
@@ -272,5 +276,5 @@ ZEROS: dict[str, Any] = {
 
 
 def _zero(shape: Shape) -> Any:
-    """What null is in a list or a map, which have a place for it: the type's own nothing."""
+    """Returns the zero value that Go decodes from a null in a list or a map."""
     return ZEROS.get(shape.kind, {})

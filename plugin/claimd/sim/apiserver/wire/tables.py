@@ -1,7 +1,7 @@
-"""Objects as rows of a table, with the columns that `kubectl get` shows for their kind.
+"""Objects as rows of a table, with the columns of `kubectl get` for their kind.
 
-A column of priority 1 is shown by `-o wide` alone. Where a release has other columns, `columns`
-says which. The time is given.
+`-o wide` alone shows columns of priority 1. `columns` knows the releases that have other columns.
+Pure: the time is a parameter.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table. `cell` is the path of a field, or a function that returns the cell."""
+
     name: str
-    cell: Cell | str  # the path of a field, or what makes the cell
+    cell: Cell | str
     wide: bool = False
     type: str = "string"
     format: str = ""
@@ -39,19 +41,20 @@ class Column:
 
 
 class Since(str):
-    """A time that is shown as how long ago it was."""
+    """A time that the table shows as the time that has passed since then."""
 
     __slots__ = ()
 
 
 def at(obj: Any, path: str, default: Any = "") -> Any:
+    """Returns the field at a path, or the default if it is absent or null."""
     for name in path.split("."):
         obj = obj.get(name) if isinstance(obj, dict) else None
     return default if obj is None else obj
 
 
 def age(since: str, now: float) -> str:
-    """As kubectl writes a time that has passed: 5m30s, 3d, 2y15d."""
+    """Returns the time that has passed, in kubectl's form: 5m30s, 3d, 2y15d."""
     try:
         seconds = int(now - datetime.fromisoformat(since).timestamp())
     except (ValueError, TypeError):
@@ -60,9 +63,12 @@ def age(since: str, now: float) -> str:
 
 
 def duration(seconds: int) -> str:
-    """Two units while the smaller one still says something, then one."""
+    """Returns a duration in one or two units.
+
+    The second unit is shown only for small numbers of the first.
+    """
     if seconds < 0:
-        # Clocks that differ by a second are no mistake.
+        # Clocks may differ by a second, so this is no error.
         return "<invalid>" if seconds < -1 else "0s"
     if seconds < 2 * MINUTE:
         return f"{seconds}s"
@@ -84,13 +90,13 @@ def duration(seconds: int) -> str:
 
 
 def _two_units(seconds: int, larger: tuple[int, str], smaller: tuple[int, str]) -> str:
-    """The second one is left out where it is none."""
+    """Returns the duration in both units, or only in the larger one if the rest is zero."""
     rest = seconds % larger[0] // smaller[0]
     text = f"{seconds // larger[0]}{larger[1]}"
     return f"{text}{rest}{smaller[1]}" if rest else text
 
 
-# ---------------------------------------------------------------- cells that need more than a path
+# ---------------------------------------------------------------- functions that return cells
 
 
 def claim_state(claim: Document) -> str:
@@ -182,7 +188,7 @@ def _ready(total: str) -> Cell:
 
 
 def _cron_job_suspended(cron_job: Document) -> str:
-    """A flag that may be missing is shown as Go writes it."""
+    """Returns the flag as Go writes an optional one."""
     suspended = at(cron_job, "spec.suspend", None)
     return "<unset>" if suspended is None else str(suspended).title()
 
@@ -254,7 +260,7 @@ def _param_kind(obj: Document) -> str:
 
 
 def _since(*paths: str) -> Cell:
-    """How long ago the first of these times was that is there."""
+    """Returns a cell with the age of the first of these times that the object has."""
 
     def cell(obj: Document) -> Since:
         for path in paths:
@@ -460,7 +466,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 DEFAULT_COLUMNS = (NAME, AGE)
 
-# What v1alpha2 showed: of what the object says in that version.
+# The columns of v1alpha2, whose objects have other fields.
 V1ALPHA2: dict[str, tuple[Column, ...]] = {
     "ResourceClaim": (
         NAME,
@@ -485,7 +491,7 @@ V1ALPHA2: dict[str, tuple[Column, ...]] = {
 
 
 def _custom_column(column: Document) -> Column:
-    """As a definition has it."""
+    """Returns a column of a CustomResourceDefinition."""
     path, of_type = column["jsonPath"], column["type"]
 
     def cell(obj: Document) -> Any:
@@ -506,7 +512,10 @@ def _custom_column(column: Document) -> Column:
 
 
 def _custom_cell(of_type: str, value: Any) -> Any:
-    """What is of another type than its column is not shown, but for a text, which all can be."""
+    """Returns the value if it has the type of the column.
+
+    A column of text shows values of all types.
+    """
     match of_type:
         case "string":
             return value if isinstance(value, str) else _go_text(value)
@@ -528,13 +537,14 @@ def _go_text(value: Any) -> str:
 
 
 def custom_columns(documents: Sequence[Document]) -> tuple[Column, ...]:
-    """Behind the name what a definition says, or else the age."""
+    """Returns the name and the columns of a definition. Without any, the age follows the name."""
     if not documents:
         return DEFAULT_COLUMNS
     return (NAME, *(_custom_column(document) for document in documents))
 
 
 def columns(kind: str, version: str) -> tuple[Column, ...]:
+    """Returns the columns of a built-in kind."""
     if version == "v1alpha2" and kind in V1ALPHA2:
         return V1ALPHA2[kind]
     return COLUMNS.get(kind, DEFAULT_COLUMNS)
@@ -550,9 +560,9 @@ def table(
     include: str = "Metadata",
     kind_columns: tuple[Column, ...] = (),
 ) -> Document:
-    """Of an object or a list in the version that was asked for.
+    """Returns an object or a list in the requested version as a Table.
 
-    `include` says what a row has of its object: None, Metadata or Object.
+    `include` is the part of the object that a row contains: None, Metadata or Object.
     """
     kind_columns = kind_columns or columns(kind, shown["apiVersion"].rpartition("/")[2])
     if "items" in shown:
@@ -574,7 +584,7 @@ def table(
 def row(
     kind_columns: tuple[Column, ...], obj: Document, now: float, include: str = "Metadata"
 ) -> Document:
-    """Of one object of a list."""
+    """Returns the row of one item of a list."""
     return _row(kind_columns, obj, now, include)
 
 

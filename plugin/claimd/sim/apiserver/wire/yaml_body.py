@@ -1,6 +1,6 @@
-"""YAML as Kubernetes reads it: plain values only, dates stay text.
+"""YAML as Kubernetes reads it: only plain values, and dates stay text.
 
-Loaded when somebody sends or wants some, since its library is slow to load.
+This module is loaded with the first body of YAML, because its library is slow to load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load(body: bytes) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Knows every sort of map for one."""
+    """A dumper that writes every subclass of dict as a map."""
 
 
 _Dumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
