@@ -46,7 +46,7 @@ def refusals(
 ) -> Iterator[Refusal]:
     """Yields the reasons why the pod cannot go to this node, in the order of the scheduler's rules.
 
-    There are none if the node takes the pod. The scheduler itself stops after the first rule that
+    A node that takes the pod has no reasons. The scheduler itself stops after the first rule that
     refuses, and reports all reasons of that rule: see `first_refusals`. `used` is the sum of the
     requests of the node's pods, and `neighbours` are these pods. `by_claims` has the resources that
     a claim provides instead of the node.

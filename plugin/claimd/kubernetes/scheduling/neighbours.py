@@ -50,7 +50,7 @@ def depends_on_others(pod: Pod) -> bool:
 
 
 class Neighbours:
-    """The cluster's other pods, as the rules of one pod count them."""
+    """The rules about other pods for one pod to schedule."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Neighbours:
             spread.count(keys)
 
     def refusals(self, node: Node) -> Iterator[Refusal]:
-        """Yields the reasons why other pods keep the pod from the node, in the scheduler's order."""
+        """Yields the reasons why other pods keep the pod from the node, in order."""
         yield from self._refusals_by_spread(node)
         yield from self._refusals_by_affinity(node)
 

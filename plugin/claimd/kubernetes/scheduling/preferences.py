@@ -62,7 +62,7 @@ def scores(
 
 
 def _score_taints(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
-    """Scores nodes: the fewer PreferNoSchedule taints without a toleration, the better."""
+    """Scores nodes: the fewer PreferNoSchedule taints the pod does not tolerate, the better."""
     counts = {node.metadata.name: filters.count_unwelcome_taints(pod, node) for node in feasible}
     highest = max(counts.values(), default=0)
     if not highest:

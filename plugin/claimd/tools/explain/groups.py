@@ -149,7 +149,7 @@ def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
         text = _ON_DEVICE.sub("", _strip_claim(node.summary))
         return (Cause(verb="have", text=f"an error: {text}"),)
 
-    # The node has no devices, or their pools are not usable.
+    # The node has no devices, or its pools are not usable.
     if not has_judged_devices(node):
         if not node.pools:
             return (Cause(verb="have", text="no driver with devices"),)

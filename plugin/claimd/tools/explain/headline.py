@@ -142,7 +142,7 @@ def own_words(node: NodeAnswer) -> str:
 def ways_out(node: NodeAnswer) -> Iterator[str]:
     """Yields the changes that would make the node fit, the easiest first, one way in each line.
 
-    There are none if some refusal has no remedy.
+    If some refusal has no remedy, it yields no change.
     """
     # Each rule's remedy is part of every way. Two rules may have the same remedy: a node that is
     # not ready has two taints.

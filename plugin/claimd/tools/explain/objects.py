@@ -104,7 +104,7 @@ class _JsonSlices:
     ) -> list[ResourceSlice]:
         """Returns the slices for a question that looks at these attributes; None means at all.
 
-        A slice that is not as an API server writes it goes to `decode_document`.
+        If the reader cannot decode a slice, `decode_document` decodes it or raises an error.
         """
         if self._decoded is not None and self._covers(attributes):
             return self._decoded

@@ -45,7 +45,7 @@ _ALL_ARE_LOOKED_AT = 100
 
 
 def find_subject(objects: Objects, name: str, namespace: str) -> Pod | Claim:
-    """Returns the pod or claim of this name; raises errors.Fatal if there is none.
+    """Returns the pod or claim of this name; raises errors.Fatal if it does not exist.
 
     `name` is NAME, claim/NAME or pod/NAME. A claim comes first if both exist.
     """

@@ -317,7 +317,7 @@ def _list_consumers(consumers: Sequence[Consumer]) -> str:
 
 
 def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
-    """Yields the allocated devices that are not ready, for which the binding of the pod waits."""
+    """Yields the allocated devices that must become ready before the pod is bound."""
     allocation = claim.status.allocation
     assert allocation
     for result in allocation.devices.results:

@@ -273,7 +273,7 @@ class Question:
     ) -> list[NodeAnswer]:
         """Returns the answer of each node, in the given order.
 
-        With `full` each node is judged by itself. Otherwise one node is judged for all nodes with
+        With `full` each node is judged. Otherwise one node is judged for all nodes with
         the same devices. An answer then names the judged node in `like`, and its details about
         devices are those of the judged node; only `allocation` is the node's own. With `always` the
         details are also in answers whose outcome is yes. After `time_limit` seconds the outcome of

@@ -153,8 +153,8 @@ def _line(groups: Sequence[PodGroup], count: int) -> str:
 
 
 def _likeness(pod: Pod, found: Preconditions) -> Hashable:
-    """Returns a key that is the same for pods with the same answer, names aside."""
-    # The claims of two pods have different names, so they are compared by their specs below.
+    """Returns a key that is equal for pods with the same demands and state."""
+    # Claims that were created for two pods have different names, so their specs are compared.
     spec = msgspec.structs.replace(pod.spec, resource_claims=[])
     waiting = [msgspec.json.encode(claim.spec) for claim in found.waiting]
     allocated = tuple(claim.key for claim in found.allocated)

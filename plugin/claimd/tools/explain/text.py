@@ -104,7 +104,7 @@ def survey_text(survey: Survey) -> str:
 def as_text(answer: Answer, *, wide: bool = False) -> str:
     """Returns an answer as text of about one screen, whatever the size of the cluster.
 
-    `wide` shows each node by itself, for an answer that was asked in full.
+    `wide` shows the nodes one by one, for an answer that was asked in full.
     """
     return "\n".join(_lines(answer, wide)) + "\n"
 
@@ -117,7 +117,7 @@ def _lines(answer: Answer, wide: bool) -> Iterator[str]:
     for node in answer.nodes:
         (good if node.outcome == "yes" else others).append(node)
 
-    # Each node by itself, those that fit first.
+    # The nodes one by one, those that fit first.
     if wide or len(answer.nodes) == 1:
         for node in (*good, *sorted(others, key=groups.distance)):
             yield from _node_lines(node)
@@ -262,7 +262,7 @@ def _reason_lines(node: NodeAnswer, request: RequestVerdict) -> Iterator[str]:
 
 
 def _kind(verdict: DeviceVerdict) -> str:
-    """Returns the reasons of a device without the parts that are particular to it."""
+    """Returns the reasons of a device in words that hold for other devices, too."""
     kinds = set()
     for reason in verdict.reasons:
         kinds.add("held by claims" if reason.rule == "held" else reason.text.partition(": ")[0])

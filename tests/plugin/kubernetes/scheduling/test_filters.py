@@ -1,4 +1,4 @@
-"""Which rule keeps a pod from a node, in the scheduler's order, words and in words for people."""
+"""The rules that keep a pod from a node: their order, messages and details."""
 
 import msgspec
 import pytest
@@ -215,7 +215,7 @@ def named(*lists):
         ([named(["node-2"])], ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]),
         ([named(["node-2"]), named(["node-1"])], ["node(s) were unschedulable"]),
         ([named(["node-1", "node-2"], ["node-2"])], ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]),
-        # Where the names contradict each other, or one term has none, nodes are looked at.
+        # If the names contradict each other, or a term has no names, all nodes are tried.
         ([named(["node-1"], ["node-2"])], ["node(s) were unschedulable"]),
         ([named(["node-2"]), {"matchExpressions": [{"key": "x", "operator": "Exists"}]}], ["node(s) were unschedulable"]),
         ([], ["node(s) were unschedulable"]),

@@ -1,4 +1,4 @@
-"""Near to other pods, far from them, and spread: what each node is refused for."""
+"""Affinity, anti-affinity and topology spread: why each node is refused."""
 
 import pytest
 
@@ -15,7 +15,7 @@ MISSING = "node(s) didn't match pod topology spread constraints (missing require
 
 
 def nodes(**more):
-    """Four nodes in three zones; `more` are specs by name."""
+    """Returns four nodes in three zones; `more` has specs by name."""
     found = {}
     for name, zone in ZONES.items():
         labels = {"kubernetes.io/hostname": name, "zone": zone}
@@ -54,7 +54,7 @@ def spread(key="zone", skew=1, **more):
 
 
 def refused(asking, *others, of=None, namespaces=None):
-    """By node the message; nodes that would do are left out."""
+    """Returns the first message of each node that refuses the pod."""
     of = of or nodes()
     by_node = {}
     for other in others:
@@ -177,7 +177,7 @@ def test_which_pods_count_for_a_spread():
     same = pod("q", on="a1", labels={"app": "web", "v": "1"})
     assert refused(keys, same) == {"a1": SPREAD, "a2": SPREAD}
 
-    # One that selects everything counts nothing but the pod itself.
+    # A constraint with an empty selector counts only the pod itself.
     every = pod(topologySpreadConstraints=spread(labelSelector={}))
     assert refused(every, pod("q", on="a1"), pod("r", on="a1")) == {}
 

@@ -1,4 +1,4 @@
-"""What can be told of a pod and of a claim from the object alone."""
+"""The properties of pods and claims."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ def test_a_pod_has_ended_well_or_not():
 
 
 def test_the_ports_of_the_node_that_stay_open():
-    """Init containers that end have closed theirs before the pod runs."""
+    """Init containers that end do not count: their ports are closed when the pod runs."""
     made = pod(
         initContainers=[
             {"name": "ends", "ports": [{"hostPort": 1}]},

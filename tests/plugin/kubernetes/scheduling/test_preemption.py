@@ -1,4 +1,4 @@
-"""Which pods would have to go for another."""
+"""The pods that preemption would end for another pod."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def budget(allowed, name="budget", disrupted=(), **labels):
 
 
 class Nodes:
-    """Of so many CPUs each; a pod fits where enough of them are left."""
+    """Nodes with this number of CPUs each. A pod fits if enough CPUs are left."""
 
     def __init__(self, *pods, cpus=8):
         self.cpus = cpus
@@ -66,7 +66,7 @@ def test_as_few_go_as_will_do_and_the_least_important_first():
     nodes = Nodes(there("a", 5, 2), there("b", 3, 2), there("c", 1, 2), there("d", 9, 2))
     assert nodes.victims(10, 2) == ("node-1", ["c"])
     assert nodes.victims(10, 4) == ("node-1", ["b", "c"])
-    # Of its own priority nobody goes, nor of a higher one.
+    # Pods of the same or a higher priority stay.
     assert nodes.victims(5, 4) == ("node-1", ["b", "c"])
     assert nodes.evaluated(5, 6).message == "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -74,7 +74,7 @@ def test_as_few_go_as_will_do_and_the_least_important_first():
 def test_what_has_run_for_longest_stays():
     nodes = Nodes(there("young", 1, 4, since=YOUNG), there("old", 1, 4))
     assert nodes.victims(10, 4) == ("node-1", ["young"])
-    # What has not begun yet is youngest of all.
+    # A pod that has not started counts as the youngest.
     waiting = there("waiting", 1, 4)
     del waiting["status"]["startTime"]
     assert Nodes(there("young", 1, 4, since=YOUNG), waiting).victims(2, 4)[1] == ["waiting"]
@@ -143,7 +143,7 @@ def test_it_waits_for_those_that_go_already():
         "not eligible due to a terminating pod on the nominated node.",
     )
 
-    # Who goes for another reason is no reason to wait, nor is another node.
+    # The pod does not wait for a pod that ends for another reason, or on another node.
     assert nodes.victims(9, 8)[0] == "node-1"
     going["status"]["conditions"][0]["reason"] = "DeletionByTaintManager"
     assert Nodes(going).evaluated(9, 8, **promised).candidate
@@ -154,17 +154,17 @@ def test_it_waits_for_those_that_go_already():
 def test_budgets_are_kept_where_that_is_possible():
     pods = there("a", 1, 4, app="web"), there("b", 1, 4, since=YOUNG, app="db")
     assert Nodes(*pods).victims(9, 4)[1] == ["b"]
-    # A pod that nothing protects goes in its place.
+    # An unprotected pod is ended instead.
     assert Nodes(*pods).victims(9, 4, budgets=[budget(0, app="db")])[1] == ["a"]
-    # Where both have to go no budget helps, and it is counted.
+    # If both must end, the violated budget is counted.
     both = Nodes(*pods).evaluated(9, 8, budgets=[budget(0, app="db")]).candidate
     assert ([each.metadata.name for each in both.victims], both.violations) == (["a", "b"], 1)
 
-    # As many as it allows, and those that it counts as gone already.
+    # A budget allows this number of pods, and also those that it counts as disrupted.
     assert Nodes(*pods).victims(9, 4, budgets=[budget(1, app="db")])[1] == ["b"]
     gone = budget(0, app="db", disrupted=["b"])
     assert Nodes(*pods).victims(9, 4, budgets=[gone])[1] == ["b"]
-    # One that selects everything protects nothing.
+    # A budget with an empty selector protects no pod.
     assert Nodes(*pods).victims(9, 4, budgets=[budget(0)])[1] == ["b"]
     elsewhere = budget(0, app="db")
     elsewhere["metadata"]["namespace"] = "other"

@@ -1,4 +1,4 @@
-"""Scores of nodes that would do, with the weights of the real scheduler."""
+"""The scores of feasible nodes, with the weights of kube-scheduler."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_taints_that_are_a_preference():
 
 
 def prefers(*weights):
-    """Each a weight and the requirement of a label."""
+    """Each preference is a weight and a requirement of a label."""
     terms = [
         {"weight": weight, "preference": {"matchExpressions": [requirement]}}
         for weight, requirement in weights
@@ -98,7 +98,7 @@ def test_pods_that_it_would_rather_be_near_to_or_far_from(kind, better):
     found = scores(pod(affinity=affinity), *nodes, others=[pod("q", on="x")])
     assert found == {"x": 0, "z": 0} | {better: 200}
 
-    # The others' word counts as much.
+    # The preferences of the other pods count as much.
     there = pod("q", on="x", affinity=affinity)
     assert scores(pod(), *nodes, others=[there]) == {"x": 0, "z": 0} | {better: 200}
     assert scores(pod(app="job"), *nodes, others=[there]) == {"x": 0, "z": 0}

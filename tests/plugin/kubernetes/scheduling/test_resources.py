@@ -1,4 +1,4 @@
-"""What a pod requests at its most, and what a node has too little of."""
+"""The most that a pod requests at one time, and the resources that a node lacks."""
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ def node(**allocatable):
 
 
 def requested(made):
-    """In whole units, without the pod's one place."""
+    """Returns the requests in whole units, without the pod slot."""
     amounts = resources.pod_requests(made)
     assert amounts.pop("pods") == WHOLE
     return {name: amount / WHOLE for name, amount in amounts.items()}
@@ -41,7 +41,7 @@ def requested(made):
         (pod(container(cpu="1"), init=[container(cpu="4"), container(cpu="2")]), 4),
         (pod(container(cpu="3"), init=[container(cpu="2")]), 3),
         (pod(container(cpu="1"), init=[container(True, cpu="2")]), 3),
-        # Each that ends runs beside the sidecars that were started before it, not after.
+        # An init container runs together with the sidecars before it, but not those after it.
         (pod(container(cpu="1"), init=[container(True, cpu="2"), container(cpu="5")]), 7),
         (pod(container(cpu="1"), init=[container(cpu="5"), container(True, cpu="2")]), 5),
     ],

@@ -1,6 +1,6 @@
-"""What a real kube-scheduler said of pods that wait, and of random ones, against what we say.
+"""Our answers about waiting pods, compared with those of a real kube-scheduler.
 
-The recordings are in tests/cases/pending; `python -m tests.cluster.pending` makes them anew.
+The recordings are in tests/cases/pending. `python -m tests.cluster.pending` records them again.
 """
 
 import json
@@ -12,7 +12,7 @@ from claimd.tools.explain import objects, pending
 from tests.cluster.pending.situations import SITUATIONS
 from tests.support import mixed_fleets, recorded_pods, simulated_pods
 
-# Rules that claimd names, and does not keep; the simulated scheduler has neither.
+# Rules that claimd names but does not check. The simulated scheduler does not have them.
 NOT_MODELLED = {"a-volume-that-is-not-there", "a-volume-that-nobody-has-made"}
 
 
@@ -55,7 +55,7 @@ def test_random_pods():
 
 
 def test_random_pods_of_the_simulated_scheduler():
-    """A sample of the campaign of tests.support.simulated_pods."""
+    """Runs a sample of the campaign of tests.support.simulated_pods."""
     different = {}
     for seed in range(60):
         for recorded in simulated_pods.pods(seed):
@@ -67,7 +67,7 @@ def test_random_pods_of_the_simulated_scheduler():
 
 @pytest.mark.slow
 def test_mixes_of_all_machines():
-    """A sample of the campaign of tests.support.mixed_fleets, with some of each outcome."""
+    """Runs a sample of the campaign of tests.support.mixed_fleets, with all outcomes."""
     outcomes, different = mixed_fleets.run(200, 30)
     assert different == {}
     assert set(outcomes) >= {"bound", "pending", "an error"}
@@ -89,6 +89,6 @@ def test_objects_as_an_api_server_writes_them_get_the_same_answer(recorded):
         known.add_json(msgspec.Raw(json.dumps(document)), document["kind"], version)
     subject = pending.find_subject(known, f"pod/{recorded.pod}", "default")
     answer = pending.report(known, subject, time_limit=1.0)
-    # What is found out within the time is another thing each time.
+    # What is decided within the time limit differs from run to run.
     if answer.verdict != "unknown":
         assert recorded_pods.explained(recorded).answer == answer

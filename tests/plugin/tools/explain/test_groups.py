@@ -1,4 +1,4 @@
-"""Nodes by what keeps a pod away: which go together, and which is the nearest miss."""
+"""Groups of nodes with the same causes, and the nearest miss of each group."""
 
 import dataclasses
 
@@ -214,7 +214,7 @@ def test_of_groups_that_are_equally_near_the_larger_comes_first():
     [
         (short("n", free=3), (False, 1, 0)),
         (short("n", free=1), (False, 3, 0)),
-        # As many are free as are needed, and yet they cannot be had together.
+        # Enough devices are free, but they cannot be allocated together.
         (short("n", free=4), (False, 1, 0)),
         (short("n", free=3, refusals=("a", "b")), (False, 3, 2)),
         (short("n", suitable=0), (True, 1000, 0)),
@@ -306,11 +306,11 @@ def test_what_keeps_most_of_the_nearest_devices_away():
     ]
     assert groups.obstacle(count(), counted(count(), *used)) == "8Gi of memory are left"
     assert groups.obstacle(count(), counted(count(), *used[2:])) == "it is tainted; twice"
-    # Who holds what is another on each node, and other requests are not asked.
+    # The holders differ between nodes, and other requests do not matter.
     held = verdict("d", ("held", "claim a"))
     assert groups.obstacle(count(), counted(count(), held)) == ""
     assert groups.obstacle(count(), counted(count(), *used, request="others")) == ""
-    # Two changes count only where one does for none.
+    # A device with two reasons counts only if no device has a single one.
     far = verdict("e", ("selector", "model"), ("taint", "it is tainted"))
     assert groups.obstacle(count(), counted(count(), far)) == "model"
     assert groups.obstacle(count(), counted(count(), far, used[2])) == "it is tainted; twice"

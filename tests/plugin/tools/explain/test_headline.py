@@ -1,4 +1,4 @@
-"""The answer in a line, and what would help: each way out is taken, and it helps."""
+"""The answer in one line, and the changes that help: each is applied, and it does help."""
 
 import dataclasses
 
@@ -200,7 +200,7 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
 
 
 def answered(nodes=(), *group_sizes, **more):
-    """An answer with groups of so many nodes each."""
+    """Returns an answer with groups of these sizes."""
     made = tuple(
         Group(
             causes=(f"cause {index}",),
@@ -344,10 +344,10 @@ def test_each_way_out_has_all_that_is_needed():
         "uncordon n, and free a (claim c)",
         "uncordon n, and free b (claim c)",
     ]
-    # The devices are there already, or none are asked for.
+    # The node has the devices already, or no devices are asked for.
     assert ways([CORDONED], "ab", devices="yes") == ["uncordon n"]
     assert ways([CORDONED], "ab", devices=None) == ["uncordon n"]
-    # Nothing else helps where one thing cannot be helped.
+    # If one refusal has no remedy, no other change is offered.
     assert ways([CORDONED, ODD], "ab") == []
     assert ways([CORDONED]) == []
     assert ways(devices="yes") == []

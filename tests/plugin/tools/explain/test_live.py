@@ -1,4 +1,4 @@
-"""A cluster kept current by watches: each change that may count is told, once."""
+"""A copy of a cluster that watches keep current: each relevant change is signalled once."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ async def api():
 
 @contextlib.asynccontextmanager
 async def watched(api, folder):
-    """Waits for the next change, and gives the beginning of the answer then."""
+    """Yields a function that waits for the next change and returns the beginning of the answer."""
     config = kubeconfigs.write(folder / "kubeconfig", {"server": api.url}, {})
     connection = client.Client(auth.client_config(str(config), folder), agent="test")
     async with live.watch_cluster(connection, sources.Scope(name="claim/train")) as copy:
@@ -44,7 +44,7 @@ YES, NO = "claim default/train: 1 of 1", "claim default/train: 0 of 1"
 
 
 async def follow(api):
-    """All collections are watched, so that nothing is told by a list."""
+    """Waits until all collections are watched, so that no list reports a change."""
     await apiserver.until(lambda: len(api.watches) == 9)
 
 
@@ -139,7 +139,7 @@ async def test_a_new_list_is_watched_from_its_own_version():
         await apiserver.until(lambda: len(connection.watched_from) == 2)
         assert connection.watched_from == ["5", "5"]
 
-        # And a server that ends each watch at once is given time.
+        # A server that ends each watch at once is not asked in a tight loop.
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(connection.watched_from) < 10

@@ -1,4 +1,4 @@
-"""Objects as people write them: numbers for quantities, limits for requests, what makes pods."""
+"""Manifests as people write them: numbers as quantities, limits as requests, and workloads."""
 
 import copy
 
@@ -24,7 +24,7 @@ def test_numbers_are_quantities(written, read):
 
 
 def test_only_quantities_become_texts():
-    """A count stays a number, and so does what is no number."""
+    """A count stays a number, and other values stay as they are."""
     claim = {
         "kind": "ResourceClaim",
         "spec": {

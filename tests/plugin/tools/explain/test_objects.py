@@ -1,4 +1,4 @@
-"""Objects as they come in: what cannot be read says which, where and why."""
+"""Objects that cannot be read: the error says which object, where and why."""
 
 import msgspec
 import pytest

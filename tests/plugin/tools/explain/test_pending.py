@@ -1,5 +1,4 @@
-"""`claimd explain` from files: what it says for a pod, a claim, a class, each kind of reason, and
-as JSON.
+"""`claimd explain` from files: pods, claims, classes, each kind of reason, and JSON.
 
 docs/explain.md has the same for situations from real clusters.
 """
@@ -56,7 +55,7 @@ def file(tmp_path):
 
 
 def test_data_is_of_the_nodes_that_were_judged(explain):
-    """As text is, in the same time; with --all each node is judged."""
+    """JSON judges the same nodes as text does; with --all it judges each node."""
     objects = [slice_(gpus(2), node=f"n-{number}") for number in range(2)]
     for words, like in (((), ["", "n-0"]), (("--all",), ["", ""])):
         _, out = explain(*objects, claim(count=3), words=("train", "-o", "json", *words))
@@ -75,7 +74,7 @@ def test_the_documentation_is_what_it_says():
 
 
 def test_the_documentation_is_short():
-    """A situation is a screen at most, and there are twenty of them."""
+    """A situation takes one screen at most, and there are at least twenty."""
     parts = situations.document().split("\n## ")[1:]
     assert len(parts) >= 20
     assert max(len(part.splitlines()) for part in parts) <= 30
@@ -104,7 +103,7 @@ def test_pairs_are_the_nearest_where_no_single_change_helps(explain):
 
 
 def test_devices_of_another_class_may_lack_what_a_selector_reads(explain):
-    """The search never puts the claim's selector to them."""
+    """The allocator never evaluates the claim's selector on them."""
     other = slice_([{"name": "nic"}], called="nics", driver="nic.example.com")
     few = selector('device.capacity["nic.example.com"].memory.compareTo(quantity("1Gi")) > 0')
     own = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0')
@@ -140,8 +139,9 @@ def test_what_text_leaves_out_is_counted(explain):
 
 
 def test_features_that_are_in_use_are_on(explain):
-    """Without them the groups would make the pool incomplete, and the lists would have no value in
-    common.
+    """Compatibility groups and lists are understood because the devices use them.
+
+    With the features off, the pool would be incomplete and the lists would have no common value.
     """
     devices = gpus(2)
     for index, device in enumerate(devices):
@@ -221,9 +221,7 @@ def test_node_affinity(explain):
 
 
 def test_dry(explain, file):
-    """The namespace is that of -n where the file has none; a template that is made with its pod is
-    found.
-    """
+    """A manifest without a namespace is of that of -n. A template in the same manifest is found."""
     made = claim("inner", count=2)
     template = {
         "apiVersion": made["apiVersion"],
@@ -303,7 +301,7 @@ def test_an_unreadable_file(tmp_path, capsys):
 
 
 def test_two_constraints_that_no_set_of_devices_meets(explain):
-    """Each constraint alone could be met."""
+    """Each constraint could be met alone."""
     devices = [gpu(index, per_root=2) for index in range(4)]
     for index, device in enumerate(devices):
         device["attributes"]["model"] = {"string": f"m{index % 2}"}

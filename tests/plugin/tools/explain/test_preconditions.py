@@ -1,4 +1,4 @@
-"""What keeps a pod or a claim from every node, before any device is looked at."""
+"""The blockers and notes about a pod or a claim, before any node is asked."""
 
 import pytest
 
@@ -118,7 +118,7 @@ def test_a_claim_that_is_reserved_for_as_many_as_it_may():
 
 
 def bound(*true):
-    """A claim whose device has conditions to meet, and those that are true."""
+    """Returns a claim whose device has binding conditions, of which `true` are met."""
     waiting = claim(held=[name(0)], reserved=["job"])
     [result] = waiting["status"]["allocation"]["devices"]["results"]
     result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}

@@ -1,4 +1,4 @@
-"""Nodes that have the same devices in the same state are judged once, and only those."""
+"""Nodes are judged once exactly if their devices are the same and in the same state."""
 
 import json
 import types
@@ -33,7 +33,7 @@ def load(tmp_path):
 
 
 def like(objects, full=False):
-    """By each node the one that was judged for it."""
+    """Returns, for each node, the node that was judged in its place, and the whole answer."""
     claim_ = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, claim_, full=full)
     return {one.node: one.like for one in answer.nodes}, answer
@@ -149,7 +149,7 @@ def test_pods_on_nodes_count_whether_kept_in_full_or_not(load):
 
 
 def test_a_second_question_looks_at_what_the_first_did_not(load):
-    """Each of the two is right, whichever is asked first."""
+    """The answers do not depend on the order of the questions."""
     one = selector('device.attributes["gpu.claimd.dev"].productName.contains("A100")')
     other = selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"')
     mixed = [slice_([gpu(0)], node="n-0"), slice_([gpu(0, A100)], node="n-1")]
@@ -163,7 +163,7 @@ def test_a_second_question_looks_at_what_the_first_did_not(load):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_judged_once_is_judged_alike(seed, load):
-    """The same outcome for each node, and the same groups, as when each is judged by itself."""
+    """The outcomes and groups are the same as when each node is judged by itself."""
     import random
 
     source = random.Random(seed)
@@ -195,7 +195,7 @@ def test_what_an_alike_node_would_get_is_its_own(load):
 
 
 def judged_by(monkeypatch, outcome):
-    """The seconds that each node gets; its outcome is whatever `outcome` says next."""
+    """Returns a list of the seconds that each node got. `outcome` returns the next outcome."""
     seconds = []
 
     def after(share):
@@ -246,7 +246,7 @@ def test_the_note_of_what_is_not_decided_has_the_time_that_there_was(
 
 @pytest.mark.parametrize(("full", "judged"), [(False, 1), (True, 2)])
 def test_the_nearest_node_keeps_its_outcome(load, monkeypatch, full, judged):
-    """What is found out afterwards contradicts neither the line nor the groups."""
+    """The second question to the nearest node does not contradict the line and the groups."""
     outcomes = iter(["unknown"] * judged + ["yes"] * 3)
     judged_by(monkeypatch, lambda: next(outcomes))
     _, answer = like(load(*places(2), claim()), full=full)

@@ -1,4 +1,4 @@
-"""What the scheduler says of a pod beside our verdict, and where the two differ."""
+"""The scheduler's own messages about a pod, and how they differ from our answer."""
 
 import pytest
 
@@ -127,13 +127,13 @@ NO_DEVICES = "cannot allocate all claims"
     ("said", "nodes"),
     [
         (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(devices="no")]),
-        # The first rule that refuses counts, with all that it says.
+        # The first rule that refuses counts, with all its reasons.
         ("0/1 nodes are available: 1 node(s) were unschedulable.", [judged(CORDONED, CPU)]),
         (
             "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.",
             [judged(CPU, MEMORY), judged(CPU)],
         ),
-        # Devices that cannot be had are told before those of a claim that has them elsewhere.
+        # Devices that cannot be allocated come before a claim that is allocated elsewhere.
         (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(ELSEWHERE, devices="no")]),
         (
             "0/1 nodes are available: 1 resourceclaim not available on the node.",
@@ -143,10 +143,10 @@ NO_DEVICES = "cannot allocate all claims"
             "0/1 nodes are available: 1 node(s) were unschedulable.",
             [judged(CORDONED, devices="no")],
         ),
-        # Releases have other words for a taint, and some name the claim.
+        # Releases word a taint differently, and some append the claim.
         ("0/1 nodes are available: 1 node(s) had taint {a: c}.", [judged(TAINT)]),
         ("0/1 nodes are available: 1 cannot allocate all claims (a/b).", [judged(devices="no")]),
-        # The simulated one says of each node what it lacks: numbers with commas stand there, too.
+        # The simulated scheduler appends what each node lacks, with numbers and commas.
         (
             f"0/3 nodes are available: 1 {NO_DEVICES} (claim a/b: 1 GPU is needed, 0 of 2 suit), "
             f"2 {NO_DEVICES} (claim a/b: 1 GPU is needed, none exists).",
@@ -169,7 +169,7 @@ def test_what_it_counts_otherwise():
         'it counts 2 with "Insufficient cpu", we find 1',
         "3 nodes by a rule that is not looked at here: node(s) had volume node affinity conflict",
     )
-    # Where a node is good for it here, every count is another.
+    # If the pod fits on a node here, all counts differ, and they are not compared.
     good = judged(outcome="yes", name="a"), judged(outcome="yes", name="b")
     why = "something has changed since, or a rule says no that is not looked at here"
     assert differences("0/2 nodes are available: 2 Insufficient cpu.", *good) == (

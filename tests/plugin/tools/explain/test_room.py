@@ -1,6 +1,4 @@
-"""What is said of pods that would go for another; by the situations in which Kubernetes' own
-scheduler was asked.
-"""
+"""The note on preemption, in the situations that kube-scheduler was asked about."""
 
 import pytest
 
@@ -62,7 +60,7 @@ def test_nothing_is_said_where_nobody_is_of_lower_priority():
     there = small("a", 5, nodeName="node-1", cpu="60")
     assert notes(node("node-1"), there, small("job", 5)) == ()
     assert notes(node("node-1"), there, small("job", 6))
-    # Nor where it has its place.
+    # If another node has room, the pod needs no preemption.
     assert notes(node("node-1"), node("node-2"), there, small("job", 6)) == ()
 
 

@@ -1,4 +1,4 @@
-"""Slices read for one question: which values count, and what is shared."""
+"""Slices that are decoded for a question: which values matter, and what is shared."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_constraints_and_derived_attributes_read_too():
 
 
 def unlike(**more):
-    """A device with a serial number of its own."""
+    """Returns a device with its own serial number."""
     device = gpu(0)
     device["attributes"] |= {name: {"string": value} for name, value in more.items()}
     return device
@@ -86,7 +86,7 @@ def test_a_list_is_kept_apart_as_it_takes_a_feature():
     devices, _ = lists(frozenset(), other, one)
     assert devices[0] != devices[1]
 
-    # Also where both devices have lists.
+    # The same holds if both devices have lists.
     one["attributes"]["ports"] = {"int": 1}
     other["attributes"]["ports"] = {"ints": [1]}
     devices, _ = lists(frozenset(), other, one)

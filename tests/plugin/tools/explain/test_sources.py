@@ -1,6 +1,4 @@
-"""`claimd explain` against an API server: what it reads, page by page and in every version, and
-what it may not see.
-"""
+"""Reading from an API server: in pages, in every version, and with forbidden collections."""
 
 import asyncio
 import io
@@ -139,7 +137,7 @@ async def test_an_api_server_that_is_away(api, explain):
 
 
 def test_objects_come_on_standard_input_too(monkeypatch):
-    """As from `kubectl get … -o json | claimd explain -f -`."""
+    """Reads the input of `kubectl get … -o json | claimd explain -f -`."""
     document = {"kind": "List", "items": [class_(), pod()]}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document).encode())))
     found = sources.read_files([Path("-")])

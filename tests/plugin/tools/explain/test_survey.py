@@ -1,4 +1,4 @@
-"""Every pod that waits, by what it waits for."""
+"""The survey of all waiting pods, grouped by what they wait for."""
 
 import itertools
 import json
@@ -90,7 +90,7 @@ def test_as_data_without_each_node(ask):
 
 
 def test_without_time_what_is_not_decided_is_told(ask):
-    """Nothing is judged any more, but what is known without that still is."""
+    """After the time limit no node is judged, but blockers are still reported."""
     found = ask(*CLUSTER, waiting("web"), waiting("lost", "gone"), time_limit=0.0)
     assert [group.verdict for group in found.groups] == ["pending", "unknown"]
     assert found.groups[1].pods == ("default/web",)
@@ -131,7 +131,7 @@ def test_pods_come_by_name_whatever_the_order_of_the_dump(ask):
 
 
 def grouped(*verdicts_and_sizes):
-    """A survey's line of groups of so many pods each."""
+    """Returns the line of a survey with groups of these sizes."""
     groups = [
         survey.PodGroup(
             line=f"line {index}",

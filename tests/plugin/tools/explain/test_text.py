@@ -111,7 +111,7 @@ def device(name, *reasons, pool="node-0"):
 
 
 def judged(*devices, needed=1, summary="short", constraints=(), **more):
-    """A node that was looked at for one request."""
+    """Returns the answer of a node that was judged for one request."""
     request = RequestVerdict(request="gpus", needed=needed, devices=devices)
     claim = ClaimVerdict(claim="default/c", requests=(request,), constraints=constraints)
     fields = {"node": "node-0", "outcome": "no", "summary": summary, "devices": "no"}
@@ -119,7 +119,7 @@ def judged(*devices, needed=1, summary="short", constraints=(), **more):
 
 
 def rows(place):
-    """A node as it is told of when it is the only one."""
+    """Returns the text about a node that is the only one."""
     return lines(place)[2:]
 
 
@@ -243,7 +243,7 @@ def test_what_else_is_to_be_known():
         "",
         "2 nodes are cordoned: node-0, node-1",
     ]
-    # Of a single node its own line says it.
+    # For a single node its own line has the reason.
     assert not [
         line for line in lines(*refused(1, CORDONED), nearest="node-0") if "nearest" in line
     ]

@@ -1,4 +1,4 @@
-"""Small changes to a cluster, and what becomes of the answer."""
+"""What-if changes to a cluster, and their effect on the answer."""
 
 import json
 
@@ -20,7 +20,7 @@ from tests.support.cluster_objects import (
 
 @pytest.fixture(params=["once", "late"])
 def load(request, tmp_path):
-    """Objects that came one by one, or as a list in JSON, whose slices are read late."""
+    """Loads objects one by one, or as a list in JSON, in which slices are decoded late."""
 
     def read(*documents):
         if request.param == "once":
@@ -36,7 +36,7 @@ def load(request, tmp_path):
 
 
 def cluster():
-    """Two nodes: on one a pod has the GPUs and the CPU, the other is another pool's."""
+    """Two nodes: a pod has the GPUs and the CPU of one, and the other has GPUs of another pool."""
     wanted = [{"name": "gpu", "resourceClaimName": "train"}]
     yield node("node-1", pool="batch")
     yield node("node-2", pool="web")

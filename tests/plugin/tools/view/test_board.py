@@ -1,4 +1,4 @@
-"""A browser is sent what is new to it."""
+"""A browser is sent only what is new to it."""
 
 import asyncio
 import json

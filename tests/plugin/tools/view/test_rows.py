@@ -1,4 +1,4 @@
-"""What the page says of a node's devices, of objects as an API server writes them."""
+"""The rows of the page, from objects as an API server writes them."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_parts_stand_behind_their_gpu_and_block_it():
     assert [part["use"] for part in parts] == ["taken", "free", "free", "free"]
     assert {part["parent"] for part in parts} == {name(3)}
 
-    # The other way: who has all of it leaves nothing for the parts.
+    # In the opposite case the whole device is taken, and its parts are blocked.
     picture.take("ResourceClaim", "default/batch-part", None, "v1")
     put(picture, claim("all", held=[name(3)], on="mi300-1"))
     devices = rows.row(picture.world, "mi300-1")["devices"]

@@ -1,4 +1,4 @@
-"""The page over real sockets: who is let in, what is answered, what cannot be done."""
+"""The page over real sockets: access, answers, and refusals."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def page(api, tmp_path):
 
 
 async def asked(page, path, method="GET", **headers):
-    """The status, and the head and the body of the answer; of a stream its first piece."""
+    """Returns the status, the head and the body of the answer. Of a stream the body is its first line."""
     headers = {"Host": f"127.0.0.1:{page.port}"} | {
         key.replace("_", "-"): value for key, value in headers.items()
     }

@@ -1,4 +1,4 @@
-"""What is told of changes."""
+"""The changes that the page shows."""
 
 import json
 
