@@ -1,7 +1,7 @@
-"""From a request to its response: who asks, may they, what is it about, and which handler answers.
+"""The way of a request to its response: authentication, authorization, and the right handler.
 
-A request is answered in one synchronous step, so that no other comes between its reads and its
-writes. Only watches go on after that, as streams.
+A request is answered in one synchronous step, so that no other request comes between its reads and
+its writes. Only streams, such as watches, continue after that step.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ FRAMED_PROTOCOLS = ("websocket", "spdy/")
 
 
 class Dispatch:
-    """Every request's way to the handler that answers it.
+    """The way of every request to the handler that answers it.
 
-    `respond` always returns a response: what a handler raises becomes a Status, and what nobody
-    expected becomes an internal error and a line in the log.
+    `respond` always returns a response. A StatusError of a handler becomes its Status. Any other
+    exception becomes an internal error and a line in the log.
     """
 
     def __init__(
@@ -58,11 +58,14 @@ class Dispatch:
         now: Callable[[], float],
         bookmark_interval: float,
     ) -> None:
-        self.logs: pod_logs.Logs | None = None  # once somebody runs pods
+        # The simulated cluster sets these when it runs pods.
+        self.logs: pod_logs.Logs | None = None
         self.follow_logs: pod_logs.Follow | None = None
-        # By subresource of pods, who answers what asks for streams; as above.
+        # The handlers of requests for streams, by the subresource of pods. The cluster sets them,
+        # too.
         self.streams: dict[str, Callable[[ResourceRequest], HttpResponse]] = {}
-        self.token_in_path = True  # without TLS
+        # True for a server without TLS.
+        self.token_in_path = True
         self.non_resource = NonResource(catalog)
         self._now = now
         self.catalog, self._registry, self._tokens = catalog, registry, tokens
@@ -73,13 +76,14 @@ class Dispatch:
         self._watches = Watches(registry.store, bookmark_interval)
 
     def respond(self, http: HttpRequest) -> HttpResponse:
+        """Answers a request. Never raises an exception."""
         try:
             user, http = self._authenticate(http)
             response = self._handle(user, http)
         except StatusError as error:
             response = responses.of_error(http, error)
         except RecursionError:
-            # Wherever it was met: nobody means a document of such a depth.
+            # No client needs a document of such a depth, so every module may meet this error.
             response = responses.of_error(http, bad_request("json: exceeded max depth"))
         except Exception as error:
             log.exception("%s %s", http.method, _split_token(http.path)[1])
@@ -88,16 +92,16 @@ class Dispatch:
         return self._with_deprecation_warning(http, response)
 
     def too_many_requests(self, http: HttpRequest) -> HttpResponse:
-        """The response to a request that there is no room for."""
+        """Returns the response to a request for which the server has no capacity."""
         message = "The server has received too many requests and has asked us to try again later"
         details = {"retryAfterSeconds": 1}
         return responses.of_error(http, StatusError(429, "TooManyRequests", message, details))
 
     def _authenticate(self, http: HttpRequest) -> tuple[User, HttpRequest]:
-        """Who the request counts as, and the request without the token in its path.
+        """Returns the user of the request, and the request without the token in its path.
 
-        Clients of Go send tokens over TLS alone. So without it the address that they are given has
-        the token as its prefix; a header counts more.
+        Clients in Go send tokens only over TLS. So the address of a server without TLS has the
+        token as a prefix of the path. A token in a header has precedence.
         """
         token = ""
         if self.token_in_path:
@@ -112,8 +116,10 @@ class Dispatch:
         return impersonation.effective_user(self._registry.store, user, http), http
 
     def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
+        """Authorizes a request and passes it to its handler."""
         info = request_info.of(http)
         rbac.check(self._registry.store, user, _attributes(info, http))
+        # A request with an upgrade goes to a handler of streams, or is refused.
         streams = None
         if info.resource == "pods" and http.header("upgrade"):
             streams = self.streams.get(info.subresource)
@@ -127,7 +133,8 @@ class Dispatch:
 
         served = self.catalog.served_version(info.group, info.version, info.resource)
         if served is None:
-            # Of a group or a custom version that is not there at all, not even its handler is.
+            # A real server answers with a plain 404 if the group or the custom version is not
+            # served.
             if not self.catalog.answers_for(info.group, info.version):
                 return responses.PAGE_NOT_FOUND
             raise resource_not_found()
@@ -141,7 +148,7 @@ class Dispatch:
         if streams is not None:
             return streams(request)
 
-        # A client that accepts nothing of ours is refused before anything is written.
+        # Negotiate first, so that a client that accepts no format of ours has written nothing.
         negotiated = responses.negotiate(http)
         return output.respond(request, self._result(request), negotiated, self._now())
 
@@ -158,7 +165,7 @@ class Dispatch:
         def encode(obj: Document) -> bytes:
             return output.View(request, negotiated, self._now()).encode(obj)
 
-        # Watches that ask for the same objects in the same form share what was encoded.
+        # Watches that show the same objects in the same form share the encoded events.
         include = request.param("includeObject")
         form = f"{negotiated.convert_to}/{negotiated.meta_version}/{include}"
         stream = self._watches.stream(request, predicate(request), options, form, encode)
@@ -167,6 +174,7 @@ class Dispatch:
     # ------------------------------------------------------------ objects and their subresources
 
     def _result(self, request: ResourceRequest) -> Result | ObjectResult | ListResult:
+        """Calls the handler of a verb on objects or on a subresource."""
         served, info = request.served, request.info
         self._check_scope(request)
         if info.subresource and info.subresource != "status":
@@ -193,7 +201,7 @@ class Dispatch:
         raise method_not_allowed()
 
     def _check_scope(self, request: ResourceRequest) -> None:
-        """Only a list goes over all namespaces; what has no namespace is in none."""
+        """Refuses a namespace that does not fit the kind. Only a list can span all namespaces."""
         namespaced, info = request.served.kind.namespaced, request.info
         if info.namespace and not namespaced:
             raise resource_not_found()
@@ -203,6 +211,7 @@ class Dispatch:
             raise resource_not_found()
 
     def _subresource(self, request: ResourceRequest) -> Result | ObjectResult:
+        """Calls the handler of a subresource other than the status."""
         verb, subresource = request.info.verb, request.info.subresource
         if subresource not in request.served.api_resource.subresources:
             if request.served.kind.is_custom:
@@ -221,18 +230,18 @@ class Dispatch:
         return result
 
     def _admission(self, request: ResourceRequest) -> ValidateAdmission:
-        """What every write of the request has to pass once its object is valid."""
+        """Returns the check that every valid object of this request must pass before it is written."""
         validate_policies = self._policies.admission(request)
 
         def validate(old: Document | None, new: Document | None) -> None:
-            # Rights come first: a policy is asked about what may be written.
+            # Authorization comes first: policies see only writes that are allowed.
             claim_status.check(self._registry.store, self.catalog.release, request, old, new)
             validate_policies(old, new)
 
         return validate
 
     def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Users of an old version are told so, whatever else they are told."""
+        """Adds a warning to the response if the request uses a deprecated version."""
         info = request_info.of(http)
         served = self.catalog.served_version(info.group, info.version, info.resource)
         if response.status in (401, 415) or not served or not served.deprecation_warning:
@@ -242,10 +251,10 @@ class Dispatch:
 
 
 def _check_no_upgrade(http: HttpRequest) -> None:
-    """A client that asks for these frames would wait for them for ever.
+    """Refuses a request for WebSocket or SPDY frames. Its client would wait for them forever.
 
-    Another protocol may be passed over, as the standard has it: h2c is offered by every client of
-    Java.
+    An upgrade to another protocol may be ignored, as the standard says. Java's HTTP client offers
+    h2c with every request.
     """
     is_upgrade = "upgrade" in http.header("connection").lower()
     protocol = http.header("upgrade").lower()
@@ -255,7 +264,7 @@ def _check_no_upgrade(http: HttpRequest) -> None:
 
 
 def _split_token(path: str) -> tuple[str, str]:
-    """The token before a path, if there is one, and the path."""
+    """Returns the token in front of a path, which may be empty, and the path."""
     if not path.startswith("/as/"):
         return "", path
     token, _, rest = path.removeprefix("/as/").partition("/")
@@ -263,11 +272,11 @@ def _split_token(path: str) -> tuple[str, str]:
 
 
 def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:
-    """What authorization decides about."""
+    """Returns the attributes of a request that authorization decides on."""
     if not info.resource:
         return rbac.Attributes(info.verb, path=info.path)
 
-    # A list of the one object of a name needs no more than the right to that object.
+    # A list with metadata.name=NAME as its field selector needs only the right to that object.
     name = info.name
     if info.verb in ("list", "watch", "deletecollection") and not name:
         terms = http.param("fieldSelector").split(",")
@@ -275,7 +284,8 @@ def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:
         if len(names) == 1:
             name = names[0].partition("=")[2].lstrip("=")
 
-    # A namespace counts as being in itself: who may read it need not read all of them.
+    # A namespace counts as an object inside itself, so a role in the namespace can grant access to
+    # it.
     is_namespace = (info.group, info.resource) == ("", "namespaces")
     namespace = info.name if is_namespace else info.namespace
     return rbac.Attributes(info.verb, info.group, info.resource, info.subresource, namespace, name)

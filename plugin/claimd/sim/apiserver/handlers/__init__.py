@@ -1,1 +1,1 @@
-"""Who answers a request: objects, watches, subresources, reviews, discovery, OpenAPI."""
+"""The handlers of requests: objects, watches, subresources, reviews, discovery and OpenAPI."""

@@ -1,4 +1,4 @@
-"""What a client asks before it asks for objects: groups, versions, resources."""
+"""The documents of API discovery: groups, versions and resources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ..catalog import Catalog, ServedVersion
 
 AGGREGATED = ("v2", "v2beta1")
 
-# The patch releases whose shape we have.
+# The patch release that stands for each minor release.
 PATCH_RELEASES = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37": "1.37.1"}
-EMULATION_SINCE = 33  # the minor release that first says which version it emulates
+# The first minor release whose /version contains the emulated version.
+EMULATION_SINCE = 33
 
 
 class Subresource(NamedTuple):
-    """Verbs, and the group, version and kind of what it takes, if not the object itself."""
+    """The verbs of a subresource, and the group, version and kind of its object if it has its own."""
 
     verbs: tuple[str, ...]
     takes: tuple[str, str, str] | None = None
@@ -40,18 +41,21 @@ SUBRESOURCES = {
 
 
 class Discovery:
+    """The discovery documents of a catalog."""
+
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     @property
     def versions(self) -> dict[str, list[str]]:
-        """By group: also of those that have nothing but reviews."""
+        """The versions of each group, including the groups that contain only reviews."""
         versions = {group: list(served) for group, served in self._catalog.versions.items()}
         for group, _ in kinds.REVIEWS:
             versions.setdefault(group, ["v1"])
         return versions
 
     def version(self) -> Document:
+        """Returns the document of /version."""
         release = PATCH_RELEASES[self._catalog.release]
         major, minor, _ = release.split(".")
         version = {"major": major, "minor": minor}
@@ -67,26 +71,27 @@ class Discovery:
             "platform": "linux/amd64",
         }
 
-    # ------------------------------------------------------------ one by one
+    # ------------------------------------------------------------ documents of one group or version
 
     def api_versions(self, address: str) -> Document:
-        """Of /api. The address is where clients of any network reach the server."""
+        """Returns the document of /api. `address` is where clients of any network reach the server."""
         servers = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": servers}
 
     def api_groups(self) -> Document:
-        """Of /apis."""
+        """Returns the document of /apis."""
         groups = [self.api_group(name) for name in self.versions if name]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
     def api_group(self, name: str) -> Document:
+        """Returns a group with its versions, the preferred one first."""
         versions = []
         for version in self.versions[name]:
             versions.append({"groupVersion": f"{name}/{version}", "version": version})
         return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
     def api_resources(self, group: str, version: str) -> Document:
-        """The resources of a version, by name, so that subresources stand behind theirs."""
+        """Returns the resources of a version, sorted so that subresources follow their resource."""
         resources = []
         served_versions = self._catalog.served_versions(group, version)
         for served in served_versions:
@@ -105,10 +110,10 @@ class Discovery:
             "resources": resources,
         }
 
-    # ------------------------------------------------------------ at once
+    # ------------------------------------------------------------ aggregated discovery
 
     def aggregated(self, core: bool, version: str) -> Document:
-        """Everything in one response: of /api with the core group, of /apis with the others."""
+        """Returns all groups in one document: the core group for /api, or all others for /apis."""
         items = [self._aggregated_group(group) for group in self.versions if (group == "") == core]
         api_version = f"apidiscovery.k8s.io/{version}"
         return {
@@ -124,7 +129,7 @@ class Discovery:
         return {"metadata": metadata | {"creationTimestamp": None}, "versions": versions}
 
     def _aggregated_version(self, group: str, version: str) -> Document:
-        """The same resources, each with its subresources inside."""
+        """Returns the resources of a version, each with its subresources inside."""
         resources: dict[str, Document] = {}
         for entry in self.api_resources(group, version)["resources"]:
             plural, _, subresource = entry["name"].partition("/")

@@ -1,4 +1,4 @@
-"""What is asked by a path that names no object: discovery, OpenAPI, the version, health."""
+"""The answers for paths without an object: discovery, OpenAPI, the version and health."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ OPENAPI_V2_PROTOBUF = "proto-openapi.spec.v2"
 
 
 class NonResource:
+    """The handler of all paths without a resource."""
+
     def __init__(self, catalog: Catalog) -> None:
-        self.address = ""  # host and port, once the server has them
+        # The host and port, which the server sets once it listens.
+        self.address = ""
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
 
     def respond(self, info: RequestInfo, http: HttpRequest) -> HttpResponse:
+        """Returns the response for a path. Raises a 405 for an unknown method."""
         if http.method not in METHODS:
             raise method_not_allowed()
 
@@ -71,7 +75,10 @@ class NonResource:
 
 
 def _aggregated_version(http: HttpRequest) -> str:
-    """The version of the aggregated discovery that the client would take first, if any."""
+    """Returns the version of aggregated discovery that the client prefers.
+
+    Returns "" if the client prefers the plain form.
+    """
     for accepted in http.header("accept").split(","):
         media_type, *rest = accepted.split(";")
         parameters = dict(part.strip().partition("=")[::2] for part in rest)

@@ -1,7 +1,7 @@
-"""The verbs on objects: what a request for one kind asks of the registry, and its result.
+"""The verbs on objects: a request for a kind is turned into a call of the registry and a result.
 
-Authorized already. Watches are in `watches`, subresources beyond the status in `subresources` and
-`scale`, how a result is written in `wire.responses`.
+The request is authorized already. Watches are in `watches`, subresources other than the status are
+in `subresources` and `scale`, and `wire.output` encodes the results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..wire.resource_request import ListResult, ObjectResult, ResourceRequest, R
 
 SUCCESS: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
-# Fields that a kind can be selected by, beside its name and namespace.
+# The fields that a field selector may use, in addition to name and namespace.
 FIELD_LABELS: dict[str, tuple[str, ...]] = {
     "CertificateSigningRequest": ("spec.signerName",),
     "ClusterTrustBundle": ("spec.signerName",),
@@ -81,7 +81,10 @@ RETURNS_DELETED_OBJECT = {
 
 
 class Objects:
-    """`admission` gives what every write of a request has to pass."""
+    """The handlers of the verbs.
+
+    `admission` returns the check that every write of a request must pass.
+    """
 
     def __init__(
         self, registry: Registry, admission: Callable[[ResourceRequest], ValidateAdmission]
@@ -91,12 +94,14 @@ class Objects:
     # ------------------------------------------------------------ reading
 
     def get(self, request: ResourceRequest) -> ObjectResult:
+        """Returns the object."""
         self._check_not_ahead(query.resource_version(request.http) or 0)
         resource, info = request.served.kind.resource, request.info
         obj = self._registry.store.get(resource, info.namespace, info.name)
         return ObjectResult(200, obj)
 
     def list(self, request: ResourceRequest) -> ListResult:
+        """Returns a page of objects."""
         options, store = query.ListOptions.of(request.http), self._registry.store
         self._check_not_ahead(options.at_least)
         page = store.page(
@@ -116,7 +121,7 @@ class Objects:
         return ListResult(200, metadata, page.items)
 
     def _check_not_ahead(self, version: int) -> None:
-        """There is no cache here that could catch up: what is not there yet is refused at once."""
+        """Refuses a version that does not exist yet. This server has no cache that could catch up."""
         current = self._registry.store.resource_version
         if version > current:
             raise status_errors.resource_version_too_large(version, current)
@@ -124,6 +129,7 @@ class Objects:
     # ------------------------------------------------------------ writing
 
     def create(self, request: ResourceRequest) -> ObjectResult:
+        """Creates the object of the body."""
         kind, namespace = request.served.kind, request.info.namespace
         obj = self._decode(request)
         admission.check(self._registry.store, request.served, request.info, obj)
@@ -131,6 +137,8 @@ class Objects:
         return self._written(request, 201, stored)
 
     def update(self, request: ResourceRequest) -> ObjectResult:
+        """Replaces the object by that of the body."""
+
         kind, info = request.served.kind, request.info
         obj = self._decode(request)
         options = self._write_options(request)
@@ -138,6 +146,7 @@ class Objects:
         return self._written(request, 200, stored)
 
     def patch(self, request: ResourceRequest) -> ObjectResult:
+        """Applies one of the four kinds of patches."""
         form, patch = codec.patch(request.http)
         if form == "apply":
             return self._apply(request, patch)
@@ -149,7 +158,7 @@ class Objects:
         options = self._write_options(request)
 
         def patched(old: Document) -> Document:
-            # A patch is of the object in the version that the client speaks.
+            # The patch refers to the object in the version of the request.
             served = request.served
             shown = served.from_storage(old)
             new = patches.apply_patch(served.schema, shown, form, patch)
@@ -181,6 +190,7 @@ class Objects:
         return self._written(request, 201 if is_new else 200, stored)
 
     def delete(self, request: ResourceRequest) -> Result | ObjectResult:
+        """Deletes an object. Returns the object or a Status, as a real server does for the kind."""
         served, info, store = request.served, request.info, self._registry.store
         admission.check(store, served, info)
         options, waits = query.delete_options(request.http, self._admission(request))
@@ -188,6 +198,7 @@ class Objects:
         before = store.get(resource, info.namespace, info.name)
         last = self._registry.delete(served.kind, info.namespace, info.name, options)
 
+        # An object that is still there waits for its finalizers or its grace period.
         is_gone = options.dry_run or store.find(resource, info.namespace, info.name) is None
         if not is_gone:
             return ObjectResult(202 if waits else 200, last)
@@ -205,6 +216,7 @@ class Objects:
         return Result(200, SUCCESS | {"details": details})
 
     def delete_collection(self, request: ResourceRequest) -> ListResult:
+        """Deletes the selected objects, and returns their list."""
         options, _ = query.delete_options(request.http, self._admission(request))
         list_options, store = query.ListOptions.of(request.http), self._registry.store
         kind = request.served.kind
@@ -225,10 +237,10 @@ class Objects:
         metadata = {"resourceVersion": str(store.resource_version)}
         return ListResult(200, metadata, deleted)
 
-    # ------------------------------------------------------------ what they share
+    # ------------------------------------------------------------ parts of several verbs
 
     def _decode(self, request: ResourceRequest) -> Document:
-        """The object of the body, in the storage version."""
+        """Returns the object of the body, converted to the storage version."""
         obj = codec.document(request.http, request.served.kind.resource.kind)
         _check_type(request.served, obj)
         duplicates: list[str] = []
@@ -239,14 +251,16 @@ class Objects:
     def _to_storage(
         self, request: ResourceRequest, obj: Document, duplicates: Sequence[str] = ()
     ) -> Document:
-        """In the storage version, without the fields that its own version does not have."""
+        """Returns the object in the storage version, without unknown fields of the request's
+        version.
+        """
         validation = query.field_validation(request.http)
         known, warnings = strict_fields.decode(request.served, obj, validation, duplicates)
         request.warnings.extend(warnings)
         return request.served.to_storage(known)
 
     def _written(self, request: ResourceRequest, status: int, stored: Document) -> ObjectResult:
-        """What was written, with what its writer should hear of it."""
+        """Returns the result of a write, and adds the warnings for its client to the request."""
         request.warnings.extend(self._registry.warnings(request.served.kind, stored))
         if not request.info.subresource:
             request.warnings.extend(self._registry.advice(stored))
@@ -262,13 +276,14 @@ class Objects:
         )
 
 
-# ---------------------------------------------------------------- selections
+# ---------------------------------------------------------------- selectors
 
 
 def predicate(request: ResourceRequest) -> Predicate | None:
-    """Which objects the request's selectors take, as they are stored; None takes all.
+    """Returns the predicate of the request's selectors for stored objects. None selects all.
 
-    Fields are named as in the core's Event and in the storage version, whatever version is asked.
+    Field selectors use the names of the storage version, and for Events those of the core group,
+    whatever the version of the request is.
     """
     served, info = request.served, request.info
     kind = served.kind.resource.kind
@@ -282,7 +297,7 @@ def predicate(request: ResourceRequest) -> Predicate | None:
 
     text = request.param("fieldSelector")
     if served.group == EVENTS_GROUP:
-        # It selects by its own names for the same fields.
+        # events.k8s.io has names of its own for the same fields.
         text = text.replace("regarding.", "involvedObject.")
         text = text.replace("reportingController", "reportingComponent")
     by_labels = selectors.labels(request.param("labelSelector"))
@@ -295,7 +310,7 @@ def predicate(request: ResourceRequest) -> Predicate | None:
 
 
 def _unsupported_field(served: ServedVersion) -> str:
-    """The message for a field that cannot be selected by: some kinds have words of their own."""
+    """Returns the message about a field that cannot be selected by. It depends on the kind."""
     kind = served.kind.resource.kind
     if kind == "ResourceSlice":
         return f"field label not supported for {served.api_version}, Kind=ResourceSlice: {{}}"
@@ -304,11 +319,11 @@ def _unsupported_field(served: ServedVersion) -> str:
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-# ---------------------------------------------------------------- is it of the right type?
+# ---------------------------------------------------------------- the type of an object
 
 
 def _check_applied_type(served: ServedVersion, config: Document) -> None:
-    """A configuration has to say what it is."""
+    """Refuses a configuration that does not have the apiVersion and kind of the path."""
     version, kind = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     if (version, kind) != (served.api_version, served.kind.resource.kind):
         group_version = version if "/" in version else f"/{version}"
@@ -316,7 +331,7 @@ def _check_applied_type(served: ServedVersion, config: Document) -> None:
 
 
 def _check_type(served: ServedVersion, obj: Document) -> None:
-    """An object that says nothing of it is of the type that the path says."""
+    """Refuses an object whose apiVersion or kind differs from that of the path. Both may be absent."""
     expected = served.kind.resource.kind
     api_version, kind = obj.get("apiVersion") or served.api_version, obj.get("kind") or expected
     if not isinstance(obj.get("metadata", {}), dict):

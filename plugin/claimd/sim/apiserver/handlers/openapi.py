@@ -1,7 +1,7 @@
-"""OpenAPI as far as clients read it: which parameters a patch takes, and the fields of every kind.
+"""The parts of OpenAPI that clients read: the parameters of a patch, and the fields of every kind.
 
-kubectl asks whether the server checks unknown fields itself, and explains fields. Nothing here says
-what a field means.
+kubectl uses them to find out whether the server validates fields, and for `kubectl explain`. Fields
+have no descriptions.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from claimd.kubernetes.api.objects.shapes import Shape, fields_of
 from ..catalog import Catalog, ServedVersion
 from ..wire import protobuf, protobuf_fields, strict_fields
 
-# Version 2 for kubectl, which reads it in this form alone, and only to learn that a kind is not
-# here: an empty document, with its field `swagger` set.
+# kubectl reads version 2 only as protobuf, and only to learn that it does not describe a kind. So
+# this is an empty document with its field `swagger`.
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 EMPTY_V2 = b"\x0a\x032.0"
 
@@ -22,21 +22,24 @@ PATCH_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force", "prett
 GROUP_VERSION_KIND = "x-kubernetes-group-version-kind"
 STRING: Document = {"type": "string"}
 
-# What OpenAPI calls a kind of shape, and a form of protobuf.
+# The types of OpenAPI for the kinds of shapes and for the forms of protobuf.
 SHAPE_TYPES = {"quantity": "string", "struct": "object", "map": "object", "list": "array"}
 FORM_TYPES = {"int": "integer", "flag": "boolean", "raw": "object", "fields": "object"}
 
 
 class OpenApi:
+    """The OpenAPI documents of a catalog."""
+
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        # Of version 3, once somebody asked, and the generation of the catalog that they are of.
+        # The documents of version 3 that a client has read, and the catalog's generation at that
+        # time.
         self._documents: dict[str, Document] = {}
         self._generation = catalog.generation
 
     @property
     def _group_versions(self) -> dict[str, tuple[str, str]]:
-        """By api/v1 or apis/GROUP/VERSION, as their paths have it."""
+        """The group and version of each document's path: api/v1 or apis/GROUP/VERSION."""
         group_versions: dict[str, tuple[str, str]] = {}
         for group, versions in self._catalog.versions.items():
             for version in versions:
@@ -45,7 +48,7 @@ class OpenApi:
         return group_versions
 
     def v2(self) -> Document:
-        """Every kind by name, for clients that ask nothing else of version 2."""
+        """Returns version 2 with the names of all kinds, for clients that need no more of it."""
         definitions = {}
         for group, version in self._group_versions.values():
             for served in self._catalog.served_versions(group, version):
@@ -54,14 +57,19 @@ class OpenApi:
         return {"swagger": "2.0", "info": self._info(), "paths": {}, "definitions": definitions}
 
     def v3_index(self) -> Document:
+        """Returns the paths of the documents of version 3."""
         places = self._group_versions
         return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in places}}
 
     def v3(self, place: str) -> Document | None:
-        """The document of api/v1 or apis/GROUP/VERSION; None for one that is not served."""
+        """Returns the document of api/v1 or apis/GROUP/VERSION.
+
+        Returns None for a version that is not served.
+        """
         group_versions = self._group_versions
         if place not in group_versions:
             return None
+        # A new or changed definition changes the documents.
         if self._generation != self._catalog.generation:
             self._documents, self._generation = {}, self._catalog.generation
         if place not in self._documents:
@@ -104,9 +112,9 @@ def _operations(served: ServedVersion) -> Document:
 
 
 def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
-    """From the field table of a kind of the resource API, from protobuf's tables of others.
+    """Returns the schema of a kind, and adds the schemas that it refers to to `schemas`.
 
-    What it refers to is added to `schemas`.
+    Field tables describe the kinds of the resource API, and the tables of protobuf all others.
     """
     structure = served.structure
     if structure:
@@ -128,7 +136,7 @@ def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
 
 
 def _structure_schema(served: ServedVersion, document: Document, schemas: Document) -> Document:
-    """As a definition has it, with what every object has."""
+    """Returns the schema of a definition, with the fields that every object has."""
     metadata = _of_shape(Shape("struct", struct=meta.ObjectMeta), schemas)
     identity: Document = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
     properties = identity | {
@@ -156,16 +164,17 @@ def _reference(name: str) -> Document:
     return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
 
 
-# ---------------------------------------------------------------- by field tables
+# ---------------------------------------------------------------- schemas from field tables
 
 
 def _of_shape(shape: Shape, schemas: Document) -> Document:
     if shape.kind == "any":
         return {"type": "object"}
     if shape.kind == "struct" and shape.struct:
-        # Structs are named, since they hold each other.
+        # Structs have schemas of their own, because they may contain each other.
         name = f"{shape.struct.__module__.rpartition('.')[2]}.{shape.struct.__name__}"
         if name not in schemas:
+            # The entry stops the recursion of a struct that contains itself.
             schemas[name] = {"type": "object"}
             schemas[name] = _struct_schema(shape, schemas)
         return _reference(name)
@@ -198,7 +207,7 @@ def _struct_schema(shape: Shape, schemas: Document) -> Document:
     return schema
 
 
-# ---------------------------------------------------------------- by the tables of protobuf
+# ---------------------------------------------------------------- schemas from protobuf's tables
 
 
 def _message_properties(message: str, schemas: Document) -> Document:
@@ -218,6 +227,7 @@ def _of_form(form: str, schemas: Document) -> Document:
 
     name = form.replace("/", ".")
     if name not in schemas:
-        schemas[name] = {}  # first: messages may hold themselves
+        # The entry stops the recursion of a message that contains itself.
+        schemas[name] = {}
         schemas[name] = {"type": "object", "properties": _message_properties(form, schemas)}
     return _reference(name)

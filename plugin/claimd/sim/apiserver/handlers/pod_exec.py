@@ -1,6 +1,7 @@
-"""`kubectl exec` and `kubectl attach`: a command in a container, or the container's own.
+"""The handlers of `kubectl exec` and `kubectl attach`.
 
-Who runs commands is whoever runs the pods.
+They check the request and open the channels. The part of the simulated cluster that runs the pods
+starts the command, or attaches to the container's process.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from ..wire.resource_request import ResourceRequest
 from . import pod_logs, pod_streams
 from .pod_streams import Streams
 
-# Namespace, pod, container, command, whether it reads, whether it has a terminal. None if the
-# container does not run.
+# Starts a command. The parameters are namespace, pod, container, command, whether it has an input,
+# and whether it has a terminal. Returns None if the container does not run.
 Execute = Callable[[str, str, str, Sequence[str], bool, bool], Awaitable[Streams | None]]
-# Namespace, pod, container, whether something is to be written to it. None as above.
+# Attaches to a container. The parameters are namespace, pod, container, and whether the client
+# writes to it. Returns None if the container does not run.
 Attach = Callable[[str, str, str, bool], Awaitable[Streams | None]]
 
 
@@ -45,7 +47,7 @@ def execute(store: Store, execute: Execute, request: ResourceRequest) -> HttpRes
 
 
 def attach(store: Store, attach: Attach, request: ResourceRequest) -> HttpResponse:
-    """Switches to a WebSocket, on which the container's streams are."""
+    """Switches to a WebSocket with the streams of the container."""
     http, info = request.http, request.info
     container = _running_container(store, request)
     start = partial(attach, info.namespace, info.name, container, http.flag("stdin"))
@@ -53,6 +55,7 @@ def attach(store: Store, attach: Attach, request: ResourceRequest) -> HttpRespon
 
 
 def _running_container(store: Store, request: ResourceRequest) -> str:
+    """Returns the name of the container. Raises a 500 as a real server does, if it does not run."""
     pod = store.get(PODS, request.info.namespace, request.info.name)
     container = pod_logs.container_of(pod, request.param("container"))
     if not _runs(pod, container):

@@ -1,4 +1,4 @@
-"""What a pod's containers have printed, for `kubectl logs`: from whoever runs the pods, if any."""
+"""The handler of `kubectl logs`. The part of the cluster that runs the pods has the output."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from ..types.status_errors import bad_request
 from ..wire import query
 from ..wire.resource_request import ResourceRequest
 
-Logs = Callable[[str, str, str], str]  # namespace, pod, container
-# The same as it is printed, until the container has ended; None for one that has not begun.
+# Returns the output so far. The parameters are namespace, pod and container.
+Logs = Callable[[str, str, str], str]
+# Yields the output as it is printed, until the container has ended. Returns None for a container
+# that has not started. The parameters are the same.
 Follow = Callable[[str, str, str], AsyncIterator[bytes] | None]
 
 
 def respond(
     store: Store, logs: Logs, follow: Follow | None, request: ResourceRequest
 ) -> HttpResponse:
-    """What there is, and for a client that follows what comes until the container has ended.
+    """Returns the output, and with `follow=true` the further output until the container ends.
 
-    With no `follow` all responses end.
+    If `follow` is None, no response is a stream.
     """
     info = request.info
     pod = store.get(PODS, info.namespace, info.name)
@@ -45,7 +47,10 @@ def respond(
 
 
 async def _send_all(parts: AsyncIterator[bytes], tail: int | None, send: Send) -> None:
-    """The tail is of what there is when the client asks; what comes later comes whole."""
+    """Sends the output.
+
+    The limit of lines applies only to what is printed at the time of the request.
+    """
     async for part in parts:
         await send(_tail(part, tail))
         tail = None
@@ -59,7 +64,10 @@ def _tail(printed: bytes, lines: int | None) -> bytes:
 
 
 def container_of(pod: Document, wanted: str) -> str:
-    """The container that is meant: a pod of one, init containers aside, is not asked which."""
+    """Returns the name of the requested container.
+
+    The default is the only container of the pod. Init containers do not count for that.
+    """
     pod_name = pod["metadata"]["name"]
     spec = pod.get("spec") or {}
     main = [container["name"] for container in spec.get("containers") or ()]

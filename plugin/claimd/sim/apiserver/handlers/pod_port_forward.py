@@ -1,8 +1,7 @@
-"""`kubectl port-forward`: connections to ports of a pod, each as two streams of a SPDY session that
-goes through a WebSocket (SPDY/3.1+portforward.k8s.io).
+"""The handler of `kubectl port-forward`, which runs a SPDY session through a WebSocket.
 
-A connection has a stream for its data and one for what goes wrong, of one request id. Who connects
-is whoever runs the pods.
+The protocol is SPDY/3.1+portforward.k8s.io. A connection to a port is two streams with the same
+request id: one for data and one for errors. The part of the cluster that runs the pods connects.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ _READ_SIZE = 1 << 15
 _LAST_PORT = (1 << 16) - 1
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-# Namespace, pod, port. OSError if nobody listens, or the pod does not run.
+# Connects to a port. The parameters are namespace, pod and port. Raises OSError if no process
+# listens or the pod does not run.
 Connect = Callable[[str, str, int], Awaitable[Connection]]
 
 
 def respond(store: Store, connect: Connect, request: ResourceRequest) -> HttpResponse:
-    """Switches to a WebSocket, through which connections are made until the client hangs up."""
+    """Switches to a WebSocket, which carries connections until the client disconnects."""
     info = request.info
     store.get(PODS, info.namespace, info.name)
     forwarding = _Forwarding(partial(connect, info.namespace, info.name), info.name)
@@ -40,14 +40,16 @@ def respond(store: Store, connect: Connect, request: ResourceRequest) -> HttpRes
 
 
 class _Forwarding:
-    """One session, with all its connections."""
+    """A session with all its connections."""
 
     def __init__(self, connect: Callable[[int], Awaitable[Connection]], pod: str) -> None:
         self._connect, self._pod = connect, pod
-        self._halves: dict[str, spdy.Stream] = {}  # by request id, until the other one comes
+        # The streams whose connection lacks the other stream, by request id.
+        self._halves: dict[str, spdy.Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def attend(self, socket: websocket.WebSocket) -> None:
+        """Runs the session, and closes all its connections at the end."""
         try:
             await spdy.Session(socket, self._opened).run()
         finally:
@@ -58,12 +60,13 @@ class _Forwarding:
             await socket.close()
 
     def _opened(self, stream: spdy.Stream) -> None:
-        """A connection begins with its second stream, in whichever order they come."""
+        """Starts a connection at its second stream. The two streams may come in any order."""
         request_id = stream.headers.get("requestid", "")
         other = self._halves.pop(request_id, None)
         if other is None:
             self._halves[request_id] = stream
             return
+
         data, errors = stream, other
         if stream.headers.get("streamtype") == "error":
             data, errors = other, stream
@@ -72,7 +75,7 @@ class _Forwarding:
         task.add_done_callback(self._tasks.discard)
 
     async def _forward(self, data: spdy.Stream, errors: spdy.Stream) -> None:
-        """A client that is gone ends it; so does the end of what is behind the port."""
+        """Copies data until either side ends the connection."""
         port = data.headers.get("port", "")
         with contextlib.suppress(OSError):
             try:
@@ -87,7 +90,10 @@ class _Forwarding:
 
 
 def _port(text: str) -> int:
-    """ValueError for what no port can be: the system has other errors for each sort of it."""
+    """Parses a port. Raises ValueError for any other text.
+
+    The operating system's errors for such a text would differ from case to case.
+    """
     if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) <= _LAST_PORT:
         raise ValueError(f"expected a port from 1 to {_LAST_PORT}")
     return int(text)
@@ -106,7 +112,7 @@ async def _copy_both_ways(
 
 
 async def _send(data: spdy.Stream, writer: asyncio.StreamWriter) -> None:
-    """What the client sends; its end is passed on, as the answer may come after it."""
+    """Sends the client's data, and its end. The answer may come after that end."""
     with contextlib.suppress(OSError):
         while (part := await data.read()) is not None:
             writer.write(part)

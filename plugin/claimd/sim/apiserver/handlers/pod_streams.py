@@ -1,7 +1,7 @@
-"""Streams of a container as channels of a WebSocket (v5.channel.k8s.io and v4), and the switch to
-one: what `kubectl exec`, `attach` and `port-forward` have in common.
+"""The streams of a container as channels of a WebSocket, and the switch of a request to one.
 
-A message's first byte is its channel.
+`kubectl exec`, `attach` and `port-forward` share this. The protocols are v5.channel.k8s.io and v4.
+The first byte of a message is its channel.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from claimd.kubernetes.api.document import Document
 
 from ..types.status_errors import StatusError, bad_request
 
-# In the order in which we like them; only the first has a message that closes a channel.
+# In the order of preference. Only the first has a message that closes a channel.
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 
 
 class Streams(Protocol):
-    """Of a command that runs."""
+    """The streams of a command that runs."""
 
     def output(self) -> AsyncIterator[bytes]:
-        """What it prints, until nobody can print any more."""
+        """Yields the standard output until all its writers are gone."""
         ...
 
     def errors(self) -> AsyncIterator[bytes]: ...
 
     async def write(self, data: bytes) -> None:
-        """To its standard input, if it has one."""
+        """Writes to the standard input, if the command has one."""
         ...
 
     def end_input(self) -> None: ...
@@ -43,26 +43,26 @@ class Streams(Protocol):
     def resize(self, width: int, height: int) -> None: ...
 
     async def wait(self) -> int:
-        """Its exit code, or 128 and a signal."""
+        """Returns the exit code, or 128 plus the signal."""
         ...
 
     def kill(self) -> None:
-        """Nobody listens any more."""
+        """Ends the command, because its client is gone."""
         ...
 
 
 class _TerminalSize(msgspec.Struct, rename="pascal"):
-    """As the kernel can have it."""
+    """The size of a terminal, within the kernel's limits."""
 
     width: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
     height: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 
 def switch(http: HttpRequest, protocols: Sequence[str], attend: Upgrade) -> HttpResponse:
-    """Switches to a WebSocket, which `attend` has until its end.
+    """Switches to a WebSocket, on which `attend` runs.
 
-    What is wrong with a request has to be told before: where a WebSocket is refused, kubectl asks
-    again for SPDY, and shows what is said to that.
+    All checks of a request must come before this. If a WebSocket is refused, kubectl tries SPDY and
+    shows the answer to that.
     """
     protocol = http.header("upgrade")
     if protocol.lower() != "websocket":
@@ -78,7 +78,10 @@ def switch(http: HttpRequest, protocols: Sequence[str], attend: Upgrade) -> Http
 
 
 def channels(http: HttpRequest, start: Callable[[], Awaitable[Streams | None]]) -> HttpResponse:
-    """Switches to channels; what has the streams begins then. None if there is nothing any more."""
+    """Switches to the channels of a WebSocket, and then calls `start`.
+
+    `start` returns the streams, or None if the container has ended.
+    """
     return switch(http, PROTOCOLS, partial(_attend, start))
 
 
@@ -93,7 +96,7 @@ def _protocol(http: HttpRequest, protocols: Sequence[str]) -> str:
 async def _attend(
     start: Callable[[], Awaitable[Streams | None]], socket: websocket.WebSocket
 ) -> None:
-    """From the command's start to its end, or to that of the client, which ends the command."""
+    """Runs a command until it ends, or until the client disconnects, which ends the command."""
     streams = await start()
     if streams is None:
         await _tell_end(socket, _failure("InternalError", "the container has ended"))
@@ -117,13 +120,13 @@ async def _attend(
 
 
 async def _receive(socket: websocket.WebSocket, streams: Streams) -> None:
-    """What the client sends, until it hangs up."""
+    """Handles the client's messages until it disconnects."""
     while (message := await socket.receive()) is not None:
         if not message:
             continue
         channel, data = message[0], message[1:]
         if channel == _STDIN:
-            # A command that reads no more is no mistake of the client's.
+            # A command that does not read its input is no error of the client.
             with contextlib.suppress(OSError):
                 await streams.write(data)
         elif channel == _CLOSE and data[:1] == bytes([_STDIN]):

@@ -1,4 +1,4 @@
-"""Questions about users: who am I, may I, what may I, whose token is this. Nothing is stored."""
+"""Reviews: questions about users, their rights and their tokens. They are not stored."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from ..wire import codec, protobuf, strict_fields
 from ..wire.request_info import RequestInfo
 from ..wire.resource_request import Result
 
-Answer = Callable[[User, Document, Document], Document]  # user, spec, review: the status
+# Returns the status. The parameters are the user, the spec and the review.
+Answer = Callable[[User, Document, Document], Document]
 
 
 class Reviews:
+    """The handlers of reviews."""
+
     def __init__(self, store: Store, tokens: Tokens) -> None:
         self._store, self._tokens = store, tokens
         self._answers: dict[str, Answer] = {
@@ -34,7 +37,7 @@ class Reviews:
         }
 
     def review(self, info: RequestInfo, user: User, request: HttpRequest) -> Result:
-        """The review as it came, with its answer as the status."""
+        """Returns the review of the body with its answer as the status."""
         kinds = {kind.lower(): kind for _, kind in protobuf.tables().kinds}
         kind = kinds[info.resource.removesuffix("s")]
         review = strict_fields.of_kind(codec.document(request), info.api_version, kind)
@@ -94,7 +97,7 @@ def _user_of(spec: Document) -> User:
 
 
 def _resource_attributes(resource: Document) -> rbac.Attributes:
-    """Of the review's resourceAttributes; not to name a resource asks about all of them."""
+    """Returns the attributes of a review. A review without a resource is about all resources."""
     return rbac.Attributes(
         verb=resource.get("verb", ""),
         group=resource.get("group", ""),

@@ -1,4 +1,4 @@
-"""The scale of what has replicas: a small document that is read and written in its place."""
+"""The scale of a workload: a small document with the number of replicas."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..wire import codec, query
 from ..wire.resource_request import ResourceRequest, Result
 
 API_VERSION = "autoscaling/v1"
-# Where Kubernetes' own kinds have their replicas.
+# The paths of replicas in built-in kinds.
 PATHS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 SCALES = GroupResource("scales", "autoscaling", "Scale")
 
 
 def scale(registry: Registry, request: ResourceRequest) -> Result | None:
-    """Reads or writes it; None for a verb that a scale does not have."""
+    """Reads or writes the scale. Returns None for a verb that a scale does not have."""
     kind, info, http = request.served.kind, request.info, request.http
     obj = registry.store.get(kind.resource, info.namespace, info.name)
     paths = kind.scales.get(request.served.version, PATHS)
@@ -33,7 +33,7 @@ def scale(registry: Registry, request: ResourceRequest) -> Result | None:
         wanted: Any = codec.document(http)
     elif info.verb == "patch":
         form, patch = codec.patch(http)
-        # Applied or merged is the same here: a scale has one field to write.
+        # A scale has one field to write, so an apply is the same as a merge.
         form = "merge" if form == "apply" else form
         wanted = patches.apply_patch(UNTYPED, _scale_of(obj, paths), form, patch)
     else:
@@ -94,7 +94,7 @@ def _scale_of(obj: Document, paths: Document) -> Document:
 
 
 def _selector(obj: Document, paths: Document) -> str:
-    """As text: of labels, or as a custom resource has it."""
+    """Returns the selector as text. A custom resource has it as text in a field."""
     if paths is not PATHS:
         return str(_at(obj, _steps(paths, "labelSelectorPath")) or "")
     labels = _at(obj, ["spec", "selector", "matchLabels"]) or {}

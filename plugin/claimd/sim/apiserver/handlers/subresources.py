@@ -1,4 +1,4 @@
-"""What is created beside an object: a pod's binding, its eviction, a token for an account."""
+"""Subresources that are created: the binding of a pod, its eviction, and a token of an account."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ CREATED: Document = {
 }
 BINDINGS = GroupResource("pods/binding", "", "Binding")
 TOKEN_REQUESTS = GroupResource("", "authentication.k8s.io", "TokenRequest")
-DEFAULT_EXPIRATION = 3600  # seconds
+# Seconds.
+DEFAULT_EXPIRATION = 3600
 
-# What the life of a token can be bound to.
+# The objects that a token can be bound to. It becomes invalid with them.
 BOUND_RESOURCES = {"Pod": PODS, "Node": NODES, "Secret": GroupResource("secrets", "", "Secret")}
 
 
 class Subresources:
-    """`now` is in seconds since 1970."""
+    """The handlers of subresources. `now` returns seconds since 1970."""
 
     def __init__(self, registry: Registry, tokens: Tokens, now: Callable[[], float]) -> None:
         self._registry, self._tokens, self._now = registry, tokens, now
         self._creates = {"binding": self._bind, "eviction": self._evict, "token": self._token}
 
     def create(self, request: ResourceRequest) -> Result | None:
-        """None if the kind has nothing of this name that can be created."""
+        """Creates a subresource. Returns None if this one cannot be created."""
         create = self._creates.get(request.info.subresource)
         return create(request) if create else None
 
     def _bind(self, request: ResourceRequest) -> Result:
-        """Puts the pod on a node, as a scheduler decides."""
+        """Puts the pod on a node, as the scheduler decided."""
         binding, info = _sent(request, "v1", "Binding"), request.info
         node = (binding.get("target") or {}).get("name", "")
         binding_metadata = binding.get("metadata") or {}
@@ -70,20 +71,21 @@ class Subresources:
             "lastTransitionTime": timestamps.rfc3339(self._now()),
         }
         status = status | {"conditions": [*others, scheduled]}
-        status.pop("nominatedNodeName", None)  # a promise, which is kept now
+        # The nomination has served its purpose.
+        status.pop("nominatedNodeName", None)
         bound = pod | {
             "metadata": metadata,
             "spec": (pod.get("spec") or {}) | {"nodeName": node},
             "status": status,
         }
 
-        # Past the registry: nobody comes to own a field by a binding.
+        # Write to the store directly, because a binding makes no client the owner of a field.
         if not query.dry_run(request.http):
             store.replace(PODS, pod, bound)
         return Result(201, CREATED)
 
     def _evict(self, request: ResourceRequest) -> Result:
-        """Deletes the pod. There are no disruption budgets here that could forbid it."""
+        """Deletes the pod. This server has no disruption budgets that could forbid it."""
         delete = _sent(request, "policy/v1", "Eviction").get("deleteOptions") or {}
         preconditions = delete.get("preconditions") or {}
         options = DeleteOptions(
@@ -97,6 +99,7 @@ class Subresources:
         return Result(201, CREATED)
 
     def _token(self, request: ResourceRequest) -> Result:
+        """Issues a token for a service account."""
         sent, info = _sent(request, "authentication.k8s.io/v1", "TokenRequest"), request.info
         spec = sent.get("spec") or {}
         resource = request.served.kind.resource
@@ -127,7 +130,7 @@ class Subresources:
         )
 
     def _bound_object(self, account: Document, reference: Document | None) -> Document:
-        """What the token lives as long as; for a pod also the node that it is on."""
+        """Returns the claims of the object that the token is bound to, and for a pod its node."""
         if not reference:
             return {}
         kind, name = str(reference.get("kind")), reference.get("name", "")
@@ -153,7 +156,7 @@ class Subresources:
         return bound
 
     def _node_of(self, account: Document, pod: Document) -> Document:
-        """The node of a pod that runs as this account."""
+        """Returns the claims of the node of a pod that runs as this account."""
         spec, account_name = pod.get("spec") or {}, account["metadata"]["name"]
         if spec.get("serviceAccountName", "default") != account_name:
             raise status_errors.bad_request(

@@ -1,7 +1,7 @@
-"""Watches: the events of one kind as lines of JSON, from a version on, with bookmarks.
+"""Watches: the events of a kind as lines of JSON, from a version on, with bookmarks.
 
-What a selection lets through is decided in the store; what an object looks like, by who gives
-`encode`; how often a bookmark comes, by the server's Options.
+The store decides which events a selection has. The caller's `encode` decides on the form of an
+object. The server's Options have the interval of bookmarks.
 """
 
 from __future__ import annotations
@@ -23,26 +23,34 @@ from ..wire import codec, query
 from ..wire.output import in_pieces
 from ..wire.resource_request import ResourceRequest
 
-Encode = Callable[[Document], bytes]  # an object as the client wants to see it
+# Encodes an object in the form that the client wants.
+Encode = Callable[[Document], bytes]
 
-# Seconds of a watch that does not say: spread, so that not all come back at once.
+# The default timeout in seconds is random, so that not all clients reconnect at the same time.
 DEFAULT_TIMEOUT = (1800.0, 3600.0)
-TOO_LATE = 0.001  # seconds: an alarm rings when its time has passed, whatever clocks round
-ENCODED = 512  # events that are kept encoded
+# Seconds that are added to a timer, so that its time has passed when it fires, despite rounding.
+TOO_LATE = 0.001
+# The most events whose encoded form is cached.
+ENCODED = 512
 INITIAL_EVENTS_END = {"annotations": {"k8s.io/initial-events-end": "true"}}
-WITHOUT_WATCH_LIST = ("1.30", "1.31")  # releases whose feature gate WatchList is off
+# Releases in which the feature gate WatchList is off.
+WITHOUT_WATCH_LIST = ("1.30", "1.31")
 
 
 @dataclass(frozen=True)
 class WatchOptions:
+    """The options of a watch."""
+
     resource_version: str
     timeout_seconds: float
     allow_bookmarks: bool
-    send_initial_events: bool | None  # None: as the resource version says
+    # None means that the resource version decides.
+    send_initial_events: bool | None
 
     @classmethod
     def of(cls, request: HttpRequest, release: str) -> WatchOptions:
-        query.resource_version(request)  # a number, or refused
+        # Refuses a version that is no number.
+        query.resource_version(request)
         send_initial_events = None
         if "sendInitialEvents" in request.query:
             send_initial_events = request.flag("sendInitialEvents")
@@ -59,7 +67,7 @@ class WatchOptions:
 
     @property
     def state_first(self) -> bool:
-        """Whether everything that is there comes first, as if it were added now."""
+        """True if the watch starts with a synthetic ADDED event for each existing object."""
         if self.send_initial_events is not None:
             return self.send_initial_events
         return self.resource_version in ("", "0")
@@ -88,7 +96,7 @@ def _check_initial_events(request: HttpRequest, release: str) -> None:
 
 
 class EncodedEvents:
-    """The lines of the last events, since many watch the same."""
+    """The encoded form of the last events, because many clients watch the same objects."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[tuple[int, str, str, str], bytes] = OrderedDict()
@@ -101,7 +109,7 @@ class EncodedEvents:
         encode: Encode,
         predicate: Predicate | None,
     ) -> bytes:
-        """The change as an event; nothing if it is none for this selection."""
+        """Returns the event of a change, or b"" if the selection does not have one."""
         event = watch_event(change, predicate)
         if event is None:
             return b""
@@ -120,6 +128,8 @@ def encode_event(event_type: str, obj: bytes) -> bytes:
 
 
 class Watches:
+    """All watches of the server."""
+
     def __init__(self, store: Store, bookmark_interval: float) -> None:
         self.store = store
         self.bookmark_interval = bookmark_interval
@@ -133,17 +143,17 @@ class Watches:
         form: str,
         encode: Encode,
     ) -> Stream:
-        """The body of a watch's response.
+        """Returns the body of a watch's response.
 
-        `form` tells apart what `encode` makes of an object: watches of the same form share what
-        is encoded.
+        `form` identifies the form of objects that `encode` returns. Watches with the same form
+        share their encoded events.
         """
         in_namespace = _in_namespace(request.info.namespace, predicate)
         return _Watch(self, request, in_namespace, options, form, encode).run
 
 
 class _Watch:
-    """One client's watch, from its first event to its last."""
+    """The watch of one client, from its first event to its last."""
 
     def __init__(
         self,
@@ -162,20 +172,21 @@ class _Watch:
         self._version = int(options.resource_version or 0)
 
     async def run(self, send: Send) -> None:
+        """Sends events until the timeout, or until the client cannot keep up."""
         store, resource = self._store, self._served.kind.resource
         woken = asyncio.Event()
 
-        # Of a version of the future nothing is known yet: what comes before it is left out below.
+        # A future version has no changes yet, so watch from now on. `_take` skips earlier versions.
         is_past = not self._options.state_first and 0 < self._version < store.resource_version
         try:
             watcher = store.watch(resource, woken.set, self._version if is_past else None)
         except status_errors.StatusError as error:
-            # The response has begun, and with success: a refusal is an event, too.
+            # The response has begun with status 200, so a refusal must be an event.
             await send(encode_event("ERROR", codec.encode(error.status)))
             return
 
-        # The watcher is there before the state is read, and nothing waits in between: so that no
-        # change is missed, and none is sent twice.
+        # Register the watcher before the read of the state, without an await in between. So no
+        # change is lost and none is sent twice.
         try:
             if self._options.state_first:
                 page = store.page(resource, self._namespace, self._predicate)
@@ -191,17 +202,18 @@ class _Watch:
             yield self._bookmark(page.resource_version, INITIAL_EVENTS_END)
 
     async def _follow(self, watcher: Watcher, woken: asyncio.Event, send: Send) -> None:
-        """Sends what there is each time there is something, and bookmarks in between.
+        """Sends events as they come, and bookmarks in between.
 
-        Ends after the timeout, and for a client that cannot keep up: it has to list anew.
+        Ends at the timeout. Ends early for a client that cannot keep up, which must then list
+        again.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.timeout_seconds
         with_bookmarks = self._options.allow_bookmarks
         bookmark_due = loop.time() + self._bookmark_interval if with_bookmarks else end
 
-        # One alarm for the next thing that is due by the clock: with a timeout for each event, of
-        # hundreds of watches, much would go into setting them.
+        # One timer for the next timed action. A timeout for each wait would cost much with hundreds
+        # of watches.
         alarm = loop.call_at(min(end, bookmark_due) + TOO_LATE, woken.set)
         try:
             while (now := loop.time()) < end:
@@ -224,7 +236,7 @@ class _Watch:
             alarm.cancel()
 
     def _take(self, watcher: Watcher) -> bytes:
-        """The pending changes as lines, as many as this selection lets through."""
+        """Returns the pending changes as the events of this selection."""
         lines = []
         while watcher.pending:
             change = watcher.pending.popleft()
@@ -237,7 +249,7 @@ class _Watch:
         return b"".join(lines)
 
     def _bookmark(self, version: int, metadata: Document) -> bytes:
-        """An object of the kind in which nothing is set but the version."""
+        """Returns a bookmark: an object with a resource version and no other content."""
         served = self._served
         type_meta = {"kind": served.kind.resource.kind, "apiVersion": served.api_version}
         metadata = {"resourceVersion": str(version)} | metadata
