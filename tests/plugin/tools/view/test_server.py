@@ -27,7 +27,7 @@ async def page(api, tmp_path):
 
 
 async def asked(page, path, method="GET", **headers):
-    """Returns the status, the head and the body of the answer. Of a stream the body is its first line."""
+    """Returns the status, head and body of the answer; of a stream the body is its first line."""
     headers = {"Host": f"127.0.0.1:{page.port}"} | {
         key.replace("_", "-"): value for key, value in headers.items()
     }
