@@ -1,8 +1,8 @@
-"""Injects faults into a fake tree while it is being read, as a sick machine would show them.
+"""Injects faults into a fake tree, which then looks like a sick machine.
 
-`FAULTS` lists them, `check` says whether one can be injected, `inject` does it. Files change first,
-then whoever listens is told by a uevent in the kernel's form. What a fault means is judged by those
-who read the tree.
+`FAULTS` is the table of faults. `check` checks whether a fault can be injected, and `inject`
+injects it. The files change first; then listeners get a uevent in the kernel's form. The readers of
+the tree decide what the files mean.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from pathlib import Path
 from . import fake, uevents, values
 from .gpu import name_of
 
-_SAVED = ".claimd-faults"  # beside sys/: what the files were before
+_SAVED = ".claimd-faults"  # a file next to sys/ with the original files
 
-# A file that cannot be read where we read it: EIO, from the kernel itself.
+# A file of the real kernel whose read fails with EIO.
 _UNREADABLE = fake.UNREADABLE
 
-# Of a mode that is put back: whatever a saved file says, nothing of root's gets to be set-uid.
+# The bits of a mode that may be restored. A manipulated _SAVED must not make set-uid files of root.
 _PERMISSIONS = 0o777
 
-# The lines of aer_dev_fatal, but for the last.
+# The counters in aer_dev_fatal, except the total in its last line.
 _AER_FATAL = (
     "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr "
     "BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
 )
 
 _NAME = re.compile(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(-[a-z0-9-]+)?")
-_LISTED = 16  # GPUs that an error lists, those with the nearest names
+_LISTED = 16  # the most GPUs in an error message
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that can be done to one GPU of a fake tree."""
+    """A change that can be made to one GPU of a fake tree."""
 
     name: str
     sentence: str
-    value: str = ""  # what VALUE may be; empty: it takes none
+    value: str = ""  # a description of its VALUE; empty: it takes no value
     apply: Callable[[_Target], None]
     accepts: Callable[[str], bool] = lambda value: not value
 
@@ -68,7 +68,7 @@ class _Target:
 
     @property
     def path(self) -> str:
-        """As uevents name it."""
+        """The path of the GPU in uevents."""
         return "/" + str(self.folder.relative_to((self.tree / "sys").resolve()))
 
     @property
@@ -86,7 +86,7 @@ class _Target:
         uevents.broadcast(self.tree, message)
 
     def log(self, text: str) -> None:
-        """A line in the kernel's log, as /dev/kmsg has it."""
+        """Adds a line to the log of the tree, in the format of /dev/kmsg."""
         path = self.tree / "dev/kmsg"
         number = len(path.read_bytes().splitlines()) if path.exists() else 0
         microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
@@ -96,32 +96,33 @@ class _Target:
 
 
 def enable(tree: Path) -> None:
-    """Makes the folder in which readers of the tree listen for uevents.
+    """Makes the folder in which readers of the tree listen for uevents. May be repeated.
 
-    May be repeated. Readers that began before it see faults by the clock alone.
+    A reader that was started before sees faults only in its periodic scans.
     """
     (tree / uevents.SOCKETS).mkdir(exist_ok=True)
 
 
 def check(tree: Path, fault: str, device: str, value: str = "") -> None:
-    """Whether `inject` would accept this; ValueError says what is wrong and what could be meant.
+    """Checks whether `inject` would accept these arguments. Changes nothing.
 
-    `device` is a GPU's PCI address or its name. Nothing is changed.
+    `device` is the PCI address or the name of a GPU. Raises ValueError, which says what is wrong
+    and suggests valid arguments.
     """
     _target(tree, fault, device, value)
 
 
 def inject(tree: Path, fault: str, device: str, value: str = "") -> None:
-    """Injects a fault of `FAULTS` into one GPU of a tree; ValueError as from `check`.
+    """Injects a fault of `FAULTS` into one GPU of a tree. Raises ValueError as `check`.
 
-    Most may be injected again and again; `heal` takes all of them back. OSError if the tree cannot
-    be written: some files may have changed then, which `heal` takes back as well.
+    Most faults may be injected repeatedly. The fault `heal` reverts all of them. Raises OSError if
+    the tree cannot be written; some files may have changed then, and `heal` reverts these as well.
     """
     target = _target(tree, fault, device, value)
     FAULTS[fault].apply(target)
 
 
-# ---------------------------------------------------------------- what was asked for
+# ---------------------------------------------------------------- the arguments
 
 
 def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
@@ -136,14 +137,14 @@ def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
     if not (tree / fake.MARKER).exists():
         raise ValueError(f"{tree} was not written by claimd fake")
 
-    # The tree may have come from somebody else, and here is written into it.
+    # Root may write into a tree of another user, who could have put links into it.
     _check_links(tree)
     _read_saved(tree)
     return _Target(tree=tree, address=_address(tree, fault, device), value=value)
 
 
 def _check_links(tree: Path) -> None:
-    """ValueError where something would be written outside of the tree, by way of a link."""
+    """Raises ValueError if a link leads out of the tree, so that a write could follow it."""
     inside = os.path.realpath(tree)
     for folder, folders, files in os.walk(tree):
         for name in (*folders, *files):
@@ -156,7 +157,7 @@ def _check_links(tree: Path) -> None:
 
 
 def _address(tree: Path, fault: str, device: str) -> str:
-    """The PCI address of a GPU that the fault can be injected into."""
+    """Returns the PCI address of the GPU. Raises ValueError if it cannot have the fault now."""
     match = _NAME.fullmatch(device)
     if match is not None and match[5]:
         whole = device.removesuffix(match[5])
@@ -181,7 +182,7 @@ def _address(tree: Path, fault: str, device: str) -> str:
 
 
 def _choice(device: str, addresses: list[str], heading: str) -> str:
-    """The GPUs that could be meant, in the spelling of `device`."""
+    """Lists the GPUs that could be meant, as addresses or names like `device`."""
     by_address = ":" in device
     devices = addresses if by_address else [name_of(address) for address in addresses]
     if not devices:
@@ -205,7 +206,7 @@ def _unplug(target: _Target) -> None:
     path, folder = target.path, target.folder
     _restore(target)
 
-    # The nodes and links that `fake` knows of may have been renumbered since.
+    # The fault `renumber` may have changed the nodes and links, which `fake` does not know.
     for name in target.drm_names():
         (target.tree / "dev/dri" / name).unlink(missing_ok=True)
     for link in (target.tree / "sys/class/drm").glob("*"):
@@ -233,7 +234,7 @@ def _wedge(target: _Target) -> None:
 
 
 def _heal(target: _Target) -> None:
-    """All is as it was, by a driver that was bound anew."""
+    """Restores all files, and reports that the driver was bound again."""
     _restore(target)
     target.send_uevent("unbind")
     target.log(f"{target.driver} {target.address}: enabling device (0000 -> 0003)")
@@ -241,6 +242,7 @@ def _heal(target: _Target) -> None:
 
 
 def _hot(target: _Target) -> None:
+    # A GPU without a sensor gets one. `_restore` removes it again.
     limits = sorted(target.folder.glob("hwmon/hwmon*/temp*_crit"))
     if not limits:
         sensor = target.folder / "hwmon/hwmon0"
@@ -255,6 +257,7 @@ def _hot(target: _Target) -> None:
 
 
 def _aer(target: _Target) -> None:
+    # The counters of the tree, or new ones for a GPU without them.
     kind = target.value or "fatal"
     path = target.folder / f"aer_dev_{kind}"
     total = f"TOTAL_ERR_{kind.upper()}"
@@ -292,7 +295,7 @@ def _eio(target: _Target) -> None:
 
 
 def _hang(target: _Target) -> None:
-    """Whoever opens a FIFO that nobody writes to waits for ever."""
+    """Replaces files by FIFOs without a writer, so that opening them blocks for ever."""
     for name in ("numa_node", "config"):
         path = target.folder / name
         if path.is_fifo():
@@ -304,7 +307,7 @@ def _hang(target: _Target) -> None:
 
 
 def _renumber(target: _Target) -> None:
-    """Its DRM nodes get the next numbers that are free, as when a driver is loaded anew."""
+    """Gives the DRM nodes the next free numbers, as when a driver is loaded again."""
     classes = target.tree / "sys/class/drm"
     taken = {int(re.sub(r"\D", "", path.name)) for path in classes.glob("*[0-9]")}
     for name in target.drm_names():
@@ -320,7 +323,7 @@ def _rename_node(target: _Target, old_name: str, new_name: str, number: int) -> 
     old, new = target.folder / "drm" / old_name, target.folder / "drm" / new_name
     major = int(old.joinpath("dev").read_text().partition(":")[0])
 
-    # The device's own folder, the link of its class, the node: the kernel's order.
+    # The kernel makes the device's folder first, then the link of its class, then the node.
     old.rename(new)
     _replace_file(new / "dev", f"{major}:{number}\n")
     (target.tree / "sys/class/drm" / old_name).unlink(missing_ok=True)
@@ -385,9 +388,9 @@ _LIST = (
 FAULTS = {fault.name: fault for fault in _LIST}
 
 
-# ---------------------------------------------------------------- what the files were
+# ---------------------------------------------------------------- the original files
 
-# What was in a file, and its mode; None: it was not there.
+# The content and the mode of a file; None if the file was not there.
 _Before = list[str | int] | None
 _Saved = dict[str, dict[str, _Before]]
 
@@ -399,7 +402,7 @@ def _change(target: _Target, path: Path, value: str) -> None:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """Root without any capability cannot write what is read-only, but can put another in its place."""
+    """Replaces a file, because root without capabilities cannot write into a read-only file."""
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o444
     path.unlink(missing_ok=True)
     path.write_text(text)
@@ -407,7 +410,7 @@ def _replace_file(path: Path, text: str) -> None:
 
 
 def _save(target: _Target, path: Path) -> None:
-    """Keeps what a file was, unless an earlier fault did: that is what `heal` goes back to."""
+    """Saves the original file for `heal`, unless an earlier fault has saved it already."""
     saved = _read_saved(target.tree)
     files = saved.setdefault(target.address, {})
     key = os.path.relpath(path, target.folder)
@@ -426,7 +429,7 @@ def _restore(target: _Target) -> None:
     for name, before in saved.pop(target.address, {}).items():
         path = _saved_path(target.folder, name)
 
-        # Those who wait for a writer are let go; ENXIO where nobody waits.
+        # Opening the FIFO for writing wakes blocked readers. It fails with ENXIO without a reader.
         if path.is_fifo():
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
@@ -436,7 +439,7 @@ def _restore(target: _Target) -> None:
             path.write_bytes(str(before[0]).encode("latin-1"))
             path.chmod(int(before[1]) & _PERMISSIONS)
 
-    # Sensors that only a fault has made.
+    # The fault `hot` may have made the sensors. Then only empty folders are left of them.
     sensors = target.folder / "hwmon"
     if sensors.is_dir() and not any(path.is_file() for path in sensors.rglob("*")):
         shutil.rmtree(sensors)
@@ -445,9 +448,9 @@ def _restore(target: _Target) -> None:
 
 
 def _read_saved(tree: Path) -> _Saved:
-    """By the GPU's address, and by the file's path from its folder.
+    """Returns the original files, by the GPU's address and the path relative to the GPU's folder.
 
-    ValueError for what was not written by `_write_saved`, which names only files of the tree.
+    Raises ValueError if `_write_saved` did not write the file: it must name only files of the tree.
     """
     file = tree / _SAVED
     try:
@@ -482,7 +485,7 @@ def _check_saved(tree: Path, address: str, name: str, before: object) -> None:
 
 
 def _saved_path(folder: Path, name: str) -> Path:
-    """Without `..` in it, which leads elsewhere behind a link."""
+    """Returns the path without `..`, which would lead elsewhere behind a link."""
     return Path(os.path.normpath(folder / name))
 
 

@@ -87,7 +87,7 @@ class HostFiles:
         return place
 
     def _step(self, place: str, links: int) -> str | None:
-        """Returns the same for a path of which only the last name may be a link. Uses the cache."""
+        """Returns the same for a path in which only the last name may be a link. Uses the cache."""
         if place not in self._followed:
             self._followed[place] = self._resolve_step(place, links)
         return self._followed[place]

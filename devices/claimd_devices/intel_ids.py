@@ -41,5 +41,5 @@ def tiles(device_id: int) -> int | None:
 
 
 def memory(device_id: int) -> int | None:
-    """Returns the bytes of local memory; None if there is none, or the id does not determine it."""
+    """Returns the bytes of local memory; None without such memory, or if the id does not tell."""
     return product(device_id).memory

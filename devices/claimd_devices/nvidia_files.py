@@ -298,7 +298,7 @@ def _find_by_folder(files: HostFiles, version: str) -> _Libraries | None:
 
 
 def _triplet_of(folder: str) -> str:
-    """Returns the platform's name in a folder's path, or else that of this machine."""
+    """Returns the platform, such as x86_64-linux-gnu, from a folder's path or of this machine."""
     for triplet in ld_so_cache.TRIPLETS.values():
         if triplet in folder:
             return triplet

@@ -60,7 +60,7 @@ def is_integrated(device_id: int) -> bool | None:
 
 
 def memory(device_id: int, product: str | None) -> int | None:
-    """Returns the bytes of memory on the board, of which a program can use a little less.
+    """Returns the bytes of memory on the board. A program can use slightly fewer.
 
     The id decides, and also the product's name if boards with one id differ.
     """

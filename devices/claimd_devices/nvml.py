@@ -58,7 +58,7 @@ class Part:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer of the library about the whole machine, or the reason why there is none."""
+    """An answer of the library about the whole machine, or the reason for its absence."""
 
     # The addresses of the GPUs in the answer.
     described: frozenset[str] = frozenset()

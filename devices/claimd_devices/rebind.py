@@ -357,7 +357,7 @@ def _device(roots: Roots, address: str) -> str:
 
 
 def _other_device(roots: Roots, function: Binding) -> str:
-    """Returns the ids of another device at the function's address; empty if there is none.
+    """Returns the ids of another device at the function's address, or an empty string.
 
     Also empty if the ids of one of the two are unknown.
     """

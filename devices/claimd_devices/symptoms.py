@@ -99,8 +99,8 @@ _XIDS_OF_WHOLE_GPU = frozenset({62, 64, 74, 79, 95, 119, 120, 136, 143})
 def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
     """Returns all symptoms that one check shows.
 
-    Counters of errors are always among them, so that `health` can see their growth. Nothing that is
-    wrong with the GPU makes it raise; LookFailedError means that we could not look. A read of a GPU
+    Counters of errors are always among them, so that `health` can see their growth. Faults of the
+    GPU do not make it raise; LookFailedError means that we could not look. A read of a GPU
     that hangs blocks, unless the caller runs this in `deadline.run`.
     """
     folder = f"{roots.sys}/bus/pci/devices/{address}"

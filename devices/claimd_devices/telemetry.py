@@ -38,7 +38,7 @@ def readings(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Reading, ...]
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Reading, ...]:
-    """Returns the readings of one GPU. Nothing that is wrong with the GPU makes it raise."""
+    """Returns the readings of one GPU. Faults of the GPU do not make it raise."""
     folder = f"{roots.sys}/bus/pci/devices/{address}"
     if deadline.is_hung(folder):
         return ()

@@ -1,15 +1,16 @@
-"""Writes a believable /sys, /proc and /dev from a few words; a scan reads it as a machine's own.
+"""Writes a realistic /sys, /proc and /dev from a short description, for the same scanner.
 
-    tree                        on disk: writes a tree, unplugs and plugs its GPUs
-    layout                      from words to GPUs, each with its place on the bus and its numbers
-    vendors                     the table of those below, and of all models and machines
-    nvidia, amd, intel          what one vendor's driver shows, and its models
-    amd_models                  AMD's models, which are many
+    tree                        writes a tree to disk; unplugs and plugs its GPUs
+    layout                      makes GPUs of words, with places on the bus and numbers
+    vendors                     the table of the vendors, and of all models and machines
+    nvidia, amd, intel          the files of one vendor's driver, and its models
+    amd_models                  the models of AMD
     screens                     display controllers that are no GPUs
-    gpu                         what every function on the bus shows
+    gpu                         the files of every function on the bus
 
-What real trees lack (a Radeon's product_name, the version of a module of the kernel's own tree) is
-lacking here too. No second scanner and no value that no kernel prints must go in.
+Files that are missing in real trees are missing here too: a Radeon's product_name, the version of a
+module of the kernel's own tree. The package must not contain a second scanner, nor a value that no
+kernel prints.
 """
 
 from .layout import MACHINE_OPTIONS, parse

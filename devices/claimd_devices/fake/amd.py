@@ -1,4 +1,4 @@
-"""What amdgpu and KFD show of AMD's GPUs, whole and divided; the models are in amd_models."""
+"""The files of amdgpu and KFD for AMD's GPUs, whole and divided. The models are in amd_models."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .gpu import Entries, FakeVendor, Function, Model, add_drm, drm_names, refus
 DRIVER = "amdgpu"
 KFD_MAJOR = 235
 
-# The version of AMD's own module; that of the kernel's tree has none.
+# The version of AMD's own module. The module of the kernel's tree has none.
 _MODULE_VERSION = "6.12.12"
 
 _CLOSED = "closed"
 _KFD = "sys/devices/virtual/kfd/kfd"
-_PARTS = {"": 1, "SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # by mode; CPX: as many as dies
-_MOST_PARTS = 8  # for which the driver makes nodes, however the GPU is divided
+_PARTS = {"": 1, "SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # by mode; CPX has one for each die
+_MOST_PARTS = 8  # the driver makes nodes for so many, whatever the mode
 _MODES = (*_PARTS, "CPX")
 
 _MACHINES = {
@@ -36,7 +36,7 @@ _OPTIONS = {
 
 
 class FakeAmd(FakeVendor):
-    """GPUs with amdgpu, whole and divided into partitions."""
+    """GPUs with amdgpu, whole or divided into partitions."""
 
     models = MODELS
     machines = _MACHINES
@@ -53,7 +53,9 @@ class FakeAmd(FakeVendor):
         return _partition_devices(function)
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
-        """KFD counts its nodes, processors first; the driver counts partitions but each first."""
+        """Sets the numbers of KFD's nodes, processors first, and of the partitions' platform
+        devices.
+        """
         next_node, next_partition = processors, 0
         for function in functions:
             if function.driver == DRIVER:
@@ -101,8 +103,8 @@ class FakeAmd(FakeVendor):
                     entries.files[f"{node}/{name}"] = value
         _add_discovery(entries, function)
 
-        # The first partition has the function's own nodes, the others those of platform devices,
-        # which are there before anybody divides the GPU.
+        # The first partition has the function's own nodes. The others have nodes of platform
+        # devices, which exist even while the GPU is not divided.
         for index, (card, render) in enumerate(function.more_drm):
             device = f"sys/devices/platform/amdgpu_xcp_{function.first_part + index}"
             entries.folders.append(device)
@@ -117,7 +119,7 @@ def _as_amd(model: Model) -> AmdModel:
 
 
 def _parts(function: Function) -> int:
-    """Into how many partitions a GPU is divided."""
+    """Returns the number of partitions of a GPU."""
     if function.driver != DRIVER:
         return 1
     mode = function.options.get("mode", "").upper()
@@ -125,14 +127,14 @@ def _parts(function: Function) -> int:
 
 
 def _partition_devices(function: Function) -> int:
-    """How many platform devices the driver makes for its partitions but the first."""
+    """Returns the number of platform devices: one for each possible partition but the first."""
     if function.driver != DRIVER or not _as_amd(function.model).modes:
         return 0
     return _MOST_PARTS - 1
 
 
 def _add_discovery(entries: Entries, function: Function) -> None:
-    """The graphics cores, by the table in the chip's firmware."""
+    """Adds the table of graphics cores from the chip's firmware."""
     model = _as_amd(function.model)
     if not model.core or function.physical is not None:
         return
@@ -159,12 +161,12 @@ def _has_id(model: AmdModel) -> bool:
 
 
 def unique_id(function: Function) -> str:
-    """The serial number of the chip."""
+    """Returns the serial number of the chip."""
     return hashlib.sha256(function.address.encode()).hexdigest()[:16]
 
 
 def _values(function: Function) -> dict[str, str]:
-    """Files of the function's folder that amdgpu makes."""
+    """Returns the files that amdgpu makes in the folder of a function."""
     model = _as_amd(function.model)
     values = {
         "mem_info_vram_total": str(model.memory),
@@ -215,7 +217,7 @@ def _sensors(model: AmdModel, folder: str) -> dict[str, str]:
 
 
 def _kfd_node(function: Function, part: int) -> dict[str, str]:
-    """A node of KFD's topology: the GPU, or a partition of it."""
+    """Returns the files of a node of KFD's topology: a GPU, or one of its partitions."""
     model = _as_amd(function.model)
     parts = _parts(function)
     domain, bus, device = function.address.split(":")

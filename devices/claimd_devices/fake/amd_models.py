@@ -1,6 +1,6 @@
-"""AMD's GPUs that can be written, a row each: facts of the chip and of its board.
+"""The models of AMD's GPUs, one row each: facts of the chip and its board.
 
-What the driver makes of them is amd's; no logic here.
+`amd` makes the driver's files of them. This module has no logic.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ class AmdModel(Model):
 
     driver: str = "amdgpu"
     gfx: int  # KFD's number of the compile target
-    chip: str = "ip discovery"  # as KFD names it
+    chip: str = "ip discovery"  # KFD's name of the chip
     simds: int
     simds_per_unit: int = 4
-    waves: tuple[int, int] = (8, 64)  # on one SIMD, and how wide they are
-    core: str = ""  # the version of its graphics core; empty where the chip has no table of these
-    dies: int = 1  # that compute: into so many partitions it can be divided
-    dead: int = 0  # further ones that the maker has turned off
+    waves: tuple[int, int] = (8, 64)  # the number on one SIMD, and their width
+    core: str = ""  # the version of its graphics core; empty if the chip has no table of cores
+    dies: int = 1  # that compute; the most partitions
+    dead: int = 0  # further dies that the maker has turned off
     modes: str = ""
     memory_modes: str = ""
-    # Of temperature, in the order of their numbers; - is missing, * has no critical value.
+
+    # The labels of the temperature sensors, in order; - is a missing sensor, * has no critical
+    # value.
     sensors: str = "edge junction mem"
-    is_apu: bool = False  # without an id of its own and memory of a maker
-    has_id: bool = True  # the driver tells the chip's serial number; never of an APU
-    usable: int = 0  # bytes that KFD tells, where firmware keeps less for it
+    is_apu: bool = False  # without a serial number, and without memory of its own
+    has_id: bool = True  # the driver shows the chip's serial number; never for an APU
+    usable: int = 0  # bytes that KFD shows, if the firmware reserves fewer
 
 
 MODELS = (

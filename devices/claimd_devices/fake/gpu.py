@@ -1,8 +1,7 @@
-"""One fake function on the PCI bus: its model, its place, and what every such function has in the
-trees.
+"""A fake function on the PCI bus: its model, its place, and the files that every function has.
 
-Facts about real trees only: names, units, line ends, permissions, what is missing. What one
-vendor's driver adds is that vendor's; nothing is written here.
+This module contains facts about real trees: names, units, line ends, permissions, missing files.
+The modules of the vendors add the files of their drivers. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import NoReturn
 DRM_MAJOR, VFIO_MAJOR = 226, 240
 VFIO = "vfio-pci"
 
-# Drivers that make no DRM nodes, and those that make a card without a render node.
+# Drivers that make no DRM nodes, and drivers that make a card without a render node.
 _WITHOUT_DRM = ("", VFIO, "virtio-pci")
 _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 
@@ -43,82 +42,82 @@ class Switch:
 
     upstream: str  # ids of the port towards the slot
     downstream: str  # ids of the port towards the GPU
-    number: int = 0  # of the latter on its bus
+    number: int = 0  # the device number of that port on its bus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What PCI says of all GPUs of a kind."""
+    """The facts that all GPUs of a model share."""
 
     name: str  # nvidia:h100
-    title: str  # what people call it
+    title: str  # for people
     ids: str  # 10de:2330
-    board: str = ""  # ids of the board; empty: those of the chip
+    board: str = ""  # ids of the board; empty: the ids of the chip
     class_code: str = "030000"
     revision: str = "00"
     driver: str
-    product: str = ""  # what its driver calls it; empty where the driver tells no name
-    memory: int = 0  # bytes; 0 where the driver does not tell
+    product: str = ""  # the driver's name of it; empty if the driver shows none
+    memory: int = 0  # bytes; 0 if the driver does not show it
     vbios: str = ""
-    sound: str = ""  # device id of the function beside it that makes the sound of its screen
-    speed: str = "16.0"  # GT/s of the link that the board has
+    sound: str = ""  # device id of the function for the sound of its screen
+    speed: str = "16.0"  # of the board's link, in GT/s
     width: str = "16"
     port: str = "8086:352a"  # ids of the root port before it
     switch: Switch | None = None
-    inner: tuple[str, str] | None = None  # speed and width behind the switch, if these are others
-    coherent: bool = False  # a part of the processor's package: its root port has no link
-    on_arm: bool = False  # at a processor of ARM's, of which each root has a domain of its own
-    on_board: bool = False  # on the first root complex, with no port before it
-    virtual: int = 0  # functions that it can have
-    is_gpu: bool = True  # else a screen, which a scan leaves alone
+    inner: tuple[str, str] | None = None  # speed and width behind the switch, if different
+    coherent: bool = False  # in the processor's package, so its root port has no link
+    on_arm: bool = False  # with an ARM processor, on which each root has its own PCI domain
+    on_board: bool = False  # on the first root complex, without a port before it
+    virtual: int = 0  # the most virtual functions
+    is_gpu: bool = True  # False: a screen, which a scan skips
 
     @property
     def has_screen(self) -> bool:
-        """Whether it is a VGA controller, which may be the one that shows the boot."""
+        """True for a VGA controller, which may show the boot."""
         return self.class_code.startswith("0300")
 
     @property
     def own_link(self) -> tuple[str, str]:
-        """Speed and width of the link that the GPU itself has."""
+        """The speed and width of the GPU's own link."""
         return self.inner or (self.speed, self.width)
 
 
 @dataclass(slots=True, kw_only=True)
 class Function:
-    """One GPU or virtual function, with its place and its numbers once these are known."""
+    """A GPU or virtual function. `layout` fills in its place and its numbers."""
 
     model: Model
-    driver: str  # empty: bound to none
+    driver: str  # empty: no driver
     console: bool = False
-    screen: bool = False  # one is connected
+    screen: bool = False  # True if a screen is connected
     domain: int
-    options: Mapping[str, str] = field(default_factory=dict)  # those of its vendor
-    virtual: int = 0  # functions made of it
-    physical: Function | None = None  # that this virtual one is made of
-    index: int = 0  # among those
+    options: Mapping[str, str] = field(default_factory=dict)  # of its vendor
+    virtual: int = 0  # the number of its virtual functions
+    physical: Function | None = None  # of a virtual function
+    index: int = 0  # of a virtual function among its siblings
     address: str = ""
     bridges: tuple[str, ...] = ("pci0000:00",)  # the root complex, and the ports below it
-    numa: int = -1  # -1: the firmware does not tell
-    card: int = 0  # DRM's numbers for it
+    numa: int = -1  # -1: unknown to the firmware
+    card: int = 0  # DRM's numbers of its nodes
     render: int = 0
     more_drm: list[tuple[int, int]] = field(default_factory=list)  # further cards and render nodes
-    number: int = 0  # its vendor's driver's own count
-    first_part: int = 0  # that count for its partitions
-    group: int = -1  # of the IOMMU; -1: there is none
+    number: int = 0  # the number that its driver gives it
+    first_part: int = 0  # the driver's number of its first partition
+    group: int = -1  # the IOMMU group; -1: none
 
     @property
     def drm(self) -> dict[str, int]:
-        """Minor numbers by the names of its nodes."""
+        """The minor numbers of its DRM nodes, by name."""
         return drm_names(self.driver, self.card, self.render)
 
     @property
     def folder(self) -> str:
-        """Its own folder, from the tree's root."""
+        """The path of its folder, relative to the root of the tree."""
         return "/".join(("sys/devices", *self.bridges, self.address))
 
     @property
     def sound(self) -> str:
-        """The folder of the function beside it that makes the sound of its screen, if any."""
+        """The path of the function for the sound of its screen, or an empty string."""
         if not self.model.sound or self.physical is not None:
             return ""
         return f"{self.folder[:-1]}1"
@@ -126,17 +125,17 @@ class Function:
 
 @dataclass(slots=True, kw_only=True)
 class Entries:
-    """What is written into a tree. Paths are from its root."""
+    """The files, links and nodes to write. Paths are relative to the root of the tree."""
 
-    files: dict[str, str | bytes] = field(default_factory=dict)  # text without its newline
-    links: dict[str, str] = field(default_factory=dict)  # to which path
+    files: dict[str, str | bytes] = field(default_factory=dict)  # text without the last newline
+    links: dict[str, str] = field(default_factory=dict)  # with their targets
     nodes: dict[str, tuple[int, int]] = field(default_factory=dict)  # major and minor number
-    folders: list[str] = field(default_factory=list)  # that go away with their GPU
-    majors: dict[str, int] = field(default_factory=dict)  # in /proc/devices, by who has them
-    closed: list[str] = field(default_factory=list)  # files that nobody may read
+    folders: list[str] = field(default_factory=list)  # to remove with the GPU
+    majors: dict[str, int] = field(default_factory=dict)  # in /proc/devices, by name
+    closed: list[str] = field(default_factory=list)  # unreadable files
 
     def add(self, other: Entries) -> None:
-        """All of the other as well, which may put another value in a file's place."""
+        """Adds all other entries. They may replace the values of files."""
         self.files |= other.files
         self.links |= other.links
         self.nodes |= other.nodes
@@ -146,42 +145,44 @@ class Entries:
 
 
 class FakeVendor:
-    """What the trees have of one vendor's GPUs, beyond what all have.
+    """The files that a vendor's driver adds for its GPUs.
 
-    A vendor's module has a subclass of this, which overrides what it needs. Whatever is asked twice
-    is answered the same.
+    A vendor's module has a subclass of this, which overrides what it needs. The same arguments give
+    the same results.
     """
 
     models: Sequence[Model] = ()
-    machines: Mapping[str, Sequence[str]] = MappingProxyType({})  # the words that a name stands for
-    options: Mapping[str, str] = MappingProxyType({})  # `name=example` with what it means
+    machines: Mapping[str, Sequence[str]] = MappingProxyType({})  # words by the name of a machine
+    options: Mapping[str, str] = MappingProxyType({})  # meanings by `name=example`
 
     def check_options(self, model: Model, options: Mapping[str, str]) -> None:
-        """ValueError, best by `refuse`, for options that the model cannot have."""
+        """Raises ValueError, best by `refuse`, for options that the model cannot have."""
 
     def count_more_drm(self, function: Function) -> int:
-        """How many cards DRM counts for the function after its own."""
+        """Returns the number of further DRM cards that the driver makes for the function."""
         return 0
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
-        """Gives the machine's functions, in the order of the bus, the numbers of their driver."""
+        """Sets the driver's numbers of all functions of the vendor, which are in the order of the
+        bus.
+        """
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
-        """What the driver makes once, for all the machine's functions."""
+        """Returns what the driver makes once for the whole machine."""
         return Entries()
 
     def function_entries(self, function: Function) -> Entries:
-        """What the driver makes for one function."""
+        """Returns what the driver makes for one function."""
         return Entries()
 
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:
-    """ValueError for a word that cannot be written."""
+    """Raises ValueError for a value that the description cannot have."""
     raise ValueError(f"{name}: {value!r} is not {expected}")
 
 
 def number(name: str, value: object, base: int = 10) -> int:
-    """A number of zero or more; ValueError if it is none."""
+    """Parses a number of zero or more. Raises ValueError for anything else."""
     try:
         found = int(str(value), base)
     except ValueError:
@@ -190,12 +191,12 @@ def number(name: str, value: object, base: int = 10) -> int:
 
 
 def mode_of(path: str) -> int:
-    """Permissions of a file, by its name."""
+    """Returns the permissions of a file, by its name."""
     return 0o644 if path.rpartition("/")[2] in _WRITABLE else 0o444
 
 
 def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
-    """The DRM nodes that a driver makes of a GPU, of the numbers that are its turn."""
+    """Returns the DRM nodes that a driver makes for a GPU, with these numbers."""
     if driver in _WITHOUT_DRM:
         return {}
     if not has_render(driver):
@@ -204,25 +205,25 @@ def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
 
 
 def has_drm(driver: str) -> bool:
-    """Whether the driver takes a number of DRM's."""
+    """Returns True if the driver makes DRM nodes."""
     return driver not in _WITHOUT_DRM
 
 
 def has_frame_buffer(driver: str) -> bool:
-    """Whether it makes the frame buffer of the kernel's console, once it has seen a screen."""
+    """Returns True if the driver makes a frame buffer for the kernel's console on a screen."""
     return driver in _WITH_FRAME_BUFFER
 
 
 def has_render(driver: str) -> bool:
-    """Whether it takes one for a render node as well."""
+    """Returns True if the driver makes a render node."""
     return driver not in _WITHOUT_RENDER and has_drm(driver)
 
 
-# ---------------------------------------------------------------- what every function has
+# ---------------------------------------------------------------- files of every function
 
 
 def function_entries(function: Function) -> Entries:
-    """What PCI, DRM, the IOMMU and VFIO show of a function; the link on the bus aside."""
+    """Returns the entries of PCI, DRM, IOMMU and VFIO for a function; not its link on the bus."""
     folder = function.folder
     entries = Entries(folders=[folder])
     for name, value in _values(function).items():
@@ -250,7 +251,7 @@ def function_entries(function: Function) -> Entries:
 
 
 def ports(function: Function) -> dict[str, dict[str, str | bytes]]:
-    """The ports before a function, by folder, with their files. Others may be behind them too."""
+    """Returns the files of the ports before a function, by folder. Functions may share a port."""
     if function.physical is not None:
         return {}
     model = function.model
@@ -270,7 +271,7 @@ def ports(function: Function) -> dict[str, dict[str, str | bytes]]:
 
 
 def add_drm(entries: Entries, device: str, names: Mapping[str, int]) -> None:
-    """The DRM nodes of a device, with their links."""
+    """Adds the DRM nodes of a device and their links."""
     for name, minor in names.items():
         entries.files[f"{device}/drm/{name}/dev"] = f"{DRM_MAJOR}:{minor}"
         entries.links[f"sys/class/drm/{name}"] = f"{device}/drm/{name}"
@@ -304,8 +305,9 @@ def _port_files(folder: str, vendor: str, device: str, class_code: str) -> dict[
 
 
 def _port_link(model: Model, depth: int) -> dict[str, str]:
-    """What the port at this depth says of the link below it; the one at a switch's upper end, of
-    the link above it.
+    """Returns the link files of the port at a depth: 1 is the root port, 2 and 3 are a switch.
+
+    Each port shows the link below it. Only the upper port of a switch shows the link above it.
     """
     slot = model.speed, model.width
     if depth == 1 and model.coherent:
@@ -318,7 +320,7 @@ def _port_link(model: Model, depth: int) -> dict[str, str]:
 
 
 def link(now: tuple[str, str], most: tuple[str, str]) -> dict[str, str]:
-    """The four files of a link, of its speed and width now and at most."""
+    """Returns the four files of a link, for its current and its highest speed and width."""
     files = {}
     for which, (speed, width) in (("current", now), ("max", most)):
         files[f"{which}_link_speed"] = speed if speed == "Unknown" else f"{speed} GT/s PCIe"
@@ -327,7 +329,7 @@ def link(now: tuple[str, str], most: tuple[str, str]) -> dict[str, str]:
 
 
 def _values(function: Function) -> dict[str, str | bytes]:
-    """Files of the function's folder that PCI makes."""
+    """Returns the files that PCI makes in the folder of a function."""
     model = function.model
     values = _ids(function)
     if function.physical is not None:
@@ -354,7 +356,7 @@ def _values(function: Function) -> dict[str, str | bytes]:
 
 
 def _ids(function: Function) -> dict[str, str | bytes]:
-    """What the chip and the board say that they are."""
+    """Returns the files with the ids of the chip and the board."""
     model = function.model
     board = model.board or model.ids
     vendor, device, board_vendor, board_device = (
@@ -390,7 +392,7 @@ def _ids(function: Function) -> dict[str, str | bytes]:
 
 
 def _config(model: Model) -> bytes:
-    """The head of PCI's configuration space: ids, command, status, revision, class."""
+    """Returns the head of the configuration space: ids, command, status, revision, class."""
     vendor, device = (int(id_, 16).to_bytes(2, "little") for id_ in model.ids.split(":"))
     class_code = bytes.fromhex(model.class_code)[::-1]
     head = vendor + device + b"\x07\x04\x10\x00" + bytes.fromhex(model.revision) + class_code

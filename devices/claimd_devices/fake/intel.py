@@ -1,4 +1,4 @@
-"""What i915 and xe show of Intel's GPUs, and the models that can be written."""
+"""The files of i915 and xe for Intel's GPUs, and the models."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ _MACHINES = {
 
 
 class FakeIntel(FakeVendor):
-    """GPUs with i915 or xe, neither of which tells much."""
+    """GPUs with i915 or xe. Both drivers make few files."""
 
     models = _MODELS
     machines = _MACHINES
@@ -154,7 +154,7 @@ class FakeIntel(FakeVendor):
     def function_entries(self, function: Function) -> Entries:
         entries = Entries()
 
-        # By these names Intel's user space looks for the nodes, whichever driver made them.
+        # Intel's user space looks for the nodes by these names, with every driver.
         for name in function.drm:
             kind = "card" if name.startswith("card") else "render"
             entries.links[f"dev/dri/by-path/pci-{function.address}-{kind}"] = f"dev/dri/{name}"
@@ -166,7 +166,7 @@ class FakeIntel(FakeVendor):
 
 
 def _values(function: Function) -> dict[str, str]:
-    """Files of the function's folder beyond PCI's."""
+    """Returns the files that the driver makes in the folder of a function."""
     model = function.model
     values: dict[str, str] = {}
     if model.on_board:  # a part of the processor is on no link at all

@@ -1,6 +1,6 @@
-"""From words to the functions of a machine, each with its place on the bus and its numbers.
+"""Makes the functions of a machine from words, with their places on the bus and their numbers.
 
-Pure: nothing is read or written here, and the same words give the same machine.
+The module does no I/O, and the same words give the same machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .vendors import MACHINES, MODELS
 _KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
 _DEVICE_KEYS = ("model", "count", *(option.partition("=")[0] for option in vendors.OPTIONS))
 
-# What may be said of the machine, as words of their own.
+# The options of the machine. Each is a word of its own.
 MACHINE_OPTIONS = {
     "roots=NUMBER": "how many GPUs share a PCIe root; 0: all are on the first, as in a cloud",
     "numa=NUMBER": "how many NUMA nodes there are; 0: the firmware does not tell",
@@ -26,16 +26,16 @@ MACHINE_OPTIONS = {
     "iommu=1": "the GPUs are in IOMMU groups",
 }
 
-_ON_FIRST_ROOT = 30  # devices that fit on it, from the second slot on
-_DRIVER = re.compile(r"[a-zA-Z0-9_-]{0,64}")  # it is the name of a folder
-_FIRST_GROUP = 20  # of the IOMMU
-_MOST = 4096  # of anything in one machine
+_ON_FIRST_ROOT = 30  # devices that fit on the first root complex, from slot 2 on
+_DRIVER = re.compile(r"[a-zA-Z0-9_-]{0,64}")  # it becomes the name of a folder
+_FIRST_GROUP = 20  # the first IOMMU group
+_MOST = 4096  # the limit of each number in a description
 
 
 def parse(words: Sequence[str]) -> dict[str, object]:
-    """A description from words: `machine:dgx-h100`, `nvidia:l4=4,driver=nouveau`, `roots=2`.
+    """Parses words into a description: `machine:dgx-h100`, `nvidia:l4=4,driver=nouveau`, `roots=2`.
 
-    ValueError for what cannot be written, with what may be meant.
+    Raises ValueError for words that cannot be written, with suggestions.
     """
     description: dict[str, object] = {}
     devices: list[dict[str, object]] = []
@@ -58,9 +58,9 @@ def parse(words: Sequence[str]) -> dict[str, object]:
 
 
 def functions(description: Mapping[str, object]) -> list[Function]:
-    """The GPUs, screens and virtual functions of a description, in the order of the bus.
+    """Returns the GPUs, screens and virtual functions of a description, in the order of the bus.
 
-    ValueError for what cannot be written.
+    Raises ValueError for a description that cannot be written.
     """
     _check_keys(description, _KEYS)
     numa = _few("numa", description.get("numa", 1))
@@ -76,7 +76,7 @@ def functions(description: Mapping[str, object]) -> list[Function]:
 
 
 def processors(description: Mapping[str, object]) -> int:
-    """How many NUMA nodes have processors: one at least, also where the firmware tells of none."""
+    """Returns the number of NUMA nodes with processors: at least one, also without NUMA."""
     return max(number("numa", description.get("numa", 1)), 1)
 
 
@@ -85,7 +85,7 @@ def _without_machines(words: Sequence[str]) -> Iterator[str]:
         yield from MACHINES.get(word, (word,))
 
 
-# ---------------------------------------------------------------- which
+# ---------------------------------------------------------------- the devices
 
 
 def _describe_functions(description: Mapping[str, object]) -> list[Function]:
@@ -137,7 +137,7 @@ def _device_functions(device: object) -> list[Function]:
 
 
 def _few(name: str, value: object) -> int:
-    """A number of things that a machine can have."""
+    """Parses a number that is not above the limit."""
     found = number(name, value)
     if found > _MOST:
         refuse(name, value, f"at most {_MOST}")
@@ -145,7 +145,7 @@ def _few(name: str, value: object) -> int:
 
 
 def _options(model: Model, driver: str, device: Mapping[str, object]) -> dict[str, str]:
-    """Those of the model's own vendor, which that has checked."""
+    """Returns the options of the model's vendor. Raises ValueError for those of another vendor."""
     vendor = vendors.vendor_of_model(model)
     of_driver = vendors.vendor_of_driver(driver)
     if of_driver is not None and of_driver is not vendor:
@@ -171,7 +171,9 @@ def _check_keys(mapping: Mapping[str, object], keys: Sequence[str]) -> None:
 
 
 def _refuse_model(name: object) -> NoReturn:
-    """Names what may be meant: nvidia:h100 for h100, machine:dgx-h100 for machine:dgx-h10."""
+    """Raises ValueError with suggestions: nvidia:h100 for h100, machine:dgx-h100 for
+    machine:dgx-h10.
+    """
     word = str(name)
     names = [*MODELS, *MACHINES]
     close = [other for other in names if other.endswith(f":{word}")]
@@ -183,12 +185,14 @@ def _refuse_model(name: object) -> NoReturn:
     )
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- places on the bus
 
 
 def _place(wanted: Sequence[Function], shared: int, numa: int) -> list[Function]:
-    """Each at an address: what is on the board, the others behind ports, virtual functions behind
-    their GPUs. `shared` GPUs are below one root complex; 0: all on the board.
+    """Gives each function an address, and adds virtual functions. Returns all, sorted by address.
+
+    `shared` GPUs are below one root complex; 0 puts all functions on the board. Functions on the
+    board have no port before them, and all others are behind ports.
     """
     on_board = [function for function in wanted if function.model.on_board or shared == 0]
     if len(on_board) > _ON_FIRST_ROOT:
@@ -210,7 +214,7 @@ def _place(wanted: Sequence[Function], shared: int, numa: int) -> list[Function]
 
 
 def _place_behind_ports(found: Sequence[Function], shared: int, numa: int) -> None:
-    """Each on a bus of its own, the roots spread over the NUMA nodes."""
+    """Puts each function on a bus of its own, and spreads the roots over the NUMA nodes."""
     groups = _group_by_root(found, shared)
     next_bus: dict[int, int] = {}
     for index, group in enumerate(groups):
@@ -239,7 +243,7 @@ def _group_by_root(found: Sequence[Function], shared: int) -> list[list[Function
 
 
 def _place_behind(function: Function, root: int, port: int, bus: int) -> int:
-    """Puts a function behind a port whose bus this is; returns the last bus that it takes."""
+    """Puts a function behind a port with this bus. Returns the last bus number that it uses."""
     domain = f"{function.domain:04x}"
     function.bridges = (f"pci{domain}:{root:02x}", f"{domain}:{root:02x}:{port:02x}.0")
     switch = function.model.switch
@@ -253,7 +257,7 @@ def _place_behind(function: Function, root: int, port: int, bus: int) -> int:
 
 
 def _virtual_functions(physical: Function) -> list[Function]:
-    """Those made of a function, which follow it on its bus."""
+    """Returns the virtual functions of a function, which follow it on its bus."""
     bus = physical.address.rpartition(":")[0]
     found = []
     for index in range(physical.virtual):
@@ -272,11 +276,14 @@ def _virtual_functions(physical: Function) -> list[Function]:
     return found
 
 
-# ---------------------------------------------------------------- by which numbers
+# ---------------------------------------------------------------- numbers of drivers
 
 
 def _assign_numbers(found: Sequence[Function], processors: int) -> None:
-    """As drivers count: DRM in the order of the bus, each vendor's driver in its own way."""
+    """Sets the numbers that drivers give:
+
+    DRM counts in the order of the bus, drivers in their own.
+    """
     drm = _DrmNumbers()
     for function in found:
         if has_drm(function.driver):
@@ -296,10 +303,10 @@ def _assign_numbers(found: Sequence[Function], processors: int) -> None:
 
 
 class _DrmNumbers:
-    """What DRM gives to the next device: cards and render nodes are counted apart.
+    """The numbers that DRM gives to devices, separate for cards and render nodes.
 
-    Of either there are 64 numbers; past them both kinds go on from 192 together. A device has its
-    render node first.
+    There are 64 numbers of each kind. After these, both kinds share the numbers from 192 on. DRM
+    makes the render node of a device first.
     """
 
     def __init__(self) -> None:
@@ -308,9 +315,9 @@ class _DrmNumbers:
         self._extended = itertools.count(192)
 
     def next_card(self) -> int:
-        """The number of a card, which stands in its name as well."""
+        """Returns the number of the next card, which is also in its name."""
         return next(itertools.chain(self._cards, self._extended))
 
     def next_render(self) -> int:
-        """The number of a render node, which stands in its name as well."""
+        """Returns the number of the next render node, which is also in its name."""
         return next(itertools.chain(self._renders, self._extended))

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver shows of its GPUs in /proc, and the models that can be written."""
+"""The files of NVIDIA's driver in /proc, and the models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DRIVER = "nvidia"
 DRIVER_VERSION = "580.95.05"
 MAJOR, UVM_MAJOR, CAPS_MAJOR = 195, 511, 508
 
-# The driver numbers GPU instances by the size of their memory: these are of an eighth of it, and so
-# on. Of the last size there is one less than would have memory.
+# The driver has a range of numbers for GPU instances of each size, by the divisor of the memory: 8
+# is an eighth of it. There are only seven of the smallest size.
 _NUMBERS = {1: range(1), 2: range(1, 3), 4: range(3, 7), 8: range(7, 14)}
 _PROFILE = re.compile(r"([1-7])g\.([0-9]{1,3})gb")
-_SLICES = 7  # that compute
+_SLICES = 7  # compute slices of a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class NvidiaModel(Model):
     driver: str = DRIVER
     class_code: str = "030200"
     revision: str = "a1"
-    address_bits: int = 47  # that the driver says the GPU can reach
-    mig_memory: int = 0  # GiB that MIG can divide; 0: it cannot be divided
+    address_bits: int = 47  # of memory addresses, as the driver shows them
+    mig_memory: int = 0  # GiB that MIG can divide; 0: no MIG
 
 
 _MODELS = (
@@ -261,7 +261,7 @@ _OPTIONS = {
 
 
 class FakeNvidia(FakeVendor):
-    """GPUs with NVIDIA's own driver, whole and divided by MIG."""
+    """GPUs with NVIDIA's own driver, whole or divided by MIG."""
 
     models = _MODELS
     machines = _MACHINES
@@ -273,7 +273,7 @@ class FakeNvidia(FakeVendor):
             _instances(_as_nvidia(model), wanted)
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
-        """The driver counts by itself, and not always in the order of the bus."""
+        """Sets the driver's numbers in reverse order, since a real driver may not follow the bus."""
         functions = [function for function in functions if _is_ours(function)]
         for minor, function in enumerate(reversed(functions)):
             function.number = minor
@@ -327,7 +327,7 @@ def _as_nvidia(model: Model) -> NvidiaModel:
 
 
 def _information(function: Function) -> str:
-    """As the driver prints it, tabs and all."""
+    """Returns the driver's file of a GPU, with tabs as the driver prints them."""
     model = _as_nvidia(function.model)
     gpu_uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{function.address}.claimd.dev")
     mask = (1 << model.address_bits) - 1
@@ -348,9 +348,9 @@ def _information(function: Function) -> str:
 
 
 def _capabilities(function: Function) -> dict[str, int]:
-    """What may be opened of a GPU that MIG divides, and by which minor number.
+    """Returns the minor numbers of the capabilities of a GPU that MIG divides, by their paths.
 
-    Minors begin at 3, after `config` and `monitor`; each instance that could be has nine.
+    The numbers start at 3, after those of `config` and `monitor`. Each possible instance has nine.
     """
     minors: dict[str, int] = {}
     first = 3 + function.number * 135
@@ -361,9 +361,10 @@ def _capabilities(function: Function) -> dict[str, int]:
 
 
 def _instances(model: NvidiaModel, wanted: str) -> list[int]:
-    """The numbers of the GPU instances that are wanted: a number of the smallest, or profiles.
+    """Returns the numbers of the wanted GPU instances.
 
-    ValueError for more than there is room for.
+    `wanted` is a number of smallest instances, or profiles with colons between them. Raises
+    ValueError if they do not fit.
     """
     profiles = wanted.split(":")
     if wanted.isdecimal():

@@ -1,4 +1,4 @@
-"""Display controllers that are no GPUs: of server management chips and of virtual machines."""
+"""Display controllers that are no GPUs, of server management chips and virtual machines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .gpu import FakeVendor, Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen(Model):
-    """A display controller that a scan leaves alone."""
+    """A display controller that a scan skips."""
 
     on_board: bool = True
     is_gpu: bool = False
 
 
 class FakeScreens(FakeVendor):
-    """They have nothing beyond what PCI and DRM show."""
+    """Screens, which have only the files of PCI and DRM."""
 
     models = (
         Screen(

@@ -1,6 +1,6 @@
-"""On disk: writes a tree of a machine, and unplugs and plugs its GPUs.
+"""Writes the tree of a machine to disk, and unplugs and plugs its GPUs.
 
-What is in it is decided by `layout`, `gpu` and the vendors; here are only files, links and nodes.
+`layout`, `gpu` and the vendors decide the content. This module only writes files, links and nodes.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from .gpu import DRM_MAJOR, VFIO, VFIO_MAJOR, Entries, Function
 MARKER = ".claimd-fake"
 _UNFINISHED = "not finished"
 
-# A file of the kernel's that may be written and not read, by nobody: a link to it is a file that
-# answers with an error of permission, to root as well.
+# A write-only file of the kernel. A read of a link to it fails with a permission error, even for
+# root.
 _WRITE_ONLY = "/proc/sys/vm/compact_memory"
 
-# One that can be opened and not read at its begin, by anybody: EIO.
+# A file of the kernel that can be opened, and whose read at offset 0 fails with EIO.
 UNREADABLE = "/proc/self/mem"
 
-# What links of a tree lead to outside of it.
+# The only targets of links that are outside of the tree.
 KERNEL_FILES = frozenset({_WRITE_ONLY, UNREADABLE})
 
 
 def write(folder: Path, description: Mapping[str, object]) -> bool:
-    """The whole tree; False if it stands there already, so that two pods can share one that is
-    being read.
+    """Writes the whole tree. Returns False and writes nothing if it is there already.
+
+    So two pods can share a tree, although one of them reads it.
 
     `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`,
     `mode` and `memory_mode` of an AMD GPU that can be divided, `mig` instances, `vfs` virtual
     functions; `iommu` gives groups; `roots` is how many GPUs share a PCIe root (0: all on the
     first, as in a cloud), `numa` the number of NUMA nodes (0: the firmware does not tell).
 
-    ValueError for what cannot be written, and for a folder that is neither empty nor written by
-    this. A tree whose writing was cut short is written anew by the next call.
+    Raises ValueError for a description that cannot be written, and for a folder that is neither
+    empty nor a fake tree. If a call is interrupted, the next one writes the tree again from the
+    begin.
     """
     functions = layout.functions(description)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
@@ -65,10 +67,10 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
 
 
 def unplug(folder: Path, address: str) -> None:
-    """The GPU is gone from the bus, and with it all that its driver made, virtual functions as
-    well.
+    """Removes a GPU from the bus, with everything that its driver made and its virtual functions.
 
-    ValueError for a GPU that the tree never had, FileNotFoundError for one that is unplugged.
+    Raises ValueError for a GPU that the tree never had, and FileNotFoundError for one that is not
+    plugged in.
     """
     function = _find(folder, address)
     for virtual in _virtual_of(folder, function):
@@ -77,9 +79,9 @@ def unplug(folder: Path, address: str) -> None:
 
 
 def plug(folder: Path, address: str) -> None:
-    """The GPU is back in its place, with the numbers that it had.
+    """Puts a GPU back into its place, with the numbers that it had.
 
-    ValueError for a GPU that the tree never had, and for one that is plugged in.
+    Raises ValueError for a GPU that the tree never had, and for one that is plugged in.
     """
     function = _find(folder, address)
     if (folder / _bus_link(address)).is_symlink():
@@ -89,9 +91,10 @@ def plug(folder: Path, address: str) -> None:
 
 
 def bind(folder: Path, address: str, driver: str) -> None:
-    """The function has another driver now, or none if that is empty; what the old one made is gone.
+    """Binds a function to another driver, or to none if the name is empty.
 
-    ValueError for a function that the tree never had.
+    Removes everything that the old driver made. Raises ValueError for a function that the tree
+    never had.
     """
     function = _find(folder, address)
     link = folder / function.folder / "driver"
@@ -105,7 +108,7 @@ def bind(folder: Path, address: str, driver: str) -> None:
     for path in set(old.folders) - set(new.folders):
         shutil.rmtree(folder / path, ignore_errors=True)
 
-    # What stays has what was written to it since; the link says who has it now.
+    # Files that both drivers have keep their content, which may have been changed since.
     new.files = {path: content for path, content in new.files.items() if path not in old.files}
     if driver:
         (folder / "sys/bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
@@ -113,19 +116,20 @@ def bind(folder: Path, address: str, driver: str) -> None:
 
 
 def load_vfio(folder: Path) -> None:
-    """vfio-pci is loaded, as it is from the begin where a function is bound to it."""
+    """Loads vfio-pci. A tree with a function that is bound to it has it from the begin."""
     (folder / "sys/bus/pci/drivers" / VFIO).mkdir(parents=True, exist_ok=True)
     _write_entries(folder, _vfio())
 
 
 def gpu_addresses(folder: Path) -> list[str]:
-    """Where the tree has GPUs when all of them are plugged in, virtual functions among them."""
+    """Returns the addresses of all GPUs, unplugged ones and virtual functions included."""
     return [function.address for function in _read_functions(folder) if function.model.is_gpu]
 
 
 def slot_end(folder: Path, address: str) -> Path:
-    """Where the width and speed of the link to the slot stand: the GPU's own folder, or that of a
-    switch before it.
+    """Returns the folder with the width and speed of the link to the slot.
+
+    It is the GPU's own folder, or the folder of the switch before the GPU.
     """
     function = _find(folder, address)
     place = folder / function.folder
@@ -172,7 +176,7 @@ def _plug(folder: Path, function: Function) -> None:
         bus_links[_bus_link(Path(port).name)] = port
     _write_entries(folder, entries)
 
-    # The link that the scanner starts from comes last: before it, there is no GPU.
+    # A scan starts from the link on the bus, so it is made last, when the GPU is complete.
     bus_links[_bus_link(function.address)] = function.folder
     for path, target in bus_links.items():
         _link(folder, path, target)
@@ -200,7 +204,7 @@ def _bus_link(address: str) -> str:
 def _write_machine(
     folder: Path, description: Mapping[str, object], functions: Sequence[Function]
 ) -> None:
-    """Everything that is not one GPU's own."""
+    """Writes everything that does not belong to one GPU."""
     for name in ("sys/bus/pci/devices", "sys/class/drm", "dev/dri"):
         (folder / name).mkdir(parents=True)
     drivers = {function.driver for function in functions} - {""}
@@ -242,7 +246,7 @@ def _proc_devices(majors: Mapping[str, int]) -> str:
 
 
 def _write_processors(folder: Path, nodes: int) -> None:
-    """NUMA nodes of eight processors each on two sockets, if there are so many."""
+    """Writes NUMA nodes of eight processors each, spread over two sockets."""
     system = folder / "sys/devices/system"
     sockets = [node * min(nodes, 2) // nodes for node in range(nodes)]
     _write_file(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
@@ -276,7 +280,8 @@ def _write_entries(folder: Path, entries: Entries) -> None:
 def _write_file(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    # It may be read-only, as real ones are, and we root without any capability.
+    # The file may be read-only, as real ones are. Root without capabilities cannot write into it,
+    # but can replace it.
     path.unlink(missing_ok=True)
     if isinstance(content, str):
         content = f"{content}\n".encode()
@@ -292,12 +297,12 @@ def _close(path: Path) -> None:
 
 
 def _link(folder: Path, path: str, target: str) -> None:
-    """Relative, as the kernel's links are."""
+    """Makes a relative link, because the kernel's links are relative."""
     link = folder / path
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
 
-    # The kernel's `device` goes up to the device's own parent and down again.
+    # The kernel's links called `device` go up to the parent of the device and down again.
     relative = os.path.relpath(target, Path(path).parent)
     if Path(path).name == "device":
         relative = f"../../../{Path(target).name}"
@@ -305,7 +310,7 @@ def _link(folder: Path, path: str, target: str) -> None:
 
 
 def make_node(path: Path, major: int, minor: int) -> None:
-    """A real node with the right numbers where that is allowed, else a file of its name."""
+    """Makes a device node with these numbers, or an empty file if that is not permitted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:

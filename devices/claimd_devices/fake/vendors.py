@@ -1,4 +1,4 @@
-"""The table of what can be written: a row a vendor, and from these all models and machines."""
+"""The table of the vendors that can be written, with all their models and machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODELS: dict[str, Model] = {}
 MACHINES: dict[str, tuple[str, ...]] = {}
 _VENDOR_OF: dict[str, FakeVendor] = {}  # by the model's name
 
-# What may follow a model, behind a comma each.
+# The options of a device, each after a comma behind the model.
 OPTIONS = {
     "driver=NAME": "the kernel driver that it is bound to, none for no driver",
     "console": "it shows the boot, on a screen that is connected",
@@ -32,12 +32,12 @@ for _vendor in VENDORS:
 
 
 def vendor_of_model(model: Model) -> FakeVendor:
-    """The row that a model is from."""
+    """Returns the vendor that has a model."""
     return _VENDOR_OF[model.name]
 
 
 def vendor_of_driver(driver: str) -> FakeVendor | None:
-    """The vendor whose models are bound to a driver; None for one that is nobody's."""
+    """Returns the vendor of a driver, or None if no vendor's models have that driver."""
     for model in MODELS.values():
         if model.driver == driver and model.is_gpu:
             return vendor_of_model(model)
@@ -45,10 +45,10 @@ def vendor_of_driver(driver: str) -> FakeVendor | None:
 
 
 def models() -> dict[str, str]:
-    """Every model that can be written, with what people call it."""
+    """Returns the titles of all models, by name."""
     return {name: model.title for name, model in MODELS.items()}
 
 
 def machines() -> dict[str, str]:
-    """Every machine that can be written, with the words that it stands for."""
+    """Returns the words of all machines, by name."""
     return {name: " ".join(words) for name, words in MACHINES.items()}
