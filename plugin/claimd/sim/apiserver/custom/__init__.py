@@ -1,1 +1,1 @@
-"""Custom resources: what a definition has to be, and what its schema says of objects."""
+"""Custom resources: checks of their definitions, and of objects against the schemas."""

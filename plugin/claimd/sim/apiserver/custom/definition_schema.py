@@ -1,7 +1,7 @@
-"""What a schema in a definition has to be: structural, so that every field has one place and type.
+"""Checks that the schema of a definition is structural: each field has one place and one type.
 
-In the order and the words of the API server, which asks first whether it is structural, then about
-its defaults, then about each keyword, and last about the rules that are expressions.
+The checks have the order and the messages of the API server. It checks first whether the schema is
+structural, then the defaults, then each keyword, and last the rules that are expressions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REASONS = tuple(
 JUNCTORS = ("anyOf", "allOf", "oneOf")
 INT_OR_STRING_TYPES = [{"type": "integer"}, {"type": "string"}]
 
-# What an alternative may not say, with the word for what it has to be.
+# The keywords that are forbidden in an alternative, each with the word of the message.
 FORBIDDEN_INSIDE = {
     "type": "empty",
     "additionalProperties": "undefined",
@@ -61,7 +61,7 @@ FORBIDDEN_INSIDE = {
 PLACES = {"root": "at the root", "item": "for specified array items"}
 FIELDS = "for specified object fields"
 
-# What the root may have beside the status subresource.
+# The keywords that the root may have if the definition has the status subresource.
 AT_ROOT = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength "
     "MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties "
@@ -75,7 +75,7 @@ NOT_AT_ROOT = (
 
 
 def validate(errors: FieldErrors, schema: Document, path: str, has_status: bool) -> None:
-    """Of one version's schema."""
+    """Adds the errors in the schema of one version."""
     if has_status:
         _validate_root(errors, schema, path)
     if schema.get("nullable"):
@@ -230,7 +230,7 @@ class _Structural:
                 self._errors.forbidden(f"{path}.properties[metadata]", why)
 
     def _complete(self, inside: Document, spine: Document, where: str, path: str) -> None:
-        """What an alternative speaks of is a field outside of it, too."""
+        """Requires that each field of an alternative is also defined outside of the alternative."""
         for place, below in _alternatives(inside, where):
             self._completed(below, spine, place, path)
 
@@ -305,7 +305,7 @@ class _Place:
 
 
 class _Keywords:
-    """Each schema by itself, alternatives too."""
+    """The checks of the keywords of each single schema, alternatives included."""
 
     def __init__(self, errors: FieldErrors, asks_rules: bool) -> None:
         self._errors, self._asks_rules = errors, asks_rules
@@ -502,7 +502,7 @@ class _Keywords:
 
 
 def _rule_as_shown(rule: Document) -> Document:
-    """As the server shows a rule that it refuses: by the names of its own."""
+    """Returns a rule as messages of the server show it: with the names of the Go fields."""
     return {
         "Rule": rule.get("rule") or "",
         "Message": rule.get("message") or "",

@@ -47,7 +47,7 @@ def with_defaults(definition: Document) -> Document:
 
 
 def prepared(definition: Document, old: Document | None) -> Document:
-    """With a status that says which versions objects may be stored in."""
+    """Returns the definition with a status that lists the versions that objects may be stored in."""
     status: Document = dict((old or {}).get("status") or {})
     if old is None:
         status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
@@ -123,7 +123,7 @@ def _validate_versions(errors: FieldErrors, spec: Document) -> None:
             if schema is None:
                 errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
 
-    # What all versions say alike is told of as if the definition said it once.
+    # Errors in parts that are equal in all versions are reported once, for the whole spec.
     shares = {part: _is_shared(versions, part) for part in _PARTS}
     selects_alike = _is_shared(versions, "selectableFields")
     for index, version in enumerate(versions):
@@ -163,7 +163,7 @@ def _validate_version_name(errors: FieldErrors, version: Document, path: str) ->
 def _validate_parts(
     errors: FieldErrors, version: Document, path: str, elsewhere: dict[str, bool]
 ) -> None:
-    """What a version says, but for the parts that are told of elsewhere."""
+    """Checks the parts of a version, except for those that `elsewhere` marks as checked elsewhere."""
     for part, validate_part in _PARTS.items():
         if not elsewhere[part]:
             name = "validation" if path == "spec" and part == "schema" else part
@@ -173,7 +173,7 @@ def _validate_parts(
 
 
 def _is_shared(versions: Sequence[Document], part: str) -> bool:
-    """Whether all versions say the same there."""
+    """Returns True if all versions have this part and it is the same in all of them."""
     said = [version.get(part) for version in versions]
     return bool(said) and said[0] is not None and all(each == said[0] for each in said)
 
@@ -380,7 +380,7 @@ def _validate_approval(errors: FieldErrors, definition: Document, old: Document 
 
 
 def warnings(definition: Document) -> list[str]:
-    """Of what a definition asks for, and nothing here does."""
+    """Returns a warning for each feature of the definition that is not simulated."""
     strategy = ((definition.get("spec") or {}).get("conversion") or {}).get("strategy")
     if strategy != "Webhook":
         return []
@@ -401,7 +401,7 @@ def is_true(definition: Document, condition: str) -> bool:
 
 
 def api_resources(definition: Document) -> dict[str, ApiResource]:
-    """By version, as it is served, of a definition whose names have been accepted."""
+    """Returns an API resource for each served version of a definition with accepted names."""
     spec, names = definition["spec"], definition["spec"]["names"]
     stored = kind_of(definition)
     served = [version for version in spec["versions"] if version.get("served")]
@@ -429,7 +429,7 @@ def api_resources(definition: Document) -> dict[str, ApiResource]:
 
 
 def kind_of(definition: Document) -> Kind:
-    """As its objects are stored."""
+    """Returns the kind of the objects of this definition, as they are stored."""
     spec, names = definition["spec"], definition["spec"]["names"]
     trees: dict[str, Structure] = {}
     scales: dict[str, Document] = {}

@@ -98,7 +98,7 @@ class Rule:
     document: Document
     expression: Expression
     message: Expression | None
-    path: str  # of the field that a failure is told of, below the value
+    path: str  # of the field that a failure is reported for, below the value
 
     @property
     def uses_old(self) -> bool:
@@ -141,7 +141,10 @@ class Declarations:
         self.objects: dict[str, Mapping[str, Type]] = {}
 
     def of(self, structure: Structure) -> Type | None:
-        """None for what expressions do not see: what the schema does not describe."""
+        """Returns the type of a value in expressions, or None if the schema does not describe it.
+
+        Expressions cannot see such a value.
+        """
         if structure.document.get(INT_OR_STRING):
             return types.DYN
         if structure.type == "array":
@@ -245,7 +248,7 @@ class Node:
 
 @lru_cache(maxsize=256)
 def tree(structure: Structure) -> Node:
-    """Of a schema whose rules have been accepted."""
+    """Returns the compiled rules of a schema that the server has accepted."""
     rules = list(compiled(structure))
     properties = {}
     for name, below in structure.properties.items():
@@ -264,7 +267,7 @@ def tree(structure: Structure) -> Node:
 
 
 def compiled(structure: Structure) -> Iterator[Rule]:
-    """The rules of one value. RuleError for one that is none."""
+    """Yields the compiled rules of one value. Raises RuleError for a rule that is invalid."""
     rules = structure.document.get(RULES) or ()
     declarations = Declarations()
     declared = (declarations.of(structure) if rules else None) or types.DYN
@@ -300,7 +303,10 @@ def _compiled(
 
 
 def field_path(structure: Structure, rule: Document) -> str:
-    """Where a failure is told, without the leading dot; ValueError for what is no field."""
+    """Returns the path of the field that a failure of the rule is reported for.
+
+    The path has no leading dot. Raises ValueError if the rule's field path leads to no field.
+    """
     path, at = str(rule.get("fieldPath") or "").strip(), structure
     found = ""
     while path:
@@ -323,10 +329,10 @@ def field_path(structure: Structure, rule: Document) -> str:
 
 
 def validate(structure: Structure, new: Any, old: Any, causes: list[Cause]) -> list[Cause]:
-    """What the rules say of an object that nothing else is wrong with, or not much.
+    """Returns a cause for each rule of the schema that the object breaks.
 
-    `causes` are those that were found before: some leave nothing to ask about. `old` is ABSENT for
-    a new object.
+    `causes` are those of the earlier checks. After some of them the rules are not evaluated, and
+    one cause says so. `old` is ABSENT for a new object.
     """
     rules = tree(structure)
     if rules.is_empty:
@@ -346,7 +352,11 @@ class _Evaluation:
         self._budget = Budget()
 
     def run(self, node: Node, new: Any, old: Any, path: str, is_unchanged: bool) -> None:
-        """`is_unchanged` of what lies in something that has not changed, if itself is not known."""
+        """Evaluates the rules of a value and of all values below it.
+
+        `is_unchanged` says whether the value around it is unchanged. It counts if there is no old
+        value to compare with.
+        """
         if new is None or self._budget.left < 0:
             return
         if old is not ABSENT:
@@ -373,7 +383,7 @@ class _Evaluation:
             now = cel_value(node.structure, new)
             before = cel_value(node.structure, old) if has_old else None
         except EvalError as error:
-            # The value is none of its format, which was told already.
+            # The value does not have its format, and an earlier check has reported that.
             self.causes.append(Cause("FieldValueInvalid", f"Invalid value: {error}", path))
             return
 
@@ -391,7 +401,7 @@ class _Evaluation:
     def _check(
         self, rule: Rule, documents: dict[str, Any], value: Any, path: str, is_unchanged: bool
     ) -> bool:
-        """Whether to go on with the next rule."""
+        """Evaluates a rule and adds its failure. Returns False if no further rule may be evaluated."""
         try:
             holds = rule.expression.evaluate(documents, self._budget)
         except EvalError as error:

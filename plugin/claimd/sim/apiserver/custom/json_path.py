@@ -31,7 +31,10 @@ class NoPathError(ValueError):
 
 
 def find(text: str, value: Any) -> list[Any]:
-    """What the path leads to; what is not there is left out. NoPathError for what is no path."""
+    """Returns the values that the path leads to, without those that are missing.
+
+    Raises NoPathError if the text is not a valid path.
+    """
     found = [value]
     for step in _steps(text):
         found = [below for each in found for below in step(each)]
