@@ -69,19 +69,19 @@ class ServedVersion:
 
     @property
     def structure(self) -> Structure | None:
-        """Of a kind that has one: custom resources, and their definitions."""
+        """The structural schema of this version, or None. Custom resources and definitions have one."""
         return self.kind.structures.get(self.version)
 
     @property
     def schema(self) -> Schema:
-        """How the values of this version merge."""
+        """The schema that says how values of this version merge."""
         if self.structure:
             return self.structure.schema
         return schema.kind_schema(self.group, self.version, self.kind.resource.kind)
 
     @property
     def empty(self) -> Document:
-        """What an object has of which nobody has said anything, beside its metadata."""
+        """The fields that every object has even if no writer set them, without its metadata."""
         release = self.api_resource.release or kinds.NEWEST
         kind = dataclasses.replace(self.kind, version=self.version)
         new_object = strategies.of(kind, release).empty
@@ -90,7 +90,7 @@ class ServedVersion:
 
     @property
     def deprecation_warning(self) -> str:
-        """What clients of an old version are told with each response; empty for others."""
+        """The warning in each response of a deprecated version; empty for other versions."""
         if self.api_resource.warning:
             return self.api_resource.warning
         kind = self.kind.resource.kind
@@ -150,12 +150,15 @@ class ServedVersion:
 
     @cached_property
     def _type_meta(self) -> bytes:
-        """The beginning of every object that has something besides."""
+        """The first bytes of an encoded object: its type, and the comma before its other fields."""
         type_meta = {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
         return _encode(type_meta)[:-1] + b","
 
     def _custom_from_storage(self, obj: Document) -> Document:
-        """With what its schema says by now, which may be more than when it was stored."""
+        """Returns the object with the defaults of its current schema.
+
+        The schema may have gained defaults since the object was stored.
+        """
         stored_as, shown_as = self.kind.structures[self.kind.version], self.structure
         assert shown_as
         shown: Document = stored_as.with_defaults(obj) | {"apiVersion": self.api_version}
@@ -199,7 +202,7 @@ class Catalog:
         self._rebuild()
 
     def serve(self, custom: Sequence[Mapping[str, ApiResource]]) -> None:
-        """From now on these kinds, too, each by its versions; what was served before goes."""
+        """Replaces the served custom kinds by these, each given by its versions."""
         self._custom = custom
         self.generation += 1
         self._rebuild()
@@ -226,7 +229,10 @@ class Catalog:
             versions.append(version)
 
     def answers_for(self, group: str, version: str) -> bool:
-        """Whether there is somebody to say that a resource is none: of its own, for any version."""
+        """Tells whether an unknown resource of this group gets a 404 that names the resource.
+
+        That holds for each version of a built-in group, and for the served versions of other groups.
+        """
         is_built_in = any(resource.group == group for resource in self._built_in)
         return is_built_in or version in self.versions.get(group, ())
 
@@ -239,7 +245,7 @@ class Catalog:
 
     @property
     def kinds(self) -> list[Kind]:
-        """As they are stored, each once."""
+        """Returns each kind once, as it is stored."""
         return list(dict.fromkeys(api_resource.kind for api_resource in self.api_resources))
 
     def kind(self, plural: str, group: str = "") -> Kind:

@@ -50,10 +50,10 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
 
 
 def _spare_stored_objects(store: Store) -> None:
-    """What is stored is looked through once for cycles, and not again.
+    """Keeps Python's garbage collector from searching the stored objects more than once.
 
-    It is trees, of which Python's collector finds nothing; with thousands of them each of its looks
-    would take a quarter of a second, in which nobody is answered.
+    Stored objects are trees without cycles, so the collector finds no garbage in them. With
+    thousands of objects each of its runs would block all requests for a quarter of a second.
     """
     changes = 0
 

@@ -32,7 +32,7 @@ class ApiResource:
     short_names: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     group: str = ""  # that it is served under
-    subresources: tuple[str, ...] = ()  # beside the status
+    subresources: tuple[str, ...] = ()  # without the status
     release: str = ""  # of a kind of the resource API
     categories: tuple[str, ...] = ()
     # Of a kind that a definition made: as the definition has them.
@@ -189,7 +189,7 @@ for _words in (CLAIMS, TEMPLATES, CLASSES, SLICES):
     DEPRECATED[NEWEST, _words.split()[1], "v1beta1"] = ("1.35", "1.38")
     DEPRECATED[NEWEST, _words.split()[1], "v1beta2"] = ("1.36", "1.39")
 
-# What is only asked and never stored: the kind, and whether it is asked in a namespace.
+# Resources that can be created but are never stored: the kind, and whether it has a namespace.
 REVIEWS = {
     ("authentication.k8s.io", "selfsubjectreviews"): ("SelfSubjectReview", False),
     ("authentication.k8s.io", "tokenreviews"): ("TokenReview", False),
@@ -214,7 +214,7 @@ def api_resources(release: str) -> list[ApiResource]:
 
 
 def _rows(release: str) -> dict[tuple[str, str], str]:
-    """By group and plural. What a later release says of a kind counts."""
+    """Returns the rows of the tables by group and plural. The row of a later release wins."""
     tables, releases = [OTHER_KINDS], list(RELEASES)
     for since, table in KEPT_KINDS.items():
         if releases.index(since) <= releases.index(release):
@@ -228,7 +228,7 @@ def _rows(release: str) -> dict[tuple[str, str], str]:
 
 
 def is_kept(api_version: str, kind: str) -> bool:
-    """Whether objects of the kind are kept, and nothing here acts on them."""
+    """Tells whether objects of the kind are only stored, and no part of the simulation uses them."""
     return (api_version, kind) in _KEPT
 
 

@@ -41,7 +41,7 @@ class Rehearsal:
         self._token = tokens.admin
 
     def served(self, document: Document) -> ServedVersion | None:
-        """As what the release serves the object; None if it does not."""
+        """Returns the served version of the object's kind, or None if the release does not serve it."""
         group, _, version = str(document["apiVersion"]).rpartition("/")
         for served in self._catalog.served_versions(group, version):
             if served.kind.resource.kind == document["kind"]:
@@ -49,7 +49,7 @@ class Rehearsal:
         return None
 
     def refusal(self, document: Document, served: ServedVersion) -> str:
-        """Why a create of the object fails; empty if it does not."""
+        """Returns the message of the error with which a create fails; empty if it succeeds."""
         kind = served.kind
         metadata = document.get("metadata") or {}
         kept = {key: metadata[key] for key in _KEPT if key in metadata}

@@ -57,8 +57,8 @@ class Options:
     window: int = 10_000  # changes that watches and continued lists may go back
     max_in_flight: int = 400  # requests
     bookmark_interval: float = 60.0  # seconds
-    housekeeping: bool = True  # what goes on by itself: default accounts, garbage collection
-    end_namespaces: bool = False  # with that, since no controller beside it does
+    housekeeping: bool = True  # in the background: default accounts, garbage collection
+    end_namespaces: bool = False  # as part of housekeeping, if no controller does it
     db: Path | None = None  # an SQLite file that the objects outlive us in
 
 
@@ -102,26 +102,29 @@ class Api:
 
     @property
     def url(self) -> str:
-        """As the administrator, without TLS."""
+        """The address for the administrator. Raises ValueError with TLS, as `url_as` does."""
         return self.url_as(self.token)
 
     def url_as(self, token: str) -> str:
-        """Clients without TLS send no token, so that it is in the address.
+        """Returns the address with the token in it, because clients without TLS send no token.
 
-        ValueError with TLS, where it is in a header alone.
+        Raises ValueError with TLS, where clients send the token in a header.
         """
         if self.ca:
             raise ValueError("with TLS the token is no part of an address: see kubeconfig")
         return f"{self.address}/as/{token}"
 
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
-        """For a part of the control plane: system:kube-scheduler, system:node:n in system:nodes."""
+        """Issues a token for a part of the control plane.
+
+        Examples are system:kube-scheduler, and system:node:n in the group system:nodes.
+        """
         return self._tokens.issue_for_user(name, groups)
 
     def serve_logs(self, logs: pod_logs.Logs, follow: pod_logs.Follow | None = None) -> None:
-        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container.
+        """Makes `kubectl logs` show what `logs` returns for a namespace, a pod and a container.
 
-        `follow` is asked for `kubectl logs -f`; without it that ends with what is there.
+        `follow` serves `kubectl logs -f`. Without it, that command ends after the present lines.
         """
         self._dispatch.logs, self._dispatch.follow_logs = logs, follow
 
@@ -131,7 +134,7 @@ class Api:
         attach: pod_exec.Attach,
         connect: pod_port_forward.Connect,
     ) -> None:
-        """From now on `kubectl exec`, `attach` and `port-forward` are done by these."""
+        """Makes these functions serve `kubectl exec`, `attach` and `port-forward`."""
         store = self.registry.store
         self._dispatch.streams = {
             "exec": partial(pod_exec.execute, store, execute),
@@ -233,7 +236,7 @@ def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | No
 
 
 def _respond_durably(respond: Respond, disk: Disk) -> Respond:
-    """What a client is answered is on disk before."""
+    """Wraps `respond` so that changes are on disk before the client gets the response."""
 
     def respond_and_commit(request: HttpRequest) -> HttpResponse:
         response = respond(request)
@@ -244,7 +247,10 @@ def _respond_durably(respond: Respond, disk: Disk) -> Respond:
 
 
 def _housekeeping_ended(running: asyncio.Task[None]) -> None:
-    """It never ends by itself: without it garbage stays, which somebody should hear of."""
+    """Logs an error of housekeeping, which otherwise ends only with the server.
+
+    Without housekeeping, garbage is never collected, so its end must be visible.
+    """
     if running.cancelled():
         return
     error = running.exception()

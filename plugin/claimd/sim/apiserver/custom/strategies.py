@@ -109,7 +109,7 @@ class CustomStrategy(ExtensionStrategy):
         return before != {name: value for name, value in new.items() if name not in ignored}
 
     def warnings(self, obj: Document) -> list[str]:
-        """Of finalizers that others might take for theirs."""
+        """Returns a warning for each finalizer whose name might conflict with those of other writers."""
         advice = "to avoid accidental conflicts with other finalizer writers"
         warned = []
         for finalizer in sorted(obj["metadata"].get("finalizers") or ()):
@@ -122,7 +122,7 @@ class CustomStrategy(ExtensionStrategy):
         return warned
 
     def _structure(self, context: Context) -> Structure:
-        """As the version of the request has it: objects of all versions are alike but for that."""
+        """Returns the structure of the version of the request; all else is the same in all versions."""
         trees = self._kind.structures
         return trees.get(context.version) or trees[self._kind.version]
 
@@ -150,7 +150,7 @@ class CustomStrategy(ExtensionStrategy):
     def _validate_scale(
         self, errors: FieldErrors, new: Document, names: tuple[str, ...], context: Context
     ) -> None:
-        """What a scale shows are counts, whatever the schema says."""
+        """Checks that the fields that a scale shows are counts, even if the schema allows more."""
         scales = self._kind.scales
         paths = scales.get(context.version or self._kind.version)
         for name in names if paths else ():

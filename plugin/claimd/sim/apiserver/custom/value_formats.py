@@ -17,7 +17,7 @@ _DURATION = re.compile(r"[-+]?(0|(\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|\
 
 
 def is_valid(form: str, text: str) -> bool:
-    """Whether the text has the format; any text has one that is not known."""
+    """Returns True if the text has the format. Any text passes if the format is unknown."""
     check = FORMATS.get(form.replace("-", "") if form == "date-time" else form)
     try:
         return check is None or bool(check(text))

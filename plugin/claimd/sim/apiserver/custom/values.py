@@ -43,7 +43,10 @@ INT64 = (-(2**63), 2**63 - 1)
 
 @dataclass
 class Findings:
-    """Causes, and how many checks were made: of alternatives the one with most is told of."""
+    """The causes that checks found, and the number of checks.
+
+    If all alternatives fail, the causes of the alternative with the most checks are reported.
+    """
 
     causes: list[Cause] = field(default_factory=list)
     checks: int = 0
@@ -54,9 +57,9 @@ class Findings:
 
 
 def validate(structure: Structure, value: Any, profile: Profile, old: Any = ABSENT) -> list[Cause]:
-    """By the schema alone.
+    """Returns a cause for each error of the value against the schema, without its expressions.
 
-    What was wrong with the old value already, and has not changed since, is passed over.
+    Errors that the old value had already, in parts that have not changed, are ignored.
     """
     found = _Validation(profile).value(structure.document, value, "", old, structure)
     return [replace(cause, field=cause.field or NO_PATH) for cause in found.causes]
@@ -86,7 +89,7 @@ def count_at(obj: Document, path: str) -> tuple[int, str]:
 
 
 def _accessor_error(path: str, value: Any, wanted: str) -> str:
-    """In the words of the language that the server is written in."""
+    """Returns the message about a value of the wrong type, with the type names of Go."""
     shown = value if isinstance(value, str) else json.dumps(value)
     return (
         f"{path} accessor error: {shown} is of the type {GO_TYPES[type(value)]}, expected {wanted}"
@@ -288,7 +291,7 @@ class _Validation:
 def _check_count(
     errors: FieldErrors, schema: Document, count: int, path: str, suffix: str, unit: str
 ) -> None:
-    """Of maxItems and minItems, maxProperties and minProperties."""
+    """Checks a count against maxItems and minItems, or maxProperties and minProperties."""
     most, least = schema.get(f"max{suffix}"), schema.get(f"min{suffix}")
     if least is not None and count < least:
         _in_body(errors, path, count, f"should have at least {least} {unit}")
@@ -325,7 +328,7 @@ def validate_lists(
 
 
 def _check_unique(errors: FieldErrors, keys: list[Any], value: list[Any], path: str) -> None:
-    """One cause for what comes more than once, where it comes the second time."""
+    """Adds one cause for each repeated key, at the place of its second occurrence."""
     seen: dict[str, int] = {}
     for index, key in enumerate(keys):
         text = json.dumps(key, sort_keys=True)
@@ -409,7 +412,7 @@ def _number(value: float) -> str:
 
 
 def type_of(value: Any) -> str:
-    """As JSON schema names it."""
+    """Returns the name of the value's type in JSON schema."""
     if value is None:
         return "null"
     if isinstance(value, dict):
@@ -427,7 +430,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def decoded(text: str) -> bytes:
-    """Of base64; what is none is empty."""
+    """Decodes base64. Returns empty bytes if the text is not valid base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
@@ -435,7 +438,10 @@ def decoded(text: str) -> bytes:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern is found in the text. One that takes too long counts as found."""
+    """Returns True if the text contains a match of the pattern.
+
+    A pattern that is invalid or too large counts as found.
+    """
     try:
         return regex.compile_pattern(pattern).matches(text, lambda steps: None)
     except (regex.InvalidPatternError, regex.TooLargeError):
