@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets and DaemonSets: what they get without saying it, and what is wrong."""
+"""Deployments, ReplicaSets and DaemonSets: their defaults and their validation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEFAULTS: dict[str, Document] = {
     "ReplicaSet": {"replicas": 1},
     "DaemonSet": {"revisionHistoryLimit": 10},
 }
-# Which field of the spec says how an update goes, and what a rolling one is without a word.
+# The field of the spec for the update strategy, and the defaults of a rolling update.
 _ROLLING: dict[str, tuple[str, Document]] = {
     "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
     "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
@@ -20,7 +20,7 @@ _ROLLING: dict[str, tuple[str, Document]] = {
 
 
 def with_defaults(kind: str, obj: Document) -> Document:
-    """Of a kind that is not here, the object as it is."""
+    """Returns the object with the defaults of its kind. Objects of other kinds stay as they are."""
     given = obj.get("spec")
     if kind not in _DEFAULTS or not isinstance(given, dict):
         return obj
@@ -36,7 +36,7 @@ def with_defaults(kind: str, obj: Document) -> Document:
 
 
 def validate(errors: FieldErrors, kind: str, obj: Document) -> None:
-    """What no controller could work with: how much a rolling update may add or miss."""
+    """Checks the amounts of a rolling update, which no controller can use if they are invalid."""
     if kind not in _ROLLING:
         return
     field, _ = _ROLLING[kind]

@@ -1,9 +1,10 @@
-"""How a server writes an object that it has read: every field that its type always has, none empty.
+"""The canonical form of objects, as a server writes them after it has read them.
 
 A real server decodes documents into typed values and encodes those again. Nulls, empty texts and
-zeros get lost on the way unless the field can tell them from nothing, structs are there even if
-nobody said them, and quantities are in their canonical form. The field tables are those of
-claimd.kubernetes.api.objects, which say what is required; where the types differ from that is said here. Pure.
+zeros are lost on the way, unless the type of the field can tell them from a missing value. Structs
+are written even if the document had none, and quantities get their canonical form. The field tables
+are those of claimd.kubernetes.api.objects, which say which fields are required. This module lists
+the differences between those tables and the types of the server. It has no side effects.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.objects import models
 from claimd.kubernetes.api.objects.shapes import Field, Shape, fields_of
 
-# Fields that are written even if nothing is in them (struct, field), beside the required ones.
+# Optional fields (struct, field) that are written even if they are empty.
 ALWAYS_WRITTEN = {
     ("ResourceClaim", "spec"),
     ("ResourceClaimSpec", "devices"),
@@ -157,7 +158,7 @@ def shape_of(version: str, kind: str) -> Shape | None:
 
 @cache
 def same_form(kind: str, version: str, other: str) -> bool:
-    """Whether both versions have the kind, with the same fields, written at the same times."""
+    """Returns True if both versions have the kind with the same fields, written in the same cases."""
     shape, other_shape = shape_of(version, kind), shape_of(other, kind)
     if not shape or not other_shape:
         return False
@@ -178,7 +179,7 @@ def _form(version: str, shape: Shape) -> Any:
 
 
 def metadata(value: Document) -> Document:
-    """Without what is empty: a server keeps no empty lists and maps there."""
+    """Returns the metadata without empty fields: a server keeps no empty lists and maps there."""
     result = {
         name: below
         for name, below in value.items()
@@ -254,14 +255,14 @@ def _is_pointer(version: str, struct: type[msgspec.Struct], name: str) -> bool:
 def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Document:
     result: Document = {}
     if struct.__name__ == "ObjectMeta":
-        # Of a template. Old versions wrote when it was made, which it never was.
+        # This is the metadata of a template. Old versions write a null creation time there.
         if version in OLD_METADATA:
             result["creationTimestamp"] = None
         return result | metadata(value)
 
     fields = _typed_fields(version, struct)
     if len(value) == 1 and not fields.always_written:
-        # Of most attributes and amounts there is nothing to look for beside what is there.
+        # Most attributes and amounts have a single field, so no other field needs a look.
         (name,) = value
         typed_field = fields.by_name.get(name)
         if typed_field and value[name] is not None:
@@ -292,13 +293,16 @@ def _put(field: TypedField, value: Any, result: Document) -> None:
 
 def _is_empty(value: Any) -> bool:
     if not value:
-        # A fraction is none, whatever it is.
+        # A float never counts as empty, not even 0.0.
         return not isinstance(value, float)
     return False
 
 
 def _write_of(version: str, shape: Shape) -> Write:
-    """How a value of this shape is written; put together once, since it is done often."""
+    """Returns the function that writes values of this shape.
+
+    The function is built once for each shape, because writing is frequent.
+    """
     if shape.kind == "struct":
         assert shape.struct
         struct = shape.struct
@@ -348,9 +352,9 @@ DECIMAL_SUFFIXES = {
 
 
 def canonical_quantity(value: Any) -> str:
-    """As few digits as possible and no fraction, in the family of suffixes that it came in.
+    """Returns a quantity with the fewest digits and no fraction, in its own family of suffixes.
 
-    What is no quantity comes back as it is.
+    A value that is not a quantity is returned as its text.
     """
     return _canonical_quantity(str(value))
 
@@ -378,7 +382,7 @@ def _binary(amount: int) -> str:
 
 
 def _decimal(amount: Fraction, with_exponent: bool) -> str:
-    """Down to billionths, which is as fine as a quantity can be."""
+    """Writes an amount in decimal, down to billionths, the smallest unit of a quantity."""
     power = 0
     while amount.denominator != 1 and power > -9:
         amount, power = amount * 1000, power - 3

@@ -85,7 +85,7 @@ def _toleration(toleration: Document) -> Document:
 
 
 def request_names(spec: Document) -> set[str]:
-    """What requests may be called by: gpu, and gpu/big for one of its alternatives."""
+    """Returns the names that refer to requests: gpu, and gpu/big for one of its alternatives."""
     names = set()
     for request in (spec.get("devices") or {}).get("requests") or ():
         name = request.get("name", "")
@@ -280,9 +280,10 @@ def validate_request_name(
 def validate_configs(
     errors: FieldErrors, configs: list[Document], names: set[str], path: str, profile: Profile
 ) -> None:
-    """Of a claim, or of its allocation.
+    """Checks the configurations of a claim, or those of its allocation.
 
-    The allocation has those of the device classes as well, and says whose each is.
+    An allocation also has the configurations of the device classes, and it names the source of each
+    one.
     """
     is_allocation = path.startswith("status.")
     limit = limits.ALLOCATION_CONFIGS if is_allocation else limits.CONFIGS
@@ -304,7 +305,10 @@ def _validate_source(errors: FieldErrors, source: str, path: str) -> None:
 
 
 def validate_config(errors: FieldErrors, config: Document, path: str, limits_size: bool) -> None:
-    """`limits_size`: not of what a release without the limit has stored already."""
+    """Checks one configuration.
+
+    `limits_size` is False for configurations that a release without the limit may have stored.
+    """
     opaque, path = config.get("opaque"), f"{path}.opaque"
     if opaque is None:
         errors.required(path)
@@ -315,7 +319,7 @@ def validate_config(errors: FieldErrors, config: Document, path: str, limits_siz
 
 
 def validate_raw_object(errors: FieldErrors, value: Any, path: str, limit: int | None) -> None:
-    """What drivers keep there is any object that is not too long."""
+    """Checks the data of a driver: it may be any JSON object that is not too long."""
     if value is None:
         errors.required(path)
     elif limit and len(to_json(value).encode()) > limit:

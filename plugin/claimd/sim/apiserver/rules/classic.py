@@ -240,7 +240,10 @@ def _validate_allocation(errors: FieldErrors, allocation: Document) -> None:
 
 
 def _validate_handle(errors: FieldErrors, handle: Document, path: str) -> None:
-    """What a driver gets to know of the allocation: of a controller's, or of a structured one."""
+    """Checks the data that an allocation holds for one driver.
+
+    The data comes from the driver's controller, or it is the structured data of the scheduler.
+    """
     data, structured = handle.get("data", ""), handle.get("structuredData")
     _validate_driver(errors, handle.get("driverName", ""), f"{path}.driverName")
     if len(data.encode()) > limits.HANDLE_DATA:

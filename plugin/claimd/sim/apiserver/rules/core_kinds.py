@@ -39,7 +39,7 @@ IMMUTABLE_MAP = "field is immutable when `immutable` is set"
 ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 NOT_BOTH = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 
-# What an object has of which nobody has said anything.
+# The fields that an object always has, with the values of fields that no writer has set.
 NODE_INFO: Document = {
     "architecture": "",
     "bootID": "",
@@ -84,7 +84,7 @@ def with_defaults(kind: str, obj: Document) -> Document:
 
 
 def template_with_defaults(template: Any) -> Any:
-    """Of a workload's pods: what a pod that says no more than this would have."""
+    """Returns the pod template of a workload with the defaults that its pods would get."""
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return template
     return _pod_with_defaults(template)
@@ -150,7 +150,7 @@ def _node_with_defaults(obj: Document) -> Document:
 
 
 def _with_condition_times(status: Document, checked: str) -> Document:
-    """These kinds write the times of their conditions even if there are none."""
+    """Adds null for the missing times of conditions, which these kinds always write."""
     if not status.get("conditions"):
         return dict(status)
     times = {checked: None, "lastTransitionTime": None}
@@ -165,7 +165,7 @@ def _canonical_quantities(amounts: Document) -> Document:
 
 
 def prepare_for_create(kind: str, obj: Document) -> Document:
-    """What nobody says of a new object: a pod waits, a node is not ready."""
+    """Adds the initial state to a new object: a pod is pending, a node is not ready."""
     spec = obj.get("spec") or {}
     if kind == "Pod":
         return _new_pod(obj, spec)
@@ -180,11 +180,11 @@ def prepare_for_create(kind: str, obj: Document) -> Document:
 
 
 def _new_pod(obj: Document, given: Document) -> Document:
-    """With what the admission plugins of a real server add."""
+    """Returns a new pod with the fields that the admission plugins of a real server add."""
     tolerations = list(given.get("tolerations") or ())
     keys = {(toleration.get("key"), toleration.get("effect")) for toleration in tolerations}
     for key in (NOT_READY, UNREACHABLE):
-        # Who tolerates it in any way says himself for how long.
+        # A pod that tolerates the taint already has chosen for how long.
         if keys.isdisjoint({(key, "NoExecute"), (key, None), (None, None)}):
             tolerations.append(
                 {
@@ -208,7 +208,7 @@ def _new_pod(obj: Document, given: Document) -> Document:
 
 
 def _qos_class(spec: Document) -> str:
-    """How a pod fares when its node runs short."""
+    """Returns the QoS class, by which a pod is evicted when its node runs short of resources."""
     containers = spec.get("containers") or ()
     resources = [container.get("resources") or {} for container in containers]
     if not any(one.get("limits") or one.get("requests") for one in resources):
@@ -247,7 +247,7 @@ def validate_status(errors: FieldErrors, kind: str, new: Document) -> None:
 
 
 def validate_pod_spec(errors: FieldErrors, spec: Document, path: str) -> None:
-    """Of a new pod, or of the template at this path."""
+    """Checks the spec of a new pod, or that of the template at this path."""
     claims = _validate_pod_claims(errors, spec.get("resourceClaims") or [], path)
     if not spec.get("containers"):
         errors.required(f"{path}.containers")

@@ -1,7 +1,8 @@
-"""The rules that are declared beside the fields of the types since 1.36, and the walk through them.
+"""The rules that are declared in the types of the API since 1.36, and the walk through them.
 
-For each struct its fields in the order of the type: what is checked, `> Struct` for what is below,
-`[key]` for what tells the items of a list apart. A value that has not changed is not checked again.
+The table lists the fields of each struct in the order of the type. A line has the checks of the
+field, `> Struct` for the type of its values, and `[key]` for the fields that identify the items of
+a list. A value that has not changed is not checked again.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class FieldRules:
 
 @cache
 def rules() -> dict[str, list[FieldRules]]:
-    """By struct, as the table has them."""
+    """Returns the rules of the table, by the name of the struct."""
     structs: dict[str, list[FieldRules]] = {}
     fields: list[FieldRules] = []
     for line in filter(None, TABLE.split("\n")):
@@ -200,7 +201,10 @@ def validate(
 
 
 def in_v1beta1(kind: str, cause: Cause) -> Cause:
-    """Where the field is in v1beta1, which wraps devices and does not wrap requests."""
+    """Returns the cause with the field's path in v1beta1.
+
+    That version wraps devices in `basic`, and it does not wrap requests in `exactly`.
+    """
     path, message = cause.field, cause.message
     if kind == "ResourceSlice":
         path = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", path)
@@ -275,7 +279,7 @@ def _validate_keys(
 
 
 def _is_one_value(attribute: Document) -> bool:
-    """As most of them are, which is quickly seen."""
+    """Returns True for an attribute with a single value: a quick check that most of them pass."""
     return len(attribute) == 1 and None not in attribute.values()
 
 

@@ -81,7 +81,7 @@ class DraStrategy(Strategy):
     def _validate_spec(
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
-        """By the rules that are code; `old_spec` is None for a new object."""
+        """Checks the spec by the rules that are code. `old_spec` is None for a new object."""
 
 
 class ClaimStrategy(DraStrategy):
@@ -120,7 +120,7 @@ class ClaimStrategy(DraStrategy):
     def _validate_admin_results(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        """What has admin access already keeps it."""
+        """Checks that the namespace allows admin access, unless the old claim has such a result."""
         if self.profile.is_flat or _admin_result(old) is not None:
             return
         index = _admin_result(new)
@@ -176,7 +176,10 @@ class ClassStrategy(DraStrategy):
     def _validate_spec(
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
-        """What is stored is not looked at again, since limits have become stricter."""
+        """Checks the changed fields of a device class.
+
+        Unchanged fields are not checked again: the limits may be stricter than when the class was stored.
+        """
         spec, before = new.get("spec") or {}, old_spec or {}
         selectors, configs = spec.get("selectors"), spec.get("config") or []
         if selectors != before.get("selectors"):
@@ -261,7 +264,7 @@ STRATEGIES: dict[str, type[DraStrategy]] = {
 def _validate_admin_requests(
     errors: FieldErrors, spec: Document, obj: Document, context: Context
 ) -> None:
-    """One request with admin access is enough to look at the namespace."""
+    """Checks that the namespace allows admin access, at the first request that asks for it."""
     for index, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
             if not _allows_admin(obj, context):
@@ -270,7 +273,7 @@ def _validate_admin_requests(
 
 
 def _allows_admin(obj: Document, context: Context) -> bool:
-    """Whether the namespace of the object has the label for it."""
+    """Returns True if the namespace of the object has the label that allows admin access."""
     namespace = context.namespace(obj["metadata"].get("namespace", "")) or {}
     labels = (namespace.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(ADMIN_LABEL) == "true")
