@@ -1,7 +1,6 @@
 """A whole cluster: what claimd may do in it, and that its rules are those of the manifests."""
 
 import asyncio
-import dataclasses
 import fcntl
 import functools
 import json
@@ -13,6 +12,7 @@ import tempfile
 import termios
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from claimd.kubernetes.kube import client, errors, kubeconfig
@@ -269,7 +269,7 @@ async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(runn
     await published(running)
     with pytest.raises(errors.ApiError) as refused:
         await running.client.request("GET", "/api/v1/nodes/none")
-    nowhere = dataclasses.replace(kubeconfig.load(running.kubeconfig), port=1)
+    nowhere = msgspec.structs.replace(kubeconfig.load(running.kubeconfig), port=1)
     with pytest.raises(errors.Unreachable) as unreachable:
         await client.Client(nowhere, agent="test").request("GET", "/api/v1/nodes")
 
