@@ -301,7 +301,7 @@ def _is_empty(value: Any) -> bool:
 def _write_of(version: str, shape: Shape) -> Write:
     """Returns the function that writes values of this shape.
 
-    The function is built once for each shape, because writing is frequent.
+    Writing is frequent, so the function is built once for each field and then reused.
     """
     if shape.kind == "struct":
         assert shape.struct

@@ -176,9 +176,10 @@ class ClassStrategy(DraStrategy):
     def _validate_spec(
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
-        """Checks the changed fields of a device class.
+        """Checks the spec of a device class.
 
-        Unchanged fields are not checked again: the limits may be stricter than when the class was stored.
+        Stored selectors, and the size of stored configurations, are not checked again. The limits
+        may be stricter now than they were when the class was stored.
         """
         spec, before = new.get("spec") or {}, old_spec or {}
         selectors, configs = spec.get("selectors"), spec.get("config") or []

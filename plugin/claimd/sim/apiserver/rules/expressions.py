@@ -46,9 +46,10 @@ def validate(errors: FieldErrors, expression: str, path: str) -> None:
 
 @lru_cache(maxsize=1024)
 def problem_of(expression: str) -> str:
-    """Why it does not compile; empty if it does.
+    """Returns the reason why an expression does not compile; empty if it compiles.
 
-    Where an error stands is shown as the server shows it; for most errors the words are our own.
+    The place of an error has the form that the server uses. Most messages have other words than
+    those of the server.
     """
     try:
         cel.compile(expression, new=True)
@@ -63,7 +64,7 @@ def problem_of(expression: str) -> str:
 
 
 def compilation_failed(expression: str, error: cel.CompileError) -> str:
-    """With the place of the error, as the server shows it."""
+    """Returns the message about a failed compilation, with the place of the error."""
     reason = error.reason
     for ours, theirs in SERVER_WORDS.items():
         reason = re.sub(ours, theirs, reason)

@@ -1,8 +1,8 @@
-"""What is wrong with an object, field by field, in the words of the API server.
+"""The errors in the fields of an object, with the messages of the API server.
 
-Since 1.36 some rules are declared beside the types (see `declarative`), and their causes come after
-those of the code. Code that knows such a rule as well says `declared=True`, and is silent where the
-table speaks for it. Nothing here knows a kind.
+Since 1.36 some rules are declared in the types (see `declarative`), and their causes come after
+those of the code. Code that checks such a rule as well passes `declared=True`. Its cause is left
+out in releases where the table reports it. This module does not depend on any kind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FieldErrors:
     def each_invalid(
         self, path: str, value: str, problems: Collection[str], declared: bool = False
     ) -> None:
-        """One cause for each problem that a value has; mostly it has none."""
+        """Adds one cause for each problem of a value. Most values have no problem."""
         for why in problems:
             self.invalid(path, value, why, declared)
 
@@ -70,7 +70,7 @@ class FieldErrors:
         self._add("TooLong", path, f"Too long: may not be {than}", declared)
 
     def too_many(self, path: str, count: int, limit: int, declared: bool = False) -> bool:
-        """Whether there are, and a cause if so."""
+        """Returns True, and adds a cause, if the count is above the limit."""
         if count <= limit:
             return False
         if self.is_early:
@@ -87,7 +87,7 @@ class FieldErrors:
 
 
 def value_text(value: Any) -> str:
-    """As the server writes a value in a message."""
+    """Returns a value in the form that messages of the server use."""
     return quoted(value) if isinstance(value, str) else to_json(value)
 
 
@@ -96,6 +96,6 @@ def quoted(text: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    """As Go writes it, which escapes what HTML could take for its own."""
+    """Encodes a value as JSON in the way of Go, which escapes the special characters of HTML."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -157,7 +157,7 @@ def is_semver(text: str) -> bool:
 
 
 def is_interface_address(text: str) -> bool:
-    """An address with the length of its network; an octet with a leading zero is none."""
+    """Returns True for an IP address with a prefix length. Octets may have no leading zero."""
     address, slash, _ = text.partition("/")
     try:
         ipaddress.ip_interface(text)

@@ -110,7 +110,7 @@ def _is_in_use(old: Document, path: str) -> bool:
 
 
 def _values_at(value: Any, path: str) -> list[Any]:
-    """What is at the path, in each of the items and entries that it goes into."""
+    """Returns the values at the path, from each list item and map entry that it passes."""
     values = [value]
     for step in path.split("."):
         name = step.rstrip("[]{}")

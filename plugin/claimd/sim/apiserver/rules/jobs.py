@@ -1,6 +1,6 @@
-"""Jobs: their defaults, the selector that is made for them, and what is wrong with one.
+"""Jobs: their defaults, their generated selector, and their validation.
 
-In the order of a real server's checks, so that what is wrong is told in the same order.
+The checks have the order of a real server, so that errors are reported in the same order.
 """
 
 from __future__ import annotations
@@ -81,16 +81,17 @@ def spec_with_defaults(spec: Document) -> Document:
 
 
 def template_with_defaults(spec: Document) -> Document:
-    """Of a CronJob: its pods have their defaults, a Job gets its own when it is made."""
+    """Adds the defaults of pods to a CronJob. Its Jobs get their own defaults at their creation."""
     if "template" not in spec:
         return spec
     return spec | {"template": core_kinds.template_with_defaults(spec["template"])}
 
 
 def with_selector(job: Document) -> Document:
-    """With the labels by which no other Job finds these pods, unless the Job has a way of its own.
+    """Returns the Job with a unique selector, unless it asks for a manual one.
 
-    Labels that are there stay, and are found to be wrong.
+    The pods get the labels that the selector matches. Existing values of these labels are kept, so
+    that the validation can report them.
     """
     spec = job.get("spec") or {}
     if spec.get("manualSelector") or not isinstance(spec.get("template"), dict):
@@ -304,7 +305,7 @@ def _closed_part(template: Any) -> Document:
 
 
 def validate_status(errors: FieldErrors, job: Document, old: Document) -> None:
-    """What no controller of Jobs may say, whoever it is."""
+    """Checks the status of a Job against the rules for every controller of Jobs."""
     status, before = job.get("status") or {}, old.get("status") or {}
     conditions, conditions_before = _conditions(status), _conditions(before)
 
@@ -348,6 +349,6 @@ def validate_status(errors: FieldErrors, job: Document, old: Document) -> None:
 
 
 def _conditions(status: Document) -> dict[str, str]:
-    """By type, whether it holds."""
+    """Returns the status of each condition by its type: "True", "False" or "Unknown"."""
     listed = status.get("conditions") or ()
     return {condition.get("type", ""): condition.get("status", "") for condition in listed}

@@ -1,4 +1,4 @@
-"""What every object's metadata has to be: name, labels, annotations, owners, finalizers."""
+"""Validation of the metadata: name, labels, annotations, owners, finalizers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ONE_CONTROLLER = "Only one reference can have Controller set to true."
 
 
 def validate(errors: FieldErrors, metadata: Document, validate_name: ValidateName) -> None:
-    """Of a new object. `validate_name` is what names of its kind have to be."""
+    """Checks the metadata of a new object. `validate_name` checks the name for the kind."""
     name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
     if prefix:
-        # Letters will follow, so that it may end where a name may not.
+        # The server appends letters, so the prefix may end with a character that a name may not.
         stem = prefix.rstrip("-.") if prefix[-1:] in "-." else prefix
         errors.each_invalid("metadata.generateName", prefix, validate_name(stem))
     if not name:

@@ -67,7 +67,7 @@ def validate_qualified_name(
 
 @lru_cache(maxsize=NAMES)
 def is_qualified_name(name: str) -> bool:
-    """As nearly all are, and the same ones again and again."""
+    """Returns True if the name is valid. Nearly all names are, and the same ones come repeatedly."""
     domain, slash, identifier = name.rpartition("/")
     if slash and (len(domain) > limits.DRIVER_NAME or formats.dns_subdomain(domain.lower())):
         return False
@@ -82,7 +82,7 @@ def _empty(errors: FieldErrors, path: str, why: str, declared: bool) -> None:
 
 
 def validate_fully_qualified_name(errors: FieldErrors, name: str, path: str) -> None:
-    """As it is declared: other words for the same, and the domain is not left out."""
+    """Checks a name by the declared rule: other messages, and the domain is required."""
     domain, slash, identifier = name.partition("/")
     if not slash:
         _validate_identifier(errors, name, path, False)

@@ -22,7 +22,7 @@ def with_defaults(kind: str, spec: Document) -> Document:
 
 
 def with_new_time(new: Document, old: Document, now: str) -> Document:
-    """A taint whose effect changes begins anew, unless the writer says since when it is."""
+    """Sets the time of a taint whose effect changes, unless the writer sets another time."""
     taint = (new.get("spec") or {}).get("taint") or {}
     before = (old.get("spec") or {}).get("taint") or {}
     same_effect = taint.get("effect") == before.get("effect")
@@ -32,7 +32,7 @@ def with_new_time(new: Document, old: Document, now: str) -> Document:
 
 
 def validate(errors: FieldErrors, kind: str, spec: Document, old: Document | None) -> None:
-    """Of a taint rule: all rules of a request are declared."""
+    """Checks a taint rule. The rules for pool status requests are all declared in the table."""
     if kind != "DeviceTaintRule":
         return
     selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"

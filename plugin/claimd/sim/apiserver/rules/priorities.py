@@ -39,9 +39,10 @@ def check_pod(pod: Document, classes: Iterable[Document]) -> None:
 
 
 def resolved(pod: Document, classes: Iterable[Document]) -> Document:
-    """The spec of a new pod with name, number and policy of its class.
+    """Returns the spec of a new pod with the name, value and policy of its class.
 
-    A pod that names none is of the cluster's default class, or has 0 where there is none.
+    A pod without a class name gets the default class of the cluster, or the value 0 if no class is
+    the default.
     """
     spec = pod.get("spec") or {}
     found = _class_of(pod, spec.get("priorityClassName") or "", classes)
@@ -152,7 +153,7 @@ def validate_class(errors: FieldErrors, new: Document, old: Document | None) -> 
 
 
 def _unlike_system_class(name: str, value: int, is_default: bool) -> str:
-    """What makes it another class than the one that the system has by this name."""
+    """Returns the difference from the system class of this name; empty if there is no difference."""
     if name not in SYSTEM_CLASSES:
         return f"{name} is not a known system priority class"
     expected, _ = SYSTEM_CLASSES[name]

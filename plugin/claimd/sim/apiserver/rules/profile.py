@@ -1,4 +1,4 @@
-"""What a release enables by itself, as far as its API shows it. Tables only."""
+"""The features that a release enables by default, as far as its API shows them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Profile:
 
     @property
     def is_early(self) -> bool:
-        """Before the resource API was beta: messages had other words then."""
+        """True for releases before the resource API was beta, which use other messages."""
         return self.release in ("1.30", "1.31")
 
     @property
     def has_declarative_validation(self) -> bool:
-        """Rules are declared beside the types, and their causes come last."""
+        """True if rules are declared in the types. The causes of these rules come last."""
         return self.release == "1.37"
 
     @property
@@ -50,5 +50,5 @@ class Profile:
 
     @property
     def reserved_for(self) -> int:
-        """How many consumers a claim can be reserved for at once."""
+        """The largest number of consumers that a claim can be reserved for at once."""
         return limits.RESERVED_FOR_EARLY if self.is_early else limits.RESERVED_FOR
