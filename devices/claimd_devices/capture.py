@@ -240,7 +240,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes | None = None, link
 
 
 def _inside(name: str, target: str) -> str:
-    """Returns a target that leads to the same place within the file: absolute ones become relative."""
+    """Returns a target that leads to the same place within the file: never an absolute one."""
     if name.startswith(f"{HOST}/") and target.startswith("/"):
         return os.path.relpath(f"{HOST}{target}", os.path.dirname(name))
     return target
@@ -289,7 +289,7 @@ class Replay:
     names: tuple[tuple[str, str], ...]  # of each tree: its path here, and on the machine
 
     def with_original_paths(self, inventory: Inventory) -> Inventory:
-        """Returns an Inventory of these trees with the paths of the captured machine in its texts."""
+        """Returns an Inventory of these trees with the paths of the machine in its texts."""
         skipped = []
         for one in inventory.skipped:
             skipped.append(replace(one, reason=self._original(one.reason)))

@@ -176,7 +176,7 @@ class Gpu:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Skipped:
-    """A display controller or accelerator that is not in the Inventory as a Gpu, with the reason."""
+    """A display controller or accelerator that is not one of the GPUs, with the reason."""
 
     address: str
     reason: str

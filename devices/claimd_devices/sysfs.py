@@ -285,7 +285,7 @@ _replayed_errors: dict[str, int] = {}
 
 @contextmanager
 def recording() -> Iterator[set[tuple[str, bool]]]:
-    """Collects every access within the block: the path, and whether a link at its end is followed."""
+    """Collects the accesses within the block: paths, and whether a link at the end is followed."""
     # A process records one scan at a time, so module variables do.
     global _accesses, _is_captured
     accesses: set[tuple[str, bool]] = set()

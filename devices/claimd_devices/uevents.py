@@ -42,7 +42,7 @@ class Uevent:
 
     @property
     def address(self) -> str:
-        """The address of the event's PCI function, or of the nearest one above; empty if none is."""
+        """The address of the nearest PCI function in the path; empty if the path has none."""
         addresses = _ADDRESS.findall(self.path)
         return addresses[-1] if addresses else ""
 

@@ -118,6 +118,9 @@ def _has_disk_or_network(folder: str) -> bool:
 
 
 def driver_of(roots: Roots, address: str) -> str:
-    """Returns the name of the driver of a function; empty if it is bound to none, or not readable."""
+    """Returns the name of the driver of a function.
+
+    Empty if the function has no driver, but also if the link is not readable.
+    """
     link = sysfs.link(f"{roots.sys}/bus/pci/devices/{address}/driver", [])
     return os.path.basename(link) if link else ""

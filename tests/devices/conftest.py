@@ -13,7 +13,7 @@ from tests.devices.trees import Make, Tree
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Make:
-    """`tree("nvidia:h100=2", "amd:mi210")` writes one."""
+    """Writes a tree for words, as in `tree("nvidia:h100=2", "amd:mi210")`."""
 
     def write(*words: str) -> Tree:
         fake.write(tmp_path / "tree", fake.parse(words))
@@ -24,8 +24,8 @@ def tree(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def quiet_kernel() -> Iterator[None]:
-    """The kernel's events reach everybody on the machine: tests that count what they lead to take
-    turns.
+    """Keeps other such tests from running: the kernel's events reach all processes, and they count
+    them.
     """
     with (Path(tempfile.gettempdir()) / "claimd-uevents.lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The kernel's own events, made by asking it to announce a PCI device once more."""
+"""Makes the kernel announce a PCI device again, which gives real events."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 
 
 def announce(times: int = 1) -> None:
-    """Has the kernel send `change` events of a real PCI device. Whoever listens on this machine
-    hears them.
-    """
+    """Makes the kernel send `change` events of a real PCI device to all listeners on this machine."""
     path = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))[0]
     for _ in range(times):
         path.write_text("change")

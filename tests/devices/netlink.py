@@ -1,6 +1,4 @@
-"""Uevents of any content, sent through the kernel to all that listen: what a driver would announce.
-It takes root.
-"""
+"""Sends uevents with any content through the kernel, as a driver would. Needs root."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_partitions(tree: Make, mode: str, count: int) -> None:
 
 
 def test_three_partitions_that_no_list_has(tree: Make) -> None:
-    """TPX is a mode of the MI300A; the parts are found as any others are."""
+    """TPX is a mode of the MI300A. Its partitions are found like those of other modes."""
     made = tree("amd:mi300x,mode=qpx")
     (made.function(ADDRESS) / "current_compute_partition").write_text("TPX\n")
     shutil.rmtree(made.folder / KFD / "4")
@@ -237,7 +237,7 @@ MODES = [
 def test_a_pod_without_privileges_sees_what_root_sees(
     tree: Make, model: str, mode: str, count: int
 ) -> None:
-    """KFD answers EPERM for GPUs that the reader's device cgroup does not allow."""
+    """KFD fails with EPERM for GPUs that the device cgroup of the reader does not allow."""
     word = f"amd:{model}=2,mode={mode}"
     seen = tree(word, "amd:mi210").scan()
     assert seen.skipped == ()
@@ -252,7 +252,7 @@ def test_a_mode_that_no_list_of_the_model_has(tree: Make) -> None:
 
 
 def test_dies_that_an_older_kernel_does_not_call_dead(tree: Make) -> None:
-    """It lists all eight of an MI308X; the id says that four compute."""
+    """The kernel lists all eight dies of an MI308X; the id tells that only four compute."""
     for word in ("amd:mi308x,mode=cpx", "amd:mi308x,mode=cpx,kfd=closed"):
         made = tree(word)
         for core in range(8):
@@ -279,7 +279,7 @@ def test_a_chip_that_no_table_has(tree: Make) -> None:
 
 
 def test_partitions_that_are_not_in_the_drivers_order_are_given_to_nobody(tree: Make) -> None:
-    """As when a GPU was unbound and its numbers went to others: they may be another GPU's."""
+    """The numbers of a GPU that was unbound may belong to another GPU now."""
     made = tree("amd:mi300x=2,mode=dpx,kfd=closed")
     link = made.folder / "sys/class/drm/renderD129"
     link.unlink()
@@ -290,7 +290,7 @@ def test_partitions_that_are_not_in_the_drivers_order_are_given_to_nobody(tree: 
 
 
 def test_more_devices_behind_a_gpu_than_it_can_have(tree: Make) -> None:
-    """Two GPUs were taken up at the same time: whose is which, nobody can say."""
+    """Two GPUs were initialized at the same time, so the owners of the devices are unknown."""
     made = tree("amd:mi300x=2,mode=dpx,kfd=closed")
     (made.folder / "sys/class/drm/renderD136").unlink()  # the second GPU's own
     inventory = made.scan()

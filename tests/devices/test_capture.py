@@ -1,4 +1,4 @@
-"""A machine that was captured scans as the machine did, whatever is wrong with its files."""
+"""A captured machine gives the same scan as the machine, even with broken files."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_serials_are_replaced_on_request(tree: Make, tmp_path: Path) -> None:
 
 
 def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) -> None:
-    """A tar file with an entry for each name, type and target."""
+    """Writes a tar file with an entry for each name, type and target."""
     about = (
         {"format": 1, "roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {}}
         if about is None
@@ -156,7 +156,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 
 
 def prison(file: Path, folder: Path, **links: str) -> dict[str, str]:
-    """Where links below sys/ lead in a capture that has folders sys/a/b/c, in words of the disk."""
+    """Returns where links in sys/ lead in a capture with the folders sys/a/b/c, as on disk."""
     entries = [("sys/a/b/c", tarfile.DIRTYPE, "")]
     entries += [
         (f"sys/{name.replace('__', '/')}", tarfile.SYMTYPE, to) for name, to in links.items()
@@ -172,7 +172,8 @@ def prison(file: Path, folder: Path, **links: str) -> dict[str, str]:
 
 
 def test_a_chain_of_links_that_leads_out_only_on_disk_leads_nowhere(tmp_path: Path) -> None:
-    # As text: sys/a/b/outside. On disk the first link is at sys, and two above that is outside.
+    # The text of the path is sys/a/b/outside. On disk, the first link leads to sys, and two folders
+    # above that is outside.
     where = prison(
         tmp_path / "c.tar", tmp_path / "again", a__b__c__up="../../..", m="a/b/c/up/../../outside"
     )
@@ -215,7 +216,7 @@ def test_a_maze_of_links_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_holes_is_refused(tmp_path: Path) -> None:
-    """A sparse file of 4 MiB takes 512 bytes of a tar file: 348 KB became 1.2 GB."""
+    """A sparse file of 4 MiB needs only 512 bytes in a tar file: 348 KB became 1.2 GB."""
     hostile(tmp_path / "c.tar")
     with tarfile.open(tmp_path / "c.tar", "a", format=tarfile.GNU_FORMAT) as archive:
         entry = tarfile.TarInfo("sys/sparse")
@@ -278,7 +279,7 @@ def test_a_capture_is_not_written_through_what_others_have_laid_there(
     assert (tmp_path / "precious").read_text() == "before"
     assert not (tmp_path / ".c.tar.new").is_symlink()
 
-    # Its content is not given to somebody who has the temporary file open, either.
+    # A program that has the temporary file open must not see the content either.
     (tmp_path / ".c.tar.new").write_text("")
     (tmp_path / ".c.tar.new").chmod(0o666)
     with (tmp_path / ".c.tar.new").open("rb") as theirs:

@@ -1,5 +1,5 @@
-"""Every file of a node's trees, damaged in every way: the scan goes on, and what it says is right
-or absent.
+"""Damages every file of a node's trees in every way. The scan goes on, and its facts are right or
+absent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MACHINES = {
     "intel": ("intel:max1550=2", "intel:b580", "intel:uhd770"),
     "all": ("nvidia:l4", "amd:mi210", "intel:flex170", "nvidia:t4,driver=nouveau", "roots=2"),
 }
-# What all GPUs of a vendor read. It may cost them an attribute or a node, never their being there.
+# Files that all GPUs of a vendor share. Damage may cost them an attribute or a node, but no GPU.
 SHARED = {
     "proc/driver/nvidia/version": "nvidia",
     "proc/devices": "nvidia",
@@ -65,7 +65,7 @@ def _folder(path: Path) -> None:
 
 
 def _io_error(path: Path) -> None:
-    """The kernel itself answers EIO to a read of what is not mapped."""
+    """Replaces a file by a link to memory that is not mapped: the kernel returns EIO."""
     path.unlink()
     path.symlink_to("/proc/self/mem")
 
@@ -94,7 +94,7 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def read(tree: Tree) -> list[Path]:
-    """What a scan reads: other files cannot matter."""
+    """Returns the files that a scan reads. Other files do not matter."""
     with sysfs.recording() as paths:
         tree.scan()
     return sorted(
@@ -116,7 +116,7 @@ def files(tree: Tree) -> list[Path]:
 
 @contextmanager
 def restored(path: Path) -> Iterator[None]:
-    """Puts back what was there."""
+    """Restores the file at the end of the block."""
     target = path.readlink() if path.is_symlink() else None
     content = path.read_bytes() if target is None else b""
     try:
@@ -133,7 +133,7 @@ def restored(path: Path) -> Iterator[None]:
 
 
 def owner(tree: Tree, path: Path, addresses: list[str]) -> str | None:
-    """The GPU whose own file it is, or that of a port on its board."""
+    """Returns the GPU to which a file belongs: its own file, or that of a port on its board."""
     parts = path.relative_to(tree.folder).parts
     for part in reversed(parts):
         if part in addresses:
@@ -150,7 +150,7 @@ def vendor_of(tree: Tree, path: Path) -> str | None:
 
 
 def by_id(gpu: Gpu) -> tuple[object, object]:
-    """What the table has of it, which stands where the driver does not tell."""
+    """Returns the facts from the table, which are used if the driver shows none."""
     known = ids.find_device(gpu.vendor_id, gpu.device_id)
     return known.name, known.memory
 
@@ -181,7 +181,8 @@ def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
             )  # its link on the bus was deleted
             assert gone or reasons[gpu.address]
         elif path == tree.folder / "proc/devices" and gpu.vendor == "nvidia":
-            # It alone tells what opens /dev/nvidia-uvm, without which CUDA fails on all of them.
+            # Only this file has the numbers of /dev/nvidia-uvm, without which CUDA fails on all
+            # GPUs.
             assert "nvidia-uvm is not loaded" in reasons[gpu.address]
         else:
             assert found.get(gpu.address) == gpu, "a neighbour changed"
@@ -260,7 +261,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> list[Machine]:
 
 
 def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
-    """Every way to the file answers with the error."""
+    """Makes every access to the file fail with the error."""
     real = path.parent.resolve() / path.name
     ways = {str(path), str(real)}
     bus = made.folder / "sys/bus/pci/devices"
@@ -278,8 +279,10 @@ def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_any_file_of_any_machine(machines: list[Machine]) -> None:
-    """Deleted, emptied, corrupted or unreadable: a device is right or absent, its neighbours are as
-    they were. The same 2,000 cases every time.
+    """A file is deleted, emptied, corrupted or unreadable.
+
+    Its device is right or absent, and other devices stay the same. The 2,000 cases are the same
+    in each run.
     """
     draw = random.Random(20)
     for _ in range(2000):
@@ -295,7 +298,7 @@ def test_any_file_of_any_machine(machines: list[Machine]) -> None:
 
 
 def scanned(made: Tree, path: Path, damage: Callable[[Path], None] | int | bytes) -> Inventory:
-    """What the scanner says while the file is damaged, cannot be read, or holds other bytes."""
+    """Returns the inventory while the file is damaged, unreadable, or has other bytes."""
     if isinstance(damage, int):
         with contextmanager(unreadable)(made, path, damage):
             return made.scan()

@@ -17,7 +17,7 @@ FIRST, SECOND = "0000:13:00.0", "0000:17:00.0"
 
 
 def block(path: Path) -> None:
-    """A FIFO that nobody writes to."""
+    """Makes a FIFO without a writer, which blocks its readers."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 
@@ -29,7 +29,7 @@ def release(path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def short(tmp_path: Path) -> Iterator[None]:
-    """At the end nobody hangs any more."""
+    """Shortens the deadline, and frees all blocked readers at the end."""
     yield
     for path in tmp_path.rglob("*"):
         if path.is_fifo():
@@ -109,14 +109,14 @@ def test_outside_of_run_nothing_changes(tmp_path: Path) -> None:
 
 
 class Reads:
-    """Work that reads one path after the other; some of them wait until the test lets them go."""
+    """Work that reads several paths. Some reads wait until the test releases them."""
 
     def __init__(self, *hanging: str) -> None:
         self.gates = {path: threading.Event() for path in hanging}
         self.begun: list[str] = []
 
     def read(self, path: str) -> str:
-        """As claimd_devices.sysfs does it."""
+        """Reads as claimd_devices.sysfs does."""
         attempt = deadline.begin_read(path)
         self.begun.append(path)
         try:
@@ -128,7 +128,7 @@ class Reads:
         return path
 
     def all_of(self, *paths: str) -> list[str]:
-        """Those that can be read."""
+        """Returns the paths that can be read."""
         done = []
         for path in paths:
             with suppress(deadline.DeadlineExceeded):
@@ -207,7 +207,7 @@ def test_a_thread_that_nobody_waits_for_ends_at_its_next_read(quick: None) -> No
     assert reads.begun == ["/t/hangs", "/t/next"]
 
 
-# ---------------------------------------------------------------- beside the loop
+# ---------------------------------------------------------------- next to the event loop
 
 
 async def test_a_thread_beside_the_loop_gives_what_the_work_gives() -> None:

@@ -38,7 +38,7 @@ def test_before_the_driver_has_made_them_it_is_not_ready(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("content", ["", "226\n", "226:x\n", "1:3\n", "8:0\n"])
 def test_numbers_that_are_none_or_not_drms(tmp_path: Path, content: str) -> None:
-    """A disk's number in the place of a GPU's must not reach a container."""
+    """The number of a disk in the place of a GPU's must not reach a container."""
     node(tmp_path, "card0", content)
     node(tmp_path, "renderD128", "226:128\n")
     with pytest.raises(NotUsable, match="drm/card0/dev: "):
@@ -71,7 +71,7 @@ def test_who_shows_the_boot_on_a_connected_screen_is_the_console(tree: Make) -> 
 
 
 def test_a_screen_in_standby_is_still_a_screen(tree: Make) -> None:
-    """It looks unplugged, but the frame buffer that was made for it stays."""
+    """The screen looks unplugged, but the frame buffer that was made for it stays."""
     made = tree("amd:radeon,console", "intel:b580")
     folder = made.function(made.scan().gpus[0].address)
     (folder / "drm/card0/card0-DP-1/status").write_text("disconnected\n")

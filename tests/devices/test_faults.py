@@ -20,7 +20,7 @@ FIRST = "0000:11:00.0"
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Every file and link, but for the log, which only grows."""
+    """Returns every file and link except the log, which only grows."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -231,7 +231,7 @@ def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:
     "names", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)]
 )
 def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[str, ...]) -> None:
-    """As in a pod: what is read-only cannot be written, not even by its owner."""
+    """In a pod, not even the owner can write into a read-only file."""
     made = tree("nvidia:h100=2")
     program = (
         "import sys; from pathlib import Path; from claimd_devices import faults\n"
@@ -257,7 +257,7 @@ def test_a_link_has_as_many_lanes_as_were_asked_for(tree: Make, value: str, lane
     assert (made.function(FIRST) / "current_link_width").read_text() == f"{lanes}\n"
 
 
-# ---------------------------------------------------------------- a tree of somebody else
+# ---------------------------------------------------------------- a tree of another user
 
 
 def everything(folder: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from claimd_devices.ids import Known
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table of its own; nothing that was looked up before counts, nor does it afterwards."""
+    """Provides an own table, and clears the cache before and after the test."""
     path = tmp_path / "ids.tsv"
     monkeypatch.setattr(ids, "_TABLE", path)
     monkeypatch.setattr(ids, "_look_up", functools.lru_cache(ids._look_up.__wrapped__))

@@ -49,7 +49,7 @@ def test_a_product_beyond_the_table_is_unknown(tree: Make) -> None:
 
 
 def test_where_the_driver_does_not_tell_the_memory_the_board_may(tree: Make) -> None:
-    """There are two sizes of the A770, one of the B580; the UHD 770 has none of its own."""
+    """The A770 has two sizes, the B580 has one, and the UHD 770 has no memory of its own."""
     found = {
         gpu.product: gpu.memory
         for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus
@@ -80,7 +80,7 @@ def test_half_a_sum_is_none(tree: Make) -> None:
 
 
 def test_a_neural_processor_is_no_gpu(tree: Make) -> None:
-    """Intel's NPUs are accelerators of class 0x12 as well."""
+    """Intel's NPUs have the class of accelerators, 0x12."""
     made = tree("intel:max1550,driver=intel_vpu")
     (made.function("0000:11:00.0") / "class").write_text("0x120000\n")
     assert made.refusal() == "an accelerator that is no GPU (8086:0bd5)"
@@ -111,7 +111,7 @@ def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -
     "word", ["intel:flex170,driver=xe", "intel:max1550", "intel:max1550,driver=xe"]
 )
 def test_memory_of_a_divided_gpu_is_nobodys_whichever_driver_has_it(tree: Make, word: str) -> None:
-    """The kernel does not tell what is left, so that no amount stands in the slice."""
+    """The kernel does not show what is left, so the slice has no amount."""
     made = tree(f"{word},vfs=2", word)
     divided, *_, whole = made.scan().gpus
     assert (divided.kind, divided.memory) == ("divided", None)
@@ -134,7 +134,7 @@ def test_one_that_no_table_knows_is_the_processors_at_its_place(tree: Make) -> N
 
 
 def test_a_processors_own_gpu_loses_nothing_by_virtual_functions(tree: Make) -> None:
-    """Its memory is the machine's: none of it was given away."""
+    """Its memory is that of the machine, which virtual functions do not reduce."""
     *parts, whole = tree("intel:uhd770,vfs=2").scan().gpus
     assert (whole.kind, whole.counters) == ("gpu", (("vfs", 2),))
     assert [part.kind for part in parts] == ["vf", "vf"]
@@ -167,7 +167,7 @@ def test_virtual_functions_whose_physical_one_is_not_taken_exclude_nobody(tree: 
 
 
 def test_a_node_whose_number_is_anothers_is_none(tree: Make) -> None:
-    """card0 with the number of card1 would be the neighbour."""
+    """A card0 with the number of card1 would open another GPU."""
     made = tree("intel:max1550=2")
     (made.function("0000:11:00.0") / "drm/card0/dev").write_text("226:1\n")
     inventory = made.scan()

@@ -21,7 +21,7 @@ GPU = {
 
 
 def node(folder: Path, number: int, *, gpu_id: str = "4711", **changes: int | None) -> Path:
-    """A node of the topology; a property that is None is left out."""
+    """Writes a node of the topology. A property that is None is left out."""
     properties = {**GPU, **changes}
     path = folder / NODES / str(number)
     path.mkdir(parents=True)

@@ -60,7 +60,7 @@ def test_a_log_that_cannot_be_read_is_named(log: Log, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel's own log takes root")
 @pytest.mark.parametrize("dev", ["/dev", "/nowhere"])
 def test_the_kernel_s_own_log(dev: str) -> None:
-    """By the device, and without one by the system call behind dmesg."""
+    """Reads the device, or uses the system call behind dmesg if there is no device."""
     log = Log(Roots(dev=Path(dev)))
     mark = f"claimd test {os.urandom(4).hex()}"
     lines = log.read_new_lines()

@@ -1,4 +1,4 @@
-"""Which way a container gets the libraries, on nodes of every kind."""
+"""The way in which a container gets the libraries, on nodes of every kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def libraries_of(gpu: Gpu) -> Libraries:
 
 
 def spec(*nodes: int, kind: str = USUAL, files: tuple[str, ...] = ()) -> str:
-    """One in which each GPU has its index, and `all` has all."""
+    """Returns a spec in which each GPU has its index as name, and `all` has all GPUs."""
     devices = [(str(index), f"/dev/nvidia{node}") for index, node in enumerate(nodes)]
     return driver_layouts.cdi_yaml(kind, [*devices, ("all", "/dev/nvidia0")], files)
 
@@ -93,7 +93,7 @@ def test_without_any_it_is_said(tree: Make) -> None:
 
 @pytest.mark.parametrize("place", ["etc/cdi", "var/run/cdi"])
 def test_the_hosts_spec_by_index_is_that_of_the_node(tree: Make, place: str) -> None:
-    """The index counts by the bus and the minor does not: it is the node that tells."""
+    """The index follows the bus and the minor number does not, so the node decides."""
     made = tree("nvidia:l4=2")
     driver_layouts.write(made.folder, "ubuntu")
     made.put(f"{place}/nvidia.yaml", spec(1, 0))

@@ -34,14 +34,14 @@ def test_instances(tree: Make) -> None:
 
 
 def test_the_gpu_itself_is_no_gpu_of_80_gib_any_more(tree: Make) -> None:
-    """CUDA would see one instance of it, whoever was given all of it."""
+    """A program with the whole GPU sees only one of its instances in CUDA."""
     divided, whole = tree("nvidia:a100,mig=1", "nvidia:a100").scan().gpus[::2]
     assert (divided.kind, divided.memory) == ("divided", None)
     assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
 
 
 def test_what_the_number_of_an_instance_tells(tree: Make) -> None:
-    """Its share of the memory always; its name, where no other has as little memory."""
+    """It always tells the share of the memory, and the profile only for the smallest size."""
     _, *parts = tree("nvidia:h100,mig=3g.40gb:2g.20gb:1g.10gb:1g.10gb").scan().gpus
     seen = {part.name.partition("mig-")[2]: (part.profile, part.memory) for part in parts}
     assert seen == {

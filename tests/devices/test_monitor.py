@@ -1,6 +1,4 @@
-"""Each fault that `claimd fake` can give, as the monitor judges it, and that it is over when it is
-healed.
-"""
+"""The findings of the monitor for each fault of `claimd fake`, and their end after `heal`."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 
 class World:
-    """A tree, watched as `claimd run` watches it, with less patience."""
+    """A tree that is watched as by `claimd run`, with shorter times."""
 
     def __init__(self, tree: Tree, monitor_: monitor.Monitor, watch_: watch.Watch) -> None:
         self.tree, self.monitor, self.watch = tree, monitor_, watch_
@@ -178,7 +176,7 @@ async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) ->
 
 @needs_broadcast
 async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
-    """By the event alone: nothing in the files or in the log says so."""
+    """Only the event tells it; neither the files nor the log do."""
     made = tree(
         "nvidia:l4,domain=fa1d"
     )  # whoever listens on this machine hears it: of a GPU that it does not have
@@ -284,7 +282,7 @@ async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
     assert others == [gpu.name for gpu in made.scan().gpus if gpu.address != first]
 
 
-# What it does with what it is given: no tree, and a clock that nobody waits for.
+# Tests with given symptoms, without a tree and without waiting for a clock.
 
 HOT = Symptom(kind="hot", severity=DEGRADED, sentence="it is hot")
 LOST = Symptom(kind="lost", severity=FAILED, sentence="it does not answer")
@@ -302,7 +300,7 @@ def gpu(index: int = 1) -> Gpu:
 
 
 class Shown:
-    """The symptoms that the next checks show, by the GPU's name, and how often it was asked."""
+    """The symptoms that the next checks show, by the GPU's name. It counts the checks."""
 
     def __init__(self) -> None:
         self.symptoms: dict[str, tuple[Symptom, ...]] = {}
@@ -321,7 +319,7 @@ def shown() -> Shown:
 
 @pytest.fixture
 def alone(tmp_path: Path, shown: Shown) -> monitor.Monitor:
-    """A monitor of no tree, which checks when it is told to."""
+    """Returns a monitor without a tree, which checks only on request."""
     roots = Roots.in_folder(tmp_path)
     return monitor.Monitor(roots, grace=300, interval=3600, read_symptoms=shown.read)
 

@@ -1,4 +1,4 @@
-"""Texts here are as the driver prints them: tabs, two spaces, an odd number of blanks."""
+"""Tests with texts exactly as the driver prints them, with tabs and repeated blanks."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_memory_of_an_unknown_board_is_unknown(tree: Make) -> None:
 
 @pytest.mark.parametrize("model", ["NVIDIA A10-4Q", "NVIDIA A100-7-40C", "GRID T4-16A"])
 def test_a_share_of_a_board_does_not_have_the_boards_memory(tree: Make, model: str) -> None:
-    """A virtual machine sees the board's PCI id on its share."""
+    """In a virtual machine, the share has the PCI id of the whole board."""
     made = tree("nvidia:l4")
     made.put(INFORMATION, edited("NVIDIA GeForce RTX 3090", model))
     gpu = made.only()
@@ -272,7 +272,7 @@ def test_no_driver(tree: Make) -> None:
 
 
 def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(tree: Make) -> None:
-    """They are bound to the driver, which tells nothing of them in /proc."""
+    """They are bound to the driver, which has no files in /proc for them."""
     made = tree("nvidia:l4=2")
     first, second = (gpu.address for gpu in made.scan().gpus)
     (made.function(second) / "physfn").symlink_to(made.function(first))
@@ -285,7 +285,7 @@ def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(tree:
 
 
 def test_what_the_driver_tells_of_a_gpu_cannot_be_read(tree: Make) -> None:
-    """Another trouble than a driver that is not that far yet."""
+    """An unreadable file differs from a missing one, which means that the driver is not ready."""
     made = tree("nvidia:l4")
     file = made.folder / "proc/driver/nvidia/gpus/0000:11:00.0/information"
     file.unlink()

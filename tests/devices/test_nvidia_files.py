@@ -25,7 +25,7 @@ def mounts(host: Path) -> dict[str, Mount]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_gives_the_same(tmp_path: Path, name: str) -> None:
-    """What a container sees does not depend on the node that it is on."""
+    """A container sees the same files on every node."""
     driver_layouts.write(tmp_path / "plain", "ubuntu")
     driver_layouts.write(tmp_path / "other", name)
     plain, other = mounts(tmp_path / "plain"), mounts(tmp_path / "other")
@@ -95,7 +95,7 @@ def test_modules_of_the_x_server_stay_where_they_are(tmp_path: Path) -> None:
 
 
 def test_a_library_of_a_newer_driver_is_given(tmp_path: Path) -> None:
-    """With its link, by the name that the link has; without one by its own."""
+    """The library has the name of its link, or its own name without a link."""
     driver_layouts.write(tmp_path, "gke")
     folder = tmp_path / "home/kubernetes/bin/nvidia/lib64"
     for name in ("libnvidia-novel", "libnvidia-inner"):
@@ -137,7 +137,7 @@ def test_of_another_processor(tmp_path: Path) -> None:
 
 
 def test_links_by_way_of_other_folders(tmp_path: Path) -> None:
-    """As update-alternatives makes them, from the root."""
+    """update-alternatives makes such links, with absolute targets."""
     driver_layouts.write(tmp_path, "debian")
     link = tmp_path / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
     link.unlink()

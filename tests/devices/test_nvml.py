@@ -1,4 +1,4 @@
-"""MIG by NVIDIA's library: what it adds to an Inventory, and that nothing it does harms."""
+"""The facts that NVIDIA's library adds to an Inventory; a broken library does no harm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The helpers that were started."""
+    """Returns a list of the helpers that are started."""
     started: list[Any] = []
 
     class Recorded(subprocess.Popen[bytes]):
@@ -85,7 +85,7 @@ def test_compute_instances_that_share_memory_have_none_of_their_own(tree: Make) 
 
 
 def test_mig_is_on_and_there_is_no_instance(tree: Make) -> None:
-    """The kernel's files are the same as of a GPU with MIG off."""
+    """The kernel's files are the same as for a GPU with MIG off."""
     made = tree("nvidia:a100=2")
     stub(made, parts="")
     empty, whole = library_of(made).complete(made.scan()).gpus
@@ -117,7 +117,7 @@ def test_it_is_asked_again_when_there_are_other_instances(tree: Make, asked: lis
 
 
 def test_without_instances_it_is_asked_now_and_then(tree: Make, asked: list[Any]) -> None:
-    """Nothing else tells when somebody turns MIG on."""
+    """Only the library tells that MIG was turned on."""
     made, clock = tree("nvidia:a100"), Clock()
     stub(made, mig_on=0)
     library = library_of(made, clock=clock)
@@ -131,7 +131,7 @@ def test_without_instances_it_is_asked_now_and_then(tree: Make, asked: list[Any]
 
 
 def test_what_it_said_stands_while_it_cannot_be_asked(tree: Make) -> None:
-    """One GPU falls off the bus, and with it the library; the others stay what they are."""
+    """One GPU falls off the bus, and the library fails. The other GPUs stay as they are."""
     two = tree("nvidia:a100=2")
     stub(two, parts="")
     library = library_of(two)
@@ -182,7 +182,7 @@ def test_an_answer_that_leaves_something_out_is_soon_asked_for_again(
 
 
 def check_as_without(library: nvml.Library, made: Tree, reason: str) -> None:
-    """Everything is as without it, but for a note that says why."""
+    """Checks that the inventory is the same as without the library, with a note that says why."""
     before = made.scan()
     after = library.complete(before)
     assert reason in notes_of(after)
@@ -208,7 +208,7 @@ def test_a_library_that_hangs(tree: Make, asked: list[Any]) -> None:
 def test_a_process_that_cannot_be_ended_is_left_alone(
     tree: Make, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that waits in the driver: no second one is started beside it."""
+    """It may wait in the driver for ever, so no second process is started meanwhile."""
     made, clock = tree("nvidia:a100,mig=1"), Clock()
     stub(made, hangs_in="init")
     library = library_of(made, seconds=0.2, clock=clock)
@@ -220,7 +220,7 @@ def test_a_process_that_cannot_be_ended_is_left_alone(
     assert len(asked) == 1
     assert os.getsid(asked[0].pid) == asked[0].pid, "no signal of our terminal's ends it"
 
-    # It has ended after all: then it may be tried again, with the time that a busy machine takes.
+    # The process has ended now, so the library may be asked again. A busy machine needs more time.
     library._seconds = 60
     asked[0].kill()
     asked[0].wait()

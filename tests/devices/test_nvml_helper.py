@@ -1,4 +1,4 @@
-"""The script, run as it is run: what a library answers, and what one does that misbehaves."""
+"""The script, run as a process, with libraries that answer and libraries that misbehave."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answer(library: Path) -> Any:
 
 
 def test_what_it_prints(library: Path) -> None:
-    """The third GPU is lost, which costs nobody else; what the library prints is not among it."""
+    """The third GPU is lost and does not affect others. The library's own output is discarded."""
     nvml_stub.build(library)
     part = {
         "gpu_instance": 7,

@@ -1,6 +1,4 @@
-"""How fast a change is seen, how seldom nothing is looked at, and that nothing is kept of what is
-over.
-"""
+"""The time until a change is seen, the number of scans at rest, and the memory after changes."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tr
 
 
 async def test_events_that_do_not_end_cost_few_looks(tree: Make) -> None:
-    """A display that flickers, for instance."""
+    """A flickering display causes such events."""
     made, counted = tree("nvidia:l4"), Counted()
     one = watch.Watch(made.roots, Rules(), NEVER, counted)
     async with running(one) as changes:

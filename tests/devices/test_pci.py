@@ -14,7 +14,7 @@ BUS = "sys/bus/pci/devices"
 
 
 def function(folder: Path, target: str | None, address: str = ADDRESS, **values: str) -> None:
-    """A function by hand: `target` is what its link on the bus says, None for a plain folder there."""
+    """Writes a function. `target` is the target of its link on the bus; None makes a folder."""
     files = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "1"} | values
     bus = folder / BUS
     bus.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def test_pcie_root(tmp_path: Path, target: str | None, root: str | None) -> None
 
 
 def test_pcie_root_of_an_absolute_link_is_none(tmp_path: Path) -> None:
-    """The rule of one readlink: `/…/devices/pci0000:40/…` does not begin with `devices/claimd_devices/pci`."""
+    """An absolute target, such as `/…/devices/pci0000:40/…`, does not start with `devices/pci`."""
     function(tmp_path, f"{tmp_path}/sys/devices/pci0000:40/0000:40:01.1/{ADDRESS}")
     (found,) = look(tmp_path)
     assert found.pcie_root is None
@@ -190,7 +190,7 @@ def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", ["0", ""])
 def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> None:
-    """As a GB10 says it: one lane of sixteen, below a port that has none at all."""
+    """A GB10 shows one lane of sixteen, below a port without a link."""
     found = linked(tmp_path, {}, root={"current_link_width": width}, current_link_width="1")
     assert (found.link.width, found.link.speed, found.link.width_now, found.link.speed_now) == (
         None,
@@ -211,7 +211,7 @@ def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> No
 def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
     tree: Make, status: str | None, is_asleep: bool
 ) -> None:
-    """From Linux 6.18 on, a read of the width resumes the device and the ports before it."""
+    """From Linux 6.18 on, a read of the width wakes the device and the ports before it."""
     made = tree("amd:radeon")
     (gpu,) = made.scan().gpus
     path = made.function(gpu.address) / "power/runtime_status"
@@ -229,7 +229,7 @@ def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
 
 
 def test_what_a_link_has_now_is_read_only_for_who_wants_it(tree: Make) -> None:
-    """Not every minute on every node: the one file that tells whether there is a link is the port's."""
+    """A periodic scan reads only the port's width, which tells whether there is a link."""
     made = tree("nvidia:h100")
     with sysfs.recording() as accesses:
         (found,) = pci.functions(made.roots)[0]

@@ -23,7 +23,7 @@ TAKEN = {GPU: ("vfio-pci", "vfio-pci"), ITS_SOUND: ("vfio-pci", "vfio-pci")}
 
 @pytest.fixture
 def kernel(tree: Make) -> Iterator[PlayingKernel]:
-    """One GPU, with the function that makes the sound of its screen."""
+    """A kernel with one GPU and the function for the sound of its screen."""
     with playing_kernel.playing(tree("nvidia:l4", "iommu=1").folder) as kernel:
         kernel.add_neighbour(ITS_SOUND, of=GPU, driver=SOUND, class_code="040300")
         yield kernel
@@ -83,11 +83,11 @@ def test_both_may_be_repeated(kernel: PlayingKernel) -> None:
 
 
 class Died(BaseException):
-    """The process ends here."""
+    """Raised where the process would die."""
 
 
 class Dying(playing_kernel.Attempt):
-    """Dies at the write with this number, or after it."""
+    """An attempt that dies at the write with this number, or after it."""
 
     def __init__(self, kernel: PlayingKernel, number: int, *, after: bool) -> None:
         super().__init__(kernel)
@@ -215,7 +215,7 @@ def test_a_driver_that_is_not_loaded_now_gets_it_from_the_kernel(kernel: Playing
     assert kernel.state()[GPU] == ("", "")
 
 
-# ---------------------------------------------------------------- who has it open
+# ---------------------------------------------------------------- programs that have it open
 
 
 @pytest.mark.parametrize("node", ["/dev/nvidia0", "/dev/dri/card0", "/dev/dri/renderD128"])
@@ -227,7 +227,7 @@ def test_a_gpu_that_a_program_has_open_is_refused(kernel: PlayingKernel, node: s
 
 
 def test_a_node_counts_by_its_number_wherever_it_is(kernel: PlayingKernel, tmp_path: Path) -> None:
-    """/dev/null stands for the GPU: a container has its node under another path."""
+    """/dev/null stands for the GPU, whose node has another path in a container."""
     dev = kernel.folder / f"sys/bus/pci/devices/{GPU}/drm/renderD128/dev"
     dev.chmod(0o644)
     kernel.open_by(9, "train", "/dev/null")
@@ -253,7 +253,7 @@ def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> No
 
 @pytest.mark.parametrize("given", [True, False])
 def test_nvidia_s_own_lock(kernel: PlayingKernel, given: bool) -> None:
-    """Its file says 1 while nobody uses the GPU, and it is taken back if nothing comes of it."""
+    """The lock is granted only while the GPU is unused, and released if the try fails."""
     functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     lock = kernel.folder / f"proc/driver/nvidia/gpus/{GPU}/unbindLock"
     if given:
@@ -268,7 +268,7 @@ def test_nvidia_s_own_lock(kernel: PlayingKernel, given: bool) -> None:
     assert not given or lock.read_text() == "0\n"
 
 
-# ---------------------------------------------------------------- what must not be taken
+# ---------------------------------------------------------------- devices that must not be taken
 
 
 def test_a_neighbour_that_is_used_is_named(kernel: PlayingKernel) -> None:
@@ -289,7 +289,7 @@ def test_a_neighbour_that_is_used_is_named(kernel: PlayingKernel) -> None:
 def test_what_is_no_part_of_a_card_does_not_go_with_it(
     kernel: PlayingKernel, driver: str, class_code: str
 ) -> None:
-    """On a board whose chip has all in one slot."""
+    """On some boards, all functions of a chip are in one slot."""
     kernel.add_neighbour("0000:11:00.2", of=GPU, driver=driver, class_code=class_code)
     assert refusal(kernel) == (
         f"it shares IOMMU group 20 with 0000:11:00.2, which the driver {driver} uses: "
@@ -361,12 +361,12 @@ def test_a_gpu_that_is_gone(kernel: PlayingKernel) -> None:
 
 
 def test_a_file_that_must_not_be_written(kernel: PlayingKernel) -> None:
-    """In a read-only /sys nobody may write it, and so it is where it is not there."""
+    """The same refusal comes for a read-only /sys and for a missing file."""
     (kernel.folder / f"sys/bus/pci/devices/{GPU}/driver_override").unlink()
     assert refusal(kernel).endswith("the node's claimd needs deploy/components/vfio")
 
 
-# ---------------------------------------------------------------- what is published meanwhile
+# ---------------------------------------------------------------- what is published during a claim
 
 
 def test_it_is_the_same_device_in_every_state(kernel: PlayingKernel) -> None:

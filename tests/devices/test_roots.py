@@ -1,7 +1,6 @@
-"""Whole machines: each file of tests/roots says of a tree what is found there. They are checked by
-hand.
+"""Whole machines. Each file of tests/roots has a tree and what a scan finds in it, checked by hand.
 
-What a GPU does not say is as that of the first one, so that a file shows what differs.
+Facts that a GPU does not list are those of the first GPU, so that a file shows the differences.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ CASES = sorted((Path(__file__).parents[1] / "roots").glob("*.json"))
 
 
 def plain(gpu: Gpu, key: str) -> Any:
-    """An attribute in the words of the case files."""
+    """Returns an attribute in the form of the case files."""
     if key == "nodes":
         return [f"{node.path} {node.major}:{node.minor}" for node in gpu.nodes]
     if key == "environment":

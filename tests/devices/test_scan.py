@@ -152,7 +152,7 @@ def test_good_rules_pass() -> None:
     )
 
 
-# A vendor that nobody has heard of, as a module would be.
+# A vendor that does not exist, in the form of a module.
 
 MATROX = SimpleNamespace(
     NAME="matrox",
@@ -218,7 +218,7 @@ def test_a_vendor_that_fails_costs_its_device_alone(
 
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])
 def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, ...]) -> None:
-    """By the time of processors that it takes: others may use the machine as well."""
+    """Measures processor time, because other programs may use the machine as well."""
     made = tree(*words)
     took = []
     for _ in range(20):
@@ -281,7 +281,7 @@ def test_another_gpu_in_the_console_s_place_is_none(tree: Make) -> None:
 
 
 def test_an_accelerator_of_another_vendor_is_no_screen(tree: Make) -> None:
-    """Huawei makes screens of server management chips, and accelerators (Ascend)."""
+    """Huawei makes both screens of server management chips and accelerators (Ascend)."""
     made = tree("bmc:aspeed")
     folder = made.function("0000:00:02.0")
     for name, value in (("vendor", "0x19e5"), ("device", "0xd802"), ("class", "0x120000")):

@@ -25,7 +25,7 @@ def shown(made: Tree, address: str = ADDRESS) -> dict[str, Symptom]:
 
 
 def put(made: Tree, name: str, content: str | bytes) -> None:
-    """A file of the GPU's folder, with a newline behind text."""
+    """Writes a file of the GPU's folder, with a newline after text."""
     path = made.function(ADDRESS) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -361,15 +361,15 @@ def test_a_gpu_that_has_helped_itself(methods: str) -> None:
 
 
 def test_vfio_pci_sets_nothing_up() -> None:
-    """What befell a GPU is not over because a virtual machine opens it."""
+    """The history of a GPU does not end because a virtual machine opens it."""
     line = Line(at=7.0, text="vfio-pci 0000:41:00.0: enabling device (0000 -> 0003)")
     assert symptoms.event_of(line) is None
 
 
 # ---------------------------------------------------------------- lines that are forged
 #
-# What a container without any right can put into the kernel's log, as the kernel writes it: names of
-# its programs (15 bytes) and files (255 bytes), with any byte but NUL and, for files, the slash.
+# An unprivileged container can put text into the kernel's log: the names of its programs (15 bytes)
+# and files (255 bytes), with any byte except NUL and, for files, the slash.
 
 REAL = [
     XID.format(79),
@@ -410,7 +410,7 @@ PREFIXES = ["", "<3>[   12.000001] ", "3,1,12000001,-;", "6,99,1,-;", " DEVICE=+
 
 
 def as_records(text: str, *, facility: int = 0, flag: str = "-") -> str:
-    """A record of /dev/kmsg, in which the kernel escapes what is not printable."""
+    """Returns a record of /dev/kmsg, in which the kernel escapes unprintable bytes."""
     escaped = ""
     for byte in text.encode():
         is_plain = 32 <= byte < 127 and byte != ord("\\")
@@ -419,7 +419,7 @@ def as_records(text: str, *, facility: int = 0, flag: str = "-") -> str:
 
 
 def as_dmesg(text: str, *, facility: int = 0) -> str:
-    """The same as dmesg has it: each line of the text with the record's prefix."""
+    """Returns the same for dmesg: each line of the text has the prefix of the record."""
     prefix = f"<{facility * 8 + 6}>[   12.000001] "
     return "\n".join(prefix + line for line in text.split("\n")) + "\n"
 

@@ -71,7 +71,7 @@ def test_a_missing_file_is_normal(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_noted(tmp_path: Path) -> None:
-    """EIO comes from the kernel itself: the first page of a process's memory is not mapped."""
+    """The kernel returns EIO, because the first page of a process's memory is not mapped."""
     (tmp_path / "sick").symlink_to("/proc/self/mem")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
@@ -106,7 +106,7 @@ def test_link_and_names(tmp_path: Path) -> None:
 
 
 def test_a_file_that_comes_in_pieces_is_read_to_its_end() -> None:
-    """The kernel hands this one out a page at a time."""
+    """The kernel returns this file one page at a time."""
     notes: list[str] = []
     lines = sysfs.lines("/proc/kallsyms", notes) or sysfs.lines("/proc/self/smaps", notes)
     assert lines is not None
@@ -182,7 +182,7 @@ def test_what_is_read_once_is_noted_for_each_that_asks() -> None:
 
 
 def test_what_a_copy_of_sysfs_is_padded_with_is_no_part_of_it(tmp_path: Path) -> None:
-    """Files of sysfs have the size of a page, which tar fills up with NUL."""
+    """Files of sysfs claim the size of a page, which tar fills up with NUL."""
     path = tmp_path / "vendor"
     path.write_bytes(b"0x10de\n".ljust(4096, b"\0"))
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Tar files as others write them, and as nobody should."""
+"""Tar files of other programs, and malformed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from claimd_devices import tar
 
 
 def written(format_: int, *entries: tuple[str, bytes, str, bytes]) -> bytes:
-    """A tar file with these names, types, targets and contents."""
+    """Returns a tar file with these names, types, targets and contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=format_) as archive:
         for name, kind, target, content in entries:
@@ -66,7 +66,7 @@ def test_what_is_said_of_one_entry_is_not_said_of_the_next() -> None:
 
 
 def damaged(data: bytes, at: int, value: bytes) -> bytes:
-    """With other bytes in the first header, whose sum is right."""
+    """Returns the file with other bytes in its first header, and with the right checksum."""
     header = bytearray(data)
     header[at : at + len(value)] = value
     header[148:156] = b" " * 8

@@ -1,4 +1,4 @@
-"""What sensors say, from trees of files."""
+"""Readings of sensors from trees of files."""
 
 import pytest
 

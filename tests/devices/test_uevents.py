@@ -1,5 +1,6 @@
-"""The kernel's own events, made by asking it to announce a PCI device once more. That takes root
-and a PCI bus.
+"""Real events of the kernel, which announces a PCI device again on request.
+
+These tests need root and a PCI bus.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ async def test_a_burst_is_drained_at_once() -> None:
 
 
 def shrink_event_sockets() -> int:
-    """Leaves this process's uevent sockets room for a few events only. Returns how many there are."""
+    """Shrinks the buffers of this process's uevent sockets. Returns the number of the sockets."""
     found = 0
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the folder's own descriptor is gone by now
@@ -66,7 +67,7 @@ def shrink_event_sockets() -> int:
 async def test_more_events_than_the_socket_holds_lead_to_a_look_and_are_no_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The kernel throws some away and says so (ENOBUFS)."""
+    """The kernel drops some events and reports ENOBUFS."""
     looks: asyncio.Queue[None] = asyncio.Queue()
     with uevents.listening(lambda: looks.put_nowait(None)):
         assert shrink_event_sockets() > 0
@@ -96,8 +97,9 @@ async def test_after_the_block_nothing_is_heard() -> None:
 
 
 async def test_without_libudev_the_reason_is_said(tmp_path: Path) -> None:
-    """A pyudev that finds no libudev raises ImportError, as in an image that lacks it. The clock
-    goes on.
+    """Without libudev, as in an image that lacks it, pyudev raises ImportError.
+
+    Periodic scans go on.
     """
     (tmp_path / "pyudev.py").write_text("raise ImportError('No library named udev')\n")
     program = """
@@ -152,7 +154,7 @@ async def test_other_subsystems_do_not_lead_to_a_look() -> None:
             await looks.get()
 
 
-# What needs no kernel.
+# Tests that need no events of the kernel.
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ async def test_a_tree_without_the_folder_is_heard_by_the_clock_alone(
 
 
 class Monitor:
-    """What pyudev's has, over a socket of ours: an error in place of each event."""
+    """A monitor like pyudev's over a socket of ours. Each poll raises an error."""
 
     def __init__(self, error: OSError) -> None:
         self.theirs, self.ours = socket.socketpair(type=socket.SOCK_DGRAM)

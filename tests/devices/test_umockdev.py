@@ -1,5 +1,6 @@
-"""Uevents of an invented kernel, heard through libudev and pyudev: no root, and nobody else hears
-them.
+"""Uevents of a simulated kernel, received through libudev and pyudev.
+
+The tests need no root, and no other process receives the events.
 """
 
 from __future__ import annotations

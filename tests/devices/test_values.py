@@ -1,4 +1,4 @@
-"""A dataclass of `values` beside one of the standard library's, made from the same text."""
+"""Compares a dataclass of `values` with one of the standard library, made from the same text."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def made_by(dataclass: Any, **options: bool) -> Any:
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS)
 def pair(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    """Ours, and the standard library's."""
+    """Returns our class and that of the standard library."""
     return made_by(values.dataclass, **request.param), made_by(
         dataclasses.dataclass, **request.param
     )
 
 
 def outcome(work: Any, *arguments: Any) -> Any:
-    """What it gives, or the kind of its error."""
+    """Returns the result of the work, or the type of its exception."""
     try:
         return work(*arguments)
     except (TypeError, AttributeError) as error:
@@ -142,7 +142,7 @@ def test_each_has_lists_of_its_own(pair: tuple[Any, Any]) -> None:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """Of a module, so that pickle finds it."""
+    """A class of the module, so that pickle finds it."""
 
     x: int
     names: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The table of vendors, and the page that tells how to add one: what it says is done in a copy."""
+"""The table of vendors, and the page about adding one: its steps are done in a copy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def listings(language: str) -> list[str]:
 
 
 def replace(path: Path, pattern: str, text: str) -> None:
-    """Puts a listing in the place of the one text that it stands for."""
+    """Replaces the only text that matches the pattern by a listing of the page."""
     content, count = re.subn(pattern, lambda _: text, path.read_text(), flags=re.M | re.S)
     assert count == 1, f"{pattern} stands {count} times in {path}"
     path.write_text(content)
@@ -33,7 +33,7 @@ def replace(path: Path, pattern: str, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources with the vendor of the page in them."""
+    """Copies the sources and adds the vendor of the page."""
     folder = tmp_path_factory.mktemp("sources")
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "devices", folder / "devices", ignore=ignore)
@@ -147,7 +147,7 @@ def test_every_vendor_has_fakes_that_are_found_as_its_own() -> None:
 def test_what_one_vendor_needs_is_loaded_where_it_has_a_gpu(
     tree: Make, model: str, loaded: list[str]
 ) -> None:
-    """Every start would pay for it: it is a tenth of what loading the hardware's part costs."""
+    """Otherwise every start would load it, which is a tenth of loading the hardware package."""
     code = """
 import sys
 from pathlib import Path

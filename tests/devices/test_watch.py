@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 
 class Changes:
-    """What a listener heard, in order."""
+    """The inventories that a listener got, in order."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Inventory] = asyncio.Queue()
@@ -56,7 +56,7 @@ async def running(watch: Watch) -> AsyncIterator[Changes]:
 
 
 class Counted:
-    """The real scan, counted. After `hold`, each waits to be let go."""
+    """The real scan with a counter. After `hold`, each scan waits until the test lets it go."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -188,7 +188,7 @@ async def test_callers_at_the_same_time_share_one_scan(tree: Make) -> None:
 
 
 async def test_a_scan_under_way_does_not_answer_a_later_caller(tree: Make) -> None:
-    """It may be past the device that the caller asks about."""
+    """The scan may have passed the device that the caller asks about."""
     made, counted = tree("amd:mi210=2"), Counted()
     watch = Watch(made.roots, Rules(), NEVER, counted)
     counted.hold()
@@ -297,7 +297,7 @@ async def test_a_burst_of_events_costs_few_scans(tree: Make) -> None:
 
 
 def test_a_read_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """A dead GPU's file may block for ever, as a FIFO does that nobody writes to."""
+    """A file of a dead GPU may block for ever, like a FIFO without a writer."""
     fake.write(tmp_path / "tree", fake.parse(["amd:mi210"]))
     path = tmp_path / "tree/sys/bus/pci/devices/0000:13:00.0/mem_info_vram_total"
     path.unlink()
@@ -344,7 +344,7 @@ async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
 
 
 async def test_a_screen_in_standby_is_no_change(tree: Make) -> None:
-    """Nothing but the last look tells that there was one: this driver makes no frame buffer."""
+    """Only the last scan shows that there was a screen: this driver makes no frame buffer."""
     made = tree("nvidia:rtx4090,console", "nvidia:l4")
     watch = Watch(made.roots, Rules(), NEVER)
     first = await watch.rescan()
@@ -373,7 +373,7 @@ async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_
 
 @contextmanager
 def without_descriptors() -> Iterator[None]:
-    """Lets every open() of this process fail with EMFILE."""
+    """Makes every open() of this process fail with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -434,7 +434,7 @@ async def test_without_threads_what_was_seen_last_stays_in_force(tree: Make) -> 
 
 @pytest.fixture
 def errors_of() -> Iterator[Callable[[Mapping[str, int]], None]]:
-    """Lets files answer with errors, as in a capture of a machine that had them."""
+    """Makes files fail with errors, as in a capture of a machine with such errors."""
     yield sysfs.replay_errors
     sysfs.replay_errors({})
 

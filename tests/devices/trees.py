@@ -1,4 +1,4 @@
-"""A fake tree on disk, and what tests ask of it."""
+"""A fake tree on disk, for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tree:
         return Roots.in_folder(self.folder)
 
     def scan(self, **changes: Any) -> Inventory:
-        """All that can be seen; `changes` are fields of the roots."""
+        """Scans the tree. `changes` are fields of the roots."""
         return scan.scan(replace(self.roots, **changes), with_link_now=True)
 
     def only(self) -> Gpu:
@@ -28,7 +28,7 @@ class Tree:
         return gpu
 
     def refusal(self) -> str:
-        """Why the one function of the tree is no GPU."""
+        """Returns the reason why the only function of the tree is no GPU."""
         inventory = self.scan()
         assert inventory.gpus == ()
         (skipped,) = inventory.skipped

@@ -273,7 +273,7 @@ class FakeNvidia(FakeVendor):
             _instances(_as_nvidia(model), wanted)
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
-        """Sets the driver's numbers in reverse order, since a real driver may not follow the bus."""
+        """Sets the numbers in reverse order, because a real driver may not follow the bus."""
         functions = [function for function in functions if _is_ours(function)]
         for minor, function in enumerate(reversed(functions)):
             function.number = minor

@@ -16,7 +16,7 @@ def functions(*words: str) -> list[Function]:
 
 
 def own_files(function: Function) -> dict[str, str | bytes]:
-    """Files of the function's folder by name."""
+    """Returns the files in the function's folder, by name."""
     files = VENDOR.function_entries(function).files
     head = f"{function.folder}/"
     return {
@@ -97,7 +97,7 @@ def test_partitions_share_what_the_gpu_has() -> None:
 
 @pytest.mark.parametrize("mode", ["spx", "dpx", "cpx"])
 def test_partitions_but_the_first_are_platform_devices(mode: str) -> None:
-    """The driver makes all that there could be, however the GPU is divided."""
+    """The driver makes devices for all possible partitions, whatever the mode."""
     function, other = functions(f"amd:mi300x=2,mode={mode}")
     entries = VENDOR.function_entries(other)
     device = "sys/devices/platform/amdgpu_xcp_7"

@@ -12,7 +12,7 @@ def functions(*words: str) -> list[Function]:
 
 
 def own_files(function: Function) -> dict[str, str | bytes]:
-    """Files of the function's folder by name."""
+    """Returns the files in the function's folder, by name."""
     head = f"{function.folder}/"
     files = gpu.function_entries(function).files
     return {

@@ -155,7 +155,7 @@ def test_virtual_functions_follow_their_gpu() -> None:
 
 
 def test_drm_counts_in_the_order_of_the_bus() -> None:
-    """Cards and render nodes apart: the screen has no render node."""
+    """Cards and render nodes have separate numbers: the screen has no render node."""
     found = functions("amd:mi300x=2,mode=dpx", "bmc:aspeed", "nvidia:l4,driver=vfio-pci")
     assert [function.drm for function in found] == [
         {"card0": 0},
@@ -177,7 +177,7 @@ def test_past_64_gpus_drm_goes_on_from_192() -> None:
     assert found[64].drm == {"card193": 193, "renderD192": 192}
     assert found[65].drm == {"card195": 195, "renderD194": 194}
 
-    # A screen has taken a card, and no render node: the cards are at their end one earlier.
+    # A screen uses a card but no render node, so the cards run out one GPU earlier.
     _, *found = functions("bmc:aspeed", "nvidia:l4=65")
     assert found[62].drm == {"card63": 63, "renderD190": 190}
     assert found[63].drm == {"card192": 192, "renderD191": 191}

@@ -23,7 +23,7 @@ WORDS = (
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every path with what it is: bytes, a link's target, or a node's numbers."""
+    """Returns the bytes, the target or the numbers of each path in the tree."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -147,7 +147,7 @@ def test_drm_numbers_are_unique_across_vendors(tree: Make) -> None:
 
 
 def test_nvidias_count_does_not_follow_the_bus(tree: Make) -> None:
-    """As on some real boards: who takes the index for the place gets the wrong GPU."""
+    """The same is true on some real boards, so code must not use the index as the place."""
     paths = [
         [node.path for node in gpu.nodes if node.path[-1].isdigit()][-1]
         for gpu in tree("nvidia:h100=3").scan().gpus

@@ -53,13 +53,13 @@ def test_a_driver_that_is_nobody_s(driver: str) -> None:
     assert vendors.vendor_of_driver(driver) is None
 
 
-# ---------------------------------------------------------------- what public dumps show
+# ---------------------------------------------------------------- facts from public dumps
 
 DUMPS = Path(__file__).parents[2] / "cases/models.tsv"
 ROWS = [line.split("\t") for line in DUMPS.read_text().splitlines() if not line.startswith("#")]
 COLUMNS = ("ids", "board", "class", "revision", "driver", "sound")
 
-# Models of which nobody has shown the bus; what they have in common with others is as there.
+# Models without a public dump of their bus. The facts that they share with others come from those.
 NOT_SHOWN = {"amd:mi210", "amd:mi300a", "amd:mi308x", "amd:mi325x", "intel:arc", "intel:max1550"}
 
 

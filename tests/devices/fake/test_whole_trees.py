@@ -1,8 +1,8 @@
-"""Whole trees, file by file: a change of any file that nobody meant shows here.
+"""Whole trees, file by file, so that an unintended change of any file is noticed.
 
-A file of tests/cases/fake has the words of a machine in its first line, and below it all that is
-written for them, as `shown` does: mode and content of a file, the target of a link, the names of
-nodes. Whether that is what real machines have is tested elsewhere.
+A file of tests/cases/fake has the words of a machine in its first line. Below it is everything that
+is written for them, as `shown` prints it: mode and content of files, targets of links, names of
+nodes. Other tests compare the trees with real machines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CASES = Path(__file__).parents[2] / "cases/fake"
 
 
 def shown(folder: Path) -> list[str]:
-    """A line for everything in the tree but the marker, which has the words."""
+    """Returns a line for everything in the tree except the marker, which has the words."""
     lines = []
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
