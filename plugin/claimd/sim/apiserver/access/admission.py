@@ -56,10 +56,14 @@ def _check_namespace(store: Store, served: ServedVersion, info: RequestInfo, obj
 
 
 def _check_service_account(store: Store, info: RequestInfo, pod: Document) -> None:
-    """A pod runs as somebody who is there. Static pods of a node are only mirrored here."""
+    """Refuses a pod whose service account does not exist.
+
+    Mirror pods of static pods need no account.
+    """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if not isinstance(spec, dict) or MIRROR_ANNOTATION in (metadata.get("annotations") or ()):
-        return  # what is of another type is refused for that
+        # Validation refuses a spec of a wrong type later.
+        return
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     if not store.find(SERVICE_ACCOUNTS, info.namespace, name):
         missing = f'serviceaccount "{name}" not found'

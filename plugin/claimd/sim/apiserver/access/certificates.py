@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from .p256 import PrivateKey
 
-# Fixed, so that a machine's wrong clock makes no difference; the CA ends with its server.
+# Fixed times, so that a wrong clock makes no difference. The CA ends with its server.
 NOT_BEFORE, NOT_AFTER = "200101000000Z", "491231235959Z"
 CA_NAME, SERVER_NAME = "claimd-sim-ca", "claimd-sim"
-# What a real API server's certificate says too: clients may have reached us by a proxy or a name.
+# The names in a real API server's certificate. Clients may connect through a proxy or by name.
 DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 # Object identifiers, encoded.
@@ -42,13 +42,15 @@ UTF8_STRING, UTC_TIME, SEQUENCE, SET = 0x0C, 0x17, 0x30, 0x31
 # Context-specific tags of a certificate or of an extension.
 VERSION, EXTENSIONS, KEY_IDENTIFIER, DNS_NAME, IP_ADDRESS = 0xA0, 0xA3, 0x80, 0x82, 0x87
 
-SIGN_CERTIFICATES, SIGN = b"\x02\x04", b"\x07\x80"  # bits of the key's usage, unused ones first
-ALL_OF_IT = b"\x00"  # of a bit string: no bit is unused
+# Values of the extension KeyUsage: the number of unused bits, and the bits.
+SIGN_CERTIFICATES, SIGN = b"\x02\x04", b"\x07\x80"
+# The prefix of a bit string without unused bits.
+ALL_OF_IT = b"\x00"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """As PEM. `ca` is what clients are told; the key of the CA is nowhere."""
+    """The certificates as PEM. Clients get `ca`. The key of the CA is not kept."""
 
     ca: str
     certificate: str
@@ -128,6 +130,7 @@ def _certificate(
             ),
         ]
     )
+
     serial = hmac.digest(secret, rest, hashlib.sha256)[:16]
     body = _sequence(_der(VERSION, _integer(2)), _integer(int.from_bytes(serial, "big")), rest)
     r, s = issuer.sign(body)

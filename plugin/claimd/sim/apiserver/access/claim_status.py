@@ -16,7 +16,8 @@ from ..types.user import User
 from ..wire.resource_request import ResourceRequest
 from . import rbac
 
-RELEASES = ("1.37",)  # of those that there are
+# The simulated releases that check these rights.
+RELEASES = ("1.37",)
 NODE_NAME = "authentication.kubernetes.io/node-name"
 ASSOCIATED_NODE, ARBITRARY_NODE = "associated-node:", "arbitrary-node:"
 
@@ -104,7 +105,7 @@ def _denied(
 
 
 def _changed_drivers(before: Document, after: Document) -> list[str]:
-    """The drivers whose entries came, went or say something else."""
+    """Returns the drivers whose entries were added, removed or changed."""
     old, new = _by_device(before), _by_device(after)
     return sorted({key[0] for key in {*old, *new} if old.get(key) != new.get(key)})
 
@@ -118,7 +119,7 @@ def _by_device(status: Document) -> dict[tuple[str, ...], Document]:
 
 
 def _is_on_node_of(user: User, allocation: Document) -> bool:
-    """A service account whose token names the one node that the claim is allocated on."""
+    """Returns True if a service account's token names the only node of the allocation."""
     nodes = user.extra.get(NODE_NAME, [])
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if not user.name.startswith("system:serviceaccount:") or len(nodes) != 1 or len(terms) != 1:
@@ -126,5 +127,6 @@ def _is_on_node_of(user: User, allocation: Document) -> bool:
     fields = terms[0].get("matchFields") or []
     if terms[0].get("matchExpressions") or len(fields) != 1:
         return False
+    # The selector must be exactly the one that selects this node by its name.
     of_node = {"key": "metadata.name", "operator": "In", "values": nodes}
     return all(fields[0].get(part) == value for part, value in of_node.items())

@@ -1,4 +1,4 @@
-"""Asking as somebody else: the Impersonate headers, and the rights that they take."""
+"""Impersonation: the Impersonate headers, and the rights that they need."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AUTHENTICATION_GROUP = "authentication.k8s.io"
 
 
 def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
-    """Whom the request counts as: whoever sends it, or whom they impersonate.
+    """Returns the user that the request counts as: the requester or the impersonated user.
 
-    403 unless the requester may impersonate each name that the headers give.
+    Raises a 403 unless the requester may impersonate every name in the headers.
     """
     name, uid = request.header(USER_HEADER), request.header(UID_HEADER)
     groups = [group for group in request.header(GROUP_HEADER).split(",") if group]
@@ -36,6 +36,7 @@ def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
             message = "Internal error occurred: requested without impersonating a user"
             raise StatusError(500, "InternalError", message)
         return requester
+
     for attributes in _needed(name, groups, uid, extra):
         rbac.check(store, requester, attributes)
 

@@ -1,7 +1,7 @@
-"""Keys and signatures of ECDSA on the curve P-256, for the certificates of a server that is a toy.
+"""Keys and ECDSA signatures on the curve P-256, for the certificates of a simulated server.
 
-A number of the curve is taken times a scalar in some milliseconds, by a path that depends on the
-scalar: never for a key that others could time.
+A multiplication on the curve takes some milliseconds. Its steps depend on the scalar, so it must
+not be used with a key whose timing others could measure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-# The curve y² = x³ - 3x + b over the field of PRIME; the points are a group of ORDER.
+# The curve y² = x³ - 3x + b over the field of PRIME. Its points are a group of order ORDER.
 PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 GENERATOR = (
@@ -18,13 +18,13 @@ GENERATOR = (
 )
 UNCOMPRESSED = b"\x04"
 
-# Jacobian: (x, y, z) is the point (x/z², y/z³), so that nothing is divided on the way. z = 0 is the
-# point at infinity.
+# Jacobian coordinates: (x, y, z) is the point (x/z², y/z³), so that no step needs a division. z = 0
+# is the point at infinity.
 Jacobian = tuple[int, int, int]
 
 
 class PrivateKey:
-    """Made of a seed of 32 bytes or more, the same key of the same seed."""
+    """A private key. The same seed of 32 bytes or more makes the same key."""
 
     def __init__(self, seed: bytes) -> None:
         self._scalar = _to_scalar(hashlib.sha512(seed).digest())
@@ -36,9 +36,10 @@ class PrivateKey:
         return self._scalar.to_bytes(32, "big")
 
     def sign(self, message: bytes) -> tuple[int, int]:
-        """r and s of ECDSA with SHA-256.
+        """Returns r and s of an ECDSA signature with SHA-256.
 
-        The number that must never come twice for two messages follows from key and message.
+        The nonce must never be the same for two messages. It is derived from the key and the
+        message.
         """
         digest = hashlib.sha256(message).digest()
         nonce = _to_scalar(hmac.digest(self.encoded, digest, hashlib.sha512))
@@ -56,7 +57,8 @@ def _to_scalar(data: bytes) -> int:
 
 
 def _multiple(scalar: int) -> tuple[int, int]:
-    """The generator added to itself so many times."""
+    """Returns the product of the scalar and the generator."""
+    # Double and add, from the highest bit on.
     total: Jacobian = (0, 1, 0)
     for bit in f"{scalar:b}":
         total = _double(total)
@@ -79,7 +81,10 @@ def _double(point: Jacobian) -> Jacobian:
 
 
 def _add_generator(point: Jacobian) -> Jacobian:
-    """The sum with the generator, which is not the point itself: no scalar leads there but 1."""
+    """Returns the sum of the point and the generator.
+
+    The point is never the generator itself, because only the scalar 1 leads there.
+    """
     x, y, z = point
     if z == 0:
         return (*GENERATOR, 1)

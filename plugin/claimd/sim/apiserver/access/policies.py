@@ -1,7 +1,7 @@
-"""ValidatingAdmissionPolicies: which of them hold for a write, and what follows from their denials.
+"""ValidatingAdmissionPolicies: finds the policies of a write, and enforces their denials.
 
-What a policy says of a write is in `policy_evaluation`, which is loaded with its language when
-there is a policy to ask. Policies with parameters are stored and not asked.
+`policy_evaluation` evaluates a policy. It is loaded, together with CEL, when the first policy is
+evaluated. Policies with parameters are stored, but not evaluated.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ BINDINGS = GroupResource(
 
 
 class Policies:
+    """The policies and bindings in the store."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -38,7 +40,7 @@ class Policies:
 
         def validate(old: Document | None, new: Document | None) -> None:
             bindings = self._store.page(BINDINGS).items
-            # Policies do not hold for themselves, or nobody could mend a wrong one.
+            # Policies do not apply to policies and bindings, so that a wrong one can be corrected.
             if not bindings or request.served.group == GROUP:
                 return
             from .policy_evaluation import Admission

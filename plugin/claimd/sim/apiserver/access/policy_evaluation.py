@@ -1,6 +1,6 @@
-"""What ValidatingAdmissionPolicies say of one write: whether they concern it, and what they deny.
+"""The evaluation of ValidatingAdmissionPolicies for one write: their matches and their denials.
 
-The language of their expressions is in `claimd.kubernetes.cel`; what `authorizer` answers is RBAC's.
+`claimd.kubernetes.cel` evaluates the expressions, and RBAC answers their `authorizer`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Evaluate = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Denial:
-    """One validation that did not hold."""
+    """A validation that failed."""
 
     message: str
     reason: str = ""
 
 
 class Admission:
-    """One write, as policies see it."""
+    """A write in the form that policies see."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Admission:
         self._object = old or new or {}
         self._operation = "CREATE" if old is None else OPERATIONS[request.info.verb]
 
-    # ------------------------------------------------------------ does a policy concern it?
+    # ------------------------------------------------------------ matching
 
     def matches(self, policy: Document, bound_resources: Document | None) -> bool:
         """Returns True if the write meets the constraints of the policy and those of its binding."""
@@ -89,7 +89,10 @@ class Admission:
         return not selector or not namespace or selectors.matches(selector, namespace)
 
     def _matches_rule(self, rule: Document) -> bool:
-        """A rule for one version of a kind is for all, as matchPolicy Equivalent has it."""
+        """Returns True if the rule covers the write.
+
+        A rule for one version of a kind covers all versions, as matchPolicy Equivalent says.
+        """
         served, subresource = self.request.served, self.request.info.subresource
         plural = served.kind.resource.plural
         if subresource:
@@ -117,7 +120,7 @@ class Admission:
         name = self._object["metadata"].get("namespace", "")
         return self._store.find(NAMESPACES, "", name) if name else None
 
-    # ------------------------------------------------------------ what does it say?
+    # ------------------------------------------------------------ evaluation
 
     def denials(self, spec: Document) -> Iterator[Denial]:
         """Yields a denial for each validation of the policy that fails.
@@ -132,6 +135,7 @@ class Admission:
             return _compiled(expression).evaluate(documents, budget)
 
         try:
+            # Variables are evaluated when an expression uses them.
             variables = {}
             for variable in spec.get("variables") or ():
                 expression = variable.get("expression", "")
@@ -222,7 +226,7 @@ def _compiled(expression: str) -> Expression:
 
 
 def _message(validation: Document, evaluate: Evaluate) -> str:
-    """The message expression's, if it gives one; else the message; else the expression."""
+    """Returns the result of the message expression, or else the message, or else the expression."""
     expression = validation.get("messageExpression")
     if expression:
         try:
@@ -230,7 +234,8 @@ def _message(validation: Document, evaluate: Evaluate) -> str:
             if isinstance(message, str) and message.strip() and "\n" not in message:
                 return message.strip()
         except (CompileError, EvalError):
-            pass  # a message that fails leaves the next best
+            # Without a result, use the message.
+            pass
     failed = f"failed expression: {validation.get('expression', '').strip()}"
     return str(validation.get("message") or failed)
 

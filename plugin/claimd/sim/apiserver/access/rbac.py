@@ -1,6 +1,6 @@
-"""What a user may do: the rules of the roles that are bound to them, and how a no is worded.
+"""Authorization by RBAC: the rules of the roles that are bound to a user, and the denials.
 
-Roles are read from the store each time: there are few, and they may change. The group
+Roles are read from the store for each decision: there are few, and they may change. The group
 system:masters may do everything.
 """
 
@@ -25,7 +25,7 @@ MASTERS = "system:masters"
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a decision is about: a verb on a resource, or on a path that is no resource's."""
+    """The request that a decision is about: a verb on a resource, or on a path without a resource."""
 
     verb: str
     group: str = ""
@@ -37,7 +37,7 @@ class Attributes:
 
     @property
     def resource(self) -> str:
-        """The resource with its subresource, as rules name it: pods/status."""
+        """The resource with its subresource, as in rules: pods/status."""
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
@@ -59,14 +59,14 @@ def authorize(store: Store, user: User, attributes: Attributes) -> tuple[bool, s
 
 
 def check(store: Store, user: User, attributes: Attributes) -> None:
-    """Raises what a user is told who may not."""
+    """Raises a 403 if the user does not have the permission."""
     allowed, why = authorize(store, user, attributes)
     if not allowed:
         raise forbidden(user, attributes, why)
 
 
 def rules_for(store: Store, user: User, namespace: str) -> list[Document]:
-    """Everything that the user may do in a namespace."""
+    """Returns all rules of the user in a namespace."""
     if MASTERS in user.groups:
         return [
             {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -104,9 +104,9 @@ def forbidden(user: User, attributes: Attributes, why: str = "") -> StatusError:
 def _bound_rules(
     store: Store, user: User, namespace: str, missing: list[str]
 ) -> Iterator[list[Document]]:
-    """The rules of every role that is bound to the user, role by role.
+    """Yields the rules of each role that is bound to the user.
 
-    Bindings to roles that are not there are told in `missing`.
+    A binding to a role that does not exist adds a text to `missing`.
     """
     bindings = [("", binding) for binding in store.page(CLUSTER_ROLE_BINDINGS).items]
     if namespace:

@@ -23,8 +23,10 @@ from ..types.user import ServerSecrets, User
 
 ISSUER = "https://kubernetes.default.svc"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
-SHORTEST, LONGEST = 600, 1 << 32  # seconds
-REMEMBERED = 1000  # tokens whose signature was verified
+# The limits of a token's lifetime in seconds.
+SHORTEST, LONGEST = 600, 1 << 32
+# The most tokens whose verified claims are cached.
+REMEMBERED = 1000
 
 # Prefix of the keys of a user's extra fields, and the name of the private claims in a token.
 EXTRA = "authentication.kubernetes.io"
@@ -39,13 +41,14 @@ def unauthorized() -> StatusError:
 
 
 class Tokens:
-    """`now` is in seconds since 1970."""
+    """The tokens of a server. `now` returns seconds since 1970."""
 
     def __init__(
         self, server_secrets: ServerSecrets, store: Store, now: Callable[[], float]
     ) -> None:
         self._secrets, self._store, self._now = server_secrets, store, now
-        self._verified: dict[str, Document] = {}  # the claims of tokens that are ours
+        # The claims of tokens whose signature was verified.
+        self._verified: dict[str, Document] = {}
 
     @property
     def admin(self) -> str:
@@ -101,7 +104,11 @@ class Tokens:
         )
 
     def _service_account(self, claims: Document) -> User:
-        """Refused once the account or the pod of the token is gone, or is another of its name."""
+        """Returns the user of a service account's token.
+
+        Raises a 401 if the account or the pod of the token was deleted, even if there is a new one
+        of the same name.
+        """
         identity = claims[KUBERNETES]
         namespace, account = identity["namespace"], identity["serviceaccount"]
         if ISSUER not in claims["aud"]:

@@ -251,9 +251,7 @@ class Objects:
     def _to_storage(
         self, request: ResourceRequest, obj: Document, duplicates: Sequence[str] = ()
     ) -> Document:
-        """Returns the object in the storage version, without unknown fields of the request's
-        version.
-        """
+        """Returns the object in the storage version, without fields that its own version lacks."""
         validation = query.field_validation(request.http)
         known, warnings = strict_fields.decode(request.served, obj, validation, duplicates)
         request.warnings.extend(warnings)

@@ -1,6 +1,6 @@
-"""What each kind has beyond what all kinds have in common: defaults, dropped fields, validation.
+"""The rules of single kinds: defaults, fields behind feature gates, and validation.
 
-A `Strategy` for each kind (in `strategy`) puts together what the other modules know. Messages are
-those of the real servers, since people and programs read them. Pure: time and what else there is in
-the store are given.
+The `Strategy` of a kind (see `strategy`) combines the functions of the other modules. The messages
+are those of real servers, because people and programs read them. All functions are pure: the time
+and the other objects that they need are parameters.
 """

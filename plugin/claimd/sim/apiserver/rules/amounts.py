@@ -1,4 +1,4 @@
-"""How many pods an update may add or miss: a number, or a percentage."""
+"""The amount of pods that an update may add or miss: a number or a percentage."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ ALWAYS_WRITTEN = {
     ("AllocatedDeviceStatus", "conditions"),
     ("CapacityRequestPolicy", "default"),
     ("DeviceRequest", "deviceClassName"),
-    # Documents that drivers keep.
+    # Free documents of drivers.
     ("StructuredResourceHandle", "vendorClassParameters"),
     ("StructuredResourceHandle", "vendorClaimParameters"),
     ("DriverAllocationResult", "vendorRequestParameters"),
     ("DriverRequests", "vendorParameters"),
     ("ResourceRequest", "vendorParameters"),
     ("VendorParameters", "parameters"),
-    # Structs, which are never empty enough to be left out.
+    # Structs, which Go's encoder never omits.
     ("ResourceClaim", "status"),
     ("ResourceClaimTemplateSpec", "metadata"),
     ("AllocationResult", "devices"),
@@ -49,7 +49,7 @@ ALWAYS_WRITTEN = {
     ("ResourcePoolStatusRequest", "spec"),
 }
 
-# Required, and yet left out if empty.
+# Required fields that are nevertheless omitted if they are empty.
 OMITTED_IF_EMPTY = {
     ("CapacityRequestPolicyRange", "min"),
     ("DeviceCounterConsumption", "counters"),
@@ -70,7 +70,7 @@ OMITTED_IF_EMPTY = {
     ("ShareableCapacityStatus", "available"),
 }
 
-# Pointers: fields that can tell an empty value from none, and keep it.
+# Pointers in Go. Such a field can have an empty value, which is written.
 POINTERS = {
     "adminAccess",
     "allocatable",
@@ -107,8 +107,10 @@ POINTERS = {
     "validationError",
     "version",
 }
-NODE_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, of devices in all versions
-SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector alone
+# Pointers in slices since v1beta2, and in devices of all versions.
+NODE_POINTERS = {"nodeName", "allNodes"}
+# Pointers only in a DeviceTaintSelector.
+SELECTOR_POINTERS = {"driver", "pool", "device"}
 
 Write = Callable[[Any], Any]
 
@@ -126,9 +128,9 @@ ZERO: dict[str, Any] = {
 
 
 def round_trip(version: str, kind: str, obj: Document, release: str) -> Document:
-    """The document as a server writes it that has read it; another one, the given is not changed.
+    """Returns the document in canonical form. The given document is not changed.
 
-    `version` may be v1alpha3-1.31. A kind that has no field table comes back as it is.
+    `version` may be v1alpha3-1.31. A document of a kind without a field table is returned as it is.
     """
     shape = shape_of(version, kind)
     if not shape:
@@ -143,7 +145,7 @@ def round_trip(version: str, kind: str, obj: Document, release: str) -> Document
         if name not in HEAD:
             result[name] = value
 
-    # The devices of a slice may be left out since 1.36 only.
+    # Up to 1.35, the devices of a slice were always written.
     if kind == "ResourceSlice" and release == "1.34" and "spec" in result:
         result["spec"].setdefault("devices", None)
     return result
@@ -166,7 +168,7 @@ def same_form(kind: str, version: str, other: str) -> bool:
 
 
 def _form(version: str, shape: Shape) -> Any:
-    """Everything that says how a value is written."""
+    """Returns everything that the canonical form of a value depends on."""
     if shape.kind != "struct":
         return shape.kind, _form(version, shape.item) if shape.item else None
     assert shape.struct
@@ -198,21 +200,23 @@ def _without_nulls(value: Document) -> Document:
 
 
 class TypedField(NamedTuple):
-    """A field of a struct in a version, how its value is written, and when."""
+    """A field of a struct in a version: the writer of its value, and when the field is written."""
 
     name: str
     shape: Shape
     write: Write
     always: bool
-    keeps_empty: bool  # an empty value is something else than none
+    # An empty value differs from an absent one.
+    keeps_empty: bool
 
 
 class TypedFields(NamedTuple):
-    """Of a struct in a version."""
+    """The fields of a struct in a version."""
 
     in_order: tuple[TypedField, ...]
     by_name: dict[str, TypedField]
-    always_written: bool  # some of them
+    # True if any of the fields is always written.
+    always_written: bool
 
 
 @cache
@@ -234,7 +238,7 @@ def _typed_fields(version: str, struct: type[msgspec.Struct]) -> TypedFields:
 def _is_always_written(version: str, struct: type[msgspec.Struct], field: Field) -> bool:
     key = (struct.__name__, field.wire)
     if key == ("DeviceRequest", "deviceClassName"):
-        # Since v1beta2 it is not a field of the request itself.
+        # Since v1beta2 it is a field of `exactly`, not of the request.
         return "exactly" not in fields_of(struct)
     if key == ("ResourceSliceSpec", "devices"):
         return version == "v1alpha3-1.31"
@@ -286,7 +290,8 @@ def _put(field: TypedField, value: Any, result: Document) -> None:
     if not _is_empty(typed) or (keeps_empty and typed is not None):
         result[name] = typed
     elif always and shape.kind == "quantity" and name == "default":
-        result[name] = None  # the one quantity that is a pointer
+        # The only quantity that is a pointer.
+        result[name] = None
     elif always:
         result[name] = typed if isinstance(typed, list | dict) else ZERO[shape.kind]
 
@@ -335,7 +340,8 @@ def _as_it_is(value: Any) -> Any:
 
 # ---------------------------------------------------------------- quantities
 
-QUANTITIES = 4096  # that are remembered: a cluster has few different ones
+# The size of the cache of quantities. A cluster has few different ones.
+QUANTITIES = 4096
 BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 DECIMAL_SUFFIXES = {
     -9: "n",
@@ -387,7 +393,7 @@ def _decimal(amount: Fraction, with_exponent: bool) -> str:
     while amount.denominator != 1 and power > -9:
         amount, power = amount * 1000, power - 3
     number = int(amount)
-    # There are suffixes up to E, and exponents of three digits.
+    # There are suffixes up to E, and exponents of up to three digits.
     largest = 999 if with_exponent else 18
     while number and number % 1000 == 0 and power < largest:
         number, power = number // 1000, power + 3

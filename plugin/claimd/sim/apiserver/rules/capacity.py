@@ -1,4 +1,4 @@
-"""How much of a device's capacity may be asked for: the request policies of shared devices."""
+"""Validation of request policies: the amounts of a shared capacity that a claim may request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_BOTH = (
 def validate_policy(
     errors: FieldErrors, capacity: str, policy: Document, fractions: bool, path: str
 ) -> None:
-    """`fractions`: may a range have amounts that are no whole numbers?"""
+    """Validates a policy. `fractions` allows ranges with amounts that are no whole numbers."""
     values, bounds = policy.get("validValues") or [], policy.get("validRange")
     default = policy.get("default")
     if not values and bounds is None:
@@ -59,7 +59,7 @@ class _Values:
             if amount > limit:
                 self._invalid(index, f"option is larger than capacity value: {self._capacity}")
 
-        # Without fractions, what rounds up to the same number is the same.
+        # Without fractions, amounts are rounded up, so equal results are duplicates.
         comparable = self._amounts
         if not fractions:
             comparable = [_ceiling(amount) for amount in self._amounts]
@@ -75,7 +75,7 @@ class _Values:
 
 
 class _Range:
-    """The amounts of a range by name: default, min, max, step, as far as they are given."""
+    """The amounts of a range by name: default, min, max and step, as far as they are set."""
 
     def __init__(
         self, errors: FieldErrors, default: str, capacity: str, bounds: Document, path: str
@@ -94,7 +94,7 @@ class _Range:
         limit = quantity.parse(self._capacity)
         self._validate_bounds(limit)
 
-        # Fractions are computed with in thousandths; what is finer cannot be.
+        # Fractions are computed in thousandths. A finer amount is an error.
         is_fraction = any(amount.denominator != 1 for amount in self._amount.values())
         in_thousandths = fractions and is_fraction
         if in_thousandths and self._has_too_fine():
@@ -111,7 +111,7 @@ class _Range:
         if "max" not in text:
             return
         if amount["min"] > amount["max"]:
-            # Said of the field max, with the value of min.
+            # A real server reports this for the field max, with the value of min.
             why = f"min is larger than max: {text['max']}"
             self._errors.invalid(f"{self._path}.max", text["min"], why)
         if amount["max"] > limit:

@@ -1,4 +1,4 @@
-"""What a claim asks for: a ResourceClaim's spec, alone or within a template, since v1alpha3."""
+"""Defaults and validation of a ResourceClaim's spec, alone or in a template, since v1alpha3."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ CONFIG_SOURCES = ("FromClaim", "FromClass")
 
 
 def with_defaults(spec: Document, profile: Profile, from_v1beta1: bool = False) -> Document:
-    """Every request says how many devices it wants.
+    """Returns the spec with the allocation mode and count of each request.
 
-    `from_v1beta1`: requests are flat there, and one without anything in it says nothing.
+    With `from_v1beta1` the requests came in the flat form, in which an `exactly` without values
+    means that the request has none.
     """
     devices = spec.get("devices")
     if not isinstance(devices, dict) or not devices.get("requests"):
@@ -115,7 +116,7 @@ def validate(errors: FieldErrors, spec: Document, profile: Profile, path: str) -
 def _validate_requests(
     errors: FieldErrors, requests: list[Document], profile: Profile, path: str
 ) -> None:
-    # From 1.37 on `declarative` says so, and this is silent.
+    # In releases with declared rules, `declarative` adds this cause.
     if errors.too_many(path, len(requests), limits.REQUESTS, declared=True):
         return
 
@@ -129,7 +130,7 @@ def _validate_requests(
 
 
 def _duplicate_name(errors: FieldErrors, name: str, path: str) -> None:
-    """Declared rules find the item twice, the code its name."""
+    """Adds the cause of a duplicate name. Declared rules report the item, other code its name."""
     if not errors.has_declarative_validation:
         path = f"{path}.name"
     errors.duplicate(path, name, declared=True)
@@ -169,7 +170,10 @@ def _validate_alternatives(errors: FieldErrors, alternatives: list[Document], pa
 def _validate_exact(
     errors: FieldErrors, request: Document, path: str, class_is_declared: bool
 ) -> None:
-    """`class_is_declared`: is the name of the class the declared rules' matter?"""
+    """Validates a request or an alternative.
+
+    `class_is_declared` is True if declared rules check the name of the device class.
+    """
     device_class, class_path = request.get("deviceClassName", ""), f"{path}.deviceClassName"
     if not device_class:
         errors.required(class_path, declared=class_is_declared)
@@ -234,7 +238,10 @@ def _validate_constraint(
 
 
 def _validate_attribute(errors: FieldErrors, name: str, path: str) -> None:
-    """Constraints go over devices of several drivers: the domain is not left out."""
+    """Validates the attribute of a constraint.
+
+    The name must have a domain, because a constraint spans devices of several drivers.
+    """
     validate_qualified_name(errors, name, path, declared=True)
     if "/" in name:
         return

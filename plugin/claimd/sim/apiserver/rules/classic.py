@@ -1,4 +1,7 @@
-"""v1alpha2, where drivers have controllers: classes, parameters, claims, and their scheduling."""
+"""Defaults and validation of v1alpha2, in which each driver has a controller that allocates claims.
+
+The kinds are claims, their classes, their parameters, and the context of their scheduling.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +183,7 @@ def _validate_attributes(errors: FieldErrors, attributes: list[Document], path: 
         seen.add(name)
 
 
-# ---------------------------------------------------------------- status
+# ---------------------------------------------------------------- validation of the status
 
 
 def validate_status(errors: FieldErrors, kind: str, obj: Document, old: Document) -> None:
@@ -214,7 +217,7 @@ def _validate_scheduling(errors: FieldErrors, status: Document) -> None:
 
 
 def _validate_deallocation(errors: FieldErrors, status: Document, before: Document) -> None:
-    """Asked for once, and done by taking the allocation away."""
+    """Validates a request for deallocation. It ends only with the removal of the allocation."""
     requested = bool(status.get("deallocationRequested"))
     requested_before = bool(before.get("deallocationRequested"))
     is_allocated = status.get("allocation") is not None

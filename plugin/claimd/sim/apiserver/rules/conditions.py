@@ -1,4 +1,4 @@
-"""Conditions in the status of an object: `metav1.Condition` as the API server validates it."""
+"""Validation of the conditions in a status: `metav1.Condition` by the rules of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pods, nodes, namespaces and config maps, as far as drivers and schedulers meet their rules."""
+"""Defaults and validation of pods, nodes, namespaces and config maps.
+
+Only rules that matter to drivers and schedulers are implemented.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ from .field_errors import FieldErrors
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-EVICTION_TOLERANCE = 300  # seconds that a pod stays on a node that is in trouble
+# Seconds that a pod stays on a node that is not ready or unreachable.
+EVICTION_TOLERANCE = 300
 NAMESPACE_FINALIZER = "kubernetes"
 CONTAINERS = ("containers", "initContainers")
 TOLERATION_OPERATORS = ("Equal", "Exists")
-# Which a gate would let compare numbers; it is off.
+# Operators behind a feature gate that is off.
 NUMERIC_OPERATORS = ("Lt", "Gt")
 NODE_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-MAX_DATA = 1 << 20  # bytes of the values in a config map or a secret
+# The most bytes of all values in a config map or a secret.
+MAX_DATA = 1 << 20
 
-# What of a pod's spec may change after its creation.
+# The fields of a pod's spec that may change after its creation.
 MUTABLE_POD_FIELDS = (
     "activeDeadlineSeconds",
     "tolerations",
@@ -161,7 +166,7 @@ def _canonical_quantities(amounts: Document) -> Document:
     return {name: canonical_quantity(amount) for name, amount in amounts.items()}
 
 
-# ---------------------------------------------------------------- what a new object begins with
+# ---------------------------------------------------------------- preparation of new objects
 
 
 def prepare_for_create(kind: str, obj: Document) -> Document:
@@ -317,7 +322,11 @@ def _without_image(container: Document) -> Document:
 
 
 def _only_as_allowed(spec: Document, old: Document) -> bool:
-    """Tolerations may come, scheduling gates may go, and the grace period stays."""
+    """Returns True if only allowed parts have changed.
+
+    Tolerations may be added and scheduling gates removed. The grace period may become 1 if it was
+    negative.
+    """
     tolerations, gates = spec.get("tolerations") or [], spec.get("schedulingGates") or []
     old_tolerations, old_gates = old.get("tolerations") or [], old.get("schedulingGates") or []
     if any(toleration not in tolerations for toleration in old_tolerations):
@@ -331,7 +340,7 @@ def _only_as_allowed(spec: Document, old: Document) -> bool:
 
 
 def _validate_pod_claims(errors: FieldErrors, claims: list[Document], path: str) -> set[str]:
-    """Their names, for the containers to refer to."""
+    """Validates the claims of a pod, and returns their names, which containers refer to."""
     names: set[str] = set()
     for index, claim in enumerate(claims):
         claim_path, name = f"{path}.resourceClaims[{index}]", claim.get("name", "")
@@ -383,7 +392,7 @@ def _validate_container(
         if not name:
             errors.required(f"{item_path}.name")
         elif claim in seen or {"name": name} in seen:
-            # Without a request, a claim stands for all of its requests.
+            # An entry without a request means all requests of the claim.
             errors.duplicate(item_path, name)
         elif name not in claims:
             listed = ", ".join(sorted(claims))
@@ -407,7 +416,7 @@ def _validate_map(errors: FieldErrors, new: Document, old: Document) -> None:
     size = sum(len(text.encode()) for text in (new.get("data") or {}).values())
     size += sum(map(_decoded_size, (new.get("binaryData") or {}).values()))
     if size > MAX_DATA:
-        # Of the object as a whole.
+        # The cause belongs to the object as a whole.
         errors.too_long("[]", MAX_DATA)
 
 
@@ -417,5 +426,5 @@ def _validate_secret(errors: FieldErrors, new: Document) -> None:
 
 
 def _decoded_size(base64: str) -> int:
-    """Bytes that a text in base64 stands for."""
+    """Returns the number of bytes that a text in base64 encodes."""
     return len(base64) * 3 // 4 - base64[-2:].count("=")

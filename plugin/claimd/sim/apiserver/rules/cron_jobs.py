@@ -1,4 +1,4 @@
-"""CronJobs: their defaults, and what is wrong with one."""
+"""Defaults and validation of CronJobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from . import jobs
 from .field_errors import FieldErrors
 
 CONCURRENCY = ("Allow", "Forbid", "Replace")
-MAX_NAME = 52  # characters: those of a Job's name without the minute of its time
+# Characters. A Job's name has the scheduled minute in addition.
+MAX_NAME = 52
 
 
 def with_defaults(cron_job: Document) -> Document:
@@ -25,7 +26,7 @@ def with_defaults(cron_job: Document) -> Document:
 
     template = spec.get("jobTemplate")
     if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        # What a Job gets of itself only when it is made is not here.
+        # The defaults that a Job gets at its own creation are not part of the template.
         wanted = jobs.template_with_defaults(template["spec"])
         spec["jobTemplate"] = template | {"spec": wanted}
     return cron_job | {"spec": spec}

@@ -22,7 +22,8 @@ from .dumps import as_json
 from .field_errors import FieldErrors
 from .names import pool_segments, validate_fully_qualified_name
 
-Check = Callable[[FieldErrors, Any, str, str], None]  # of a value: argument, path
+# Checks a value. The parameters are the errors, the value, the argument of the check, and the path.
+Check = Callable[[FieldErrors, Any, str, str], None]
 
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"
 MODES, SOURCES = "All ExactCount", "FromClaim FromClass"
@@ -155,13 +156,16 @@ PoolStatus
 
 @dataclass(frozen=True)
 class FieldRules:
-    """Of one field: the checks with their arguments, and what is below it."""
+    """The rules of one field: its checks with their arguments, and the type below it."""
 
     name: str
     checks: dict[str, str]
-    struct: str  # of the value, or of a list's items or a map's entries
-    keys: tuple[str, ...]  # of a list
-    is_needed: bool  # something is wrong if it is not there
+    # The type of the value, or of a list's items or a map's entries.
+    struct: str
+    # The fields that tell the items of a list apart.
+    keys: tuple[str, ...]
+    # The absence of the field can be an error.
+    is_needed: bool
 
 
 @cache
@@ -176,7 +180,7 @@ def rules() -> dict[str, list[FieldRules]]:
         name, _, rest = line.strip().partition(":")
         listed, _, below = rest.partition(">")
         struct, _, keys = below.partition("[")
-        # An argument may have several words, each but the first with a capital letter.
+        # An argument may have several words. Those after the first begin with a capital letter.
         checks = dict(re.findall(r"(\w+)(?:=((?:\S+)(?: [A-Z]\w+)*))?", listed))
         is_needed = not NEEDED.isdisjoint(checks)
         key_fields = tuple(keys.rstrip("]").split())
@@ -187,7 +191,7 @@ def rules() -> dict[str, list[FieldRules]]:
 def validate(
     errors: FieldErrors, struct: str, new: Document, old: Document | None, path: str = ""
 ) -> None:
-    """A value of the struct, and all that is below it; `old` is None for what is new."""
+    """Validates a value of the struct and everything below it. `old` is None for a new value."""
     if struct == "DeviceAttribute":
         _validate_union(errors, new, path)
     for field in rules().get(struct, ()):
@@ -225,7 +229,7 @@ def _validate_field(
         errors.invalid(path, None, "field cannot be modified once set")
         return
 
-    # What is absent, or too much, is not looked into.
+    # If one of these checks fails, the value is not checked further.
     for check, argument in checks.items():
         if check in CONCLUSIVE and CONCLUSIVE[check](errors, value, argument, path):
             return
@@ -258,7 +262,7 @@ def _validate_below(
 
 
 def _old_item(field: FieldRules, item: Document, before: list[Document]) -> Document | None:
-    """The item of the old list that this one was, if its items can be told apart."""
+    """Returns the item of the old list with the same keys, or None."""
     if not field.keys:
         return None
     for old in before:
@@ -284,7 +288,7 @@ def _is_one_value(attribute: Document) -> bool:
 
 
 def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
-    """Exactly one of the members is set."""
+    """Checks that exactly one of the members is set."""
     given = [name for name in UNION_MEMBERS if value.get(name) is not None]
     members = ", ".join(f"`{name}`" for name in UNION_MEMBERS)
     if not given:
@@ -294,7 +298,7 @@ def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
         errors.invalid(path, f"{{{', '.join(given)}}}", why)
 
 
-# ---------------------------------------------------------------- checks that conclude
+# ---------------------------------------------------------------- checks that end the validation
 
 
 def _required(errors: FieldErrors, value: Any, _: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The strategies of the resource API's kinds since v1alpha3."""
+"""The strategies of the resource API's kinds, from v1alpha3 on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ V1BETA1 = "v1beta1"
 
 
 class DraStrategy(Strategy):
-    """What they have in common: canonical objects, gated fields, declared rules."""
+    """The common part of the strategies: canonical objects, gated fields and declared rules."""
 
-    has_empty_status = False  # a new object has one that is there, and empty
+    # A new object has an empty status.
+    has_empty_status = False
 
     @property
     def empty(self) -> Document:
@@ -62,7 +63,7 @@ class DraStrategy(Strategy):
     def _validate_declared(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
-        """These rules look at the object as it came, and speak of its fields."""
+        """Adds the causes of the declared rules, with fields of the version of the request."""
         if not self.profile.has_declarative_validation:
             return
         declared = FieldErrors(self.profile)
@@ -72,7 +73,7 @@ class DraStrategy(Strategy):
             causes = [declarative.in_v1beta1(self.kind, cause) for cause in causes]
         errors.causes += causes
 
-    # ------------------------------------------------------------ for each kind
+    # ------------------------------------------------------------ overridden by single kinds
 
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
         del context
@@ -85,6 +86,8 @@ class DraStrategy(Strategy):
 
 
 class ClaimStrategy(DraStrategy):
+    """The strategy of ResourceClaims."""
+
     has_empty_status = True
 
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
@@ -130,6 +133,8 @@ class ClaimStrategy(DraStrategy):
 
 
 class TemplateStrategy(DraStrategy):
+    """The strategy of ResourceClaimTemplates."""
+
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
         claim_spec = spec.get("spec")
         if not isinstance(claim_spec, dict):
@@ -156,6 +161,8 @@ class TemplateStrategy(DraStrategy):
 
 
 class SliceStrategy(DraStrategy):
+    """The strategy of ResourceSlices."""
+
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
         return spec if self.profile.is_flat else slices.with_defaults(spec, context.now)
 
@@ -173,6 +180,8 @@ class SliceStrategy(DraStrategy):
 
 
 class ClassStrategy(DraStrategy):
+    """The strategy of DeviceClasses."""
+
     def _validate_spec(
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
@@ -193,6 +202,8 @@ class ClassStrategy(DraStrategy):
 
 
 class TaintRuleStrategy(DraStrategy):
+    """The strategy of DeviceTaintRules."""
+
     has_empty_status = True
 
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
@@ -223,6 +234,8 @@ class TaintRuleStrategy(DraStrategy):
 
 
 class PoolStatusRequestStrategy(DraStrategy):
+    """The strategy of ResourcePoolStatusRequests."""
+
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
         return pool_status.with_defaults(self.kind, spec)
 
@@ -234,7 +247,7 @@ class PoolStatusRequestStrategy(DraStrategy):
 
 
 class SchedulingContextStrategy(DraStrategy):
-    """It has not changed since v1alpha2."""
+    """The strategy of PodSchedulingContexts, whose rules are still those of v1alpha2."""
 
     has_empty_status = True
 
@@ -281,7 +294,7 @@ def _allows_admin(obj: Document, context: Context) -> bool:
 
 
 def _admin_result(claim: Document) -> int | None:
-    """The index of the first device that is allocated with admin access."""
+    """Returns the index of the first device that is allocated with admin access, or None."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for index, result in enumerate((allocation.get("devices") or {}).get("results") or ()):
         if result.get("adminAccess"):

@@ -1,7 +1,6 @@
-"""Objects within messages, as the server prints its own values.
+"""Objects in the form in which a server prints its own values inside messages.
 
-As JSON of a version, or with the names of the fields of its internal types, which are not on the
-wire.
+The form is JSON of a version, or Go with the field names of the server's internal types.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from claimd.kubernetes.api.objects.shapes import Field, Shape, fields_of
 
 from . import canonical
 
-# Where the internal name is not the one on the wire with a capital letter.
+# The internal names that are not the wire name with a capital letter.
 INTERNAL_NAMES = {"cel": "CEL", "uid": "UID", "ips": "IPs"}
 POINTERS = {
     "matchAttribute",
@@ -37,7 +36,7 @@ CONDITION_FIELDS = (
 
 
 def as_json(struct: str, value: Document, version: str = "v1") -> Document:
-    """The value in the order of its type's fields."""
+    """Returns the value with its fields in the order of the type."""
     if struct == "Reference":
         struct = "ResourceClaimConsumerReference"
     cls = models.classes(version).get(struct)
@@ -59,7 +58,7 @@ def _ordered(shape: Shape, value: Any) -> Any:
 
 
 def internal(struct: str, value: Document, version: str = "v1") -> Document:
-    """Every field, also what is not set, under the name that it has in the server."""
+    """Returns the value with all fields of the internal type, including those that are not set."""
     shape = canonical.shape_of(version, struct)
     if not shape:
         shape = Shape("struct", struct=models.classes(version)[struct])
@@ -80,7 +79,7 @@ def _internal(shape: Shape, value: Any) -> Any:
 
 
 def _internal_struct(struct: type[msgspec.Struct], value: Document) -> Document:
-    # What all APIs share has no internal types.
+    # The types that all API groups share have no internal form.
     if struct.__name__ == "ObjectMeta":
         return value
     if struct.__name__ == "Condition":
@@ -101,6 +100,6 @@ def _internal_struct(struct: type[msgspec.Struct], value: Document) -> Document:
 
 
 def _is_embedded(field: Field) -> bool:
-    """The metadata of a template: its fields stand among the others."""
+    """Returns True for the metadata of a template, which Go embeds among the other fields."""
     struct = field.shape.struct
     return field.shape.kind == "struct" and struct is not None and struct.__name__ == "ObjectMeta"

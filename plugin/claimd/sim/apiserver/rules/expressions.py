@@ -1,4 +1,4 @@
-"""Selectors of devices: is the expression one, and may it cost what it costs?"""
+"""Validation of device selectors: the expression must compile and stay below the cost limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .field_errors import FieldErrors
 
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
-# The words of our compiler, and the server's, where they say the same.
+# Messages of our CEL compiler, and the server's messages with the same meaning.
 NOT_BOOLEAN = re.compile("a selector must be true or false.*, this is (.*)")
 SERVER_WORDS = {
     r"unknown name (\w+):.*": r"undeclared reference to '\1' (in container '')",

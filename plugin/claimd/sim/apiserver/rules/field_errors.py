@@ -16,7 +16,7 @@ from .profile import Profile
 
 
 class FieldErrors:
-    """Collects causes in the order in which they are found."""
+    """The causes in the order in which they were found."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -35,7 +35,7 @@ class FieldErrors:
         self._add("Invalid", path, f"Invalid value: {value_text(value)}: {why}", declared)
 
     def type_invalid(self, path: str, value: Any, why: str) -> None:
-        """A value of another type than its field."""
+        """Adds a cause for a value of a wrong type."""
         self._add("TypeInvalid", path, f"Invalid value: {value_text(value)}: {why}", False)
 
     def each_invalid(
@@ -46,7 +46,7 @@ class FieldErrors:
             self.invalid(path, value, why, declared)
 
     def invalid_literal(self, path: str, text: str, why: str) -> None:
-        """A value that the server writes in a way of its own."""
+        """Adds a cause for a value that the server prints in a form of its own."""
         self._add("Invalid", path, f"Invalid value: {text}: {why}", False)
 
     def not_supported(

@@ -1,6 +1,6 @@
-"""What names and other short texts have to look like, and how the API server says they do not.
+"""The formats of names and other short texts, with the API server's messages about them.
 
-Functions that return a list return what is wrong with the text, mostly nothing. Pure.
+A function that returns a list returns the problems of the text. It is empty for a valid text. Pure.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ _LEADING_ZERO = re.compile(r"(^|\.)0\d")
 
 
 def dns_label(text: str, names_dots: bool = True) -> list[str]:
-    """`names_dots`: a name with dots that is fine otherwise is told only that it has dots."""
+    """Checks a DNS label.
+
+    With `names_dots`, the only problem of a valid name with dots is that it contains dots.
+    """
     problems = _longer_than(text, MAX_LABEL)
     if not _LABEL.fullmatch(text):
         has_dots = names_dots and _SUBDOMAIN.fullmatch(text)
@@ -85,7 +88,7 @@ def dns_label(text: str, names_dots: bool = True) -> list[str]:
 
 
 def dns1035_label(text: str) -> list[str]:
-    """A label that begins with a letter, as names of kinds and versions do."""
+    """Checks a label that begins with a letter, as names of kinds and versions do."""
     problems = _longer_than(text, MAX_LABEL)
     return problems if _LABEL_1035.fullmatch(text) else [*problems, LABEL_1035]
 
@@ -105,7 +108,7 @@ def caseless_subdomain(text: str) -> list[str]:
 
 
 def qualified_name(text: str) -> list[str]:
-    """The key of a label: a name, perhaps with a domain before a slash."""
+    """Checks the key of a label: a name, which may have a domain and a slash in front."""
     *prefixes, name = text.split("/")
     if len(prefixes) > 1:
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"

@@ -1,4 +1,4 @@
-"""Fields of features that are off: they are dropped, unless the old object has them already."""
+"""Fields of disabled features: they are dropped, unless the old object already uses them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from claimd.kubernetes.api.document import Document
 
 from .profile import Profile
 
-# Where a feature's fields are, by kind and gate. [] goes into each item of a list, {} into each
-# entry of a map.
+# The fields of each feature by kind and gate. `[]` means each item of a list, and `{}` each entry
+# of a map.
 REQUEST = "spec.devices.requests[]"
 EXACT, ALTERNATIVE = f"{REQUEST}.exactly", f"{REQUEST}.firstAvailable[]"
 RESULT = "status.allocation.devices.results[]"
@@ -72,7 +72,7 @@ GATED_FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-# A template has the spec of a claim in its own.
+# The spec of a template contains the spec of a claim.
 GATED_FIELDS["ResourceClaimTemplate"] = {}
 for _gate, _paths in GATED_FIELDS["ResourceClaim"].items():
     _of_spec = tuple(f"spec.{path}" for path in _paths if path.startswith("spec."))
@@ -80,13 +80,13 @@ for _gate, _paths in GATED_FIELDS["ResourceClaim"].items():
 
 
 def drop_disabled(kind: str, new: Document, old: Document | None, profile: Profile) -> Document:
-    """The object without the fields of features that are off.
+    """Returns the object without the fields of disabled features.
 
-    What uses a feature already goes on to: then none of its fields are dropped.
+    If the old object uses a feature, none of the feature's fields are dropped.
     """
     gated = GATED_FIELDS.get(kind, {})
     disabled = [gate for gate in gated if gate not in profile.gates]
-    # A name that is nowhere in the object needs not be looked for; hardly any is.
+    # A quick check: hardly any object contains the name of such a field.
     text = msgspec.json.encode(new) if disabled else b""
     for gate in disabled:
         paths = [path for path in gated[gate] if _last_name(path) in text]
@@ -130,7 +130,7 @@ def _values_at(value: Any, path: str) -> list[Any]:
 
 
 def _without(value: Any, steps: list[str]) -> Any:
-    """The value without what is at the path; another one, as far as it differs."""
+    """Returns a copy of the value without the path. Unchanged parts are shared."""
     step, *rest = steps
     name = step.rstrip("[]{}")
     inside = value.get(name) if isinstance(value, dict) else None

@@ -19,8 +19,10 @@ JOB_NAME, CONTROLLER_UID = "batch.kubernetes.io/job-name", "batch.kubernetes.io/
 LEGACY_JOB_NAME, LEGACY_CONTROLLER_UID = "job-name", "controller-uid"
 BACKOFF_LIMIT = 6
 NO_LIMIT = 2**31 - 1
-MAX_PARALLELISM = 100_000  # of an indexed Job
-MAX_RULES = 20  # of a policy
+# The limit for an indexed Job.
+MAX_PARALLELISM = 100_000
+# The most rules of a policy.
+MAX_RULES = 20
 
 _NUMBERS = (
     "parallelism",
@@ -40,7 +42,7 @@ _IMMUTABLE = (
     "managedBy",
     "successPolicy",
 )
-# What of its template may still change while a Job is suspended and no pod of it runs.
+# The fields of the template that may change while a Job is suspended and has no running pods.
 _OPEN_WHILE_SUSPENDED = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
 _RESTART_POLICIES = '"OnFailure", "Never"'
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -132,7 +134,7 @@ def validate(errors: FieldErrors, job: Document, old: Document | None) -> None:
 
     completions = spec.get("completions") or 0
     if spec.get("completionMode") == INDEXED and completions > 0:
-        # The longest host name that a pod of it would have.
+        # The longest host name of its pods must be a valid label.
         hostname = f"{job['metadata']['name']}-{completions - 1}"
         if formats.dns_label(hostname):
             why = f"will not able to create pod with invalid DNS label: {hostname}"
@@ -140,7 +142,7 @@ def validate(errors: FieldErrors, job: Document, old: Document | None) -> None:
 
 
 def validate_spec(errors: FieldErrors, spec: Document, path: str) -> None:
-    """All but the selector; also of a CronJob's template of Jobs."""
+    """Validates everything but the selector, for a Job or for a CronJob's template of Jobs."""
     for name in _NUMBERS:
         value = spec.get(name)
         if value is not None and value < 0:
@@ -266,7 +268,7 @@ def _validate_changes(errors: FieldErrors, spec: Document, old: Document) -> Non
     old_spec = old.get("spec") or {}
     completions, old_completions = spec.get("completions"), old_spec.get("completions")
     if completions != old_completions:
-        # An indexed Job may become larger or smaller as a whole.
+        # An indexed Job may change completions and parallelism together.
         is_elastic = spec.get("completionMode") == INDEXED and completions is not None
         if not is_elastic:
             errors.invalid("spec.completions", completions, "field is immutable")
@@ -283,7 +285,7 @@ def _validate_changes(errors: FieldErrors, spec: Document, old: Document) -> Non
 
 
 def _may_change_template(job: Document) -> bool:
-    """Suspended, and no pod of it runs."""
+    """Returns True if the Job is suspended and has no running pods."""
     status = job.get("status") or {}
     suspended = _conditions(status).get("Suspended") == "True"
     waits = suspended or not status.get("startTime")

@@ -11,7 +11,8 @@ from .field_errors import FieldErrors
 
 ValidateName = Callable[[str], list[str]]
 
-MAX_ANNOTATIONS = 256 * 1024  # bytes of all names and values
+# The most bytes of all names and values.
+MAX_ANNOTATIONS = 256 * 1024
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 NOT_QUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
@@ -38,7 +39,10 @@ def validate(errors: FieldErrors, metadata: Document, validate_name: ValidateNam
 def validate_update(
     errors: FieldErrors, metadata: Document, before: Document, requested: Document
 ) -> None:
-    """`requested` is what the writer would have it be, before the system has its way."""
+    """Validates the metadata of a changed object.
+
+    `requested` is the metadata of the request, before the system's fields were restored.
+    """
     uid = requested.get("uid")
     if uid not in (None, before["uid"]):
         errors.invalid("metadata.uid", uid, "field is immutable")
@@ -56,7 +60,7 @@ def validate_update(
 
 
 def _immutable_time(errors: FieldErrors, path: str, time: str) -> None:
-    """Early servers wrote times as Go does."""
+    """Adds the cause. Early releases printed times in Go's format."""
     if errors.is_early:
         text = f"{time[:10]} {time[11:19]} +0000 UTC"
         errors.invalid_literal(path, text, "field is immutable")
@@ -125,7 +129,7 @@ def _validate_owner(errors: FieldErrors, owner: Document, path: str) -> None:
             errors.required(f"{path}.{name}", "must not be empty")
             continue
 
-        # Before, messages named some of the fields, and early ones all of them.
+        # Earlier releases named some of the fields in the message, and the first ones named all.
         named = ""
         if name == "apiVersion":
             named = "version "

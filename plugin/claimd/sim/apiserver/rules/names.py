@@ -1,4 +1,4 @@
-"""The names that several kinds of the resource API have: drivers, pools, attributes."""
+"""Validation of names that several kinds of the resource API have: drivers, pools and attributes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..types.status_errors import Cause
 from . import formats
 from .field_errors import FieldErrors, quoted
 
-NAMES = 4096  # that are remembered
+# The size of the cache of valid names.
+NAMES = 4096
 
 
 def validate_driver(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
@@ -44,7 +45,7 @@ def pool_segments(name: str) -> list[str]:
 def validate_qualified_name(
     errors: FieldErrors, name: str, path: str, declared: bool = False
 ) -> None:
-    """An attribute or a capacity: an identifier, perhaps with a domain."""
+    """Validates the name of an attribute or a capacity: an identifier, which may have a domain."""
     if is_qualified_name(name):
         return
     domain, slash, identifier = name.partition("/")

@@ -1,4 +1,4 @@
-"""Node selectors and node names, wherever an object of the resource API has them."""
+"""Validation of node selectors and node names in objects of the resource API."""
 
 from __future__ import annotations
 

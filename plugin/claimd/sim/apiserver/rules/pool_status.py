@@ -1,4 +1,4 @@
-"""DeviceTaintRules, and requests for the status of pools, which a controller answers."""
+"""Defaults and validation of DeviceTaintRules and ResourcePoolStatusRequests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .field_errors import FieldErrors
 from .names import validate_driver, validate_pool
 from .slices import validate_taint
 
-DEFAULT_LIMIT = 100  # pools in a status, if the request does not say
+# The default limit of pools in a status.
+DEFAULT_LIMIT = 100
 
 
 def with_defaults(kind: str, spec: Document) -> Document:
@@ -52,7 +53,7 @@ def validate_status(errors: FieldErrors, kind: str, new: Document, old: Document
     status, before = new.get("status"), old.get("status")
     conditions = (status or {}).get("conditions") or []
     if kind == "ResourcePoolStatusRequest" and before is not None:
-        # It is answered once.
+        # A request is answered only once.
         if status != before:
             shown = internal("ResourcePoolStatusRequestStatus", status or {}, "v1alpha3")
             errors.invalid("status", shown, "field is immutable")

@@ -1,7 +1,6 @@
-"""How urgent a pod is, by its PriorityClass: what the admission plugin Priority does in a real
-server, and the rules of the classes themselves.
+"""Priorities of pods, and validation of PriorityClasses.
 
-Values in, values out: which classes there are, the caller knows.
+A real server has the admission plugin Priority for this. Pure: the caller passes the classes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .field_errors import FieldErrors
 PREEMPTS, NEVER = "PreemptLowerPriority", "Never"
 HIGHEST_OF_USERS = 1_000_000_000
 SYSTEM_PREFIX = "system-"
-# What every cluster has from the start: by name, the number and what it is for.
+# The classes that every cluster has: the value and the description by name.
 SYSTEM_CLASSES: dict[str, tuple[int, str]] = {
     "system-node-critical": (
         2 * HIGHEST_OF_USERS + 1000,
@@ -34,7 +33,7 @@ SYSTEM_CLASSES: dict[str, tuple[int, str]] = {
 
 
 def check_pod(pod: Document, classes: Iterable[Document]) -> None:
-    """Forbidden is raised for a class that is not there, and for other values than the class's."""
+    """Raises a 403 if the class does not exist, or if the pod has other values than its class."""
     resolved(pod, classes)
 
 
@@ -73,7 +72,7 @@ def resolved(pod: Document, classes: Iterable[Document]) -> Document:
 
 
 def kept(new: Document, old: Document) -> Document:
-    """A changed pod with what was resolved at its creation, where whoever changes it is silent."""
+    """Returns a changed pod with its old priority and policy, unless the writer has set them."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     missing = {
         field: before[field]
@@ -84,7 +83,7 @@ def kept(new: Document, old: Document) -> Document:
 
 
 def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document:
-    """The class of this name; without a name the default one, and what stands for none."""
+    """Returns the class of this name. Without a name returns the default class or its substitute."""
     if not name:
         default = default_of(classes)
         return default or {"value": 0, "preemptionPolicy": PREEMPTS}
@@ -95,13 +94,13 @@ def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document
 
 
 def default_of(classes: Iterable[Document]) -> Document | None:
-    """The default class; of several, which only a race can make, the lowest."""
+    """Returns the default class. If a race has made several, returns the one with the lowest value."""
     defaults = [each for each in classes if each.get("globalDefault")]
     return min(defaults, key=lambda each: each.get("value", 0), default=None)
 
 
 def _forbidden(pod: Document, why: str) -> StatusError:
-    """Names are not generated yet when this is found."""
+    """Returns a 403 about a pod, whose name may not be generated yet."""
     metadata = pod.get("metadata") or {}
     name = metadata.get("name") or metadata.get("generateName") or "Unknown"
     return status_errors.forbidden(PODS, name, why)
@@ -117,7 +116,7 @@ def with_defaults(obj: Document) -> Document:
 
 
 def check_class(obj: Document, classes: Iterable[Document]) -> None:
-    """Forbidden is raised for a second default."""
+    """Raises a 403 for a second default class."""
     default = default_of(classes) if obj.get("globalDefault") else None
     name = (obj.get("metadata") or {}).get("name", "")
     if default is not None and default["metadata"]["name"] != name:
@@ -127,7 +126,7 @@ def check_class(obj: Document, classes: Iterable[Document]) -> None:
 
 
 def validate_class(errors: FieldErrors, new: Document, old: Document | None) -> None:
-    """A class keeps its number and policy for ever, as pods have them already."""
+    """Validates a class. Its value and policy are immutable, because pods have copies of them."""
     if old is not None:
         if new.get("value", 0) != old.get("value", 0):
             errors.forbidden("value", "may not be changed in an update.")

@@ -26,6 +26,8 @@ FEATURE_GATES: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Profile:
+    """The properties of a release."""
+
     release: str
 
     @property
@@ -45,7 +47,7 @@ class Profile:
 
     @property
     def is_flat(self) -> bool:
-        """Requests and devices are as in v1alpha3: a request is not wrapped, a device is."""
+        """True for the shapes of v1alpha3: requests have no `exactly`, and devices have `basic`."""
         return self.release == "1.31"
 
     @property

@@ -1,4 +1,4 @@
-"""What a ResourceSlice may say, and what of it is fixed."""
+"""Defaults and validation of ResourceSlices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCALAR_VALUES = ("int", "bool", "string", "version")
 
 
 def with_defaults(spec: Document, now: str) -> Document:
-    """Taints have a time."""
+    """Returns the spec with the time of each taint."""
     devices = [with_taint_times(device, now) for device in spec.get("devices") or ()]
     return spec | {"devices": devices} if devices else spec
 
@@ -94,7 +94,7 @@ def _validate_immutable(
 
 
 def _validate_node_selection(errors: FieldErrors, spec: Document, profile: Profile) -> None:
-    """Which nodes have access to the devices is said in exactly one way."""
+    """Checks that exactly one field selects the nodes that have access to the devices."""
     given = []
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
     if node:
@@ -190,7 +190,7 @@ def _validate_counters(errors: FieldErrors, counters: Document, path: str) -> No
 
 
 class _Device:
-    """One device with its old state; in v1alpha3 most of it is below `basic`."""
+    """A device with its old state. v1alpha3 has most of its fields below `basic`."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class _Device:
             self._validate_attribute(attributes[name], path)
 
     def _name_path(self, field: str, name: str) -> str:
-        """Where it is said that the name of an entry is none."""
+        """Returns the field of a cause about the invalid name of an entry."""
         entry = f"[{name}]" if self._profile.release == "1.34" else ""
         return f"{self._inner_path}.{field}{entry}"
 
@@ -282,7 +282,7 @@ class _Device:
             self._validate_capacity(capacities[name], f"{self._inner_path}.capacity[{name}]")
 
     def _validate_capacity(self, amount: Any, path: str) -> None:
-        # In v1alpha3, a capacity is only an amount.
+        # In v1alpha3 a capacity is just an amount.
         policy = amount.get("requestPolicy") if isinstance(amount, dict) else None
         if policy is None:
             return
@@ -303,7 +303,7 @@ class _Device:
                 validate_taint(self._errors, taint, None, f"{path}[{index}]")
 
     def _validate_node_selection(self, per_device: bool) -> None:
-        """In exactly one way, where the slice leaves it to each device."""
+        """Checks the node selection of a device, which the slice must allow."""
         device, path, errors = self._device, self._path, self._errors
         fields = ("nodeName", "nodeSelector", "allNodes")
         present = [name for name in fields if device.get(name) is not None]
@@ -337,7 +337,7 @@ def _value_count(attributes: Document) -> int:
 
 
 def _is_short_value(attribute: Document) -> bool:
-    """One text that is short enough, one number or one flag, as most attributes are."""
+    """Returns True for one short text, number or flag, which is valid. Most attributes are such."""
     if len(attribute) != 1:
         return False
     ((name, value),) = attribute.items()

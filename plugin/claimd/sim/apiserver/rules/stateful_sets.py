@@ -1,4 +1,4 @@
-"""StatefulSets: their defaults, and what is wrong with one."""
+"""Defaults and validation of StatefulSets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim's status may say, and how it may change."""
+"""Validation of a claim's status and of its changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .field_errors import FieldErrors
 from .names import validate_driver, validate_pool
 from .profile import Profile
 
-DeviceId = tuple[str, str, str, str]  # driver, pool, device, share
+# The driver, pool, device and share.
+DeviceId = tuple[str, str, str, str]
 
 DEALLOCATION = "status.deallocationRequested"
 NOT_ALLOCATED = "may not be specified when `allocated` is not set"
@@ -32,13 +33,13 @@ NO_NEW_CONSUMERS = (
 
 
 def id_of(device: Document) -> DeviceId:
-    """Of a result of the allocation, or of the report on one."""
+    """Returns the id of an allocation result or of an entry in status.devices."""
     driver, pool, name = device.get("driver", ""), device.get("pool", ""), device.get("device", "")
     return driver, pool, name, device.get("shareID") or ""
 
 
 def without_deallocated(new: Document, old: Document) -> Document:
-    """Reports on devices go with their allocation."""
+    """Returns the status without entries for devices that this change deallocates."""
     deallocated = _allocated(old) - _allocated(new)
     status = {name: value for name, value in new.items() if name != "devices"}
     devices = [device for device in new.get("devices") or () if id_of(device) not in deallocated]
@@ -53,7 +54,7 @@ def _allocated(status: Document) -> set[DeviceId]:
 
 
 def validate_update(errors: FieldErrors, new: Document, old: Document, profile: Profile) -> None:
-    """Of whole claims."""
+    """Validates the status of a changed claim."""
     status, before = new.get("status") or {}, old.get("status") or {}
     _validate_consumers(errors, status.get("reservedFor") or [], profile.reserved_for)
     _validate_devices(errors, status)
@@ -92,7 +93,10 @@ def _validate_consumers(errors: FieldErrors, consumers: list[Document], limit: i
 
 
 def _validate_reservation(errors: FieldErrors, new: Document, before: Document) -> None:
-    """Only what is allocated can be reserved, and not any more once it is to go."""
+    """Checks that only allocated claims have consumers.
+
+    A claim that is being deleted or deallocated gets no new ones.
+    """
     status = new.get("status") or {}
     consumers, consumers_before = status.get("reservedFor"), before.get("reservedFor") or []
     if not consumers:
@@ -106,7 +110,10 @@ def _validate_reservation(errors: FieldErrors, new: Document, before: Document) 
 
 
 def _validate_deallocation(errors: FieldErrors, status: Document, before: Document) -> None:
-    """By a driver's controller: asked for once, and done by taking both away."""
+    """Validates a request for deallocation, which only a driver's controller fulfils.
+
+    It does so by a removal of the allocation together with the request.
+    """
     allocation, requested_before = status.get("allocation"), before.get("deallocationRequested")
     if not status.get("deallocationRequested"):
         if requested_before and allocation is not None:
@@ -138,7 +145,7 @@ def _validate_devices(errors: FieldErrors, status: Document) -> None:
 
 
 def _id_in_messages(device_id: DeviceId, errors: FieldErrors) -> dict[str, Any]:
-    """Before 1.36, messages did not look into the names."""
+    """Returns the id as messages print it. Before 1.36 they printed the names as empty structs."""
     names = ("Driver", "Pool", "Device", "ShareID")
     if not errors.has_declarative_validation:
         return {name: {} for name in names}
@@ -201,7 +208,7 @@ def _validate_allocation(
             _validate_result(errors, result, names, profile, f"{path}.results[{index}]")
     validate_configs(errors, devices.get("config") or [], names, f"{path}.config", profile)
 
-    # Later releases look at it last.
+    # Later releases check the selector last.
     if not profile.is_flat and selector is not None:
         nodes.validate_selector(errors, selector, selector_path)
 
@@ -219,7 +226,7 @@ def _validate_result(
 
 
 def validate_binding_conditions(errors: FieldErrors, device: Document, path: str) -> None:
-    """Conditions that let a pod be bound, and those that forbid it; both or none."""
+    """Validates the conditions for and against the binding of a pod. A device has both or neither."""
     binding, failure = "bindingConditions", "bindingFailureConditions"
     good, bad = device.get(binding) or [], device.get(failure) or []
     for name, conditions in ((binding, good), (failure, bad)):

@@ -1,4 +1,4 @@
-"""Which strategy a kind has on a release: those of core kinds and of v1alpha2 are here, too."""
+"""The strategy of each kind on a release, and the strategies of core kinds and of v1alpha2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .strategy import Context, Strategy
 
 
 class CoreStrategy(Strategy):
-    """Pods, nodes, namespaces, config maps."""
+    """The strategy of the core group's kinds, such as pods, nodes, namespaces and config maps."""
 
     @property
     def empty(self) -> Document:
@@ -23,7 +23,7 @@ class CoreStrategy(Strategy):
 
     @property
     def keeps_new_status(self) -> bool:
-        """Kubelets register their nodes with all that they know."""
+        """True for nodes, because a kubelet registers its node together with its status."""
         return self.kind == "Node"
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
@@ -55,11 +55,13 @@ class CoreStrategy(Strategy):
 
 
 class JobStrategy(Strategy):
-    """Jobs of batch."""
+    """The strategy of Jobs."""
 
     @property
     def default_propagation_policy(self) -> str:
-        """A Job leaves its pods behind, as in the days when nothing else was possible."""
+        """The policy "Orphan": a Job leaves its pods behind, as before there was garbage
+        collection.
+        """
         return "Orphan"
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
@@ -80,7 +82,7 @@ class JobStrategy(Strategy):
 
 
 class AppsStrategy(Strategy):
-    """Deployments, ReplicaSets, DaemonSets."""
+    """The strategy of Deployments, ReplicaSets and DaemonSets."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return apps.with_defaults(self.kind, obj)
@@ -92,7 +94,7 @@ class AppsStrategy(Strategy):
 
 
 class CronJobStrategy(Strategy):
-    """CronJobs of batch."""
+    """The strategy of CronJobs."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return cron_jobs.with_defaults(obj)
@@ -104,7 +106,7 @@ class CronJobStrategy(Strategy):
 
 
 class StatefulSetStrategy(Strategy):
-    """StatefulSets of apps."""
+    """The strategy of StatefulSets."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return stateful_sets.with_defaults(obj)
@@ -116,7 +118,7 @@ class StatefulSetStrategy(Strategy):
 
 
 class PriorityClassStrategy(Strategy):
-    """PriorityClasses of scheduling."""
+    """The strategy of PriorityClasses."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return priorities.with_defaults(obj)
@@ -131,7 +133,7 @@ class PriorityClassStrategy(Strategy):
 
 
 class ClassicStrategy(Strategy):
-    """The resource API as v1alpha2 had it."""
+    """The strategy of the resource API's kinds in v1alpha2."""
 
     @property
     def empty(self) -> Document:
@@ -154,6 +156,7 @@ class ClassicStrategy(Strategy):
 
 @cache
 def of(resource: GroupResource, version: str, release: str) -> Strategy:
+    """Returns the strategy of a kind whose storage version is `version`."""
     strategy = Strategy
     if resource.group == models.GROUP:
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]

@@ -1,7 +1,7 @@
-"""What the registry asks of a kind: its defaults, what a write has to go through, what is wrong.
+"""The interface between the registry and the rules of a kind.
 
-The steps have the names that they have in a real server's registry. This is the strategy of a kind
-without rules of its own; those of others are in `strategies` and `dra`.
+The steps of a write have the names that they have in a real server's registry. `Strategy` is that
+of a kind without rules of its own. `strategies` and `dra` have the others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from . import formats, metadata
 from .field_errors import FieldErrors
 from .profile import Profile
 
-# Kinds whose updates old servers validated twice, and said everything twice.
+# Kinds whose updates old servers validated twice. Each cause is reported twice.
 VALIDATED_TWICE = ("DeviceClass", "ResourceClass", "PodSchedulingContext")
 
-# Kinds that can only be replaced by who says which version of the object he has seen.
+# Kinds whose updates must have a resource version.
 RESOURCE_VERSION_REQUIRED = (
     "Lease",
     "ResourcePoolStatusRequest",
@@ -32,16 +32,17 @@ RESOURCE_VERSION_REQUIRED = (
 
 @dataclass(frozen=True)
 class Context:
-    """What a strategy may look at besides the object."""
+    """Everything that a strategy may read in addition to the object."""
 
     now: str
-    version: str  # that the request is in
+    # The version of the request.
+    version: str
     namespace: Callable[[str], Document | None]
     priority_classes: Callable[[], Sequence[Document]] = tuple
 
 
 class Strategy:
-    """Of one kind on one release. Pure: objects that are given are never changed."""
+    """The rules of a kind on a release. Pure: a given object is never changed."""
 
     def __init__(self, resource: GroupResource, version: str, profile: Profile) -> None:
         self.kind, self.group, self.profile = resource.kind, resource.group, profile
@@ -50,56 +51,56 @@ class Strategy:
 
     @property
     def empty(self) -> Document:
-        """An object of which nobody has said anything: what is in it is nobody's."""
+        """The fields of an object whose writer has set none. They have no owner."""
         return {}
 
     @property
     def status_takes_metadata(self) -> bool:
-        """Whether who writes the status comes to own what he says of labels and the like."""
+        """True if the writer of a status becomes the owner of the metadata in the request."""
         return self.group == models.GROUP and not self.profile.has_declarative_validation
 
     @property
     def keeps_new_status(self) -> bool:
-        """Whether an object may be created with a status."""
+        """True if an object may be created with a status."""
         return False
 
     @property
     def default_propagation_policy(self) -> str:
-        """What a deletion does with dependents where whoever deletes says nothing of them."""
+        """The policy for dependents if the client of a deletion sets none."""
         return ""
 
     @property
     def deletion_finalizers(self) -> tuple[str, ...]:
-        """What has to be done for every object of the kind before it goes."""
+        """The finalizers that a deletion adds to every object of the kind."""
         return ()
 
-    # ------------------------------------------------------------ steps of a write, in their order
+    # ------------------------------------------------------------ the steps of a write in order
 
     def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
-        """Raises the StatusError with which an admission plugin refuses the object as it came."""
+        """Raises the StatusError of an admission plugin that refuses the object of the request."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
-        """With what is not said, and without what is empty.
+        """Returns the object with its defaults and without empty fields.
 
-        Of what a client writes; what is stored has its defaults already.
+        This is for objects of clients. Stored objects have their defaults already.
         """
         del context
         return obj
 
     def prepare_for_create(self, new: Document, context: Context) -> Document:
-        """What the system makes of a new object before it is validated."""
+        """Returns a new object with the system's fields, before its validation."""
         del context
         return new
 
     def prepare_for_update(
         self, new: Document, old: Document, subresource: str, context: Context
     ) -> Document:
-        """What the system makes of a changed object before it is validated."""
+        """Returns a changed object with the system's fields, before its validation."""
         del old, subresource, context
         return new
 
     def validate(self, new: Document, context: Context) -> list[Cause]:
-        """What is wrong with a new object."""
+        """Returns the causes that make a new object invalid."""
         errors = FieldErrors(self.profile)
         metadata.validate(errors, new["metadata"], self._validate_name)
         self._validate(errors, new, None, context)
@@ -113,7 +114,10 @@ class Strategy:
         subresource: str,
         context: Context,
     ) -> list[Cause]:
-        """What is wrong with a changed object; `requested` is the object as it came."""
+        """Returns the causes that make a changed object invalid.
+
+        `requested` is that of the request.
+        """
         errors = FieldErrors(self.profile)
         requested_metadata = requested.get("metadata") or {}
         metadata.validate_update(errors, new["metadata"], old["metadata"], requested_metadata)
@@ -130,20 +134,20 @@ class Strategy:
         return errors.causes
 
     def changes_generation(self, new: Document, old: Document) -> bool:
-        """Whether the change is one that the object's controller has to see."""
+        """Returns True if the change matters to the object's controller."""
         return bool(new.get("spec") != old.get("spec"))
 
     def warnings(self, obj: Document) -> list[str]:
-        """Of what is not wrong, and yet should be otherwise."""
+        """Returns warnings about an object that is valid and yet questionable."""
         del obj
         return []
 
     def allows_unconditional_update(self, api_version: str) -> bool:
-        """May it be replaced by who does not say which version he has seen?"""
+        """Returns True if an update needs no resource version."""
         del api_version
         return self.kind not in RESOURCE_VERSION_REQUIRED
 
-    # ------------------------------------------------------------ for kinds with rules
+    # ------------------------------------------------------------ overridden by kinds with rules
 
     def _validate_name(self, name: str) -> list[str]:
         if self.group == RBAC_GROUP or self.kind == "ClusterTrustBundle":
@@ -156,9 +160,9 @@ class Strategy:
     def _validate(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
-        """Everything but the status; `old` is None for a new object."""
+        """Validates everything but the status. `old` is None for a new object."""
 
     def _validate_status(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        """The status alone."""
+        """Validates the status alone."""
