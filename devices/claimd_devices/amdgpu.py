@@ -143,6 +143,8 @@ def _list_render_devices(roots: Roots, notes: list[str]) -> list[_Device]:
     """Returns all render nodes of the machine, sorted by minor number."""
     folder = f"{roots.sys}/class/drm"
     found = []
+    # A missing or unreadable folder or link leaves devices out. Then `partition_nodes` finds too
+    # few of them and raises NotUsable.
     for name in sysfs.names(folder, notes) or ():
         match = _RENDER.fullmatch(name)
         if match is None:

@@ -19,6 +19,9 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
     Leaves out and notes nodes whose numbers are unreadable.
     """
     found = []
+
+    # A missing folder means that the driver makes no nodes, or has not made them yet. An unreadable
+    # folder is noted.
     for name in sysfs.names(f"{folder}/drm", notes) or ():
         match = _NODE.fullmatch(name)
         if match is None:

@@ -144,6 +144,9 @@ def _profile(board: Board, gpu_instance: int) -> str | None:
 def _instances(folder: str, form: re.Pattern[str], notes: list[str]) -> list[tuple[int, str]]:
     """Returns the number and the folder of each instance in `folder`, sorted by number."""
     instances = []
+
+    # A missing folder means that there are no instances. An unreadable one is noted, and `parts`
+    # then raises NotUsable if it knows no other instance.
     for name in sysfs.names(folder, notes) or ():
         match = form.fullmatch(name)
         if match is not None:

@@ -162,6 +162,9 @@ def _driver_version(roots: Roots, notes: list[str]) -> str | None:
 def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
     """Returns the major numbers of character devices, by name. They may change at each boot."""
     majors: dict[str, int] = {}
+
+    # A missing or unreadable file gives no numbers; the latter is noted. Then `_nodes` finds no
+    # nvidia-uvm and raises NotUsable for every GPU.
     for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
         if line.startswith("Block"):
             break

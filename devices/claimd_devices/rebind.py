@@ -74,6 +74,7 @@ class Attempt:
             finally:
                 os.close(descriptor)
         except OSError as error:
+            # The file is not there, not writable, or refuses the value, or we could not open it.
             raise Refused(f"{value or 'nothing'!r} > {path}: {error.strerror}") from error
 
     def wait_until(self, fact: Callable[[], bool]) -> bool:
@@ -99,6 +100,8 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
     cannot or must not be given to vfio-pci, and InUse if a program uses the GPU. Changes nothing.
     """
     folder = _folder(roots, address)
+
+    # Any error of the stat counts as "not there", also one of ours (ENOMEM).
     if not os.path.isdir(folder):
         raise Refused("the kernel shows no such device")
     try:
@@ -112,6 +115,8 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
         raise Refused(f"it is divided into {virtual} virtual functions")
     for one in together:
         path = f"{_folder(roots, one)}/driver_override"
+
+        # The file is read-only or not there. Errors of ours count as that too.
         if not os.access(path, os.W_OK):
             raise Refused(
                 f"claimd must not write {path}: the node's claimd needs deploy/components/vfio"
@@ -255,6 +260,9 @@ def _take(attempt: Attempt, function: Binding) -> None:
 def _give_back(attempt: Attempt, function: Binding) -> None:
     roots, address = attempt.roots, function.address
     folder = _folder(roots, address)
+
+    # The function is gone from the bus. Any other error of the stat, also one of ours (ENOMEM), is
+    # taken for that too.
     if not os.path.isdir(folder):
         return
     now = _binding(roots, address)
@@ -309,6 +317,9 @@ def _lock_nvidia(attempt: Attempt, address: str) -> None:
     driver grants the lock only while the GPU is unused, and refuses new users from then on.
     """
     path = _nvidia_lock(attempt.roots, address)
+
+    # Only NVIDIA's driver has the file. Any other error of the stat, also one of ours (ENOMEM), is
+    # taken for a missing file too, and then the unbind goes on without the lock.
     if not os.path.exists(path):
         return
     attempt.write(path, "1")
@@ -340,6 +351,8 @@ def _driver(roots: Roots, address: str) -> str:
 
 def _binding(roots: Roots, address: str) -> Binding:
     path = f"{_folder(roots, address)}/driver_override"
+
+    # A missing or unreadable file counts as no override.
     override = sysfs.text(path, [], may_be_empty=True) or ""
     return Binding(
         address=address,

@@ -72,6 +72,8 @@ def listening(
         try:
             monitor = _monitor()
         except (ImportError, OSError) as error:
+            # There is no libudev, or the socket could not be made, also for an error of ours
+            # (EMFILE). It is not tried again: only periodic scans see changes then.
             _log.warning(
                 "kernel uevents cannot be heard, changes are seen by the clock alone: %s", error
             )
@@ -202,6 +204,7 @@ def broadcast(tree: Path, message: bytes) -> int:
                 with contextlib.suppress(OSError):
                     path.unlink()
             except OSError as error:
+                # The socket is gone, or its listener does not read, or we could not look.
                 _log.info("%s: not told: %s", path, error)
     return count
 

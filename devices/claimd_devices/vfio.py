@@ -45,6 +45,7 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
             folder_of[f"/dev/vfio/devices/{name}"] = f"{function.folder}/vfio-dev/{name}"
 
     found = []
+    # A node whose file is missing or unreadable is left out; the latter is noted.
     for path, folder in folder_of.items():
         numbers = drm.device_numbers(f"{folder}/dev", notes)
         if numbers is not None:
@@ -79,6 +80,8 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
     bus = f"{roots.sys}/bus/pci/devices"
     group = f"{bus}/{address}/iommu_group"
     for other in sysfs.names(f"{group}/devices", []) or ():
+        # A function with a missing or unreadable class is treated as no bridge and no part of a
+        # card.
         class_code = sysfs.hexadecimal(f"{bus}/{other}/class", [])
         if other == address or (class_code is not None and class_code >> 16 == _BRIDGE):
             continue
@@ -110,6 +113,9 @@ def _has_disk_or_network(folder: str) -> bool:
     """
     for name in sysfs.names(folder, []) or ():
         path = f"{folder}/{name}"
+
+        # Links lead to other devices. Names that cannot be looked at, also for an error of ours
+        # (ENOMEM), count as files.
         if os.path.islink(path) or not os.path.isdir(path):
             continue
         if name in ("block", "net") or _has_disk_or_network(path):
