@@ -56,7 +56,8 @@ def _look_up(key: str) -> Known:
         table = _TABLE.read_bytes()
     except OSError:
         # The table is not there, or not readable, or we could not look: the three are not told
-        # apart here, and each leaves the facts unknown.
+        # apart here, and each leaves the facts unknown, and the cache keeps them unknown while the
+        # process lives.
         return _NOTHING
 
     # A search in the bytes of the file is faster than parsing its rows.
