@@ -69,7 +69,10 @@ class ServedVersion:
 
     @property
     def structure(self) -> Structure | None:
-        """The structural schema of this version, or None. Custom resources and definitions have one."""
+        """The structural schema of this version, or None if it has none.
+
+        Custom resources and their definitions have one.
+        """
         return self.kind.structures.get(self.version)
 
     @property
@@ -231,7 +234,7 @@ class Catalog:
     def answers_for(self, group: str, version: str) -> bool:
         """Tells whether an unknown resource of this group gets a 404 that names the resource.
 
-        That holds for each version of a built-in group, and for the served versions of other groups.
+        That holds for every version of a built-in group, and for the served versions of others.
         """
         is_built_in = any(resource.group == group for resource in self._built_in)
         return is_built_in or version in self.versions.get(group, ())

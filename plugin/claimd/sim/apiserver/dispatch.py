@@ -230,7 +230,7 @@ class Dispatch:
         return result
 
     def _admission(self, request: ResourceRequest) -> ValidateAdmission:
-        """Returns the check that every valid object of this request must pass before it is written."""
+        """Returns the check that each valid object must pass before this request writes it."""
         validate_policies = self._policies.admission(request)
 
         def validate(old: Document | None, new: Document | None) -> None:

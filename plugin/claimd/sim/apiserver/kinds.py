@@ -228,7 +228,7 @@ def _rows(release: str) -> dict[tuple[str, str], str]:
 
 
 def is_kept(api_version: str, kind: str) -> bool:
-    """Tells whether objects of the kind are only stored, and no part of the simulation uses them."""
+    """Returns True if objects of the kind are only stored and no part of claimd uses them."""
     return (api_version, kind) in _KEPT
 
 

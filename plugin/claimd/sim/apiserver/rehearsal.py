@@ -41,7 +41,7 @@ class Rehearsal:
         self._token = tokens.admin
 
     def served(self, document: Document) -> ServedVersion | None:
-        """Returns the served version of the object's kind, or None if the release does not serve it."""
+        """Returns the served version of the object, or None if the release does not serve it."""
         group, _, version = str(document["apiVersion"]).rpartition("/")
         for served in self._catalog.served_versions(group, version):
             if served.kind.resource.kind == document["kind"]:

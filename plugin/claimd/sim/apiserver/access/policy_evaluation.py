@@ -66,7 +66,7 @@ class Admission:
     # ------------------------------------------------------------ matching
 
     def matches(self, policy: Document, bound_resources: Document | None) -> bool:
-        """Returns True if the write meets the constraints of the policy and those of its binding."""
+        """Returns True if the write meets the constraints of the policy and of its binding."""
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
         if not constraints.get("resourceRules") or not self._meets(constraints):
             return False

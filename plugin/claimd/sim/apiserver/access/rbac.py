@@ -25,7 +25,7 @@ MASTERS = "system:masters"
 
 @dataclass(frozen=True)
 class Attributes:
-    """The request that a decision is about: a verb on a resource, or on a path without a resource."""
+    """The request that a decision is about: a verb on a resource or on a non-resource path."""
 
     verb: str
     group: str = ""

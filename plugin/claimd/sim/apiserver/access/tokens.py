@@ -137,7 +137,7 @@ class Tokens:
     # ------------------------------------------------------------ JWT
 
     def _claims(self, token: str) -> Document:
-        """Returns the claims of a token. Raises status 401 if its signature is not the server's own."""
+        """Returns the claims of a token. Raises status 401 if the server did not sign it."""
         if token in self._verified:
             return self._verified[token]
         signed, _, signature = token.rpartition(".")

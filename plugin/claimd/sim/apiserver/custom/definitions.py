@@ -47,7 +47,7 @@ def with_defaults(definition: Document) -> Document:
 
 
 def prepared(definition: Document, old: Document | None) -> Document:
-    """Returns the definition with a status that lists the versions that objects may be stored in."""
+    """Returns the definition with a status that lists the versions of stored objects."""
     status: Document = dict((old or {}).get("status") or {})
     if old is None:
         status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
@@ -163,7 +163,7 @@ def _validate_version_name(errors: FieldErrors, version: Document, path: str) ->
 def _validate_parts(
     errors: FieldErrors, version: Document, path: str, elsewhere: dict[str, bool]
 ) -> None:
-    """Checks the parts of a version, except for those that `elsewhere` marks as checked elsewhere."""
+    """Checks the parts of a version, without those that `elsewhere` marks as done."""
     for part, validate_part in _PARTS.items():
         if not elsewhere[part]:
             name = "validation" if path == "spec" and part == "schema" else part

@@ -401,7 +401,7 @@ class _Evaluation:
     def _check(
         self, rule: Rule, documents: dict[str, Any], value: Any, path: str, is_unchanged: bool
     ) -> bool:
-        """Evaluates a rule and adds its failure. Returns False if no further rule may be evaluated."""
+        """Evaluates a rule and adds its failure. Returns False if it must be the last rule."""
         try:
             holds = rule.expression.evaluate(documents, self._budget)
         except EvalError as error:

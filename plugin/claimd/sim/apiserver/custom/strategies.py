@@ -1,4 +1,4 @@
-"""Which strategy a kind has: definitions and the kinds that they make are here, others in `rules`."""
+"""The strategies of definitions and of custom resources. Those of other kinds are in `rules`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class CustomStrategy(ExtensionStrategy):
         return before != {name: value for name, value in new.items() if name not in ignored}
 
     def warnings(self, obj: Document) -> list[str]:
-        """Returns a warning for each finalizer whose name might conflict with those of other writers."""
+        """Returns a warning for each finalizer whose name may conflict with other writers."""
         advice = "to avoid accidental conflicts with other finalizer writers"
         warned = []
         for finalizer in sorted(obj["metadata"].get("finalizers") or ()):
@@ -122,7 +122,7 @@ class CustomStrategy(ExtensionStrategy):
         return warned
 
     def _structure(self, context: Context) -> Structure:
-        """Returns the structure of the version of the request; all else is the same in all versions."""
+        """Returns the structure of the request's version, the only part that versions differ in."""
         trees = self._kind.structures
         return trees.get(context.version) or trees[self._kind.version]
 

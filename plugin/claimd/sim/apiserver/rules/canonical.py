@@ -160,7 +160,7 @@ def shape_of(version: str, kind: str) -> Shape | None:
 
 @cache
 def same_form(kind: str, version: str, other: str) -> bool:
-    """Returns True if both versions have the kind with the same fields, written in the same cases."""
+    """Returns True if both versions write the same fields of the kind in the same cases."""
     shape, other_shape = shape_of(version, kind), shape_of(other, kind)
     if not shape or not other_shape:
         return False

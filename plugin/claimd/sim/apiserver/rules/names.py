@@ -1,4 +1,4 @@
-"""Validation of names that several kinds of the resource API have: drivers, pools and attributes."""
+"""Validation of names in several kinds of the resource API: drivers, pools and attributes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def validate_qualified_name(
 
 @lru_cache(maxsize=NAMES)
 def is_qualified_name(name: str) -> bool:
-    """Returns True if the name is valid. Nearly all names are, and the same ones come repeatedly."""
+    """Returns True if the name is valid. Nearly all names are, and most come repeatedly."""
     domain, slash, identifier = name.rpartition("/")
     if slash and (len(domain) > limits.DRIVER_NAME or formats.dns_subdomain(domain.lower())):
         return False

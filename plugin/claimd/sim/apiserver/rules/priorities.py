@@ -83,7 +83,7 @@ def kept(new: Document, old: Document) -> Document:
 
 
 def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document:
-    """Returns the class of this name. Without a name returns the default class or its substitute."""
+    """Returns the class of this name, or the default class or its substitute without a name."""
     if not name:
         default = default_of(classes)
         return default or {"value": 0, "preemptionPolicy": PREEMPTS}
@@ -94,7 +94,7 @@ def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document
 
 
 def default_of(classes: Iterable[Document]) -> Document | None:
-    """Returns the default class. If a race has made several, returns the one with the lowest value."""
+    """Returns the default class: the one with the lowest value if a race has made several."""
     defaults = [each for each in classes if each.get("globalDefault")]
     return min(defaults, key=lambda each: each.get("value", 0), default=None)
 
@@ -152,7 +152,7 @@ def validate_class(errors: FieldErrors, new: Document, old: Document | None) -> 
 
 
 def _unlike_system_class(name: str, value: int, is_default: bool) -> str:
-    """Returns the difference from the system class of this name; empty if there is no difference."""
+    """Returns the first difference from the system class of this name; empty if equal."""
     if name not in SYSTEM_CLASSES:
         return f"{name} is not a known system priority class"
     expected, _ = SYSTEM_CLASSES[name]

@@ -226,7 +226,7 @@ def _validate_result(
 
 
 def validate_binding_conditions(errors: FieldErrors, device: Document, path: str) -> None:
-    """Validates the conditions for and against the binding of a pod. A device has both or neither."""
+    """Validates the conditions for and against a pod's binding. A device has both or neither."""
     binding, failure = "bindingConditions", "bindingFailureConditions"
     good, bad = device.get(binding) or [], device.get(failure) or []
     for name, conditions in ((binding, good), (failure, bad)):
