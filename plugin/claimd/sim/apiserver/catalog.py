@@ -1,7 +1,7 @@
-"""What is served where: a kind under a group and version, and its conversion from storage and back.
+"""The served kinds by group and version, and the conversion of objects from storage and back.
 
-The tables are in `kinds`. A version that is not the storage version is made at the edge, object by
-object.
+The tables are in `kinds`. An object is converted at the edge of the server, when it is read or
+written in a version that is not the storage version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .types.structure import Structure
 EVENTS_GROUP = "events.k8s.io"
 TYPE_META = ("apiVersion", "kind")
 
-# What an Event of events.k8s.io calls otherwise than one of the core, in which it is stored.
+# The fields of events.k8s.io's Event, and their names in the core group, in which Events are
+# stored.
 EVENT_FIELDS = {
     "note": "message",
     "regarding": "involvedObject",
@@ -46,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, eq=False)
 class ServedVersion:
-    """A kind as it is served under one group and version."""
+    """A kind in one of the versions that it is served in."""
 
     api_resource: ApiResource
     version: str
@@ -106,7 +107,7 @@ class ServedVersion:
 
     @cached_property
     def form(self) -> str:
-        """The same for versions that write an object alike, but for what they call it."""
+        """The key of the encoded form without the type. Versions with the same fields share it."""
         kind = self.kind
         if kind.is_custom:
             return f"{self.api_version} as of {self.api_resource.revision}"
@@ -117,7 +118,7 @@ class ServedVersion:
         return self.api_version
 
     def from_storage(self, obj: Document) -> Document:
-        """A stored object in this version. Stored objects are never changed, nor is the result."""
+        """Returns a stored object in this version. The result must not be changed."""
         if self.kind.is_custom:
             return self._custom_from_storage(obj)
         if self.is_storage_version:
@@ -133,9 +134,9 @@ class ServedVersion:
         return canonical.round_trip(self.version, kind, converted, release)
 
     def encode(self, obj: Document) -> bytes:
-        """A stored object in this version as JSON, without what it is: a list says that for all.
+        """Encodes a stored object in this version without its type, which a list has for all items.
 
-        What was made once is given again as long as the object is the latest of its name.
+        The result is cached as long as the object is the latest of its name.
         """
         kept = obj.encoded if isinstance(obj, StoredObject) else None
         if kept is not None and self.form in kept:
@@ -148,7 +149,7 @@ class ServedVersion:
         return body
 
     def encode_whole(self, obj: Document) -> bytes:
-        """A stored object in this version as JSON."""
+        """Encodes a stored object in this version, with its type."""
         return self._type_meta + self.encode(obj)[1:]
 
     @cached_property
@@ -168,7 +169,7 @@ class ServedVersion:
         return shown if self.is_storage_version else shown_as.known(shown, "", [])
 
     def to_storage(self, obj: Document) -> Document:
-        """An object of this version in the storage version; 400 if it cannot be converted."""
+        """Returns an object of this version in the storage version. Raises a 400 if that fails."""
         if self.kind.is_custom:
             stored_as = self.kind.structures[self.kind.version]
             in_storage = obj | {"apiVersion": self.kind.api_version}
@@ -195,11 +196,12 @@ def _convert(obj: Document, version: str) -> Document:
 
 
 class Catalog:
-    """Everything that a server like this release serves, and what definitions add to it."""
+    """Everything that a server of this release serves, and the kinds that definitions add."""
 
     def __init__(self, release: str) -> None:
         self.release = release
-        self.generation = 0  # counts what `serve` has changed
+        # The number of changes by `serve`.
+        self.generation = 0
         self._built_in = kinds.api_resources(release)
         self._custom: Sequence[Mapping[str, ApiResource]] = ()
         self._rebuild()
@@ -212,7 +214,8 @@ class Catalog:
 
     def _rebuild(self) -> None:
         self.api_resources = list(self._built_in)
-        self.versions: dict[str, list[str]] = {}  # by group, the preferred one first
+        # The versions of each group, the preferred one first.
+        self.versions: dict[str, list[str]] = {}
         self._served: dict[tuple[str, str, str], ServedVersion] = {}
         for api_resource in self._built_in:
             for version in api_resource.versions:
@@ -243,12 +246,12 @@ class Catalog:
         return self._served.get((group, version, plural))
 
     def served_versions(self, group: str, version: str) -> list[ServedVersion]:
-        """Every kind that the version has."""
+        """Returns all kinds of a version."""
         return [served for (g, v, _), served in self._served.items() if (g, v) == (group, version)]
 
     @property
     def kinds(self) -> list[Kind]:
-        """Returns each kind once, as it is stored."""
+        """Each kind once, in its storage version."""
         return list(dict.fromkeys(api_resource.kind for api_resource in self.api_resources))
 
     def kind(self, plural: str, group: str = "") -> Kind:

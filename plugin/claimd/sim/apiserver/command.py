@@ -14,11 +14,15 @@ from claimd.common.errors import Fatal
 from .server import Options, serve
 from .storage.store import Change, Store
 
-SPARED = 200  # changes after which what is stored by then is spared
+# The number of changes after which the stored objects are frozen again.
+SPARED = 200
 
 
 async def run(options: Options, kubeconfig: Path | None) -> None:
-    """Serves until SIGINT or SIGTERM. Fatal if it cannot listen, or write the kubeconfig file."""
+    """Serves until SIGINT or SIGTERM.
+
+    Raises Fatal if it cannot listen or cannot write the kubeconfig file.
+    """
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -32,7 +36,8 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
 
         _spare_stored_objects(api.registry.store)
 
-        # The administrator's token is in a file of ours and on no screen, which may be a log.
+        # The administrator's token goes into a file of our user and never to the output, which may
+        # be a log.
         if kubeconfig is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="claimd-sim-"))
             kubeconfig = Path(folder) / "kubeconfig"
@@ -41,7 +46,7 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
         except OSError as error:
             raise Fatal(f"cannot write {kubeconfig}: {error.strerror or error}") from error
 
-        # Whoever waits for the first line may connect once it is there.
+        # A program that waits for the first line may connect once it has read the line.
         print(f"serving like Kubernetes {options.profile} at {api.address}", flush=True)  # noqa: T201
         print(  # noqa: T201
             f"use it with: kubectl --kubeconfig {kubeconfig} get deviceclasses", flush=True

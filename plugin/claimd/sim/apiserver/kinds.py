@@ -1,7 +1,8 @@
-"""What the server of a release serves: kinds, their versions, and in which version each is stored.
+"""The tables of a release: the kinds that are served, their versions, and their storage versions.
 
-Tables only. Around the resource API are the kinds that something here acts on, and with the
-releases that a whole cluster can be like all others of k8s.io/api, which are kept.
+The tables have the kinds of the resource API, and other kinds that some part of the simulation
+uses. With the releases that a whole cluster can simulate, they also have all other kinds of
+k8s.io/api, which are only stored.
 """
 
 from __future__ import annotations
@@ -19,32 +20,42 @@ from .types.resource import DEFINITIONS, DEFINITIONS_GROUP, GroupResource
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 DRA = "resource.k8s.io"
-STAGES = ("alpha", "beta", None)  # of a version, the least stable first
+# The stages of a version, the least stable one first.
+STAGES = ("alpha", "beta", None)
 
 
 @dataclass(frozen=True)
 class ApiResource:
-    """A resource as discovery lists it."""
+    """A resource in the form that discovery lists."""
 
-    kind: Kind  # as it is stored
-    versions: tuple[str, ...]  # as it is served, the preferred one first
+    # The stored kind.
+    kind: Kind
+    # The served versions, the preferred one first.
+    versions: tuple[str, ...]
     singular: str
     short_names: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    group: str = ""  # that it is served under
-    subresources: tuple[str, ...] = ()  # without the status
-    release: str = ""  # of a kind of the resource API
+    # The group that serves the resource.
+    group: str = ""
+    # The subresources other than the status.
+    subresources: tuple[str, ...] = ()
+    # The release, for a kind of the resource API.
+    release: str = ""
     categories: tuple[str, ...] = ()
-    # Of a kind that a definition made: as the definition has them.
+    # The fields below are those of a CustomResourceDefinition.
     list_kind: str = ""
     columns: tuple[Document, ...] = ()
-    selectable: tuple[str, ...] = ()  # fields
-    warning: str = ""  # of a version that is deprecated
-    is_ending: bool = False  # no new objects
-    revision: str = ""  # changes with the definition
+    # The fields that field selectors may use.
+    selectable: tuple[str, ...] = ()
+    # The warning of a deprecated version.
+    warning: str = ""
+    # The definition is being deleted, so objects cannot be created.
+    is_ending: bool = False
+    # A key that changes with the definition.
+    revision: str = ""
 
 
-# What `kubectl get all` gets.
+# The kinds of the category `all`, for `kubectl get all`.
 IN_ALL = {
     "Pod",
     "Service",
@@ -56,8 +67,8 @@ IN_ALL = {
     "StatefulSet",
 }
 
-# By group, all of v1: plural, kind, flags (n: in a namespace, s: with a status, g: counts
-# generations), short names.
+# The kinds of v1 by group: plural, kind, flags (n: namespaced, s: with a status, g: counts
+# generations), and short name.
 OTHER_KINDS: dict[str, tuple[str, ...]] = {
     "": (
         "configmaps ConfigMap n cm",
@@ -92,9 +103,9 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
     ),
     "scheduling.k8s.io": ("priorityclasses PriorityClass g pc",),
 }
-# The others of k8s.io/api that a cluster serves unless it is told to serve more: watched, stored and
-# checked for fields that they do not have. By the release that they come with, then as above, and
-# the version behind it where that is not v1.
+# The other kinds of k8s.io/api, which a cluster serves by default. They are stored and watched, and
+# their fields are checked. The key is the release that adds them. A row is as above, and may have a
+# version other than v1 at its end.
 KEPT_KINDS: dict[str, dict[str, tuple[str, ...]]] = {
     "1.34": {
         "": (
@@ -183,7 +194,7 @@ RELEASES: dict[str, dict[str, str]] = {
 }
 NEWEST = "1.37"
 
-# By release, kind and version: since when it is deprecated, and when it will be gone.
+# The releases that deprecate and remove a version, by release, kind and version.
 DEPRECATED = {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
 for _words in (CLAIMS, TEMPLATES, CLASSES, SLICES):
     DEPRECATED[NEWEST, _words.split()[1], "v1beta1"] = ("1.35", "1.38")
@@ -201,7 +212,10 @@ REVIEWS = {
 
 
 def api_resources(release: str) -> list[ApiResource]:
-    """Everything that a server of this release has; ValueError for one that is not in the table."""
+    """Returns all resources that a server of this release serves.
+
+    Raises ValueError for a release that is not in the table.
+    """
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
     resources = [_around(group, row) for (group, _), row in _rows(release).items()]
@@ -243,7 +257,7 @@ def _around(group: str, row: str) -> ApiResource:
 def _api_resource(
     group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...]
 ) -> ApiResource:
-    # Events of both their groups are one collection.
+    # The Events of both groups are one collection.
     storage_group = "" if kind == "Event" else group
     stored = Kind(
         GroupResource(plural, storage_group, kind),
@@ -269,7 +283,7 @@ def _api_resource(
 
 
 def kept_names() -> Iterator[tuple[str, str]]:
-    """API version and kind of each."""
+    """Yields the API version and kind of each kind that is only stored."""
     for rows_by_group in KEPT_KINDS.values():
         for group, rows in rows_by_group.items():
             for row in rows:
@@ -281,7 +295,10 @@ _KEPT = frozenset(kept_names())
 
 
 def priority(version: str) -> tuple[int, list[int]]:
-    """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3; other names are last."""
+    """Returns the sort key of a version. The preferred version has the highest key.
+
+    v2 comes before v1, v1 before v1beta2, and v1beta2 before v1alpha3. Other names come last.
+    """
     parts = re.fullmatch(r"v\d+(?:(alpha|beta)\d+)?", version)
     if not parts:
         return -1, [-ord(letter) for letter in version]

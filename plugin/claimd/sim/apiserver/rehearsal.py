@@ -1,4 +1,4 @@
-"""Whether a release would take an object, asked of an API server that nobody connects to."""
+"""A dry run that tells whether a release would accept an object, on a server without clients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from .storage.registry import Registry
 from .storage.store import Store
 from .types.user import ServerSecrets
 
-_NAMESPACE = "default"  # which is there from the start
-_KEPT = ("name", "generateName", "labels", "annotations")  # of metadata; the rest is a cluster's
+# A namespace that every server has.
+_NAMESPACE = "default"
+# The metadata that is kept. All other metadata belongs to the cluster of the object.
+_KEPT = ("name", "generateName", "labels", "annotations")
 
 
 class Rehearsal:
-    """One release's API server, in which each object is made as a dry run."""
+    """The API server of one release, on which each object is created as a dry run."""
 
     def __init__(self, release: str) -> None:
         self.release = release
@@ -71,9 +73,9 @@ class Rehearsal:
 
 
 def refusal(document: Document) -> tuple[str, str]:
-    """The newest release that serves the object's version, and why it refuses it.
+    """Returns the newest release that serves the object's version, and why it refuses the object.
 
-    Empty texts if it takes it, or if none serves it.
+    Both are "" if that release accepts the object, or if no release serves the version.
     """
     for release in reversed(kinds.RELEASES):
         rehearsal = _of_release(release)

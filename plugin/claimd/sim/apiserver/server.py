@@ -1,4 +1,4 @@
-"""The API server as a whole: built from its options, started, stopped.
+"""The API server as a whole: construction from options, start and stop.
 
 async with serve(Options()) as api:
 """
@@ -41,54 +41,63 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of generated names: no words, nothing that looks like another letter.
+# The letters of generated names, without vowels and letters that look alike.
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What can be chosen of a server: its release, address, limits and periods."""
+    """The options of a server: its release, address, limits and periods."""
 
-    profile: str = kinds.NEWEST  # the release of Kubernetes that it is like
+    # The release of Kubernetes that the server simulates.
+    profile: str = kinds.NEWEST
     host: str = "127.0.0.1"
-    port: int = 0  # 0: the system chooses
+    # 0 means that the system chooses the port.
+    port: int = 0
     # Without it the token is in the address, which logs and lists of processes show.
     tls: bool = False
-    window: int = 10_000  # changes that watches and continued lists may go back
-    max_in_flight: int = 400  # requests
-    bookmark_interval: float = 60.0  # seconds
-    housekeeping: bool = True  # in the background: default accounts, garbage collection
-    end_namespaces: bool = False  # as part of housekeeping, if no controller does it
-    db: Path | None = None  # an SQLite file that the objects outlive us in
+    # The number of changes that watches and continued lists may go back.
+    window: int = 10_000
+    # The most requests at the same time.
+    max_in_flight: int = 400
+    # Seconds.
+    bookmark_interval: float = 60.0
+    # Create default accounts and collect garbage in the background.
+    housekeeping: bool = True
+    # Remove terminating namespaces in the background, too, if no controller does.
+    end_namespaces: bool = False
+    # An SQLite file for the objects, from which a later server continues.
+    db: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """The port, which can be closed and opened again; the objects stay, as etcd would keep them."""
+    """The port of the server. It can be closed and opened again, and the objects stay."""
 
     server: Server
     host: str
     port: int
-    ca: str  # as PEM; empty without TLS
+    # PEM. Empty without TLS.
+    ca: str
     context: ssl.SSLContext | None
 
     @property
     def address(self) -> str:
-        """https://127.0.0.1:PORT"""
+        """The address, such as https://127.0.0.1:PORT."""
         scheme = "https" if self.context else "http"
         return f"{scheme}://{self.host}:{self.port}"
 
     async def close(self) -> None:
-        """Ends every connection; new ones are refused."""
+        """Ends all connections. New connections are refused."""
         await self.server.stop()
 
     async def open(self) -> None:
-        """OSError if somebody else has the port by now."""
+        """Listens again. Raises OSError if another process has taken the port."""
         await self.server.start(self.host, self.port, self.context)
 
 
 class Api:
-    """A server that runs. `registry` is for looking inside; clients use the address."""
+    """A running server. Clients use the address, and `registry` is for inspection."""
 
     def __init__(
         self, registry: Registry, dispatch: Dispatch, tokens: Tokens, listener: Listener
@@ -143,9 +152,10 @@ class Api:
         }
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
-        """Written for its owner alone, whatever lies there. JSON, which is YAML.
+        """Writes a kubeconfig file, which only its owner may read. It is JSON, which is valid YAML.
 
-        OSError if it cannot be, or if there is something else than a file.
+        Replaces an existing file. Raises OSError if it cannot be written, or if the path is
+        something else than a file.
         """
         token = token or self.token
         cluster, user = {"server": self.address}, {"token": token}
@@ -162,7 +172,8 @@ class Api:
             "contexts": [{"name": "sim", "context": context}],
             "current-context": "sim",
         }
-        # A link may lead to a file that others read, and what is no file was not meant.
+        # A link may lead to a file that others can read. Anything else that is no file is a
+        # mistake.
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise FileExistsError(f"there is something that is no file: {path}")
         text = f"{json.dumps(document, indent=2)}\n"
@@ -173,9 +184,10 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[Api]:
-    """A server in the loop that runs, until the context ends. OSError if it cannot listen.
+    """Runs a server in the current event loop until the context ends.
 
-    A request is answered in one step, so nobody is kept waiting for longer than one takes.
+    Raises OSError if it cannot listen. Each request is answered in one step, so a client waits no
+    longer than that.
     """
     catalog = Catalog(options.profile)
     store = Store(options.window)
@@ -186,11 +198,11 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     tokens = Tokens(secrets, store, time.time)
     ca, context = "", None
     if options.tls:
-        # Of the secret that outlives us, so that clients from before trust us again.
+        # Derive the CA from the stored secret, so that clients of an earlier server trust this one.
         made = certificates.make(secrets.signing_key, options.host)
         ca, context = made.ca, certificates.context(made)
 
-    # What a cluster has from the start is there before anybody listens.
+    # Create the objects that every cluster has before the first client connects.
     housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
     bootstrap.make(registry, catalog)
     housekeeping.make_accounts()
@@ -222,10 +234,11 @@ async def serve(options: Options) -> AsyncIterator[Api]:
 
 
 def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | None]:
-    """Puts into the store what an earlier server left in its file, if there is to be one."""
+    """Opens the file of an earlier server, if there is one, and loads its objects."""
     if not options.db:
         return ServerSecrets.new(), None
-    from .storage.disk import Disk  # its library is loaded for nobody else
+    # SQLite is loaded only for a server with a file.
+    from .storage.disk import Disk
 
     loop = asyncio.get_running_loop()
     disk = Disk(options.db, options.profile, loop.call_soon)

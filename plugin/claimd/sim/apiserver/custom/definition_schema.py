@@ -96,7 +96,10 @@ def validate(errors: FieldErrors, schema: Document, path: str, has_status: bool)
 
 
 def _validate_root(errors: FieldErrors, schema: Document, path: str) -> None:
-    """The status is validated apart from the rest, so that nothing may reach over both."""
+    """Checks the root of a schema with the status subresource.
+
+    The status is validated separately, so no keyword may span the status and the rest.
+    """
     if schema.get("type") not in (None, "", "object"):
         why = (
             'only "object" is allowed as the type at the root of the schema if the status '
@@ -112,7 +115,7 @@ def _validate_root(errors: FieldErrors, schema: Document, path: str) -> None:
 
 
 class _Structural:
-    """Every field is there outside of alternatives, with its type."""
+    """Checks that every field is defined outside of alternatives, with its type."""
 
     def __init__(self, errors: FieldErrors) -> None:
         self._errors = errors
@@ -170,7 +173,7 @@ class _Structural:
             errors.invalid(f"{path}.type", of_type, "must be object at the root")
 
     def _identity(self, schema: Document, level: str, path: str) -> None:
-        """The type and the metadata of an object are what they always are."""
+        """Checks that the type and the metadata of an object have their fixed schemas."""
         properties = schema.get("properties") or {}
         is_object = level == "root" or bool(schema.get(EMBEDDED))
         for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
@@ -214,7 +217,7 @@ class _Structural:
             self._inside(schema["not"], f"{path}.not", False)
 
     def _inside(self, schema: Document, path: str, skips_any: bool) -> None:
-        """An alternative says of values what they may be, not what they are."""
+        """Checks an alternative, which restricts values but does not define fields."""
         for name, word in FORBIDDEN_INSIDE.items():
             if schema.get(name) not in (None, "", False, [], ()):
                 self._errors.forbidden(f"{path}.{name}", f"must be {word} to be structural")
@@ -255,7 +258,7 @@ class _Structural:
 
 
 class _Defaults:
-    """A default is a value that the schema itself would take, with nothing that it would drop."""
+    """Checks that a default is valid by its own schema and has no field that would be dropped."""
 
     def __init__(self, errors: FieldErrors) -> None:
         self._errors = errors
@@ -287,7 +290,8 @@ class _Defaults:
             try:
                 found = expressions.validate(structure, complete, values.ABSENT, [])
             except RuleError:
-                return  # told of where the rule stands
+                # The check of the rule itself reports this.
+                return
         errors.causes += values.below(path, found)
 
 
@@ -296,12 +300,15 @@ class _Defaults:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a schema stands, as far as something follows from it."""
+    """The position of a schema, as far as it matters to the checks."""
 
     is_root: bool = False
-    in_identity: bool = False  # in the type or the metadata of an object
-    forbids_default: str = ""  # why there may be none
-    not_correlated: str = ""  # the path below which a value cannot be told from others
+    # The schema is inside the type or the metadata of an object.
+    in_identity: bool = False
+    # The reason why a default is forbidden.
+    forbids_default: str = ""
+    # The path below which a value has no known old value.
+    not_correlated: str = ""
 
 
 class _Keywords:

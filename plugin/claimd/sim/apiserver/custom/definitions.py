@@ -1,6 +1,4 @@
-"""CustomResourceDefinitions: what they get without saying it, what is wrong with one, and the kind
-that one makes.
-"""
+"""CustomResourceDefinitions: their defaults, their validation, and the kinds that they define."""
 
 from __future__ import annotations
 
@@ -397,7 +395,7 @@ def is_true(definition: Document, condition: str) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- the kind that it makes
+# ---------------------------------------------------------------- the kind of a definition
 
 
 def api_resources(definition: Document) -> dict[str, ApiResource]:

@@ -1,8 +1,7 @@
-"""Rules of a schema that are expressions: `self.replicas <= self.maxReplicas`.
+"""The CEL rules of a schema, such as `self.replicas <= self.maxReplicas`.
 
-They are compiled against what the schema declares, so that a misspelt field is refused with the
-definition, and evaluated about each value that stands where they stand. The language is in
-`claimd.kubernetes.cel`.
+They are compiled with the types of the schema, so that a misspelt field is an error of the
+definition, and evaluated for each value of their schema. CEL is in `claimd.kubernetes.cel`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from . import values
 from .values import ABSENT, NO_PATH
 
 RULES = "x-kubernetes-validations"
-LONGEST_MESSAGE = 5 * 1024  # bytes that a message expression may give
+# The most bytes in the result of a message expression.
+LONGEST_MESSAGE = 5 * 1024
 BLOCKING = (
     "FieldValueNotSupported",
     "FieldValueRequired",
@@ -44,7 +44,7 @@ OUT_OF_BUDGET = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
 
-# Words of the language: a field of such a name is written `__namespace__`, or as it is.
+# Reserved words of CEL. A field of such a name may be written `__namespace__` or as it is.
 RESERVED = frozenset(
     [
         "true",
@@ -86,7 +86,7 @@ METADATA = {"name": types.STRING, "generateName": types.STRING}
 
 
 class RuleError(Exception):
-    """A rule that the server would not accept, and in which of its fields what is wrong."""
+    """A rule that the server does not accept, with the name of its wrong field."""
 
     def __init__(self, field_name: str, why: str) -> None:
         super().__init__(why)
@@ -95,10 +95,13 @@ class RuleError(Exception):
 
 @dataclass(frozen=True)
 class Rule:
+    """A compiled rule."""
+
     document: Document
     expression: Expression
     message: Expression | None
-    path: str  # of the field that a failure is reported for, below the value
+    # The path, below the value, of the field that a failure is reported for.
+    path: str
 
     @property
     def uses_old(self) -> bool:
@@ -125,17 +128,17 @@ class Rule:
 
 
 def _shown(value: Any) -> str:
-    """Behind a colon; objects and lists are not shown."""
+    """Returns the value behind a colon, as messages have it. Objects and lists are not shown."""
     if isinstance(value, dict | list):
         return ""
     return f": {field_errors.value_text(value)}"
 
 
-# ---------------------------------------------------------------- what a schema declares
+# ---------------------------------------------------------------- types and values of a schema
 
 
 class Declarations:
-    """The types of a schema's values; `objects` has the fields of those that have some."""
+    """The CEL types of a schema's values. `objects` has the fields of each object type."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Mapping[str, Type]] = {}
@@ -177,7 +180,7 @@ class Declarations:
 
 
 def escape(name: str) -> str:
-    """The name as expressions write it; empty for one that they cannot write."""
+    """Returns a field's name as expressions write it, or "" if they cannot."""
     if name in RESERVED:
         return f"__{name}__"
     if not re.fullmatch(r"[a-zA-Z_./-][\w./-]*", name, re.ASCII):
@@ -186,7 +189,7 @@ def escape(name: str) -> str:
 
 
 def cel_value(structure: Structure, value: Any) -> Any:
-    """The value as expressions see it."""
+    """Returns the CEL value of a value."""
     if value is None or structure.document.get(INT_OR_STRING):
         return value_of(value)
     if isinstance(value, list) and structure.items:
@@ -233,7 +236,7 @@ def _object_value(structure: Structure, value: Document) -> Map:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """The rules of one value and of those below it, as far as there are any."""
+    """The rules of a value and of the values below it. Parts without rules are absent."""
 
     structure: Structure
     rules: list[Rule]
@@ -345,7 +348,7 @@ def validate(structure: Structure, new: Any, old: Any, causes: list[Cause]) -> l
 
 
 class _Evaluation:
-    """One write: its budget, and what was found."""
+    """The evaluation of all rules for one write: its budget and its causes."""
 
     def __init__(self) -> None:
         self.causes: list[Cause] = []
@@ -429,6 +432,7 @@ class _Evaluation:
                 if text and "\n" not in text and len(text.encode()) <= LONGEST_MESSAGE:
                     return text
             except EvalError:
-                pass  # a message that fails leaves the next best
+                # Without a result, use the fixed message.
+                pass
         fixed = str(rule.document.get("message") or "").strip()
         return fixed or f"failed rule: {rule.shown}"

@@ -19,6 +19,7 @@ MOST_REPLICAS = 2**31 - 1
 
 
 def of(kind: Kind, release: str) -> Strategy:
+    """Returns the strategy of a kind on a release."""
     if kind.is_custom:
         return CustomStrategy(kind, Profile(release))
     if kind.resource == DEFINITIONS:
@@ -27,7 +28,7 @@ def of(kind: Kind, release: str) -> Strategy:
 
 
 class ExtensionStrategy(Strategy):
-    """What both have: they are replaced by who knows the version, and finalizers are free."""
+    """The common part: updates need a resource version, and finalizers may have any name."""
 
     def allows_unconditional_update(self, api_version: str) -> bool:
         return False
@@ -43,14 +44,14 @@ class ExtensionStrategy(Strategy):
         subresource: str,
         context: Context,
     ) -> list[Cause]:
-        # A scale writes the spec, which is validated as ever.
+        # A scale writes the spec, so it is validated as an update of the spec.
         part = "" if subresource == "scale" else subresource
         causes = super().validate_update(new, old, requested, part, context)
         return _without_finalizer_rules(causes)
 
 
 class DefinitionStrategy(ExtensionStrategy):
-    """CustomResourceDefinitions."""
+    """The strategy of CustomResourceDefinitions."""
 
     @property
     def empty(self) -> Document:
@@ -62,7 +63,7 @@ class DefinitionStrategy(ExtensionStrategy):
 
     @property
     def deletion_finalizers(self) -> tuple[str, ...]:
-        """Objects of the kind go before it."""
+        """The finalizer that keeps a definition until the objects of its kind are gone."""
         return (CLEANUP,)
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
@@ -92,7 +93,7 @@ class DefinitionStrategy(ExtensionStrategy):
 
 
 class CustomStrategy(ExtensionStrategy):
-    """Objects of a kind that a definition made."""
+    """The strategy of custom resources."""
 
     def __init__(self, kind: Kind, profile: Profile) -> None:
         super().__init__(kind.resource, kind.version, profile)
@@ -103,7 +104,10 @@ class CustomStrategy(ExtensionStrategy):
         return complete
 
     def changes_generation(self, new: Document, old: Document) -> bool:
-        """Everything counts but the metadata, and the status if that is written apart."""
+        """Returns True if anything but the metadata has changed.
+
+        The status does not count if it is a subresource.
+        """
         ignored = {"metadata", "apiVersion"} | ({"status"} if self._kind.has_status else set())
         before = {name: value for name, value in old.items() if name not in ignored}
         return before != {name: value for name, value in new.items() if name not in ignored}
@@ -176,5 +180,5 @@ class CustomStrategy(ExtensionStrategy):
 
 
 def _without_finalizer_rules(causes: list[Cause]) -> list[Cause]:
-    """A finalizer need not have a domain with a slash behind it."""
+    """Removes the causes about finalizers without a domain, which are allowed here."""
     return [cause for cause in causes if not cause.message.endswith(metadata.NOT_QUALIFIED)]

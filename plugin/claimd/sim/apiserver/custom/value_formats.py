@@ -1,4 +1,4 @@
-"""The formats of texts that a schema can ask for; others mean nothing, and a warning says so."""
+"""The text formats that a schema can require. An unknown format has no effect except a warning."""
 
 from __future__ import annotations
 

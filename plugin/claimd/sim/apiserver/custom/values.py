@@ -1,8 +1,8 @@
-"""What is wrong with a value by the schema of a custom resource, in the words of the API server.
+"""Validation of a value against the schema of a custom resource, in the API server's words.
 
-Those words come from the validator of OpenAPI that it uses, which knows nothing of Kubernetes:
-`spec.replicas in body should be less than or equal to 5`. What Kubernetes itself asks of lists and
-of objects in objects is here as well; expressions are in `expressions`.
+Most of the words come from the OpenAPI validator that the server uses, which knows nothing about
+Kubernetes: `spec.replicas in body should be less than or equal to 5`. Kubernetes' own rules about
+lists and embedded objects are in this module, too. The CEL rules are in `expressions`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ..types.structure import INT_OR_STRING, Structure
 from . import value_formats
 
 ABSENT = object()
-NO_PATH = "<nil>"  # what a message without a field of its own stands under
+# The path of a cause without a field.
+NO_PATH = "<nil>"
 JSON_TYPES = {bool: "boolean", str: "string", int: "integer", float: "number"}
 GO_TYPES: dict[type, str] = {
     bool: "bool",
@@ -177,7 +178,7 @@ class _Validation:
         return found
 
     def _combined(self, schema: Document, value: Any, path: str) -> Findings:
-        """anyOf, oneOf, allOf and not."""
+        """Checks anyOf, oneOf, allOf and not."""
         found = Findings()
         alternatives = [self.value(each, value, path) for each in schema.get("anyOf") or ()]
         if alternatives:
@@ -305,7 +306,7 @@ def _check_count(
 def validate_lists(
     errors: FieldErrors, structure: Structure | None, value: Any, path: str = ""
 ) -> None:
-    """Sets and lists with keys have each item once."""
+    """Checks that sets and lists with keys contain each item only once."""
     if structure is None:
         return
     if isinstance(value, dict):
@@ -338,7 +339,7 @@ def _check_unique(errors: FieldErrors, keys: list[Any], value: list[Any], path: 
 
 
 def correlated(keys: Sequence[str], item: Any, old: Any) -> Any:
-    """The item of the old list that this one was; ABSENT where nothing tells."""
+    """Returns the item of the old list with the same keys, or ABSENT."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return ABSENT
     for before in old:
@@ -356,7 +357,7 @@ def _key(keys: Sequence[str], item: Any) -> Document:
 def validate_embedded(
     errors: FieldErrors, structure: Structure | None, value: Any, path: str = ""
 ) -> None:
-    """Objects in an object say what they are, and have names and labels as all have."""
+    """Checks that embedded objects have a type, and valid names and labels."""
     if structure is None:
         return
     if isinstance(value, list):
@@ -391,7 +392,7 @@ def _check_object(errors: FieldErrors, value: Document, path: str) -> None:
         metadata.validate_labels(errors, labels, f"{path}.metadata.labels")
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- messages
 
 
 def _wrong_type(errors: FieldErrors, path: str, wanted: str, seen: str) -> None:
@@ -425,7 +426,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Python has True equal to 1, JSON has not."""
+    """Compares JSON values. Python takes True for 1, JSON does not."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -20,7 +20,7 @@ EMULATION_SINCE = 33
 
 
 class Subresource(NamedTuple):
-    """The verbs of a subresource, and the group, version and kind of its object if it has its own."""
+    """The verbs of a subresource, and the type of its object if that is not the resource itself."""
 
     verbs: tuple[str, ...]
     takes: tuple[str, str, str] | None = None
@@ -74,7 +74,10 @@ class Discovery:
     # ------------------------------------------------------------ documents of one group or version
 
     def api_versions(self, address: str) -> Document:
-        """Returns the document of /api. `address` is where clients of any network reach the server."""
+        """Returns the document of /api.
+
+        `address` is where clients of any network reach the server.
+        """
         servers = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": servers}
 

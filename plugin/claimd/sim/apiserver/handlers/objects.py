@@ -121,7 +121,10 @@ class Objects:
         return ListResult(200, metadata, page.items)
 
     def _check_not_ahead(self, version: int) -> None:
-        """Refuses a version that does not exist yet. This server has no cache that could catch up."""
+        """Refuses a version that does not exist yet.
+
+        This server has no cache that could catch up.
+        """
         current = self._registry.store.resource_version
         if version > current:
             raise status_errors.resource_version_too_large(version, current)
@@ -329,7 +332,10 @@ def _check_applied_type(served: ServedVersion, config: Document) -> None:
 
 
 def _check_type(served: ServedVersion, obj: Document) -> None:
-    """Refuses an object whose apiVersion or kind differs from that of the path. Both may be absent."""
+    """Refuses an object whose apiVersion or kind differs from that of the path.
+
+    Both may be absent.
+    """
     expected = served.kind.resource.kind
     api_version, kind = obj.get("apiVersion") or served.api_version, obj.get("kind") or expected
     if not isinstance(obj.get("metadata", {}), dict):

@@ -212,8 +212,8 @@ class _Watch:
         with_bookmarks = self._options.allow_bookmarks
         bookmark_due = loop.time() + self._bookmark_interval if with_bookmarks else end
 
-        # One timer for the next timed action. A timeout for each wait would cost much with hundreds
-        # of watches.
+        # One timer for the next timed action. With hundreds of watches, a timeout for each wait
+        # would be expensive.
         alarm = loop.call_at(min(end, bookmark_due) + TOO_LATE, woken.set)
         try:
             while (now := loop.time()) < end:

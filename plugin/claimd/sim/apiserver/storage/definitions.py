@@ -184,7 +184,10 @@ class Definitions:
         return known[1]
 
     def _end(self, definition: Document) -> None:
-        """Deletes the objects of the kind. Once there are none, removes the definition's finalizer."""
+        """Deletes the objects of the kind.
+
+        Once all are gone, removes the definition's finalizer.
+        """
         resource, store = _resource(definition), self._registry.store
         objects = store.page(resource).items
         if objects:

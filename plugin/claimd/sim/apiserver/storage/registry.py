@@ -118,7 +118,7 @@ class Registry:
     def update(
         self, kind: Kind, namespace: str, name: str, obj: Document, options: WriteOptions
     ) -> Document:
-        """Replaces an object. Name and uid of the new object must be those of the stored one.
+        """Replaces an object. The new object must have the name and uid of the stored one.
 
         If the new object has a resource version, the update raises a 409 unless that is the latest
         one. Without a resource version it replaces any version, unless the kind requires one.
@@ -161,7 +161,10 @@ class Registry:
         options: WriteOptions,
         manager: Manager | None,
     ) -> Document:
-        """Stores a new version of an object. `manager` is None if managedFields are already right."""
+        """Stores a new version of an object.
+
+        `manager` is None if managedFields are already right.
+        """
         metadata = _check_metadata(kind, old, obj)
         kind_strategy, context = self._strategy(kind), self._context(options)
 

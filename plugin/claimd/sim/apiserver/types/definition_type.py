@@ -121,7 +121,10 @@ _ANYTHING: Document = {structure.PRESERVE: True, "nullable": True}
 
 
 def _json_schema() -> Structure:
-    """Returns the structure of a schema. It is recursive, because a schema contains other schemas."""
+    """Returns the structure of a schema.
+
+    It is recursive, because a schema contains other schemas.
+    """
     properties: dict[str, Structure] = {}
     whole = Structure({"type": "object"}, properties)
     anything = structure.parse_structure(_ANYTHING)

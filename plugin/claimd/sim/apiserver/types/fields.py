@@ -33,7 +33,7 @@ def path_element(schema: Schema, item: Any) -> str:
 
 
 def field_set(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
-    """Returns every path of the document that a manager can own: scalars, atoms, items and entries."""
+    """Returns the paths of everything that a manager can own: scalars, atoms, items and entries."""
     paths: set[Path] = set()
     if isinstance(value, dict) and not schema.atomic:
         for name, below in value.items():
@@ -259,7 +259,10 @@ def _paths(tree: Document, path: Path) -> Iterator[Path]:
 
 
 def conflict_order(path: Path) -> list[tuple[bool, str]]:
-    """Returns the sort key of a conflict. Of a struct's fields, those that are leaves come first."""
+    """Returns the sort key of a conflict.
+
+    Of a struct's fields, those that are leaves come first.
+    """
     return [(length < len(path), element) for length, element in enumerate(path, start=1)]
 
 

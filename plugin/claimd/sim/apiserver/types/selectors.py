@@ -59,7 +59,10 @@ class Requirement(NamedTuple):
 
 
 def _is_integer(text: str) -> bool:
-    """Returns True if Go reads the text as an integer of 64 bits. Python's int() takes more texts."""
+    """Returns True if Go reads the text as an integer of 64 bits.
+
+    Python's int() takes more texts.
+    """
     return bool(_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
 
 

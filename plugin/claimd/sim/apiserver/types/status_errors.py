@@ -16,7 +16,7 @@ from .resource import GroupResource
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that is wrong with one field."""
+    """A problem of one field."""
 
     reason: str
     message: str

@@ -111,7 +111,10 @@ class Structure:
         return known
 
     def without_nulls(self, value: Any) -> Any:
-        """Drops null fields, as decoding into a Go struct does. A null object becomes an empty one."""
+        """Drops null fields, as decoding into a Go struct does.
+
+        A null object becomes an empty one.
+        """
         if isinstance(value, list) and self.items:
             return [self.items._present(item) for item in value]
         if not isinstance(value, dict):
@@ -131,7 +134,7 @@ class Structure:
         return self.without_nulls(value)
 
     def find_mistyped(self, value: Any, path: str = "") -> tuple[str, str, Any] | None:
-        """Returns the path, the wanted type and the value of the first field that has a wrong type."""
+        """Returns the path, the wanted type and the value of the first mistyped field."""
         types = JSON_TYPES.get(self.type)
         if value is None:
             return None

@@ -1,4 +1,4 @@
-"""The user who sends a request. `access` finds out who it is."""
+"""The user that a request comes from. `access` finds out the user."""
 
 from __future__ import annotations
 

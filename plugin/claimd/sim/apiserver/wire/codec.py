@@ -156,7 +156,10 @@ def duplicate_fields(request: HttpRequest) -> list[str]:
 
 
 def _has_duplicates(body: bytes) -> bool:
-    """Tells quickly whether there are duplicates. Hardly any body has one, so few need their paths."""
+    """Tells quickly whether there are duplicates.
+
+    Hardly any body has one, so few need their paths.
+    """
     found = False
 
     def pairs(items: list[tuple[str, Any]]) -> None:
@@ -205,7 +208,10 @@ def _decoded(body: bytes) -> Any:
 
 
 def _check_numbers(value: Any) -> None:
-    """Raises a 400 for a number beyond Go's types. A number that does not fit int64 is a float64."""
+    """Raises a 400 for a number beyond Go's types.
+
+    A number that does not fit int64 is a float64.
+    """
     # Without recursion, so that a document of any depth can be checked.
     left = [value]
     while left:

@@ -6,7 +6,10 @@ from claimd.kubernetes.api.document import Document
 
 
 def ready(pod: Document) -> str:
-    """Returns the number of ready containers and of all containers. Sidecars count as containers."""
+    """Returns the number of ready containers and of all containers.
+
+    Sidecars count as containers.
+    """
     statuses = [*_statuses(pod, "containerStatuses"), *_of_sidecars(pod)]
     containers = (pod.get("spec") or {}).get("containers") or ()
     count = sum(bool(status.get("ready")) for status in statuses)
@@ -14,7 +17,10 @@ def ready(pod: Document) -> str:
 
 
 def restarts(pod: Document) -> str:
-    """Returns the restarts of init containers while the pod initializes, or else of its containers."""
+    """Returns the restarts of the init containers while the pod initializes.
+
+    Later returns those of the containers.
+    """
     initial = _statuses(pod, "initContainerStatuses")
     statuses = initial
     if not _of_init_containers(pod, initial) or _is_true(pod, "Initialized"):

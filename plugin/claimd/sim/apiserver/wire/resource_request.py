@@ -15,7 +15,10 @@ from .request_info import RequestInfo
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """The parts of a request that a handler needs. Any module may append a warning for the client."""
+    """The parts of a request that a handler needs.
+
+    Any module may append a warning for the client.
+    """
 
     served: ServedVersion
     info: RequestInfo

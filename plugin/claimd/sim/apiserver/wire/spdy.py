@@ -86,7 +86,10 @@ class Stream:
         return self._closed and self._has_ended
 
     async def receive(self, data: bytes, *, is_last: bool) -> None:
-        """Queues data for the reader. Waits while the queue is full. Only the session calls this."""
+        """Queues data for the reader.
+
+        Waits while the queue is full. Only the session calls this.
+        """
         if data:
             await self._received.put(data)
         if is_last and not self._has_ended:

@@ -87,7 +87,10 @@ def decode(
 
 
 def decode_applied(served: ServedVersion, config: Document) -> Document:
-    """Returns a configuration to apply. Refuses unknown fields, because they cannot have an owner."""
+    """Returns a configuration to apply.
+
+    Refuses unknown fields, because they cannot have an owner.
+    """
     config, unknown = _drop_unknown(served, config)
     if not unknown:
         return config
