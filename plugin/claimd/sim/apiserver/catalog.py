@@ -175,6 +175,7 @@ class ServedVersion:
             in_storage = obj | {"apiVersion": self.kind.api_version}
             known: Document = stored_as.known(in_storage, "", [])
             return known
+
         if self.is_storage_version:
             return obj
         if self.group == EVENTS_GROUP:
@@ -182,6 +183,7 @@ class ServedVersion:
             return renamed | {"apiVersion": self.kind.api_version}
         if self.form == self.kind.api_version:
             return obj | {"apiVersion": self.kind.api_version}
+
         whole = obj | {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
         return _convert(whole, self.kind.version)
 
@@ -220,10 +222,12 @@ class Catalog:
         for api_resource in self._built_in:
             for version in api_resource.versions:
                 self._add(api_resource, version)
+
         for by_version in self._custom:
             for version, api_resource in by_version.items():
                 self._add(api_resource, version)
             self.api_resources += list(by_version.values())[:1]
+
         for versions in self.versions.values():
             versions.sort(key=kinds.priority, reverse=True)
 

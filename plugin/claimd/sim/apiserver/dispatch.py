@@ -225,6 +225,7 @@ class Dispatch:
             result = scale.scale(self._registry, request)
         elif verb == "create":
             result = self._subresources.create(request)
+
         if result is None:
             raise method_not_allowed()
         return result

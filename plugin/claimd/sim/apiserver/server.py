@@ -163,6 +163,7 @@ class Api:
             cluster["certificate-authority-data"] = base64.b64encode(self.ca.encode()).decode()
         else:
             cluster, user = {"server": self.url_as(token)}, {}
+
         context = {"cluster": "sim", "user": "sim", "namespace": namespace}
         document = {
             "apiVersion": "v1",
@@ -176,6 +177,7 @@ class Api:
         # mistake.
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise FileExistsError(f"there is something that is no file: {path}")
+
         text = f"{json.dumps(document, indent=2)}\n"
         beside = str(path.with_name(f".{path.name}.new"))
         durable.replace(str(path), text.encode(), beside=beside, mode=0o600, sync=False)

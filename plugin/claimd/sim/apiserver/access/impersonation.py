@@ -58,6 +58,7 @@ def _needed(
         yield rbac.Attributes(verb, "", "serviceaccounts", namespace=namespace, name=account)
     else:
         yield rbac.Attributes(verb, "", "users", name=name)
+
     for group in groups:
         yield rbac.Attributes(verb, "", "groups", name=group)
     if uid:

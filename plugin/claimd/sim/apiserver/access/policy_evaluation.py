@@ -85,6 +85,7 @@ class Admission:
             states = [obj for obj in (self._old, self._new) if obj]
             if not any(selectors.matches(selector, obj) for obj in states):
                 return False
+
         selector, namespace = constraints.get("namespaceSelector"), self._namespace()
         return not selector or not namespace or selectors.matches(selector, namespace)
 

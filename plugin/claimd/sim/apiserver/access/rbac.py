@@ -155,6 +155,7 @@ def _allows(rule: Document, attributes: Attributes) -> bool:
         matching.add(f"*/{attributes.subresource}")
     if not matching & set(resources):
         return False
+
     names = rule.get("resourceNames") or ()
     return not names or attributes.name in names
 

@@ -122,6 +122,7 @@ class Tokens:
             if part in identity:
                 extra[f"{EXTRA}/{part}-name"] = [identity[part]["name"]]
                 extra[f"{EXTRA}/{part}-uid"] = [identity[part].get("uid", "")]
+
         groups = (
             "system:serviceaccounts",
             f"system:serviceaccounts:{namespace}",

@@ -150,6 +150,7 @@ class _Structural:
                 "x-kubernetes-preserve-unknown-fields"
             )
             errors.required(f"{path}.properties", why)
+
         if level == "root":
             self._complete(schema, schema, path, path)
 
@@ -183,6 +184,7 @@ class _Structural:
             if of_type != wanted:
                 where = f"{path}.properties[{name}].type"
                 self._errors.invalid(where, of_type, f"must be {wanted}")
+
         metadata = properties.get("metadata")
         if level == "root" and isinstance(metadata, dict):
             said = {name for name, value in metadata.items() if value} - {"type", "default"}
@@ -244,6 +246,7 @@ class _Structural:
                 self._completed(items, spine["items"], f"{where}.items", f"{path}.items")
             else:
                 self._errors.required(f"{path}.items", f"because it is defined in {where}.items")
+
         for name, below in (inside.get("properties") or {}).items():
             place, there = f"{path}.properties[{name}]", f"{where}.properties[{name}]"
             properties = spine.get("properties") or {}
@@ -280,6 +283,7 @@ class _Defaults:
         if unknown:
             errors.invalid(path, default, "must not have unknown fields")
             return
+
         complete = structure.with_defaults(pruned)
         found = values.validate(structure, complete, errors.profile)
         of_lists = FieldErrors(errors.profile)
@@ -336,6 +340,7 @@ class _Keywords:
         for name in NOT_SUPPORTED:
             if schema.get(name) is not None:
                 errors.forbidden(f"{path}.{name}", f"{name} is not supported")
+
         if of_type == "null":
             why = "type cannot be set to null, use nullable as an alternative"
             errors.forbidden(f"{path}.type", why)
@@ -358,12 +363,14 @@ class _Keywords:
                 why = "inside additionalProperties applying to object metadata"
                 child = replace(place, forbids_default=why) if place.in_identity else place
                 self.value(structure.entries, f"{path}.additionalProperties", child)
+
         for name, below in properties.items():
             child = place
             if name in IDENTITY and (is_root or schema.get(EMBEDDED)):
                 why = f"in top-level {name}" if is_root else place.forbids_default
                 child = replace(place, in_identity=True, forbids_default=why)
             self.value(below, f"{path}.properties[{name}]", child)
+
         for where, alternative in _alternatives(schema, path):
             self.value(structures.parse_structure(alternative), where, place)
         if structure.items:
@@ -401,6 +408,7 @@ class _Keywords:
         elif keys and list_type != "map":
             why = "must be map if x-kubernetes-list-map-keys is non-empty"
             errors.invalid(f"{path}.{LIST_TYPE}", list_type, why)
+
         if list_type in ("set", "map") and isinstance(items, dict) and items.get("nullable"):
             why = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
             errors.forbidden(f"{path}.items.nullable", why)
@@ -411,6 +419,7 @@ class _Keywords:
             if is_map or is_list:
                 extension = MAP_TYPE if is_map else LIST_TYPE
                 errors.invalid(f"{path}.items.{extension}", items.get(LIST_TYPE), why)
+
         if list_type != "map":
             return
 
@@ -421,6 +430,7 @@ class _Keywords:
             why = "must have a schema if x-kubernetes-list-type is map"
             errors.required(f"{path}.items", why)
             return
+
         if items.get("type") != "object":
             why = "must be object if parent array's x-kubernetes-list-type is map"
             errors.invalid(f"{path}.items.type", items.get("type") or "", why)
@@ -438,6 +448,7 @@ class _Keywords:
                 errors.invalid(f"{path}.items.properties[{key}].type", items.get("type"), why)
             if key in keys[:index]:
                 errors.invalid(f"{path}.{LIST_KEYS}", keys, "must not contain duplicate entries")
+
         in_keys = "this property is in x-kubernetes-list-map-keys, so it"
         for key in keys:
             of_key, where = properties.get(key), f"{path}.items.properties[{key}]"

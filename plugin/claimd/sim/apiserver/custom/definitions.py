@@ -85,10 +85,12 @@ def validate(errors: FieldErrors, definition: Document, old: Document | None) ->
         errors.required("spec.scope")
     elif spec["scope"] not in SCOPES:
         errors.not_supported("spec.scope", spec["scope"], SCOPES)
+
     _validate_versions(errors, spec)
     for name in ("plural", "singular", "kind", "listKind"):
         if not names.get(name):
             errors.required(f"spec.names.{name}")
+
     validate_names(errors, names, "spec.names")
     _validate_conversion(errors, spec.get("conversion") or {})
     if old is not None:
@@ -195,6 +197,7 @@ def _validate_subresources(errors: FieldErrors, version: Document, path: str) ->
             errors.invalid(where, text, "must be a simple json path starting with .")
         elif not text.startswith(places):
             errors.invalid(where, text, f"should be a json path under {places[0].rstrip('.')}")
+
     text, where = scale.get("labelSelectorPath") or "", f"{path}.scale.labelSelectorPath"
     if text and not text.startswith("."):
         errors.invalid(where, text, "must be a simple json path starting with .")
@@ -285,16 +288,19 @@ def validate_names(errors: FieldErrors, names: Document, path: str) -> None:
         problems = formats.dns1035_label(names.get(name) or "")
         if names.get(name) and problems:
             errors.invalid(f"{path}.{name}", names[name], ",".join(problems))
+
     for name in ("kind", "listKind"):
         problems = formats.dns1035_label((names.get(name) or "").lower())
         if names.get(name) and problems:
             why = f"may have mixed case, but should otherwise match: {','.join(problems)}"
             errors.invalid(f"{path}.{name}", names[name], why)
+
     for part in ("shortNames", "categories"):
         for index, word in enumerate(names.get(part) or ()):
             problems = formats.dns1035_label(word)
             if problems:
                 errors.invalid(f"{path}.{part}[{index}]", word, ",".join(problems))
+
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         why = "kind and listKind may not be the same"
         errors.invalid(f"{path}.listKind", names["listKind"], why)
@@ -307,6 +313,7 @@ def _validate_conversion(errors: FieldErrors, conversion: Document) -> None:
         errors.required(f"{path}.strategy")
     elif strategy not in ("None", "Webhook"):
         errors.not_supported(f"{path}.strategy", strategy, ("None", "Webhook"))
+
     if strategy != "Webhook":
         for name, field in (
             ("clientConfig", "webhookClientConfig"),
@@ -316,6 +323,7 @@ def _validate_conversion(errors: FieldErrors, conversion: Document) -> None:
                 why = "should not be set when strategy is not set to Webhook"
                 errors.forbidden(f"{path}.{field}", why)
         return
+
     client = webhook.get("clientConfig")
     if client is None:
         why = "required when strategy is set to Webhook"
@@ -323,6 +331,7 @@ def _validate_conversion(errors: FieldErrors, conversion: Document) -> None:
     elif (client.get("url") is None) == (client.get("service") is None):
         why = "exactly one of url or service is required"
         errors.required(f"{path}.webhookClientConfig", why)
+
     if not webhook.get("conversionReviewVersions"):
         errors.required(f"{path}.conversionReviewVersions")
 
@@ -440,6 +449,7 @@ def kind_of(definition: Document) -> Kind:
             scales[version["name"]] = scale
         if version.get("storage"):
             has_status = _has_status(version)
+
     return Kind(
         GroupResource(names["plural"], spec["group"], names["kind"]),
         storage_version(definition),

@@ -169,6 +169,7 @@ class Declarations:
                 fields[escaped] = of_field
                 if name in RESERVED:
                     fields[name] = of_field
+
         if structure.is_object:
             fields |= IDENTITY | {"metadata": self._object(METADATA)}
         return self._object(fields)
@@ -206,6 +207,7 @@ def cel_value(structure: Structure, value: Any) -> Any:
                 return times.parse_duration(value)
             case "byte":
                 return values.decoded(value)
+
     if structure.type == "number":
         return float(value)
     if structure.type == "integer" and isinstance(value, float):
@@ -258,6 +260,7 @@ def tree(structure: Structure) -> Node:
         child = tree(below)
         if not child.is_empty:
             properties[name] = child
+
     entries = tree(structure.entries) if structure.entries else None
     items = tree(structure.items) if structure.items else None
     return Node(
@@ -371,6 +374,7 @@ class _Evaluation:
             for index, item in enumerate(new):
                 before = values.correlated(node.structure.keys, item, old)
                 self.run(node.items, item, before, f"{path}[{index}]", is_unchanged)
+
         if isinstance(new, dict):
             for name, below in new.items():
                 before = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT

@@ -101,6 +101,7 @@ def _bracket(text: str) -> Step:
         numbers = [[int(part) if part else None for part in place] for place in places]
     except ValueError as error:
         raise NoPathError(f"[{text}] is no index") from error
+
     if any(len(place) > 3 or place[2:] == [0] for place in numbers):
         raise NoPathError(f"[{text}] is no slice")
 

@@ -140,6 +140,7 @@ class _Validation:
             for name in schema.get("required") or ():
                 if name not in value:
                     errors.required(_child(path, name))
+
         found.causes = errors.causes + found.causes
         found.checks += 4
         return found
@@ -221,6 +222,7 @@ class _Validation:
         wanted, form = ",".join(types), str(schema.get("format") or "")
         if not wanted:
             return
+
         seen = type_of(value)
         if value is None:
             if not schema.get("nullable"):
@@ -234,6 +236,7 @@ class _Validation:
         if form and not fits and seen not in ("string", "array"):
             _wrong_type(errors, path, form, GO_FORMATS.get(seen, ""))
             return
+
         has_own_check = bool(form) and seen in ("string", "array")
         if not fits and not (has_own_check and wanted not in ("number", "integer")):
             _wrong_type(errors, path, wanted, seen)
@@ -271,6 +274,7 @@ class _Validation:
                     _in_body(errors, path, value, f"should be less than {_number(most)}")
             elif value > most:
                 _in_body(errors, path, value, f"should be less than or equal to {_number(most)}")
+
         if least is not None:
             if schema.get("exclusiveMinimum"):
                 if value <= least:
@@ -324,6 +328,7 @@ def validate_lists(
                 errors.invalid(f"{path}[{index}]", item, why)
                 return
         _check_unique(errors, [_key(structure.keys, item) for item in value], value, path)
+
     for index, item in enumerate(value):
         validate_lists(errors, structure.items, item, f"{path}[{index}]")
 
@@ -387,6 +392,7 @@ def _check_object(errors: FieldErrors, value: Document, path: str) -> None:
             why = ",".join(formats.dns1035_label(text.lower()))
             why = f"may have mixed case, but should otherwise match: {why}"
             errors.invalid(f"{path}.{name}", text, why)
+
     labels = (value.get("metadata") or {}).get("labels")
     if isinstance(labels, dict):
         metadata.validate_labels(errors, labels, f"{path}.metadata.labels")

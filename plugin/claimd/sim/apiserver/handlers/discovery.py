@@ -100,6 +100,7 @@ class Discovery:
         for served in served_versions:
             resources.append(_resource(served))
             resources += _subresources(served)
+
         if version == "v1":
             resources += _reviews(group)
         has_custom = any(served.kind.is_custom for served in served_versions)
@@ -157,6 +158,7 @@ class Discovery:
                 if part in entry:
                     resource[part] = entry[part]
             resources[plural] = resource
+
         return {
             "version": version,
             "resources": list(resources.values()),
@@ -179,6 +181,7 @@ def _resource(served: ServedVersion) -> Document:
         named = f"{kind.resource.group}/{kind.version}/{kind.resource.kind}"
         digest = hashlib.sha256(named.encode()).digest()[:8]
         resource["storageVersionHash"] = base64.b64encode(digest).decode()
+
     if api_resource.categories:
         resource["categories"] = list(api_resource.categories)
     return resource

@@ -37,6 +37,7 @@ class NonResource:
             return HttpResponse(200, b"ok", responses.PLAIN_TEXT)
         if path == "/openapi/v2" and OPENAPI_V2_PROTOBUF in http.header("accept"):
             return HttpResponse(200, openapi.EMPTY_V2, openapi.V2_PROTOBUF)
+
         version = _aggregated_version(http)
         if path in ("/api", "/apis") and version:
             body = codec.encode(self._discovery.aggregated(path == "/api", version))
@@ -68,6 +69,7 @@ class NonResource:
         groups = self._discovery.versions
         if info.version and info.version in groups.get(info.group, ()):
             return self._discovery.api_resources(info.group, info.version)
+
         group = path.removeprefix("/apis/")
         if group and group in groups:
             return {"kind": "APIGroup", "apiVersion": "v1"} | self._discovery.api_group(group)

@@ -205,6 +205,7 @@ class Objects:
         is_gone = options.dry_run or store.find(resource, info.namespace, info.name) is None
         if not is_gone:
             return ObjectResult(202 if waits else 200, last)
+
         is_late_taint_rule = (resource.kind, served.version) == ("DeviceTaintRule", "v1")
         if resource.kind in RETURNS_DELETED_OBJECT and not is_late_taint_rule:
             return ObjectResult(200, last)
@@ -237,6 +238,7 @@ class Objects:
             namespace, name = metadata.get("namespace", ""), metadata["name"]
             last = self._registry.delete(kind, namespace, name, options)
             deleted.append(last if "deletionTimestamp" in last["metadata"] else obj)
+
         metadata = {"resourceVersion": str(store.resource_version)}
         return ListResult(200, metadata, deleted)
 
@@ -301,6 +303,7 @@ def predicate(request: ResourceRequest) -> Predicate | None:
         # events.k8s.io has names of its own for the same fields.
         text = text.replace("regarding.", "involvedObject.")
         text = text.replace("reportingController", "reportingComponent")
+
     by_labels = selectors.labels(request.param("labelSelector"))
     by_fields = selectors.fields(text, selectable, _unsupported_field(served))
 
@@ -348,12 +351,14 @@ def _check_type(served: ServedVersion, obj: Document) -> None:
         resource = served.kind.resource
         said = GroupResource(resource.plural, resource.group, kind)
         raise status_errors.invalid(said, name, [cause])
+
     if kind != expected:
         version = str(api_version).rpartition("/")[2]
         package = (served.group or "core").partition(".")[0]
         what = f'{kind} in version "{version}" cannot be handled as a {expected}'
         conversion = f"converting ({version}.{kind}) to ({package}.{expected}): unknown conversion"
         raise bad_request(f"{what}: {conversion}")
+
     if api_version != served.api_version:
         differs = f"does not match the expected API version ({served.api_version})"
         raise bad_request(f"the API version in the data ({api_version}) {differs}")

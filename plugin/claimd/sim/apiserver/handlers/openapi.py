@@ -85,6 +85,7 @@ class OpenApi:
             plural = served.kind.resource.plural
             collection = f"{root}/namespaces/{{namespace}}" if served.kind.namespaced else root
             paths[f"{collection}/{plural}/{{name}}"] = _operations(served)
+
         return {
             "openapi": "3.0.0",
             "info": self._info(),
@@ -127,6 +128,7 @@ def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
             properties[name] = _of_shape(field.shape, schemas)
     elif message:
         properties |= _message_properties(message, schemas)
+
     return {
         "type": "object",
         "description": f"{served.kind.resource.kind} of {served.api_version}.",

@@ -34,6 +34,7 @@ def execute(store: Store, execute: Execute, request: ResourceRequest) -> HttpRes
     command = http.query.get("command")
     if not command:
         raise bad_request("you must specify at least one command for the container")
+
     start = partial(
         execute,
         info.namespace,

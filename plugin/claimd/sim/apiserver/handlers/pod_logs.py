@@ -76,6 +76,7 @@ def container_of(pod: Document, wanted: str) -> str:
     if not wanted and len(main) != 1:
         choice = f"choose one of: [{' '.join(names)}]"
         raise bad_request(f"a container name must be specified for pod {pod_name}, {choice}")
+
     container: str = wanted or main[0]
     if container not in names:
         raise bad_request(f"container {container} is not valid for pod {pod_name}")

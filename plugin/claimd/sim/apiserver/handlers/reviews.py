@@ -79,6 +79,7 @@ class Reviews:
             attributes = rbac.Attributes(path.get("verb", ""), path=path.get("path", ""))
         else:
             attributes = _resource_attributes(resource or {})
+
         allowed, why = rbac.authorize(self._store, user, attributes)
         return {"allowed": allowed, "reason": why} if why else {"allowed": allowed}
 

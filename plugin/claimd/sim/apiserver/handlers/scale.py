@@ -84,6 +84,7 @@ def _scale_of(obj: Document, paths: Document) -> Document:
         path = paths["specReplicasPath"]
         why = f'the spec replicas field "{path}" does not exist'
         raise StatusError(500, "InternalError", f"Internal error occurred: {why}")
+
     return {
         "kind": "Scale",
         "apiVersion": API_VERSION,

@@ -188,6 +188,7 @@ def _check_can_be_bound(pod: Document, wanted_uid: str | None) -> None:
         why = f'is already assigned to node "{spec["nodeName"]}"'
     elif spec.get("schedulingGates"):
         why = "has non-empty .spec.schedulingGates"
+
     if why:
         raise status_errors.conflict(BINDINGS, name, f"pod {name} {why}")
 

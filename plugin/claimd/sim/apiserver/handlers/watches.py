@@ -87,6 +87,7 @@ def _check_initial_events(request: HttpRequest, release: str) -> None:
         condition = "unless the WatchList feature gate is enabled"
         why = f"sendInitialEvents is forbidden for watch {condition}"
         problems.append(("sendInitialEvents", why))
+
     if problems:
         causes = [
             status_errors.Cause("FieldValueForbidden", f"Forbidden: {why}", field)

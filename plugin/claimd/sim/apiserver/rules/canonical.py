@@ -228,6 +228,7 @@ def _typed_fields(version: str, struct: type[msgspec.Struct]) -> TypedFields:
         keeps_empty = kind == "any" or (is_scalar and _is_pointer(version, struct, field.wire))
         write = _write_of(version, field.shape)
         typed_fields.append(TypedField(field.wire, field.shape, write, always, keeps_empty))
+
     return TypedFields(
         tuple(typed_fields),
         {field.name: field for field in typed_fields},
@@ -312,6 +313,7 @@ def _write_of(version: str, shape: Shape) -> Write:
         assert shape.struct
         struct = shape.struct
         return lambda value: _struct(version, struct, value or {})
+
     if shape.kind == "quantity":
         return canonical_quantity
     if shape.kind not in ("list", "map"):

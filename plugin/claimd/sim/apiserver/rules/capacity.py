@@ -66,6 +66,7 @@ class _Values:
         for index, amount in enumerate(comparable):
             if amount in comparable[:index]:
                 self._errors.duplicate(f"{self._path}[{index}]", str(amount))
+
         if quantity.parse(self._default) not in self._amounts:
             why = "default value is not valid according to the requestPolicy"
             self._errors.invalid(self._path, self._default, why)
@@ -114,6 +115,7 @@ class _Range:
             # A real server reports this for the field max, with the value of min.
             why = f"min is larger than max: {text['max']}"
             self._errors.invalid(f"{self._path}.max", text["min"], why)
+
         if amount["max"] > limit:
             self._invalid("max", f"max is larger than capacity value: {self._capacity}")
         if amount["default"] > amount["max"]:
@@ -130,6 +132,7 @@ class _Range:
         if amount["step"] <= 0:
             self._invalid("step", "must be greater than zero")
             return
+
         first = amount["min"] + amount["step"]
         if first > limit:
             shown = str(float(first))
@@ -137,6 +140,7 @@ class _Range:
                 shown = canonical_quantity(str(first))
             why = f"one step {shown} is larger than capacity value: {self._capacity}"
             self._invalid("step", why)
+
         if unit == 1 and self._has_out_of_range():
             return
 

@@ -155,6 +155,7 @@ def _validate_slice(errors: FieldErrors, obj: Document, old: Document | None) ->
     if model is None:
         errors.required("", ONE_MODEL)
         return
+
     seen = set()
     for index, instance in enumerate(model.get("instances") or ()):
         path, name = f"namedResources.instances[{index}]", instance.get("name", "")
@@ -197,6 +198,7 @@ def validate_status(errors: FieldErrors, kind: str, obj: Document, old: Document
         _validate_driver(errors, status["driverName"], "status.driverName")
     elif allocation is not None:
         errors.required("status.driverName", "must be specified when `allocation` is set")
+
     if allocation is not None:
         _validate_allocation(errors, allocation)
     _validate_consumers(errors, obj, status, before)
@@ -274,6 +276,7 @@ def _validate_consumers(
             if not consumer.get(name):
                 errors.required(f"{item_path}.{name}")
         seen.add(uid)
+
     if len(consumers) > limits.RESERVED_FOR_EARLY:
         errors.too_long(path, limits.RESERVED_FOR_EARLY)
     if not consumers:

@@ -38,6 +38,7 @@ def _validate(errors: FieldErrors, condition: Document, path: str) -> None:
     else:
         problems = formats.qualified_name(condition_type)
         errors.each_invalid(f"{path}.type", condition_type, problems)
+
     if status not in STATUSES:
         errors.not_supported(f"{path}.status", status, STATUSES)
 

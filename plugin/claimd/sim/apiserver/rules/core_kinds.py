@@ -133,6 +133,7 @@ def _container_with_defaults(container: Any) -> Any:
     for name in ("limits", "requests"):
         if resources.get(name):
             resources[name] = _canonical_quantities(resources[name])
+
     if resources.get("limits"):
         resources["requests"] = resources["limits"] | (resources.get("requests") or {})
     container["resources"] = resources
@@ -273,6 +274,7 @@ def _validate_toleration(errors: FieldErrors, toleration: Document, path: str) -
         errors.each_invalid(f"{path}.key", key, formats.qualified_name(key))
     elif operator != "Exists":
         errors.invalid(f"{path}.operator", operator, NO_KEY)
+
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         errors.invalid(f"{path}.effect", effect, why)
@@ -289,6 +291,7 @@ def _validate_toleration(errors: FieldErrors, toleration: Document, path: str) -
         errors.not_supported(f"{path}.operator", operator, known)
     else:
         errors.not_supported(f"{path}.operator", operator, TOLERATION_OPERATORS)
+
     if effect and effect not in NODE_TAINT_EFFECTS:
         errors.not_supported(f"{path}.effect", effect, NODE_TAINT_EFFECTS)
 
@@ -303,6 +306,7 @@ def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> 
         for index, container in enumerate(containers):
             if not container.get("image"):
                 errors.required(f"spec.{field}[{index}].image")
+
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         _validate_toleration(errors, toleration, f"spec.tolerations[{index}]")
     if _immutable_part(spec) != _immutable_part(old) or not _only_as_allowed(spec, old):
@@ -364,6 +368,7 @@ def _validate_claim_source(errors: FieldErrors, claim: Document, path: str) -> N
         errors.invalid(path, shown, ONE_SOURCE)
     elif claim_name is not None and template is not None:
         errors.invalid(path, shown, NOT_BOTH)
+
     if claim_name is not None:
         problems = formats.dns_subdomain(claim_name)
         errors.each_invalid(f"{path}.resourceClaimName", claim_name, problems)
@@ -409,6 +414,7 @@ def _validate_map(errors: FieldErrors, new: Document, old: Document) -> None:
         for name in fields:
             if (new.get(name) or {}) != (old.get(name) or {}):
                 errors.forbidden(name, IMMUTABLE_MAP)
+
     for field in fields:
         for name in sorted(new.get(field) or {}):
             errors.each_invalid(f"{field}[{name}]", name, formats.config_map_key(name))

@@ -42,6 +42,7 @@ def validate(errors: FieldErrors, cron_job: Document, old: Document | None) -> N
         errors.invalid("spec.schedule", schedule, why)
     else:
         _validate_schedule(errors, schedule)
+
     if zone is not None:
         _validate_zone(errors, zone)
 

@@ -233,11 +233,13 @@ def _validate_field(
     for check, argument in checks.items():
         if check in CONCLUSIVE and CONCLUSIVE[check](errors, value, argument, path):
             return
+
     if value is None:
         return
     for check, argument in checks.items():
         if check in CHECKS and value != "":
             CHECKS[check](errors, value, argument, path)
+
     if field.keys:
         _validate_keys(errors, field, value, path)
     if field.struct:

@@ -120,6 +120,7 @@ def qualified_name(text: str) -> list[str]:
             problems.append("prefix part must be non-empty")
         else:
             problems += [f"prefix part {why}" for why in dns_subdomain(prefix)]
+
     if not name:
         problems.append("name part must be non-empty")
     problems += [f"name part {why}" for why in _longer_than(name, MAX_LABEL)]

@@ -178,6 +178,7 @@ def _validate_indexes(errors: FieldErrors, spec: Document, path: str) -> None:
             why = f"{why} when completion mode is {INDEXED}"
             errors.invalid(f"{path}.parallelism", parallelism, why)
         return
+
     for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
         if spec.get(name) is not None:
             errors.invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
@@ -246,6 +247,7 @@ def _validate_generated_selector(errors: FieldErrors, job: Document) -> None:
         if labels.get(name) != value:
             why = f"must be '{value}'"
             errors.invalid("spec.template.metadata.labels", labels, why)
+
     if not selectors.matches(spec["selector"], {"metadata": {"labels": expected}}):
         errors.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
 

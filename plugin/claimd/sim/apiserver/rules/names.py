@@ -60,6 +60,7 @@ def validate_qualified_name(
         _empty(errors, path, f"{empty} must not be empty", declared)
     else:
         validate_driver(errors, domain, path, declared)
+
     if not identifier:
         _empty(errors, path, "the name must not be empty", declared)
     else:
@@ -94,6 +95,7 @@ def validate_fully_qualified_name(errors: FieldErrors, name: str, path: str) -> 
         errors.invalid(path, "", "prefix must not be empty")
     else:
         errors.each_invalid(path, domain, formats.dns_subdomain(domain))
+
     if not identifier:
         errors.invalid(path, "", "name must not be empty")
     else:

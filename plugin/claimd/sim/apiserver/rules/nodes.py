@@ -40,6 +40,7 @@ def _validate_expression(errors: FieldErrors, requirement: Document, path: str) 
             errors.required(values_path, why)
     else:
         errors.invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
+
     key = requirement.get("key", "")
     errors.each_invalid(f"{path}.key", key, formats.qualified_name(key))
 
@@ -56,6 +57,7 @@ def _validate_field(errors: FieldErrors, requirement: Document, path: str) -> No
     if key != "metadata.name":
         errors.invalid(f"{path}.key", key, "not a valid field selector key")
         return
+
     for index, value in enumerate(values):
         errors.each_invalid(f"{path}.values[{index}]", value, formats.dns_subdomain(value))
 

@@ -55,6 +55,7 @@ def resolved(pod: Document, classes: Iterable[Document]) -> Document:
             f"the integer value of priority ({said}) must not be provided in pod spec; "
             f"{computed} {value} from the given PriorityClass name",
         )
+
     if policy and said_policy and said_policy != policy:
         raise _forbidden(
             pod,

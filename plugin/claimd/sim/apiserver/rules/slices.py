@@ -102,10 +102,12 @@ def _validate_node_selection(errors: FieldErrors, spec: Document, profile: Profi
         nodes.validate_name(errors, node, "spec.nodeName")
     elif node is not None:
         errors.invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
+
     if selector is not None:
         given.append("`nodeSelector`")
         nodes.validate_selector(errors, selector, "spec.nodeSelector")
         _validate_one_term(errors, selector.get("nodeSelectorTerms") or [])
+
     for flag in ("allNodes", PER_DEVICE):
         if spec.get(flag):
             given.append(f"`{flag}`")
@@ -223,6 +225,7 @@ class _Device:
             set_name = used.get("counterSet", "")
             _validate_counter_set_name(errors, set_name, f"{used_path}.counterSet")
             _validate_counters(errors, counters, f"{used_path}.counters")
+
         self._validate_node_selection(per_device_selection)
         validate_binding_conditions(errors, device, path)
 
@@ -316,6 +319,7 @@ class _Device:
             nodes.validate_name(errors, device["nodeName"], f"{path}.nodeName")
         elif "nodeName" in present:
             errors.invalid(f"{path}.nodeName", "", "must not be empty")
+
         if "nodeSelector" in present:
             nodes.validate_selector(errors, device["nodeSelector"], f"{path}.nodeSelector")
         if device.get("allNodes") is False:

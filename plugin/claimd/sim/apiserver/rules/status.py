@@ -125,6 +125,7 @@ def _validate_deallocation(errors: FieldErrors, status: Document, before: Docume
     elif not allocation.get("controller"):
         why = "may not be set when `allocation` does not have a `controller`"
         errors.forbidden(DEALLOCATION, why)
+
     if status.get("reservedFor") and not requested_before:
         why = "deallocation cannot be requested while `reservedFor` is set"
         errors.forbidden(DEALLOCATION, why)

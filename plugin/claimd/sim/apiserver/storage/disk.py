@@ -164,6 +164,7 @@ class Disk:
                 document = msgspec.json.encode(change.new).decode()
                 row = (resource.plural, resource.group, resource.kind, namespace, name, document)
                 self._file.execute(PUT_OBJECT, row)
+
         self._file.executemany(PUT_FACT, list(self._facts.items()))
         self._file.execute("commit")
 

@@ -272,6 +272,7 @@ def _conflict(entries: list[ManagedFieldsEntry], changed: frozenset[Path]) -> St
     for manager in sorted(by_manager):
         lines.append(f"conflicts with {manager}:")
         lines += [f"- {field}" for field in by_manager[manager]]
+
     listed = "\n".join(lines)
     return status_errors.apply_conflict(
         causes, f"Apply failed with {len(causes)} conflicts: {listed}"

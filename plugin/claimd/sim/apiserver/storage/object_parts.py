@@ -52,6 +52,7 @@ def carry_over(kind: Kind, old: Document, new: Document, subresource: str) -> Do
         if kind.resource.group in STATUS_TAKES_METADATA:
             return _with_status(old, new) | {"metadata": _with_system_metadata(kind, old, new)}
         return _with_status(old, new)
+
     # The finalizers in a namespace's spec change only through its `finalize` subresource.
     if kind.resource.kind == "Namespace" and subresource != "finalize":
         new = new | {"spec": old.get("spec") or {}}

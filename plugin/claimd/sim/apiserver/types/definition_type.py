@@ -141,6 +141,7 @@ def _json_schema() -> Structure:
     for form, names in _KEYWORDS.items():
         for name in names.split():
             properties[name] = forms.get(form) or structure.parse_structure({"type": form})
+
     properties["externalDocs"] = structure.parse_structure(_object(description=_TEXT, url=_TEXT))
     properties["x-kubernetes-validations"] = structure.parse_structure(_list(_RULE))
     return whole

@@ -191,6 +191,7 @@ def remove_items(schema: Schema, value: Any, removed: Collection[Path]) -> Any:
                 if child_path not in removed:
                     kept[name] = prune(below.child(name), child, child_path)
             return kept or None
+
         if isinstance(old, list) and below.associative:
             items = []
             for item in old:

@@ -70,6 +70,7 @@ def shape_schema(shape: Shape) -> Schema:
             name: shape_schema(field.shape) for name, field in fields_of(shape.struct).items()
         }
         return Schema(fields=children, atomic=getattr(shape.struct, "atomic", False))
+
     if shape.kind == "map" and shape.item:
         return Schema(is_map=True, item=shape_schema(shape.item))
     if shape.kind == "list" and shape.item:
@@ -174,6 +175,7 @@ def _tree_schema(tree: Mapping[str, Any]) -> Schema:
     for name, below in tree.items():
         if name not in ("=", "*"):
             children[name] = _tree_schema(below)
+
     return Schema(
         keys=tuple(rule.split(",")) if rule and rule not in NO_KEYS else (),
         is_set=rule == "set",

@@ -106,6 +106,7 @@ def _parse_requirement(text: str, at: int) -> tuple[Requirement, int]:
     if not match or match.end() == at:
         message = f"unable to parse requirement: found '{text[at:]}', expected: identifier"
         raise status_errors.bad_request(message)
+
     negation, absent, key, operator, value = match.groups()
     if negation:
         return Requirement(absent, "absent", frozenset()), match.end()

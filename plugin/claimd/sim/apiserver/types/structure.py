@@ -119,6 +119,7 @@ class Structure:
             return [self.items._present(item) for item in value]
         if not isinstance(value, dict):
             return value
+
         present: Document = {}
         for name, child in value.items():
             below = self.below(name)
@@ -148,6 +149,7 @@ class Structure:
                 mismatch = below.find_mistyped(child, f"{path}.{name}" if path else name)
                 if mismatch:
                     return mismatch
+
         if isinstance(value, list) and self.items:
             for item in value:
                 mismatch = self.items.find_mistyped(item, path)
@@ -175,6 +177,7 @@ class Structure:
                 complete[name] = child
             elif child is not None or structure.nullable or structure.default is not None:
                 complete[name] = structure._or_default(child)
+
         for name, structure in self.properties.items():
             if name not in value and structure.default is not None:
                 complete[name] = structure.with_defaults(copy.deepcopy(structure.default))

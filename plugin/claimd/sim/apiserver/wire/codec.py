@@ -98,6 +98,7 @@ def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> StatusErro
         shown = body[:SHOWN_OF_BODY].decode(errors="replace")
     else:
         shown = body[:SHOWN_OF_BODY].hex()
+
     expected = f"the object provided is unrecognized (must be of type {kind})"
     return bad_request(f"{expected}: {message} ({shown})")
 

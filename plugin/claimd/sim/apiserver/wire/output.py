@@ -92,6 +92,7 @@ class View:
             shown = tables.table(kind, empty, self._now, self._include, self._columns)
             del shown["rows"]
             return shown, "rows"
+
         if self._output.wants_partial:
             shown = responses.partial_metadata(shown | {"items": []}, self._output.meta_version)
             del shown["items"]
@@ -157,6 +158,7 @@ def _respond_with_list(
     second = next(pieces, None)
     if second is None:
         return responses.encoded(result.status, first, output, request.warnings)
+
     rest = itertools.chain((first, second), pieces)
     return responses.encoded(result.status, b"", output, request.warnings, rest)
 

@@ -93,6 +93,7 @@ def drop_unknown(message: str, value: Any, path: str, unknown: list[str]) -> Any
         return None
     if not isinstance(value, dict):
         raise _mismatch(path, "object", value)
+
     forms = dict(fields_of(message))
     known: Document = {}
     for name, below in value.items():
@@ -117,6 +118,7 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
             _zero(inner) if item is None else _checked(inner, item, f"{path}[{index}]", unknown)
             for index, item in enumerate(value)
         ]
+
     if outer == "map":
         if not isinstance(value, dict):
             raise _mismatch(path, "object", value)

@@ -159,6 +159,7 @@ def field_manager(request: HttpRequest) -> str:
     if len(manager.encode()) > FIELD_MANAGER_BYTES:
         why = f"Too long: may not be more than {FIELD_MANAGER_BYTES} bytes"
         raise invalid(options, "fieldManager", "FieldValueTooLong", why)
+
     for position, letter in enumerate(manager):
         if not letter.isprintable():
             escaped = ESCAPED.get(letter, f"\\x{ord(letter):02x}")
@@ -200,6 +201,7 @@ def delete_options(
         why = "orphanDependents and deletionPropagation cannot be both set"
         why = f'Invalid value: "{policy}": {why}'
         raise invalid("DeleteOptions", "propagationPolicy", "FieldValueInvalid", why)
+
     if policy is not None and policy not in PROPAGATION_POLICIES:
         supported = '"Foreground", "Background", "Orphan", "nil"'
         why = f'Unsupported value: "{policy}": supported values: {supported}'

@@ -57,6 +57,7 @@ def of(request: HttpRequest) -> RequestInfo:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return RequestInfo(verb, path)
+
     if not rest:
         return RequestInfo(verb, path, group, version)
 

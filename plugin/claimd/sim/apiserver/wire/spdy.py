@@ -166,6 +166,7 @@ class Session:
         headers = _headers(self._inflate.decompress(payload[10:], _MOST_HEADERS))
         if self._inflate.unconsumed_tail:
             raise ValueError("the headers are too large")
+
         stream = self._streams[number] = Stream(self, number, headers)
         no_headers = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         await self._send_control(_SYN_REPLY, number.to_bytes(4, "big") + no_headers)

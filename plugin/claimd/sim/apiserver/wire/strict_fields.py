@@ -160,6 +160,7 @@ def _by_structure(
             known["metadata"] = decoder.value(METADATA, metadata, "metadata", "ObjectMeta")
         except _TypeMismatch as error:
             raise WrongType(served, str(error)) from error
+
     if served.kind.is_custom:
         unknown.sort()
     return known

@@ -203,11 +203,13 @@ def _job_status(job: Document) -> str:
     for condition in at(job, "status.conditions", ()):
         if condition["status"] == "True":
             conditions.add(condition["type"])
+
     for type_ in ("Complete", "Failed"):
         if type_ in conditions:
             return type_
     if "deletionTimestamp" in job["metadata"]:
         return "Terminating"
+
     for type_ in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
         if type_ in conditions:
             return type_
