@@ -267,6 +267,8 @@ def _api_resource(
         has_generation="g" in flags,
         structures={"v1": definition_type.definition()} if plural == DEFINITIONS.plural else {},
     )
+
+    # Namespaces must be deleted one by one.
     verbs: tuple[str, ...] = ALL_VERBS
     if kind == "Namespace":
         verbs = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")

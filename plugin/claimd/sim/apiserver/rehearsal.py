@@ -58,6 +58,8 @@ class Rehearsal:
         path = f"/apis/{served.api_version}/{kind.resource.plural}"
         if kind.namespaced:
             path = f"/apis/{served.api_version}/namespaces/{_NAMESPACE}/{kind.resource.plural}"
+
+        # Send a whole request, so that the answer is exactly that of the server.
         answer = self._dispatch.respond(
             HttpRequest(
                 "POST",

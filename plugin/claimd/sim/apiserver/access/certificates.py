@@ -70,6 +70,7 @@ def make(secret: bytes, host: str) -> Certificates:
         _extension(KEY_USAGE, _der(BIT_STRING, SIGN_CERTIFICATES), critical=True),
     )
 
+    # The server's certificate is valid for its address and for the usual names.
     names = b"".join(_der(DNS_NAME, name.encode()) for name in DNS_NAMES)
     address = _der(IP_ADDRESS, ipaddress.ip_address(host).packed)
     certificate = _certificate(

@@ -119,6 +119,7 @@ def _bound_rules(
             continue
         reference = binding.get("roleRef") or {}
         kind, name = reference.get("kind", ""), reference.get("name", "")
+        # A Role is in the namespace of its binding.
         if kind == "Role":
             role = store.find(ROLES, binding_namespace, name)
         else:
@@ -147,6 +148,7 @@ def _allows(rule: Document, attributes: Attributes) -> bool:
         paths = rule.get("nonResourceURLs") or ()
         return any(_path_matches(path, attributes.path) for path in paths)
 
+    # The rule must cover the group, the resource and the name.
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" not in groups and attributes.group not in groups:
         return False

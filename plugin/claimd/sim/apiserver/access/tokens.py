@@ -111,6 +111,7 @@ class Tokens:
         """
         identity = claims[KUBERNETES]
         namespace, account = identity["namespace"], identity["serviceaccount"]
+        # A token for another audience is no token for this server.
         if ISSUER not in claims["aud"]:
             raise unauthorized()
         self._check_exists(SERVICE_ACCOUNTS, namespace, account)
@@ -147,6 +148,7 @@ class Tokens:
             raise unauthorized()
 
         claims: Document = msgspec.json.decode(_from_base64(signed.partition(".")[2]))
+        # The cache saves a signature per request. Expiry is checked each time.
         if len(self._verified) > REMEMBERED:
             self._verified.clear()
         self._verified[token] = claims

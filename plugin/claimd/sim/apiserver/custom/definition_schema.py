@@ -187,6 +187,7 @@ class _Structural:
 
         metadata = properties.get("metadata")
         if level == "root" and isinstance(metadata, dict):
+            # A schema of metadata can only restrict the name.
             said = {name for name, value in metadata.items() if value} - {"type", "default"}
             names = set(metadata.get("properties") or ())
             if said - {"description", "title", "properties"} or names - {"name", "generateName"}:
@@ -247,6 +248,7 @@ class _Structural:
             else:
                 self._errors.required(f"{path}.items", f"because it is defined in {where}.items")
 
+        # A field inside the alternative needs a counterpart outside of it.
         for name, below in (inside.get("properties") or {}).items():
             place, there = f"{path}.properties[{name}]", f"{where}.properties[{name}]"
             properties = spine.get("properties") or {}
@@ -284,12 +286,14 @@ class _Defaults:
             errors.invalid(path, default, "must not have unknown fields")
             return
 
+        # The default itself may lack fields that have defaults.
         complete = structure.with_defaults(pruned)
         found = values.validate(structure, complete, errors.profile)
         of_lists = FieldErrors(errors.profile)
         values.validate_embedded(of_lists, structure, complete)
         values.validate_lists(of_lists, structure, complete)
         found += of_lists.causes
+
         if not found:
             try:
                 found = expressions.validate(structure, complete, values.ABSENT, [])
@@ -337,6 +341,7 @@ class _Keywords:
             errors.not_supported(f"{path}.type", of_type, TYPES)
         if schema.get("default") is not None and place.forbids_default:
             errors.forbidden(f"{path}.default", f"must not be set {place.forbids_default}")
+        # JSON schema has these keywords, but structural schemas do not.
         for name in NOT_SUPPORTED:
             if schema.get(name) is not None:
                 errors.forbidden(f"{path}.{name}", f"{name} is not supported")
@@ -359,6 +364,8 @@ class _Keywords:
             if properties and (additional is False or isinstance(additional, dict)):
                 why = "additionalProperties and properties are mutual exclusive"
                 self._errors.forbidden(f"{path}.additionalProperties", why)
+            # Defaults inside of metadata are forbidden, because metadata is not a part of the
+            # schema.
             if structure.entries and isinstance(additional, dict):
                 why = "inside additionalProperties applying to object metadata"
                 child = replace(place, forbids_default=why) if place.in_identity else place
@@ -371,8 +378,11 @@ class _Keywords:
                 child = replace(place, in_identity=True, forbids_default=why)
             self.value(below, f"{path}.properties[{name}]", child)
 
+        # Alternatives have keywords, too.
         for where, alternative in _alternatives(schema, path):
             self.value(structures.parse_structure(alternative), where, place)
+        # Without keys, an item of the old list cannot be found, so rules below must not use
+        # oldSelf.
         if structure.items:
             child = place
             if structure.list_type != "map" and not place.not_correlated:
@@ -384,6 +394,7 @@ class _Keywords:
         map_type, list_type = schema.get(MAP_TYPE), schema.get(LIST_TYPE)
         if schema.get(PRESERVE) is False:
             errors.invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
+
         for extension, said, wanted, choices in (
             (MAP_TYPE, map_type, "object", ("atomic", "granular")),
             (LIST_TYPE, list_type, "array", ("atomic", "set", "map")),
@@ -412,6 +423,7 @@ class _Keywords:
         if list_type in ("set", "map") and isinstance(items, dict) and items.get("nullable"):
             why = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
             errors.forbidden(f"{path}.items.nullable", why)
+        # Items of a set are compared as a whole, so no part of an item may be merged.
         if list_type == "set" and isinstance(items, dict):
             is_map = items.get("type") == "object" and items.get(MAP_TYPE) != "atomic"
             is_list = items.get("type") == "array" and items.get(LIST_TYPE, "atomic") != "atomic"
@@ -423,6 +435,7 @@ class _Keywords:
         if list_type != "map":
             return
 
+        # From here on the list is a map, whose items need keys.
         if not keys:
             why = "must not be empty if x-kubernetes-list-type is map"
             errors.required(f"{path}.{LIST_KEYS}", why)
@@ -440,6 +453,7 @@ class _Keywords:
     def _keys_of_items(self, items: Document, keys: list[str], path: str) -> None:
         errors, properties = self._errors, items.get("properties") or {}
         for index, key in enumerate(keys):
+            # A key must be a scalar field of the items.
             if key not in properties:
                 why = "entries must all be names of item properties"
                 errors.invalid(f"{path}.{LIST_KEYS}", keys, why)
@@ -449,6 +463,7 @@ class _Keywords:
             if key in keys[:index]:
                 errors.invalid(f"{path}.{LIST_KEYS}", keys, "must not contain duplicate entries")
 
+        # Every item must have its keys, either from its writer or as a default.
         in_keys = "this property is in x-kubernetes-list-map-keys, so it"
         for key in keys:
             of_key, where = properties.get(key), f"{path}.items.properties[{key}]"
@@ -475,10 +490,12 @@ class _Keywords:
             elif _has_breaks(text.strip()) and not message:
                 why = "message must be specified if rule contains line breaks"
                 errors.required(f"{where}.message", why)
+
             by_expression = str(rule.get("messageExpression") or "")
             if by_expression and not by_expression.strip():
                 why = "messageExpression must be non-empty if specified"
                 errors.required(f"{where}.messageExpression", why)
+
             reason = rule.get("reason")
             if reason is not None and reason not in REASONS:
                 errors.not_supported(f"{where}.reason", reason, REASONS)
@@ -502,11 +519,13 @@ class _Keywords:
             where = f"{path}.{RULES}[{index}]"
             alone: dict[str, Any] = structure.document | {RULES: [document]}
             try:
+                # Compile one rule at a time, so that each gets its own cause.
                 (rule,) = expressions.compiled(replace(structure, document=alone))
             except RuleError as error:
                 shown = _rule_as_shown(document)
                 self.of_rules.invalid(f"{where}.{error.field_name}", shown, str(error))
                 continue
+
             if rule.uses_old and place.not_correlated:
                 why = (
                     f"oldSelf cannot be used on the uncorrelatable portion of the schema within "

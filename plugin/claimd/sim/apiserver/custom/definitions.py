@@ -80,6 +80,7 @@ def validate(errors: FieldErrors, definition: Document, old: Document | None) ->
             why = 'must be spec.names.plural+"."+spec.group'
             errors.invalid("metadata.name", name, why)
 
+    # The order of the checks is that of a real server, because it is the order of the causes.
     _validate_group(errors, spec.get("group") or "")
     if not spec.get("scope"):
         errors.required("spec.scope")
@@ -262,6 +263,8 @@ def _validate_selectable(errors: FieldErrors, version: Document, path: str) -> N
         if not text:
             errors.required(where)
             continue
+
+        # Follow the path through the schema. A path into a list is not allowed.
         below: Structure | None = root
         for name in text.removeprefix(".").split("."):
             below = below.below(name) if below else None
@@ -269,6 +272,8 @@ def _validate_selectable(errors: FieldErrors, version: Document, path: str) -> N
             why = "is an invalid path: does not refer to a valid field"
             errors.invalid(where, text, why)
             continue
+
+        # The field exists, so check whether it may be selected by.
         if text.startswith(".metadata"):
             errors.invalid(where, text, "must not point to fields in metadata")
         if below.type not in ("string", "boolean", "integer"):
@@ -289,6 +294,7 @@ def validate_names(errors: FieldErrors, names: Document, path: str) -> None:
         if names.get(name) and problems:
             errors.invalid(f"{path}.{name}", names[name], ",".join(problems))
 
+    # Kinds may have capital letters, so check them in lower case.
     for name in ("kind", "listKind"):
         problems = formats.dns1035_label((names.get(name) or "").lower())
         if names.get(name) and problems:
@@ -324,6 +330,7 @@ def _validate_conversion(errors: FieldErrors, conversion: Document) -> None:
                 errors.forbidden(f"{path}.{field}", why)
         return
 
+    # A webhook is never called, but its configuration must be valid.
     client = webhook.get("clientConfig")
     if client is None:
         why = "required when strategy is set to Webhook"
@@ -414,6 +421,8 @@ def api_resources(definition: Document) -> dict[str, ApiResource]:
     served = [version for version in spec["versions"] if version.get("served")]
     served_names = sorted((each["name"] for each in served), key=kinds.priority, reverse=True)
 
+    # Each version has its own columns, subresources and deprecation, so it is a resource of its
+    # own.
     made: dict[str, ApiResource] = {}
     for version in served:
         made[version["name"]] = ApiResource(
@@ -447,6 +456,7 @@ def kind_of(definition: Document) -> Kind:
         scale = (version.get("subresources") or {}).get("scale")
         if scale:
             scales[version["name"]] = scale
+        # The storage version decides whether the stored kind has a status subresource.
         if version.get("storage"):
             has_status = _has_status(version)
 

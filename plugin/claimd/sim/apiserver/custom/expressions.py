@@ -170,6 +170,7 @@ class Declarations:
                 if name in RESERVED:
                     fields[name] = of_field
 
+        # Every object has a type and a name, even if its schema declares neither.
         if structure.is_object:
             fields |= IDENTITY | {"metadata": self._object(METADATA)}
         return self._object(fields)
@@ -197,6 +198,7 @@ def cel_value(structure: Structure, value: Any) -> Any:
         return [cel_value(structure.items, item) for item in value]
     if isinstance(value, dict):
         return _object_value(structure, value)
+    # Some formats are types of CEL.
     if isinstance(value, str):
         match structure.document.get("format"):
             case "date-time":
@@ -255,6 +257,7 @@ class Node:
 def tree(structure: Structure) -> Node:
     """Returns the compiled rules of a schema that the server has accepted."""
     rules = list(compiled(structure))
+    # Drop the parts without rules, so that an evaluation visits only values with rules.
     properties = {}
     for name, below in structure.properties.items():
         child = tree(below)
@@ -284,6 +287,7 @@ def compiled(structure: Structure) -> Iterator[Rule]:
         expression = _compiled("rule", document["rule"], names, declarations.objects)
         if expression.type != types.BOOL:
             raise RuleError("rule", "cel expression must evaluate to a bool")
+        # The message may be an expression, too.
         message = None
         if document.get("messageExpression"):
             text = document["messageExpression"]
@@ -316,14 +320,17 @@ def field_path(structure: Structure, rule: Document) -> str:
     path, at = str(rule.get("fieldPath") or "").strip(), structure
     found = ""
     while path:
+        # A step is `.name` or `['name']`.
         match = re.match(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]", path)
         if not match:
             raise ValueError(path)
         name = match[1] if match[1] is not None else re.sub(r"\\(.)", r"\1", match[2])
+        # A struct's field is shown behind a dot, a map's key in brackets.
         if at.properties:
             found += f".{name}" if found else name
         else:
             found += f"[{name}]"
+
         below = at.below(name)
         if below is None:
             raise ValueError(path)
@@ -370,6 +377,7 @@ class _Evaluation:
         if node.rules:
             self._ask(node, new, old, path, is_unchanged)
 
+        # Find the old value of each item by its keys.
         if isinstance(new, list) and node.items:
             for index, item in enumerate(new):
                 before = values.correlated(node.structure.keys, item, old)
@@ -416,6 +424,7 @@ class _Evaluation:
                 self.causes.append(rule.cause(path, value, OUT_OF_BUDGET))
                 return False
             text = str(error).partition(" (a device without")[0]
+            # A single rule that exceeds its limit ends the evaluation.
             if isinstance(error, FatalError):
                 self._budget.left = -1
                 limit = "no further validation rules will be run due to call cost exceeds limit"
@@ -425,6 +434,8 @@ class _Evaluation:
             self.causes.append(rule.cause(path, value, text))
             return self._budget.left >= 0
 
+        # A value that has not changed keeps its old errors, so that objects from before the rule
+        # can be updated.
         if holds is not True and (rule.uses_old or not is_unchanged):
             self.causes.append(rule.cause(path, value, self._message(rule, documents)))
         return True

@@ -46,12 +46,14 @@ def _steps(text: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     rest = text.strip()
     while rest and rest != ".":
+        # `..name` is a step to all descendants, followed by a normal step.
         if rest.startswith(".."):
             steps.append(_descendants)
             rest = rest[1:]
             if rest.startswith(".["):
                 rest = rest[1:]
             continue
+        # A step is either in brackets or a name behind a dot. The first dot may be absent.
         match = _BRACKET.match(rest.removeprefix(".")) if rest.lstrip(".")[:1] == "[" else None
         if match:
             rest = rest.removeprefix(".")

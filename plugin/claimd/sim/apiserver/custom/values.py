@@ -123,6 +123,7 @@ class _Validation:
             self._check_enum(errors, schema, value, path)
             return Findings(errors.causes, 2)
 
+        # The order of the checks is that of the validator, because it is the order of the causes.
         found.add(self._combined(schema, value, path))
         if isinstance(value, str):
             self._check_string(errors, schema, value, path)
@@ -229,6 +230,7 @@ class _Validation:
                 _wrong_type(errors, path, wanted, "null")
             return
 
+        # A float without a fraction is an integer, too.
         is_whole = seen == "number" and value == int(value) if _is_finite(value) else False
         fits = seen in types
         fits = fits or (is_whole and "integer" in types)
@@ -265,6 +267,7 @@ class _Validation:
                 message = f'Invalid value: "": {why}'
                 errors.causes.append(Cause("FieldValueInvalid", message, NO_PATH))
 
+        # These keywords hold for numbers of all types.
         factor, most, least = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
         if factor and not float(value / factor).is_integer():
             _in_body(errors, path, value, f"should be a multiple of {_number(factor)}")
@@ -319,6 +322,7 @@ def validate_lists(
     if not isinstance(value, list):
         return
 
+    # Items of a set are compared as a whole, items of a map by their keys.
     if structure.list_type == "set":
         _check_unique(errors, value, value, path)
     elif structure.keys:
@@ -393,6 +397,7 @@ def _check_object(errors: FieldErrors, value: Document, path: str) -> None:
             why = f"may have mixed case, but should otherwise match: {why}"
             errors.invalid(f"{path}.{name}", text, why)
 
+    # The labels follow the rules of all objects.
     labels = (value.get("metadata") or {}).get("labels")
     if isinstance(labels, dict):
         metadata.validate_labels(errors, labels, f"{path}.metadata.labels")

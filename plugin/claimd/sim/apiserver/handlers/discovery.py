@@ -103,6 +103,7 @@ class Discovery:
 
         if version == "v1":
             resources += _reviews(group)
+        # In a group with custom resources, the subresources of a resource keep their own order.
         has_custom = any(served.kind.is_custom for served in served_versions)
         resources.sort(key=lambda resource: resource["name"].split("/")[: 1 if has_custom else 2])
 
@@ -142,6 +143,8 @@ class Discovery:
                 "version": entry.get("version", version),
                 "kind": entry["kind"],
             }
+
+            # Subresources follow their resource, so it is in the map already.
             if subresource:
                 below = {"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]}
                 resources[plural].setdefault("subresources", []).append(below)
@@ -177,6 +180,7 @@ def _resource(served: ServedVersion) -> Document:
     }
     if api_resource.short_names:
         resource["shortNames"] = list(api_resource.short_names)
+    # Clients compare this hash to see whether the storage version has changed.
     if kind.is_custom:
         named = f"{kind.resource.group}/{kind.version}/{kind.resource.kind}"
         digest = hashlib.sha256(named.encode()).digest()[:8]

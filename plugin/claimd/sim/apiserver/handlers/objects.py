@@ -113,6 +113,7 @@ class Objects:
             options.exact,
         )
 
+        # Custom resources show an empty continue token, because they are not encoded by a Go type.
         metadata: Document = {"resourceVersion": str(page.resource_version)}
         if page.continue_token or request.served.kind.is_custom:
             metadata["continue"] = page.continue_token
@@ -206,6 +207,7 @@ class Objects:
         if not is_gone:
             return ObjectResult(202 if waits else 200, last)
 
+        # A DeviceTaintRule in v1 is an exception: its deletion responds with a Status.
         is_late_taint_rule = (resource.kind, served.version) == ("DeviceTaintRule", "v1")
         if resource.kind in RETURNS_DELETED_OBJECT and not is_late_taint_rule:
             return ObjectResult(200, last)
@@ -237,6 +239,7 @@ class Objects:
             metadata = obj["metadata"]
             namespace, name = metadata.get("namespace", ""), metadata["name"]
             last = self._registry.delete(kind, namespace, name, options)
+            # An object that is gone at once is shown as it was before.
             deleted.append(last if "deletionTimestamp" in last["metadata"] else obj)
 
         metadata = {"resourceVersion": str(store.resource_version)}
@@ -344,6 +347,8 @@ def _check_type(served: ServedVersion, obj: Document) -> None:
     if not isinstance(obj.get("metadata", {}), dict):
         what = f'{expected} in version "{served.version}" cannot be handled as a {expected}'
         raise bad_request(f"{what}: metadata is no object")
+
+    # A custom resource has no Go type, so its kind is validated as a field.
     if kind != expected and served.kind.is_custom:
         name = (obj.get("metadata") or {}).get("name", "")
         why = f'Invalid value: "{kind}": must be {expected}'
@@ -352,6 +357,7 @@ def _check_type(served: ServedVersion, obj: Document) -> None:
         said = GroupResource(resource.plural, resource.group, kind)
         raise status_errors.invalid(said, name, [cause])
 
+    # A built-in object is decoded into the Go type of its kind, which does not fit the path.
     if kind != expected:
         version = str(api_version).rpartition("/")[2]
         package = (served.group or "core").partition(".")[0]

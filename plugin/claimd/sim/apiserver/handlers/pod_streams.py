@@ -108,6 +108,8 @@ async def _attend(
     )
     tasks: list[asyncio.Future[Any]] = [hung_up, printing]
     try:
+        # The command has ended when all writers of its output are gone. Only then is its exit code
+        # sent.
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if printing.done():
             await _tell_end(socket, _status(await streams.wait()))

@@ -40,6 +40,7 @@ def scale(registry: Registry, request: ResourceRequest) -> Result | None:
         return None
 
     replicas = _replicas(wanted, info.name)
+    # The resource version of a scale is that of its object.
     seen = (wanted.get("metadata") or {}).get("resourceVersion")
     if seen and seen != obj["metadata"]["resourceVersion"]:
         raise status_errors.modified_conflict(kind.resource, info.name)

@@ -63,6 +63,7 @@ class Subresources:
         if annotations:
             annotations = (metadata.get("annotations") or {}) | annotations
             metadata = metadata | {"annotations": annotations}
+        # Replace the condition by which the scheduler may have said that the pod does not fit.
         others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {
             "type": "PodScheduled",
@@ -73,6 +74,7 @@ class Subresources:
         status = status | {"conditions": [*others, scheduled]}
         # The nomination has served its purpose.
         status.pop("nominatedNodeName", None)
+
         bound = pod | {
             "metadata": metadata,
             "spec": (pod.get("spec") or {}) | {"nodeName": node},
@@ -107,6 +109,7 @@ class Subresources:
         seconds = spec.get("expirationSeconds") or DEFAULT_EXPIRATION
         _check_expiration(seconds)
 
+        # The bound object must exist now, and its uid goes into the token.
         bound = self._bound_object(account, spec.get("boundObjectRef"))
         audiences = spec.get("audiences") or ()
         token = self._tokens.issue_for_account(account, seconds, audiences, bound)

@@ -83,6 +83,7 @@ def _check_initial_events(request: HttpRequest, release: str) -> None:
     if match and not given:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         problems.append(("resourceVersionMatch", why))
+    # Early releases know the parameter, but its feature gate is off.
     if given and release in WITHOUT_WATCH_LIST:
         condition = "unless the WatchList feature gate is enabled"
         why = f"sendInitialEvents is forbidden for watch {condition}"

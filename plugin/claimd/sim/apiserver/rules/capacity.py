@@ -144,6 +144,7 @@ class _Range:
         if unit == 1 and self._has_out_of_range():
             return
 
+        # Compare amounts in whole units, rounded up.
         units = {name: int(_ceiling(value * unit)) for name, value in amount.items()}
         for name in ("default", "max"):
             if name in units and (units[name] - units["min"]) % units["step"]:

@@ -182,6 +182,7 @@ def _validate_exact(
         errors.each_invalid(class_path, device_class, problems, class_is_declared)
     expressions.validate_selectors(errors, request.get("selectors"), f"{path}.selectors")
 
+    # The default mode is filled in before, so an empty mode is an error.
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "All":
         if count:

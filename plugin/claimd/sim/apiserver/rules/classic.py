@@ -151,6 +151,7 @@ def _validate_slice(errors: FieldErrors, obj: Document, old: Document | None) ->
         nodes.validate_name(errors, obj["nodeName"], "nodeName")
     _validate_driver(errors, obj.get("driverName", ""), "driverName")
 
+    # The only structured model of v1alpha2 is a list of named instances.
     model = obj.get("namedResources")
     if model is None:
         errors.required("", ONE_MODEL)
@@ -269,6 +270,7 @@ def _validate_consumers(
     seen = set()
     for index, consumer in enumerate(consumers):
         item_path, uid = f"{path}[{index}]", consumer.get("uid", "")
+        # A repeated consumer has only this cause.
         if uid in seen:
             errors.duplicate(f"{item_path}.uid", uid)
             continue
@@ -282,6 +284,7 @@ def _validate_consumers(
     if not consumers:
         return
 
+    # Consumers are allowed only while the allocation lasts.
     allocation = status.get("allocation")
     if allocation is None:
         errors.forbidden(path, "may not be specified when `allocated` is not set")

@@ -105,6 +105,7 @@ def _pod_with_defaults(obj: Document) -> Document:
         "schedulerName": "default-scheduler",
         "enableServiceLinks": True,
     } | given
+    # Containers and init containers have the same defaults.
     for name in CONTAINERS:
         if spec.get(name):
             spec[name] = [_container_with_defaults(container) for container in spec[name]]
@@ -119,6 +120,8 @@ def _pod_with_defaults(obj: Document) -> Document:
 def _container_with_defaults(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
+    # An image without a tag, or with the tag `latest`, is pulled at each start, unless it has a
+    # digest.
     image = container.get("image") or ""
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     is_latest = tag in ("", "latest") and "@" not in image
@@ -134,6 +137,7 @@ def _container_with_defaults(container: Any) -> Any:
         if resources.get(name):
             resources[name] = _canonical_quantities(resources[name])
 
+    # A limit without a request is the request, too.
     if resources.get("limits"):
         resources["requests"] = resources["limits"] | (resources.get("requests") or {})
     container["resources"] = resources
@@ -359,6 +363,7 @@ def _validate_pod_claims(errors: FieldErrors, claims: list[Document], path: str)
 
 def _validate_claim_source(errors: FieldErrors, claim: Document, path: str) -> None:
     claim_name, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+    # Messages print the Go struct of the claim.
     shown = {
         "Name": claim.get("name", ""),
         "ResourceClaimName": claim_name,

@@ -55,6 +55,7 @@ def validate(errors: FieldErrors, cron_job: Document, old: Document | None) -> N
         if value is not None and value < 0:
             errors.invalid(f"spec.{field}", value, "must be greater than or equal to 0")
 
+    # The template is validated as the Job that it will become.
     template = (spec.get("jobTemplate") or {}).get("spec") or {}
     if template.get("manualSelector"):
         path = "spec.jobTemplate.spec.manualSelector"

@@ -198,6 +198,7 @@ def validate(
         value, before = new.get(field.name), old.get(field.name) if old is not None else None
         if value is None and old is None and not field.is_needed:
             continue
+        # A stored value that has not changed may break a rule that is newer.
         if old is not None and value == before:
             continue
         field_path = f"{path}.{field.name}" if path else field.name

@@ -114,6 +114,7 @@ def _values_at(value: Any, path: str) -> list[Any]:
     values = [value]
     for step in path.split("."):
         name = step.rstrip("[]{}")
+        # Take the step from every value that the path has reached.
         below: list[Any] = []
         for holder in values:
             inside = holder.get(name) if isinstance(holder, dict) else None
@@ -138,6 +139,7 @@ def _without(value: Any, steps: list[str]) -> Any:
         return value
     if not rest:
         return {key: below for key, below in value.items() if key != name}
+    # Each item, entry or struct below is copied only if it contains the path.
     if step.endswith("[]"):
         pruned: Any = [_without(item, rest) for item in inside]
     elif step.endswith("{}"):

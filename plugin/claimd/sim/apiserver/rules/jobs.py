@@ -75,6 +75,7 @@ def spec_with_defaults(spec: Document) -> Document:
         "podReplacementPolicy": FAILED if "podFailurePolicy" in given else TERMINATING_OR_FAILED,
         "manualSelector": False,
     }
+    # A Job with only parallelism is a work queue, which has no number of completions.
     if "completions" not in given and "parallelism" not in given:
         defaults["completions"] = 1
     if "template" in given:
@@ -330,6 +331,7 @@ def validate_status(errors: FieldErrors, job: Document, old: Document) -> None:
         why = "completionTime is required for Complete jobs"
         errors.required("status.completionTime", why)
 
+    # A finished Job has no pods left to count.
     active = status.get("active") or 0
     if finished and active:
         errors.invalid("status.active", active, "active>0 is invalid for finished job")
@@ -344,6 +346,7 @@ def validate_status(errors: FieldErrors, job: Document, old: Document) -> None:
         why = "cannot set more ready pods than active"
         errors.invalid("status.ready", status["ready"], why)
 
+    # The end of a Job is final.
     for type_ in ("Failed", "Complete", "FailureTarget"):
         if conditions_before.get(type_) == "True" and not is_true(type_):
             cannot(f"cannot disable the terminal {type_}=True condition")

@@ -50,6 +50,7 @@ def validate_update(
     if time is not None and time != before.get("deletionTimestamp"):
         _immutable_time(errors, "metadata.deletionTimestamp", str(time))
 
+    # An object that is being deleted can only lose finalizers.
     if "deletionTimestamp" in before:
         finalizers = set(metadata.get("finalizers") or ())
         added = sorted(finalizers - set(before.get("finalizers") or ()))

@@ -64,6 +64,7 @@ def validate(errors: FieldErrors, spec: Document, old: Document | None, profile:
 
     if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
         errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+    # Beyond the limit, devices are not checked one by one.
     devices = spec.get("devices") or []
     if not errors.too_many("spec.devices", len(devices), _max_devices(devices, profile)):
         _validate_devices(errors, spec, old or {}, profile)
@@ -135,6 +136,7 @@ def _validate_one_term(errors: FieldErrors, terms: list[Document]) -> None:
 def _max_devices(devices: list[Document], profile: Profile) -> int:
     if len(devices) <= limits.DEVICES_WITH_EXTRAS or not profile.has_declarative_validation:
         return limits.DEVICES
+    # Devices with taints, counters or lists are larger, so fewer of them fit into a slice.
     if any(_has_extras(device) for device in devices):
         return limits.DEVICES_WITH_EXTRAS
     return limits.DEVICES

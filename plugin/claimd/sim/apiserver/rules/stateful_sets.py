@@ -66,6 +66,7 @@ def validate(errors: FieldErrors, stateful_set: Document, old: Document | None) 
         path = "spec.updateStrategy.rollingUpdate.maxUnavailable"
         amounts.validate(errors, rolling["maxUnavailable"], path)
 
+    # The rest of the spec concerns the pods.
     _validate_template(errors, spec)
     for name in _IMMUTABLE if old is not None else ():
         if spec.get(name) != ((old or {}).get("spec") or {}).get(name):

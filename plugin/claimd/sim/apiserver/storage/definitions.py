@@ -144,6 +144,7 @@ class Definitions:
         for index, each in enumerate(conditions):
             if each["type"] != of_type:
                 continue
+            # The transition time is that of the status, not of the reason.
             if each["status"] == status:
                 condition["lastTransitionTime"] = each["lastTransitionTime"]
             return [*conditions[:index], condition, *conditions[index + 1 :]]

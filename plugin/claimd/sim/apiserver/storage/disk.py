@@ -89,6 +89,7 @@ class Disk:
             reason = error.strerror if isinstance(error, OSError) else error
             raise Unusable(f"{path}: {_EXPECTED}: {reason}") from error
 
+        # Objects of another release may have fields that this one does not know.
         of_release = self._facts.get("release", release)
         if of_release != release:
             self._end()

@@ -265,6 +265,7 @@ def _conflict(entries: list[ManagedFieldsEntry], changed: frozenset[Path]) -> St
             by_manager.setdefault(manager, []).append(field)
             causes.append(Cause("FieldManagerConflict", f"conflict with {manager}", field))
 
+    # A single conflict fits into one line. Several are grouped by manager.
     if len(causes) == 1:
         conflict = f"{causes[0].message}: {causes[0].field}"
         return status_errors.apply_conflict(causes, f"Apply failed with 1 conflict: {conflict}")

@@ -151,6 +151,7 @@ def _set_value(document: Any, steps: list[str], value: Any, insert: bool) -> Any
         raise TypeError(last)
     elif not insert:
         container[_index(container, last)] = value
+    # `-` is the position behind the last item.
     elif last in ("-", str(len(container))):
         container.append(value)
     else:

@@ -185,6 +185,7 @@ def remove_items(schema: Schema, value: Any, removed: Collection[Path]) -> Any:
 
     def walk(below: Schema, old: Any, path: Path) -> Any:
         if isinstance(old, dict) and not below.atomic:
+            # A map or list that becomes empty is removed, too.
             kept = {}
             for name, child in old.items():
                 child_path = (*path, f"f:{name}")

@@ -141,6 +141,8 @@ class Structure:
             return None
         if types and (not isinstance(value, types) or isinstance(value, bool) != (types is bool)):
             return path, self.type, value
+
+        # The value itself fits, so look below it.
         if isinstance(value, dict):
             for name, child in value.items():
                 below = self.below(name)
@@ -227,6 +229,7 @@ def parse_structure(document: Document, is_object: bool = False) -> Structure:
                 below[name] = parse_structure(child)
 
     additional = document.get("additionalProperties")
+    # `additionalProperties: true` allows any entries, but their fields are unknown.
     entries = NOTHING if additional is not None else None
     if isinstance(additional, dict):
         entries = parse_structure(additional)

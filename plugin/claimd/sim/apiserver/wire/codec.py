@@ -78,6 +78,7 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
     else:
         raise unsupported_media_type(SERVED)
 
+    # The value is valid JSON or YAML, but every object is a map.
     if not isinstance(value, dict):
         go_type = GO_TYPES.get(type(value), "number")
         why = f"json: cannot unmarshal {go_type} into Go value of type {TYPE_META}"

@@ -87,6 +87,7 @@ class View:
             "apiVersion": served.api_version,
             "metadata": metadata,
         }
+
         if self.is_table:
             empty = shown | {"items": []}
             shown = tables.table(kind, empty, self._now, self._include, self._columns)

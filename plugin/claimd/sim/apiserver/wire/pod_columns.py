@@ -93,6 +93,7 @@ def _of_init_containers(pod: Document, statuses: list[Document]) -> str:
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}
         if terminated and terminated.get("exitCode") == 0:
             continue
+
         if terminated:
             return f"Init:{_of_terminated(terminated)}"
         if waiting.get("reason") not in (None, "", "PodInitializing"):

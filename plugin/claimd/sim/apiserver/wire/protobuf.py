@@ -112,6 +112,7 @@ def _message(message: str, data: bytes) -> Document:
         # A newer client may send a field that is not in the table.
         if not field:
             continue
+
         outer, _, inner = field.form.partition(":")
         if field.is_inlined:
             document |= _message(field.form, encoded)
@@ -121,6 +122,7 @@ def _message(message: str, data: bytes) -> Document:
             key, value = _entry(inner, encoded)
             document.setdefault(field.name, {})[key] = value
         else:
+            # Go's JSON omits a zero value, unless the field is a pointer or is always written.
             value = _value(field.form, encoded)
             is_set = field.is_pointer and value is not None
             if value or field.is_always_written or is_set:
@@ -158,6 +160,8 @@ def _value(form: str, encoded: Any) -> Any:
             return bool(encoded)
         case "bytes":
             return base64.b64encode(encoded).decode()
+
+        # Messages with a single field stand for these types.
         case "quantity":
             return dict(_fields(encoded)).get(1, b"0").decode() or "0"
         case "time":
@@ -168,6 +172,7 @@ def _value(form: str, encoded: Any) -> Any:
             return [text.decode() for number, text in _fields(encoded) if number == 1]
         case "raw" | "fields":
             return msgspec.json.decode(dict(_fields(encoded)).get(1) or b"null")
+        # IntOrString: field 1 is the type, field 2 the number, field 3 the text.
         case "either":
             number_or_text = dict(_fields(encoded))
             if number_or_text.get(1):
@@ -199,6 +204,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             yield number, value
             continue
 
+        # All other types are a run of bytes, whose length is either encoded or fixed.
         if wire_type == BYTES:
             size, at = _varint(data, at)
         elif wire_type in FIXED_SIZES:

@@ -95,6 +95,7 @@ def _check_match(version: str, match: str, continue_token: str) -> None:
     if not match:
         return
     reason, forbidden = "FieldValueForbidden", "Forbidden: resourceVersionMatch is forbidden"
+    # The order of the checks decides on the message.
     if continue_token:
         why = f"{forbidden} when continue is provided"
     elif not version:
@@ -226,6 +227,7 @@ def _delete_fields(request: HttpRequest) -> Document:
     """Returns the DeleteOptions of the body, or without a body those of the query."""
     if request.body.strip():
         fields = codec.document(request, options=True)
+        # A body has precedence over the query.
         kind = fields.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
             why = f"no kind {kind!r} can be the options of a deletion; expected DeleteOptions"

@@ -204,6 +204,7 @@ def _job_status(job: Document) -> str:
         if condition["status"] == "True":
             conditions.add(condition["type"])
 
+    # The end of a Job is more important than its deletion, and that more than its progress.
     for type_ in ("Complete", "Failed"):
         if type_ in conditions:
             return type_
