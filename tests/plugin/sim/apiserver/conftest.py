@@ -1,4 +1,4 @@
-"""A server that runs, and the project's own client of it."""
+"""Fixtures: a running server, and the project's own client."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from claimd.sim.apiserver.server import Options, serve
 
 
 class Asker:
-    """The project's client, with JSON on both sides."""
+    """The project's client, with JSON as request and response."""
 
     def __init__(self, client_):
         self.client = client_
@@ -44,7 +44,7 @@ async def api():
 
 @pytest.fixture
 def connect(tmp_path):
-    """`async with connect(api, token) as ask:`"""
+    """Connects a client: `async with connect(api, token) as ask:`"""
     return lambda api, token="": connected(api, tmp_path, token)
 
 
@@ -78,7 +78,10 @@ class Reply:
 
 @pytest.fixture
 def raw(api):
-    """One request as it is, with what comes back; `token` is in the address, unless it is None."""
+    """Sends one request as it is, and returns the response.
+
+    The token is in the address, unless it is None.
+    """
 
     def ask(method, path, body, headers, token):
         connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=60)
@@ -119,7 +122,7 @@ def slice_(name="s", node="n1", driver="gpu.example.com", devices=("gpu-0",)):
 
 @pytest.fixture
 def made():
-    """Builders of valid objects, in the shape of v1."""
+    """Builders of valid objects in the shape of v1."""
     return {"claim": claim, "slice": slice_}
 
 
@@ -128,7 +131,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 @pytest.fixture
 def refusal(raw):
-    """What a request is refused with where there is a claim `c`: code, reason, message."""
+    """Returns the code, reason and message of a refusal, on a server with a claim `c`."""
 
     async def request(method, path, body=None, headers=None):
         assert (await raw("POST", CLAIMS, claim())).status == 201

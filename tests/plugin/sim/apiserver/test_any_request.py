@@ -1,6 +1,4 @@
-"""Whatever is asked, the answer is one of Kubernetes': nothing that a client says is an error of
-the server's own.
-"""
+"""Tests of random requests: no request may cause an internal error."""
 
 import asyncio
 import http.client
@@ -161,7 +159,7 @@ class Asking:
         }
 
     def likely(self):
-        """Something that may well be taken."""
+        """Returns a value that the server may accept."""
         metadata = {"name": self.random.choice("abc")}
         if self.random.random() < 0.5:
             metadata[self.random.choice(NAMES)] = self.document(2)
@@ -208,7 +206,7 @@ class Asking:
 
 
 def ask_all(address, asking, count):
-    """What answered with an error of its own, over one connection."""
+    """Sends requests over one connection. Returns those that caused an internal error."""
     connection = http.client.HTTPConnection(
         address.removeprefix("http://").partition("/")[0], timeout=60
     )

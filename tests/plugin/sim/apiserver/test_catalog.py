@@ -1,4 +1,4 @@
-"""A kind in its versions."""
+"""Tests of a kind in its versions."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_only_v1beta2_has_the_form_of_v1(kind):
 
 
 def test_what_has_the_same_form_is_converted_to_the_same(catalog):
-    """As it would be by the conversion that others need."""
+    """Checks that the shortcut for versions of the same form equals the conversion."""
     served, stored = catalog.served_version(DRA, "v1beta2", "resourceclaims"), stored_claim()
     converted = convert.convert(stored, "v1beta2").document
     expected = canonical.round_trip("v1beta2", "ResourceClaim", converted, "1.37")

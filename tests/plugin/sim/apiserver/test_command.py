@@ -1,4 +1,4 @@
-"""`claimd sim` as a program."""
+"""Tests of the program `claimd sim`."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ def start(*words):
 
 
 def opened(kubeconfig, path):
-    """The answer to a client who knows no more than the file."""
+    """Returns the answer to a client that has only the kubeconfig file."""
     document = json.loads(kubeconfig.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     context, headers = None, {}
@@ -131,7 +131,7 @@ def test_without_tls_the_address_has_the_token(tmp_path):
 
 
 def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
-    """By the kubeconfig of before: neither the CA nor the token is another one."""
+    """Checks that an earlier kubeconfig stays valid: the CA and the token are the same."""
     kubeconfig, words = tmp_path / "kc", ["--db", str(tmp_path / "db"), "--kubeconfig"]
     with start(*words, str(kubeconfig)) as server:
         port = server.stdout.readline().strip().rpartition(":")[2]
@@ -146,7 +146,7 @@ def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
 
 
 async def test_what_is_stored_is_not_looked_through_again_and_again(tmp_path):
-    """By the collector of cycles, while everybody waits."""
+    """Checks that Python's garbage collector does not search stored objects."""
     kubeconfig = tmp_path / "kc"
     running = asyncio.create_task(command.run(Options(housekeeping=False), kubeconfig))
     try:

@@ -1,4 +1,4 @@
-"""A request on its way to the handler that answers it."""
+"""Tests of a request's way to its handler."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ async def test_old_versions_are_told_so_whatever_else_they_are_told(raw):
 
 
 async def test_one_object_by_its_field_needs_no_more_than_the_object(raw, api):
-    """A list or a watch of the one object of a name is allowed to who may have that object."""
+    """Checks that the right to an object suffices for a list or a watch of only that object."""
     rule = {
         "apiGroups": ["resource.k8s.io"],
         "resources": ["resourceslices"],
@@ -79,7 +79,7 @@ async def test_one_object_by_its_field_needs_no_more_than_the_object(raw, api):
 
 
 async def test_whatever_goes_wrong_is_a_status(raw, api, caplog):
-    """What nobody expected is told in the log, and the next request is answered again."""
+    """Checks that an unexpected exception is logged, and that the next request is answered."""
     api.serve_logs(lambda *_: 1 / 0)
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"
@@ -92,7 +92,7 @@ async def test_whatever_goes_wrong_is_a_status(raw, api, caplog):
 
 
 async def test_too_many_requests(raw, api):
-    """Bodies that are being sent count; the one too many is told to come back."""
+    """Checks that requests with an unfinished body count, and that one too many gets a 429."""
     host, port = api.address.removeprefix("http://").split(":")
     slow = [await asyncio.open_connection(host, int(port)) for _ in range(400)]
     for _, writer in slow:
@@ -118,7 +118,7 @@ async def test_too_many_requests(raw, api):
 
 @pytest.mark.parametrize("protocol", ["websocket", "WebSocket", "SPDY/3.1"])
 async def test_an_upgrade_that_there_is_not_is_refused_at_once(raw, protocol):
-    """A client that waits for its frames would wait for ever; this one asks again without."""
+    """Checks that a client gets an answer instead of waiting for frames forever."""
     headers = {"Connection": "keep-alive, Upgrade", "Upgrade": protocol}
     for path in (f"{CLAIMS}?watch=1", f"{CLAIMS}?watch=1&resourceVersion=1"):
         reply = await raw("GET", path, headers=headers)

@@ -1,8 +1,7 @@
-"""What real API servers answered, asked of ours: the same status, reason, causes, objects and
-events.
+"""Compares this server with recorded answers of real ones.
 
-Where ours differs is listed in differences.json with the reason, and nothing else may; docs/sim.md
-tells people.
+Status, reason, causes, objects and events must be the same. differences.json lists each allowed
+difference with its reason, and docs/sim.md describes them.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ DIFFERENCES = json.loads((CASES / "differences.json").read_text())
 
 @contextlib.contextmanager
 def running(release):
-    """A server of that release in a thread, in which nothing happens by itself."""
+    """Runs a server of that release in a thread, without background work."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
     found = {}
 

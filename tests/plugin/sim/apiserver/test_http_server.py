@@ -1,4 +1,4 @@
-"""The bytes on the connection, through a plain socket."""
+"""Tests of the bytes on a connection, with a plain socket."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ async def connection(api):
 
 
 async def answer(reader, body=True):
-    """Status, headers and body of one answer."""
+    """Returns the status, headers and body of a response."""
     async with asyncio.timeout(30):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -63,7 +63,7 @@ async def test_bodies_in_pieces_and_bodies_that_wait_to_be_asked_for(connection,
 
 
 async def test_every_answer_has_its_time(connection, api):
-    """As a real one's: who has another clock is found out by it."""
+    """Checks the Date header, which clients use to find out that their clock is wrong."""
     reader, writer = connection
     for path in ("version", "api/v1/nodes?watch=true"):
         before = int(time.time())
@@ -105,7 +105,7 @@ async def test_what_is_no_request_ends_the_connection(connection, sent, status):
 
 
 async def test_a_watch_ends_for_who_does_not_read(made, until, connect):
-    """The server does not keep more for a watcher than it keeps at all."""
+    """Checks that the queue of a watch is not longer than the window of changes."""
     async with serve(Options(window=50)) as api, connect(api) as ask:
         host, port = api.address.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1)
@@ -132,7 +132,7 @@ async def test_a_watch_ends_when_who_asked_hangs_up(connection, api, until):
 
 
 async def test_a_stream_says_that_it_closes_the_connection(connection, api):
-    """Clients that were not told would send their next request into it."""
+    """Checks the header. Without it, clients would send their next request on this connection."""
     reader, writer = connection
     path = f"/as/{api.token}/api/v1/pods?watch=1&timeoutSeconds=1"
     writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
@@ -142,7 +142,7 @@ async def test_a_stream_says_that_it_closes_the_connection(connection, api):
 
 
 async def test_a_client_that_keeps_its_connection_after_a_watch(api):
-    """As urllib3 has it, under the official Python client: one connection, used again."""
+    """Uses a connection again after a watch, as urllib3 does for the official Python client."""
 
     def ask():
         connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=60)
@@ -158,7 +158,7 @@ async def test_a_client_that_keeps_its_connection_after_a_watch(api):
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_nobody_who_comes_while_it_stops_waits_for_an_answer(turns):
-    """Connected by the kernel, taken on by the loop, at one stage or another: each is closed."""
+    """Checks that a stopping server closes all connections, even those in the kernel's queue."""
     with contextlib.ExitStack() as stack:
         async with serve(Options()) as api:
             host, port = api.address.removeprefix("http://").split(":")
@@ -173,12 +173,12 @@ async def test_nobody_who_comes_while_it_stops_waits_for_an_answer(turns):
                 assert client.recv(1) == b""
 
 
-# ---------------------------------------------------------------- what is written in pieces
+# ---------------------------------------------------------------- responses in pieces
 
 
 @pytest.fixture
 async def pieces_server():
-    """Answers /list in pieces and all else at once, and keeps in which order things were made."""
+    """Answers /list in pieces and all other paths at once, and records the order of the pieces."""
     order = []
 
     def pieces(name):
@@ -220,7 +220,8 @@ async def test_a_neighbour_of_a_long_list_is_answered_in_between(pieces_server):
     assert all(answer.endswith(b"\r\n0\r\n\r\n") for answer in answers)
     assert all(answer.count(b"x" * 1000) == PIECES for answer in answers)
 
-    # Of a thousand pieces few are made before the neighbour's turn, and no list comes first.
+    # Only few of a thousand pieces are made before the other request is answered, and no list comes
+    # first.
     assert order.index("neighbour") < len(order) / 2
     first_to_end = min(len(order) - order[::-1].index(f"list{number}") for number in range(20))
     assert first_to_end > len(order) - 40
@@ -235,7 +236,7 @@ async def test_a_piece_that_cannot_be_made_ends_the_response_and_no_other(pieces
 
 
 async def test_pieces_for_a_client_of_an_older_http(pieces_server):
-    """Who knows no chunks reads until the end."""
+    """Checks that a client without chunks can read until the end of the connection."""
     ask, _ = pieces_server
     found = await ask("/list?name=old", version="1.0")
     _, _, body = found.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What each release serves, against the discovery documents of the releases themselves."""
+"""Compares the served kinds with the discovery documents of the releases."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The real kubectl against the server: the one that the rig built, or the one in PATH."""
+"""Tests with the real kubectl: the one that the rig has built, or the one in PATH."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class Kubectl:
         )
 
     async def __call__(self, *words, stdin="", code=0, **environment):
-        """What it printed; with another code, what it complained of."""
+        """Returns the output of kubectl, or for another exit code its error message."""
         process = await self.start(*words, **environment)
         async with asyncio.timeout(30):
             out, err = await process.communicate(stdin.encode())
@@ -57,7 +57,7 @@ class Kubectl:
 
 @pytest.fixture
 async def api():
-    """As `claimd sim` serves: kubectl sends its token over TLS alone."""
+    """Runs a server with TLS, as `claimd sim` does: kubectl sends its token only over TLS."""
     async with serve(Options(tls=True)) as found:
         yield found
 

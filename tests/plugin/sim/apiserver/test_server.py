@@ -1,4 +1,4 @@
-"""The server over HTTP, asked by the project's own client."""
+"""Tests of the server over HTTP, with the project's own client."""
 
 import asyncio
 import http.client
@@ -76,7 +76,7 @@ async def test_a_mirror_of_a_collection(ask, made, until):
 
 
 async def test_what_the_plugin_asks(ask, made):
-    """Its own typed operations: the newest version is found, a report is applied and taken away."""
+    """Runs the client's typed operations: finds the newest version, adds and removes a report."""
     found = resources.Resources(ask.client, "gpu.example.com", "n1")
     created = await ask("POST", CLAIMS, made["claim"]())
     uid = created["metadata"]["uid"]
@@ -124,7 +124,7 @@ async def test_with_tls_a_token_is_in_a_header_alone(connect, made):
 
 
 async def test_a_connection_with_tls_is_kept_and_used_again():
-    """As urllib3 has it: after a watch that ended, too."""
+    """Uses a connection again, even after the end of a watch, as urllib3 does."""
 
     def ask(api):
         context = ssl.create_default_context(cadata=api.ca)

@@ -1,4 +1,4 @@
-"""The manifests of this project, applied: their role, their policy, and a token of their account."""
+"""The manifests of this project in a simulated server: role, policy, and a token of the account."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ FILES = ("namespace.yaml", "rbac.yaml", "admission.yaml")
 
 @pytest.fixture
 async def plugin(raw):
-    """A request as the plugin of node n1, with the manifests applied; the token is one of its pod."""
+    """A client with the token of the plugin's pod on node n1. The manifests are applied."""
     assert (await raw("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})).status == 201
     for document in (
         d for name in FILES for d in yaml.safe_load_all((BASE / name).read_text()) if d

@@ -1,10 +1,13 @@
-"""What is refused whatever the rights."""
+"""Tests of the admission checks, which refuse requests whatever the rights of their user are."""
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 async def test_a_pod_runs_as_somebody_who_is_there(raw):
-    """The default account of a namespace is there as soon as the namespace is."""
+    """Checks that a pod needs its service account.
+
+    A namespace has its default account from the start.
+    """
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     assert (await raw("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})).status == 201
     assert (await raw("POST", "/api/v1/namespaces/new/pods", pod)).status == 201
@@ -53,7 +56,7 @@ async def test_nothing_new_in_a_namespace_that_terminates(raw, made):
 
 
 async def test_the_pods_that_a_node_has_by_itself(raw):
-    """Nobody has to be there whom they run as: they are only shown here."""
+    """Checks that a mirror pod needs no service account."""
     pods = "/api/v1/namespaces/default/pods"
     spec = {"serviceAccount": "none", "containers": [{"name": "c", "image": "i"}]}
     pod = {"metadata": {"name": "p"}, "spec": spec}

@@ -1,4 +1,4 @@
-"""Certificates made of a secret, judged by those of others: Python's ssl, and openssl if it is there."""
+"""Tests of the derived certificates, which Python's ssl verifies, and openssl if present."""
 
 import shutil
 import ssl
@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 def met(made, ca, name):
-    """What a client says who trusts `ca` and wants to reach `name`: nothing, if all is well."""
+    """Returns the error of a client that trusts `ca` and connects to `name`, or ""."""
     of_client = ssl.create_default_context(cadata=ca)
     of_client.verify_flags |= ssl.VERIFY_X509_STRICT
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -39,7 +39,7 @@ def test_a_client_that_has_the_ca_trusts_the_server(name):
 def test_who_is_not_to_be_trusted():
     made = certificates.make(b"secret", HOST)
     assert "127.0.0.2" in met(made, made.ca, "127.0.0.2")
-    # Of the same name, and signed by another key.
+    # A CA of the same name with another key.
     assert "issuer" in met(made, certificates.make(b"other", HOST).ca, HOST)
 
 
@@ -51,7 +51,7 @@ def test_the_same_secret_makes_the_same_certificates():
 
 
 def test_a_signature_is_of_its_message_alone():
-    """The equation of ECDSA that a verifier solves, for the number that was used once."""
+    """Verifies signatures by the equation of ECDSA."""
     key = PrivateKey(b"seed")
     signatures = {key.sign(bytes([number])) for number in range(8)}
     assert len({r for r, _ in signatures}) == 8, "a number that comes twice gives the key away"

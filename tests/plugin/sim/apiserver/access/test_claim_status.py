@@ -1,10 +1,10 @@
-"""Who may write what into the status of a claim."""
+"""Tests of the rights that a write of a claim's status needs."""
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, made):
-    """The manifests' role is enough on the token's node, for the manifests' driver."""
+    """Checks that the manifests' role suffices for its own driver on the token's node."""
 
     def allocation(node):
         device = {"request": "gpu", "pool": node, "device": "gpu-0"}

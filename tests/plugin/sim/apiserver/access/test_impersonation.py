@@ -1,4 +1,4 @@
-"""Asking as somebody else."""
+"""Tests of impersonation."""
 
 import pytest
 
@@ -69,7 +69,7 @@ NEEDS = {
 
 @pytest.mark.parametrize("case", NEEDS)
 async def test_each_name_takes_a_right(raw, api, case):
-    """Who may only be `me` is refused by the name of what is missing, and allowed once he has it."""
+    """Checks that each name needs a right, which the refusal names."""
     headers, (resource, group, name) = NEEDS[case]
     token = api.token_of("jane")
     root = "/apis/rbac.authorization.k8s.io/v1"

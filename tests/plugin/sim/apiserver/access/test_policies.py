@@ -1,4 +1,4 @@
-"""Which ValidatingAdmissionPolicies hold for a write, and what follows."""
+"""Tests of ValidatingAdmissionPolicies: their matches, denials and warnings."""
 
 import contextlib
 
@@ -8,7 +8,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 async def test_the_policy_of_the_manifests_is_asked(plugin, made):
-    """A slice of the token's own node and driver goes in, in every version; any other does not."""
+    """Checks that a node may write only slices of its own node and driver, in every version."""
     own = made["slice"]("own", node="n1", driver="gpu.claimd.dev")
     assert (await plugin("POST", SLICES, own)).status == 201
     policy = "resourceslices.gpu.claimd.dev"
@@ -118,7 +118,7 @@ DENY = {"validationActions": ["Deny"]}
 
 
 async def refused(raw, *, name="m", data=None, labels=None, binding=None, **spec):
-    """What a policy with this spec says of a new map; None if it says nothing."""
+    """Returns the denial of a new config map by a policy with this spec, or None."""
     new = {"metadata": {"name": name, "labels": labels or {}}, "data": data or {"a": "1"}}
     async with policy(raw, binding or DENY, **spec):
         reply = await raw("POST", MAPS, new)
@@ -271,7 +271,7 @@ async def test_an_update_knows_both_states(raw):
 
 
 async def test_policies_do_not_hold_for_themselves(raw):
-    """Or nobody could mend one that denies everything."""
+    """Checks that a policy which denies everything can be corrected."""
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
     rules = {"resourceRules": [everything | {"resources": ["*"]}]}
     never = [{"expression": "false", "message": "never"}]

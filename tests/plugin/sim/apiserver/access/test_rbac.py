@@ -1,4 +1,4 @@
-"""Roles and their bindings."""
+"""Tests of roles and their bindings."""
 
 import pytest
 
@@ -13,7 +13,7 @@ CLAIMS = f"{DRA}/namespaces/default/resourceclaims"
 
 
 async def test_the_role_of_the_manifests_is_enforced(plugin):
-    """What the plugin does it may do; a verb that the role does not have is refused, by name."""
+    """Checks that the plugin's requests are allowed, and that a refusal has the verb."""
     assert (await plugin("GET", f"{CLAIMS}/c")).status == 404
     assert (await plugin("GET", SLICES)).status == 200
     user = "system:serviceaccount:claimd-system:claimd"
@@ -68,7 +68,7 @@ async def test_roles_in_a_namespace_and_what_is_missing(raw, api):
     ).status == 403
 
 
-# ---------------------------------------------------------------- by itself
+# ---------------------------------------------------------------- without a server
 
 
 JANE = User("jane", ("team",))
@@ -76,7 +76,7 @@ MAPS = rbac.Attributes("get", plural="configmaps", namespace="default", name="m"
 
 
 def bound(subject, rules, namespace=""):
-    """A store with one role and its binding, in the namespace or in the whole cluster."""
+    """Returns a store with a role and its binding, in the namespace or cluster-wide."""
     store = Store()
     roles = rbac.ROLES if namespace else rbac.CLUSTER_ROLES
     bindings = rbac.ROLE_BINDINGS if namespace else rbac.CLUSTER_ROLE_BINDINGS

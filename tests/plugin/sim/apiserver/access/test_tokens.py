@@ -1,4 +1,4 @@
-"""Who a token is, and for how long."""
+"""Tests of tokens: the user of a token, and its lifetime."""
 
 import pytest
 
@@ -48,11 +48,11 @@ async def test_a_token_ends_with_what_it_is_bound_to(plugin, raw):
     assert (await plugin("GET", SLICES)).status == 401
 
 
-# ---------------------------------------------------------------- by itself
+# ---------------------------------------------------------------- without a server
 
 
 class Issuer:
-    """Tokens of a server whose clock the test turns."""
+    """The tokens of a server whose clock the test sets."""
 
     def __init__(self):
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""A definition of a kind of ours, small enough to be read."""
+"""The definition of a small kind."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Definitions: the kind that one makes comes and goes with it, and is a kind like all others."""
+"""Tests of definitions: the kind comes and goes with its definition and acts as other kinds do."""
 
 import pytest
 
@@ -40,7 +40,7 @@ async def test_who_comes_second_does_not_get_the_name(ask, toys):
     with pytest.raises(errors.NotFound):
         await ask("GET", WIDGETS.replace("widgets", "gadgets"))
 
-    # The name is free again.
+    # The name may be used again.
     await ask("DELETE", f"{DEFINITIONS}/widgets.toys.example.com")
     second = await ask("GET", f"{DEFINITIONS}/gadgets.toys.example.com")
     assert conditions(second) == {"NamesAccepted": "True", "Established": "True"}

@@ -1,4 +1,4 @@
-"""Rules that are expressions: what they see of values, and what comes of what goes wrong."""
+"""Tests of CEL rules: the values that they see, and the causes of their failures."""
 
 import pytest
 

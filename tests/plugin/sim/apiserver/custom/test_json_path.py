@@ -1,4 +1,4 @@
-"""Paths of columns, as kubectl's users write them."""
+"""Tests of the JSONPath of columns, in the form that users of kubectl write."""
 
 import pytest
 

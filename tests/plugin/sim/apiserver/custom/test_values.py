@@ -1,4 +1,4 @@
-"""What a schema says of values, beyond what was recorded with a real server."""
+"""Tests of validation against a schema, in addition to the recorded answers of real servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Groups, versions and resources."""
+"""Tests of groups, versions and resources in discovery."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_reviews(newest):
 
 
 def test_aggregated_has_the_same(newest):
-    """Every resource of every version, with its subresources inside."""
+    """Checks that aggregated discovery has each resource of each version, with its subresources."""
     core = newest.aggregated(True, "v2")["items"]
     others = newest.aggregated(False, "v2")["items"]
     assert [group["metadata"].get("name", "") for group in core] == [""]

@@ -1,4 +1,4 @@
-"""What is asked by a path that names no object."""
+"""Tests of paths without an object."""
 
 
 async def test_paths_that_nobody_has(raw):
@@ -54,7 +54,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryLi
 
 
 async def test_aggregated_discovery_for_who_takes_it(raw):
-    """The first of its versions that the client takes, unless plain JSON stands before it."""
+    """Checks that the first accepted version is chosen, unless plain JSON comes before it."""
     v2, v2beta1, v9 = (AGGREGATED.format(version) for version in ("v2", "v2beta1", "v9"))
     for accept, version in (
         (v2, "v2"),

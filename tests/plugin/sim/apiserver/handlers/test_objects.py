@@ -1,4 +1,4 @@
-"""The verbs on objects over HTTP: what they do, and what is refused."""
+"""Tests of the verbs on objects over HTTP."""
 
 import base64
 
@@ -230,7 +230,7 @@ async def test_a_claim_in_every_version(raw, made):
 
 
 async def test_a_node_is_created_with_its_status(raw):
-    """As YAML has it, or a kubelet that registers; what it says there is nobody's."""
+    """Checks that a node keeps the status of its creation, whose fields have no owner."""
     status = {"capacity": {"cpu": "4", "example.com/gpu": "2"}, "conditions": []}
     node = {"metadata": {"name": "n"}, "status": status}
     reply = await raw("POST", "/api/v1/nodes", node)
@@ -250,7 +250,7 @@ async def test_the_status_of_other_new_objects_is_dropped(raw, made):
 
 
 async def test_config_maps_and_secrets_are_limited(raw):
-    """One mebibyte of values, whatever their names."""
+    """Checks the limit of 1 MiB for all values. The names do not count."""
     maps, secrets = (f"/api/v1/namespaces/default/{plural}" for plural in ("configmaps", "secrets"))
     most = 1 << 20
 
@@ -274,7 +274,7 @@ POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image":
 
 
 async def test_metadata_of_another_type_is_a_bad_request(raw):
-    """Whatever looks at the object first."""
+    """Checks the answer of every part that may look at the object first."""
     for metadata in ([], "a", 1, True):
         reply = await raw("POST", PODS, POD | {"metadata": metadata})
         assert (reply.status, "metadata is no object" in reply.json["message"]) == (400, True)
@@ -295,7 +295,7 @@ async def test_a_pod_whose_image_is_taken_away(raw):
 
 
 async def test_nobody_creates_an_object_with_its_status(raw):
-    """A kubelet's node alone brings its own: of all others the controllers say how they are."""
+    """Checks that the status of a new object is dropped, except for nodes."""
     place = "/apis/apps/v1/namespaces/default/deployments"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
@@ -316,7 +316,7 @@ async def test_a_cron_job_without_a_name_is_refused_as_others_are(raw):
 
 
 async def test_a_kind_that_is_only_kept_is_known_by_its_fields(raw):
-    """As its own controllers ask for it, and without what it does not have."""
+    """Checks that a kind without simulation is stored, without unknown fields."""
     bundles = "/apis/certificates.k8s.io/v1/clustertrustbundles"
     for name, signer in (("a", "example.com/s"), ("example.com:t:b", "example.com/t")):
         body = {"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "-"}}

@@ -1,4 +1,4 @@
-"""OpenAPI: what kubectl asks it."""
+"""Tests of the OpenAPI documents that kubectl reads."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def schemas_of(openapi, place):
 
 
 def resolve(schemas, schema):
-    """What a field of a struct refers to."""
+    """Returns the schema that a field refers to."""
     (reference,) = schema["allOf"]
     return schemas[reference["$ref"].removeprefix("#/components/schemas/")]
 
@@ -42,7 +42,7 @@ def test_a_patch_takes_these_parameters(openapi):
 
 
 def test_the_fields_of_a_claim(openapi):
-    """From its field table, structs by their names."""
+    """Checks the schema from a field table, in which structs are named."""
     schemas = schemas_of(openapi, DRA_V1)
     claim = schemas["io.k8s.api.resource.v1.ResourceClaim"]
     assert claim["description"] == "ResourceClaim of resource.k8s.io/v1."
@@ -66,7 +66,7 @@ def test_the_fields_of_a_claim(openapi):
 
 
 def test_the_fields_of_a_pod(openapi):
-    """From the tables of protobuf, whose messages may hold themselves."""
+    """Checks the schema from protobuf's tables, whose messages may contain themselves."""
     schemas = schemas_of(openapi, "api/v1")
     pod = schemas["io.k8s.api.core.v1.Pod"]
     spec = resolve(schemas, pod["properties"]["spec"])["properties"]

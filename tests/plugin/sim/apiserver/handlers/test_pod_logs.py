@@ -1,4 +1,4 @@
-"""What a pod has printed, from whoever runs the pods."""
+"""Tests of the output of containers."""
 
 
 async def test_logs_of_pods(raw, api):
@@ -20,7 +20,7 @@ async def test_logs_of_pods(raw, api):
 
 
 async def test_logs_of_a_container_that_ran_before_the_others(raw, api):
-    """Init containers have logs, too, and are among those to choose from; one is not asked for."""
+    """Checks that init containers have logs and are choices, but are never the default."""
     pods = "/api/v1/namespaces/default/pods"
     init = [{"name": "i", "image": "i"}]
     for name, containers in (("one", "a"), ("two", "ab")):

@@ -1,4 +1,4 @@
-"""What a client sends to a command, over a WebSocket of real sockets."""
+"""Tests of a client's messages to a command, over a WebSocket with real sockets."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ RESIZE = b"\x04"
 
 
 class Recorded:
-    """As much of a command's streams as a size needs."""
+    """The part of a command's streams that a resize needs."""
 
     def __init__(self):
         self.sizes = []

@@ -1,4 +1,4 @@
-"""Questions about users."""
+"""Tests of reviews."""
 
 DRA = "resource.k8s.io"
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"

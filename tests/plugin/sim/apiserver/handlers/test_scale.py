@@ -1,4 +1,4 @@
-"""The scale of a deployment, read and written in its place."""
+"""Tests of the scale of a deployment."""
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 

@@ -1,4 +1,4 @@
-"""What is created beside an object: bindings, evictions, tokens."""
+"""Tests of bindings, evictions and tokens."""
 
 import pytest
 
@@ -157,7 +157,7 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 @pytest.fixture
 def give(raw):
-    """Asks for a token of the account `a` that is bound to an object."""
+    """Requests a token of the account `a` that is bound to an object."""
 
     async def ask(kind, name, **more):
         await raw("POST", ACCOUNTS, {"metadata": {"name": "a"}})

@@ -1,4 +1,4 @@
-"""Watches: their events, bookmarks and ends."""
+"""Tests of watches: events, bookmarks and ends."""
 
 import asyncio
 import json

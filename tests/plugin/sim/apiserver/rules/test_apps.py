@@ -1,4 +1,4 @@
-"""What Deployments and their like get without saying it."""
+"""Tests of the defaults of Deployments, ReplicaSets and DaemonSets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a server writes what it has read. The answers of real ones are in tests/cases/sim/exchanges."""
+"""Tests of the canonical form. tests/cases/sim/exchanges has answers of real servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Policies of shared capacity, as Kubernetes' own tests and the real servers have them."""
+"""Tests of request policies, with cases of Kubernetes' own tests and of real servers."""
 
 import pytest
 

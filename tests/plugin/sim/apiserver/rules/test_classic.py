@@ -1,4 +1,4 @@
-"""v1alpha2, whose drivers had controllers: what is refused of its objects."""
+"""Tests of v1alpha2, in which each driver has a controller."""
 
 import pytest
 

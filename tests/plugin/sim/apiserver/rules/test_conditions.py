@@ -1,4 +1,4 @@
-"""What is wrong with a condition, wherever an object of the resource API has one."""
+"""Tests of the validation of conditions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pods, nodes, namespaces, config maps and secrets: their defaults, and what is refused of them."""
+"""Tests of defaults and validation of pods, nodes, namespaces, config maps and secrets."""
 
 import base64
 
@@ -73,7 +73,7 @@ def test_what_a_node_has_can_be_allocated():
     assert core_kinds.with_defaults("Node", node)["status"]["allocatable"] == {"cpu": "1"}
 
 
-# ---------------------------------------------------------------- what a new object begins with
+# ---------------------------------------------------------------- preparation of new objects
 
 
 def test_a_new_namespace_is_active_and_known_by_a_label():
@@ -273,7 +273,7 @@ def test_a_claim_of_a_pod_has_one_source(source, why):
     ],
 )
 def test_what_a_pod_may_tolerate(toleration, why):
-    """As 1.37.1 said it; no other toleration comes to a pod that is there, either."""
+    """Compares with the messages of 1.37.1. An update has the same rules."""
     given = pod(tolerations=[toleration])
     expected = [f"spec.tolerations[0].{each}" for each in why]
     assert refused("Pod", given) == expected

@@ -1,4 +1,4 @@
-"""What the server says of a CEL expression that it refuses, and where in it the mistake is."""
+"""Tests of the messages about wrong CEL expressions, with the position of the error."""
 
 import pytest
 

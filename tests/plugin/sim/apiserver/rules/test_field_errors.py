@@ -1,4 +1,4 @@
-"""Causes in the API server's words, of old releases and of new ones."""
+"""Tests of causes in the words of old and new releases."""
 
 import pytest
 

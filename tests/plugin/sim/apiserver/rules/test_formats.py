@@ -1,4 +1,4 @@
-"""Names and short formats."""
+"""Tests of names and other short formats."""
 
 import pytest
 

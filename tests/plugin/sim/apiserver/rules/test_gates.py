@@ -1,4 +1,4 @@
-"""Fields of features that a release has off."""
+"""Tests of fields behind feature gates."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a Job gets without saying it, and what is refused."""
+"""Tests of defaults and validation of Jobs."""
 
 import pytest
 

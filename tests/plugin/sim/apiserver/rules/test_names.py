@@ -1,4 +1,4 @@
-"""Names of drivers, pools and attributes."""
+"""Tests of the names of drivers, pools and attributes."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_drivers_and_pools(validate, name, messages):
 
 
 def test_what_is_declared_is_not_said_twice():
-    """Rules that stand beside the types are checked there, unless a caller's are not declared."""
+    """Checks that declared rules and code do not report the same cause twice."""
     assert refused(names.validate_driver, "", "1.37") == ["Required value"]
     assert refused(names.validate_pool, "", "1.37") == ["Required value"]
     for validate in (names.validate_driver, names.validate_pool):

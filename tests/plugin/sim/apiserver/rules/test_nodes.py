@@ -1,4 +1,4 @@
-"""Node selectors: which operators take how many values."""
+"""Tests of node selectors: the number of values for each operator."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Taint rules, and requests for the status of pools."""
+"""Tests of DeviceTaintRules and ResourcePoolStatusRequests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How urgent a pod is, by its class, and what is refused of pods and classes."""
+"""Tests of pods' priorities and of PriorityClasses."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_pod_has_what_its_class_has():
         "PreemptLowerPriority",
     )
     assert resolved([LOW, HIGH], priorityClassName="low") == ("low", -5, "Never")
-    # Who says the same says nothing wrong.
+    # A pod may repeat the values of its class.
     said = {"priority": -5, "preemptionPolicy": "Never"}
     assert resolved([LOW], priorityClassName="low", **said) == ("low", -5, "Never")
 
@@ -53,7 +53,7 @@ def test_a_pod_without_a_class_is_of_the_default_one():
     default = LOW | {"globalDefault": True}
     assert resolved([HIGH, default]) == ("low", -5, "Never")
     assert resolved([HIGH, default], priorityClassName="high")[1] == 1000
-    # Two defaults are made by a race alone, and the lower one counts.
+    # Only a race makes two default classes. The one with the lower value counts.
     assert resolved([HIGH | {"globalDefault": True}, default])[0] == "low"
 
 
@@ -92,7 +92,7 @@ def test_a_name_that_is_still_to_be_generated_is_told_as_it_came():
     assert refusal(priorities.resolved, made, [])[1].startswith('pods "web-" is forbidden: ')
 
 
-# ---------------------------------------------------------------- as they are written
+# ---------------------------------------------------------------- through the registry
 
 
 def changed(registry, name, **fields):
@@ -103,12 +103,12 @@ def test_the_number_stays_with_the_pod(registry):
     registry.create(CLASSES, "", class_("high", 1000), ME)
     made = registry.create(PODS, "ns", pod(priorityClassName="high"), ME)
     assert made["spec"]["priority"] == 1000
-    # Nobody owns what the class says.
+    # Values of the class have no owner.
     owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
     assert "f:priorityClassName" in owned
     assert "f:priority" not in owned
 
-    # Whoever replaces the pod need not know it.
+    # An update of the pod need not contain them.
     resolved = ("priority", "preemptionPolicy")
     spec = {name: value for name, value in made["spec"].items() if name not in resolved}
     registry.delete(CLASSES, "", "high", DeleteOptions())

@@ -1,4 +1,4 @@
-"""What tells releases apart."""
+"""Tests of the differences between releases."""
 
 import pytest
 

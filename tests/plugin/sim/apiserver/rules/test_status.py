@@ -1,4 +1,4 @@
-"""A claim's status: reports on devices, binding conditions, and deallocation as 1.31 had it."""
+"""Tests of a claim's status: devices, binding conditions, and deallocation in 1.31."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a cluster has from the start."""
+"""Tests of the objects that every cluster has."""
 
 from claimd.sim.apiserver.server import Options, serve
 
@@ -36,7 +36,7 @@ async def test_priority_classes(ask):
 
 
 async def test_what_is_there_is_left_alone(tmp_path, connect):
-    """A server that goes on with the file of another changes no role that somebody has changed."""
+    """Checks that a later server keeps roles that a user has changed."""
     options, name = Options(db=tmp_path / "sim.db"), f"{RBAC}/clusterroles/system:discovery"
     async with serve(options) as api, connect(api) as ask:
         role = await ask("GET", name)

@@ -1,4 +1,4 @@
-"""What a deletion comes to: graces, finalizers, and when it is over."""
+"""Tests of deletions: grace periods, finalizers, and their end."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def test_the_policy_of_the_last_deletion_counts(policy, finalizers):
         (POD, pod(spec={"nodeName": "n"}, phase="Succeeded"), 5, 0),
         (POD, pod(spec={"nodeName": "n"}, phase="Failed"), 5, 0),
         (POD, pod(spec={"nodeName": "n"}, phase="Running"), 5, 5),
-        # A later one shortens what an earlier one has said, and never lengthens it.
+        # A later deletion can shorten the grace period, but not lengthen it.
         (POD, pod({"deletionGracePeriodSeconds": 9}, {"nodeName": "n"}), 5, 5),
         (POD, pod({"deletionGracePeriodSeconds": 3}, {"nodeName": "n"}), 5, 3),
     ],

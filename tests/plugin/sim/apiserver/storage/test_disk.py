@@ -1,4 +1,4 @@
-"""A server that goes on where an earlier one ended."""
+"""Tests of a server that continues from the file of an earlier one."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ async def test_one_server_a_file(tmp_path):
 
 
 async def start(path, tmp_path):
-    """A server of its own process, and the first line that it says: it may be killed."""
+    """Starts a server as a process, which the test may kill. Returns it with its first line."""
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "claimd", "sim", "--db", str(path)),
         *("--kubeconfig", str(tmp_path / "kubeconfig")),
@@ -112,8 +112,10 @@ async def start(path, tmp_path):
 
 
 async def test_what_was_answered_outlives_a_kill(tmp_path):
-    """kill -9 in the middle of writes: every write that was answered is there, no version comes
-    twice, and a watch from one that the new server knows nothing of is told to begin anew.
+    """Kills the server in the middle of writes.
+
+    Every write that was answered is stored, no version comes twice, and a watch from a version that
+    the new server does not know must list again.
     """
     newest, names = 0, []
     for round_ in range(4):

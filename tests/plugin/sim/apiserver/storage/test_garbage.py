@@ -1,4 +1,4 @@
-"""Garbage collection by owner references."""
+"""Tests of garbage collection by owner references."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def owned(name, *uids, block=False):
 
 @pytest.fixture
 def family(registry):
-    """A pod with two claims, one of them owned by another pod as well."""
+    """Returns a pod with two claims. Another pod owns one of them, too."""
     registry.create(PODS, "ns", pod("p"), ME)
     registry.create(PODS, "ns", pod("q"), ME)
     registry.create(CLAIMS, "ns", owned("one", "uid-1", block=True), ME)
@@ -89,7 +89,7 @@ def test_one_that_does_not_block_is_not_waited_for(family):
 
 
 def test_a_dependent_of_who_waits_waits_for_its_own(family):
-    """Deleted in the foreground, since its owner is; with nobody left it goes at once."""
+    """Checks that a dependent of a foreground deletion is deleted in the foreground, too."""
     family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
     assert garbage.collect(family, [PODS, CLAIMS])
     one = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
@@ -112,7 +112,10 @@ def test_another_object_of_the_name_is_no_owner(family):
 
 
 def test_what_changed_since_the_pass_began_is_for_the_next(family):
-    """An object that is gone or is another one by now counts as done, any other error does not."""
+    """Checks that an object which has changed during the pass counts as done.
+
+    Other errors are raised.
+    """
     family.delete(PODS, "ns", "p", DeleteOptions())
     real = family.delete
     for code, done in ((404, 1), (409, 1)):

@@ -1,4 +1,4 @@
-"""What goes on by itself: default accounts, garbage, the ends of namespaces."""
+"""Tests of the background work: default accounts, garbage, and ends of namespaces."""
 
 import pytest
 

@@ -1,8 +1,7 @@
-"""Server-side apply and the owners of fields, against what the API server's own library made of the
-same steps.
+"""Tests of server-side apply and owners of fields, compared with the API server's own library.
 
-Recorded from k8s.io/apimachinery 0.37.1 (`tests/oracle/apply`), without times; where Go is there,
-asked anew at random.
+The cases are recorded from k8s.io/apimachinery 0.37.1 (`tests/oracle/apply`), without times. Where
+Go is installed, the library is asked about random cases, too.
 """
 
 import json

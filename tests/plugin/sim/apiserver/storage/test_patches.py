@@ -1,4 +1,4 @@
-"""JSON patch, merge patch and strategic merge patch."""
+"""Tests of JSON patch, merge patch and strategic merge patch."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What may be done with an object of any kind."""
+"""Tests of the operations on objects of all kinds."""
 
 import pytest
 
@@ -17,7 +17,7 @@ RESULT = {"request": "gpu", "driver": "d", "pool": "p", "device": "g"}
 
 
 def allocated(registry):
-    """A claim with a device."""
+    """Returns a claim with an allocated device."""
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}]}}
     registry.create(CLAIMS, "ns", claim(spec=spec), ME)
     status = {"allocation": {"devices": {"results": [RESULT]}}}
@@ -245,9 +245,7 @@ def test_preconditions_of_a_deletion(registry):
 
 
 def test_who_changes_nothing_leaves_no_trace(registry):
-    """What a release drops is no change, although it was said: the time goes on, and the version
-    does not.
-    """
+    """Checks that a write of dropped fields changes nothing, although time goes on."""
     registry.release = "1.34"
     allocated(registry)
     status = {"allocation": {"devices": {"results": [RESULT | {"bindingConditions": ["a"]}]}}}

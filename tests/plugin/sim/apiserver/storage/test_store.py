@@ -1,4 +1,4 @@
-"""Versions that only grow, lists as of a version, watches and the window behind them."""
+"""Tests of the store: versions, lists of a version, watches, and the window of changes."""
 
 import pytest
 
@@ -197,7 +197,7 @@ def test_behind_the_window_is_410():
 
 
 def test_a_list_stays_as_it_was(filled):
-    """Whatever is written afterwards; and the next one has it."""
+    """Checks that later writes do not change a list, and that the next list has them."""
     before = filled.page(CLAIMS)
     first = before.items[0]
     filled.delete(CLAIMS, first)

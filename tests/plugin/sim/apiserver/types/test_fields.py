@@ -1,4 +1,4 @@
-"""Paths of fields, and documents merged and pruned by them."""
+"""Tests of field paths, and of merging and pruning by them."""
 
 from claimd.sim.apiserver.types import fields, schema
 
@@ -29,7 +29,7 @@ def test_paths_come_back_from_the_text():
 
 
 def test_what_can_be_owned():
-    """Scalars, atoms, items and entries; structs only through their fields, unless they are empty."""
+    """Checks the paths of scalars, atoms, items, entries and empty structs."""
     claim = {
         "metadata": {"labels": {"a": "1"}, "finalizers": ["x"]},
         "status": {"devices": [DEVICE | {"data": {"any": 1}}], "allocation": {}},
@@ -109,7 +109,7 @@ def test_removing_items():
 
 
 def test_structs_count_with_their_fields():
-    """Not the entries of a map, nor the items of a list: those are paths of their own."""
+    """Checks that only structs are added, not entries of a map or items of a list."""
     paths = {("f:metadata", "f:labels", "f:a"), ("f:status", "f:devices", KEY, "f:data")}
     assert fields.with_named_fields(CLAIM, paths) == paths | {
         ("f:metadata",),

@@ -1,4 +1,4 @@
-"""What a kind has unless its row in the tables says otherwise."""
+"""Tests of the properties that a kind has by default."""
 
 from claimd.sim.apiserver.types.kind import Kind
 from claimd.sim.apiserver.types.resource import GroupResource

@@ -1,4 +1,4 @@
-"""What a write or a deletion does unless it says otherwise."""
+"""Tests of the default options of writes and deletions."""
 
 from claimd.sim.apiserver.types.options import DeleteOptions, WriteOptions
 

@@ -1,4 +1,4 @@
-"""How the values of a kind merge."""
+"""Tests of the merge rules of kinds."""
 
 from claimd.sim.apiserver.types import schema
 

@@ -1,4 +1,4 @@
-"""labelSelector and fieldSelector."""
+"""Tests of label and field selectors."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def obj(**labels):
         ("x.io/a in (1),b=2", {"metadata": {"labels": {"x.io/a": "1", "b": "2"}}}, obj(b="2")),
         ("a>1", obj(a="2"), obj(a="x")),
         ("a<2", obj(a="1"), obj(a="2")),
-        # Python takes all of these for numbers.
+        # Python's int() accepts all of these.
         ("a>-5", obj(a="+7"), obj(a="1_0")),
         ("a<5", obj(a="-1"), obj(a="\u0663")),
         ("a>1", obj(a="9223372036854775807"), obj(a="9223372036854775808")),

@@ -1,4 +1,4 @@
-"""Refusals as Status objects."""
+"""Tests of refusals as Status objects."""
 
 from claimd.sim.apiserver.types import status_errors
 from claimd.sim.apiserver.types.resource import PODS, GroupResource

@@ -1,4 +1,4 @@
-"""What was written of an object lives no longer than the object."""
+"""Tests of the encoded forms of an object, which live no longer than the object."""
 
 import copy
 import json

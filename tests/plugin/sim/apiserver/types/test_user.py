@@ -1,4 +1,4 @@
-"""Who sends a request, in the words of the API."""
+"""Tests of users as UserInfo."""
 
 from claimd.sim.apiserver.types.user import ServerSecrets, User
 

@@ -1,4 +1,4 @@
-"""Bodies: their media types, and what is no document."""
+"""Tests of bodies: media types, and errors of unreadable ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Objects and lists as clients want them, and lists that are too large for one piece."""
+"""Tests of the formats of objects and lists, and of lists in several pieces."""
 
 import asyncio
 import http.client
@@ -47,7 +47,7 @@ async def test_a_list_in_pieces_is_the_same_list(form, maps, raw, monkeypatch):
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_list_is_written_as_one_document_is(form, maps, raw):
-    """What stands around its items is put together by hand."""
+    """Compares the list, which is joined from parts, with the encoding of the whole document."""
     for path, count in ((MAPS, 5), (f"{MAPS}?labelSelector=none=here", 0)):
         reply = await raw("GET", path, headers=FORMS[form])
         if "yaml" in form:
@@ -79,7 +79,7 @@ async def test_a_watch_begins_with_what_is_there_in_pieces(maps, raw, monkeypatc
 
 
 async def test_what_changes_while_a_list_is_written_is_not_in_it(api, maps, raw, connect):
-    """Nor in its objects: the list is of one version."""
+    """Checks that a list shows one version, whatever is written meanwhile."""
     store = api.registry.store
     (kind,) = (kind for kind in api.catalog.kinds if kind.resource.plural == "configmaps")
     before = store.page(kind.resource, "default").items
@@ -109,7 +109,7 @@ def test_what_takes_long_is_a_piece_of_its_own(monkeypatch):
 
 
 async def test_the_proxy_of_faults_passes_a_list_in_pieces_on(monkeypatch):
-    """Other suites have it between themselves and this server, on machines that are slow."""
+    """Checks the proxy that other suites put in front of this server, as on a slow machine."""
     monkeypatch.setattr(output, "PIECE_SIZE", 1)
     async with apiserver.serve() as api:
         address = api.url.removeprefix("http://").split("/")[0]

@@ -1,4 +1,4 @@
-"""The one word for how a pod is."""
+"""Tests of the status word of a pod."""
 
 import pytest
 

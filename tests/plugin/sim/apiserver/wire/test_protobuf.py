@@ -1,6 +1,4 @@
-"""Objects in Kubernetes' protobuf. The cases were written by its own library: `tests/oracle/wire`,
-fed by hand.
-"""
+"""Tests of objects in protobuf, encoded by Kubernetes' own library (`tests/oracle/wire`)."""
 
 import base64
 import json
@@ -15,7 +13,7 @@ CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "wire.json").r
 
 
 def said(value):
-    """Without what JSON says of nothing: nulls, and structs without content."""
+    """Drops nulls and empty structs, which protobuf does not have."""
     if isinstance(value, dict):
         kept = {name: said(part) for name, part in value.items() if part is not None}
         return {name: part for name, part in kept.items() if part != {}}
@@ -68,7 +66,7 @@ def field(number, data):
 
 
 def test_a_map_of_lists():
-    """Its values are messages with a list in them."""
+    """Checks a map whose values are messages with a list."""
     extra = field(5, field(1, b"k") + field(2, field(1, b"one") + field(1, b"two")))
     head = field(1, b"authorization.k8s.io/v1") + field(2, b"SubjectAccessReview")
     found = protobuf.decode(
@@ -79,7 +77,7 @@ def test_a_map_of_lists():
 
 @pytest.mark.parametrize("raw", [b"NaN", b"1e999", b"Infinity", b'"\\ud800"', b"{", b"[" * 5000])
 def test_json_inside_that_is_none(raw):
-    """It would be kept, and then no list with this object in it could be answered."""
+    """Refuses embedded JSON that is invalid. If it was stored, no list could contain the object."""
     head = field(1, b"apps/v1") + field(2, b"ControllerRevision")
     size = len(raw)
     data = b"\x0a" + bytes([size & 127 | 128, size >> 7]) + raw

@@ -1,4 +1,4 @@
-"""The fields of the kinds around the resource API."""
+"""Tests of the fields of kinds outside the resource API."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_nulls_in_lists_and_maps_are_the_nothing_of_their_type():
 
 @pytest.mark.parametrize("amount", ["x", "", "1Z"])
 async def test_what_is_no_quantity_is_refused(raw, amount):
-    """The scheduler counts with what is there."""
+    """Checks quantities, because the scheduler computes with them."""
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": amount}}}
     found = await raw("POST", "/api/v1/nodes", node)
     assert (found.status, "quantities must match" in found.json["message"]) == (400, True)

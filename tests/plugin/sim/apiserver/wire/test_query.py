@@ -1,4 +1,4 @@
-"""The options in a query: what they do, and what is refused."""
+"""Tests of the options in a query."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What method and path ask for."""
+"""Tests of the meaning of a method and a path."""
 
 import pytest
 

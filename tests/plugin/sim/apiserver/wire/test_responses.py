@@ -1,4 +1,4 @@
-"""Responses as the client accepts them."""
+"""Tests of responses in the formats that clients accept."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Streams within a WebSocket, as a client of SPDY opens them; and what is none."""
+"""Tests of SPDY streams inside a WebSocket, and of malformed frames."""
 
 import asyncio
 import zlib
@@ -9,7 +9,7 @@ from claimd.sim.apiserver.wire import spdy
 
 
 class Socket:
-    """What a client sends is given in messages; what it would get is kept."""
+    """A WebSocket that returns the given messages and keeps those that are sent."""
 
     def __init__(self, *messages):
         self.messages, self.sent = list(messages), bytearray()
@@ -22,7 +22,7 @@ class Socket:
 
 
 class Client:
-    """Writes frames."""
+    """Encodes frames."""
 
     def __init__(self):
         self._deflate = zlib.compressobj(zdict=spdy.DICTIONARY)
@@ -68,7 +68,7 @@ async def test_streams_have_headers_and_data():
         data(3, b"two", flags=1),
         control(6, b"\x00\x00\x00\x01"),
     ]
-    # Frames do not keep to messages.
+    # A frame may begin and end inside any message.
     whole = b"".join(frames)
     streams, socket = await opened(whole[:7], whole[7:50], whole[50:])
     assert [stream.headers for stream in streams] == [
@@ -76,9 +76,9 @@ async def test_streams_have_headers_and_data():
         {"streamtype": "data", "port": "80"},
     ]
     assert await read(streams[1]) == [b"one", b"two"]
-    # A client that is gone ends what it has not ended.
+    # A client that is gone ends the streams that it has left open.
     assert await read(streams[0]) == []
-    # Both were answered, and the ping was.
+    # Both streams and the ping were answered.
     assert socket.sent.count(b"\x80\x03\x00\x02") == 2
     assert socket.sent.endswith(b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01")
 

@@ -1,4 +1,4 @@
-"""Fields that a version does not have, and values of another type."""
+"""Tests of fields that a version does not have, and of values of a wrong type."""
 
 import pytest
 
@@ -36,7 +36,10 @@ async def test_fields_that_are_there_twice(raw):
 
 
 async def test_unknown_fields_of_what_is_applied(raw, made):
-    """Nobody could own them: whatever the validation, they are refused."""
+    """Checks that an apply refuses unknown fields with any validation.
+
+    Such fields cannot have an owner.
+    """
     config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"} | made["claim"]()
     path = f"{CLAIMS}/c?fieldManager=me&fieldValidation=Ignore"
     reply = await raw("PATCH", path, config | {"foo": 1}, APPLY)

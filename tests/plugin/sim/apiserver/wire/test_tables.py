@@ -1,4 +1,4 @@
-"""Rows as `kubectl get` shows them."""
+"""Tests of the rows that `kubectl get` shows."""
 
 import pytest
 
@@ -200,7 +200,7 @@ def test_columns_of_v1alpha2():
 
 
 def named_cells(kind, obj):
-    """By the name of the column, those of the wide table too."""
+    """Returns the cells by the names of their columns, with those of the wide table."""
     whole = {"apiVersion": "v1", "metadata": {"name": "o"}} | obj
     table = tables.table(kind, whole, 0)
     names = [column["name"] for column in table["columnDefinitions"]]
