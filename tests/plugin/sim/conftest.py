@@ -1,4 +1,4 @@
-"""A simulated API server and a client of it, for what is tested beside the API server itself."""
+"""A simulated API server and a client for it, for tests of the other components."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from tests.support.plane import create, until
 
 
 async def test_a_copy_is_ahead_by_our_own_writes_until_the_watch_shows_them(api):
-    """The copy's watch is not running: what is there is what was written."""
+    """The watch is not running, so the cache has only the writes."""
     pods = AssumeCache(api, "pods")
     loop = WorkLoop("tester", api, [pods])
     made = await loop.send(create(planes.pod("p")))
@@ -58,7 +58,7 @@ async def test_subscribers_hear_of_lists_changes_and_writes(api):
 
 
 async def test_objects_say_what_they_are_whether_listed_or_watched(api):
-    """Those of typed lists do not, in a real API server."""
+    """Items of typed lists lack apiVersion and kind in a real API server."""
     await api.send(create(planes.claim("listed")))
     claims = AssumeCache(api, "resourceclaims")
     running = asyncio.create_task(claims.run())

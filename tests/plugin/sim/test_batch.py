@@ -1,4 +1,4 @@
-"""Jobs, CronJobs and StatefulSets as kubectl makes and follows them, on nodes with GPUs."""
+"""Jobs, CronJobs and StatefulSets as kubectl creates and follows them, on nodes with GPUs."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ TEMPLATE = {
 
 @pytest.fixture
 async def kubectl():
-    """On a cluster of one node with one GPU."""
+    """Runs kubectl on a cluster of one node with one GPU."""
     with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
         machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
         async with cluster.up(machines, Path(folder), options=server.Options()) as up:

@@ -1,4 +1,4 @@
-"""A whole cluster: what claimd may do in it, and that its rules are those of the manifests."""
+"""A whole cluster: claimd's rights in it, which are those of the manifests."""
 
 import asyncio
 import fcntl
@@ -72,7 +72,8 @@ async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(ru
 
 
 async def test_parts_are_told_once_to_end_and_have_the_time_for_it():
-    """Told again, a kubelet would not stop its gRPC server, which may hold up the process for ever."""
+    """A second cancellation would keep a kubelet from stopping its gRPC server, which may block the
+    process for ever."""
     ended = []
 
     async def run(seconds):
@@ -177,7 +178,7 @@ async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
 async def test_kubectl_runs_commands_in_a_container(running, tmp_path):
-    """With its own protocol: what goes in, both outputs, the exit code, a terminal."""
+    """kubectl's own protocol transfers the input, both outputs, the exit code and a terminal."""
     container = {"name": "a", "image": "i", "command": ["sleep", "1000"]}
     container["env"] = [{"name": "WORD", "value": "found"}]
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}

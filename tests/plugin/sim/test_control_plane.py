@@ -1,6 +1,4 @@
-"""The scheduler and the controllers on the simulated API server: what comes of pods, claims,
-taints, nodes.
-"""
+"""Scheduler and controllers on the simulated API server: pods, claims, taints and nodes."""
 
 import contextlib
 import copy
@@ -263,7 +261,7 @@ async def test_extended_resources_become_a_claim(plane):
 
 
 async def test_a_claim_that_is_taken_away_under_the_scheduler_is_made_again(plane):
-    """Losing a race is nothing: the next look goes on from what is there."""
+    """A lost race is harmless: the next round starts from the current state."""
     await plane.make(planes.pod("p", templates=["gpu"], schedulingGates=[{"name": "wait"}]))
     (claim,) = await plane.until(plane.claims)
     with contextlib.suppress(errors.NotFound):
@@ -357,7 +355,7 @@ async def test_pods_of_a_node_that_is_gone_are_ended(tmp_path):
 
 @pytest.mark.parametrize("profile", ["1.30", "1.34"])
 async def test_older_releases(tmp_path, profile):
-    """The one before the resource API as it is now has pods without claims."""
+    """The release before the current resource API runs pods without claims."""
     async with (
         serve(Options(profile=profile)) as api,
         running(api, tmp_path, scheduler.run, controllers.run) as plane,
@@ -371,7 +369,7 @@ async def test_older_releases(tmp_path, profile):
 
 
 async def test_taints_of_devices_count_where_the_release_has_them(tmp_path):
-    """1.34 serves rules, and neither its scheduler nor its controllers look at them."""
+    """1.34 serves rules, but its scheduler and controllers ignore them."""
     async with (
         serve(Options(profile="1.34")) as api,
         running(api, tmp_path, scheduler.run, controllers.run) as plane,
@@ -388,7 +386,7 @@ async def test_taints_of_devices_count_where_the_release_has_them(tmp_path):
 
 
 async def test_the_api_server_may_start_again(tmp_path):
-    """With its file: what was there is there, and what comes gets what was left."""
+    """With its file the objects survive, and new pods get the remaining devices."""
     state = tmp_path / "state.db"
     async with contextlib.AsyncExitStack() as stack:
         first = contextlib.AsyncExitStack()

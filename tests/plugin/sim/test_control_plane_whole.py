@@ -1,6 +1,4 @@
-"""The scheduler and the controllers with many objects at once: recorded worlds, and whatever comes
-to happen.
-"""
+"""Scheduler and controllers with many objects at once: recorded worlds, and random changes."""
 
 import asyncio
 import contextlib
@@ -19,7 +17,8 @@ SEED = 7
 
 
 async def test_the_worlds_that_a_real_scheduler_has_decided(tmp_path):
-    """As tests/cluster/test_13_scheduler.py puts them to that one: all at once."""
+    """Creates all objects at once, as tests/cluster/test_13_scheduler.py does for the real
+    scheduler."""
     async with (
         serve(Options()) as api,
         running(api, tmp_path, scheduler.run, controllers.run) as plane,
@@ -48,9 +47,8 @@ async def test_the_worlds_that_a_real_scheduler_has_decided(tmp_path):
 
 
 class Fate:
-    """Pods come and go, claims are deleted, devices are tainted, the scheduler dies: at random,
-    always the same.
-    """
+    """Random changes with a fixed seed: pods come and go, claims are deleted, devices tainted, the
+    scheduler restarted."""
 
     def __init__(self, plane):
         self.plane = plane
@@ -106,7 +104,7 @@ class Fate:
             await self.plane.api.send(delete(kind, self.random.choice(found)))
 
     async def kubelets(self):
-        """Pods end after a while, and those that are deleted go."""
+        """Ends pods after a while, and removes deleted ones."""
         while True:
             for pod in list(self.plane.copies["pods"].objects.values()):
                 with contextlib.suppress(errors.NotFound, errors.Conflict):

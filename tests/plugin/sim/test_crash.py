@@ -13,7 +13,7 @@ DRIVER = "gpu.example.com"
 
 
 class Plugin:
-    """It writes a checkpoint and then the CDI file beside, which a pipe in its place holds up."""
+    """A plugin that writes a checkpoint and then the CDI file, and blocks on a pipe in its place."""
 
     def __init__(self, folder):
         self.checkpoints, self.cdi = folder / "checkpoints", folder / "cdi"
@@ -92,7 +92,7 @@ async def test_nothing_is_killed_and_nothing_left_where_nothing_is_prepared(plug
 
 
 async def test_who_waits_for_a_reader_goes_on(plugin):
-    """A thread of the plugin that writes into the pipe is not left hanging."""
+    """A thread of the plugin that writes into the pipe does not stay blocked."""
     crash = plugin.crash()
     crash.hang_at("uid")
     writing = asyncio.create_task(asyncio.to_thread(open, plugin.pipe("uid"), "wb"))

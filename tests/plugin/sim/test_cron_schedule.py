@@ -7,7 +7,7 @@ from claimd.sim.cron_schedule import ScheduleError
 
 
 def times(text, after, count=3, zone=""):
-    """The next ones, in UTC, as far as minutes."""
+    """Returns the next times in UTC, down to minutes."""
     schedule = cron_schedule.parse(text, zone)
     moment = datetime.fromisoformat(after).replace(tzinfo=UTC).timestamp()
     found = []

@@ -1,4 +1,4 @@
-"""A real `claimd run` kept alive, killed, stopped."""
+"""A real `claimd run` that is restarted, killed and stopped."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def until(fact, within=30):
 
 @pytest.fixture
 async def plugin(tmp_path, tmp_path_factory):
-    """Without an API server that answers: to run is all that matters here."""
+    """Starts claimd without a reachable API server: it only has to run."""
     kubelet = tmp_path_factory.mktemp("k")  # a socket's path has to be short
     config = tmp_path / "kubeconfig"
     config.write_text(
@@ -60,7 +60,7 @@ def alive(pid):
 
 
 def state(pid):
-    """Z also of one that somebody has waited for."""
+    """Returns the state of the process, which is Z for a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2]
     except FileNotFoundError:
@@ -92,7 +92,7 @@ async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plug
 
 
 async def test_one_that_was_stopped_begins_as_a_new_pod(plugin):
-    """Also if it had died before, and waited to be started again."""
+    """This also holds if it had died before and waited for a restart."""
     await until(lambda: plugin.state == daemon.RUNNING)
     plugin.kill()
     await until(lambda: plugin.state == daemon.KILLED)
@@ -114,7 +114,7 @@ async def test_who_is_signalled_when_it_has_just_died_keeps_its_exit_code():
 
 
 async def test_nothing_is_left_of_it_when_we_are_killed(tmp_path):
-    """The one who keeps it is a process of its own here, and gets no chance to clean up."""
+    """The parent is its own process here, and gets no chance to clean up."""
     keeper = """
 import asyncio, sys
 from pathlib import Path

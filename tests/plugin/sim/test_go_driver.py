@@ -1,6 +1,5 @@
-"""A driver written with Kubernetes' own Go library publishes to the simulated control plane, and
-its pod runs.
-"""
+"""A driver with Kubernetes' own Go library publishes to the simulated control plane, and its pod
+runs."""
 
 import asyncio
 import contextlib
@@ -32,7 +31,8 @@ def binary():
 
 @pytest.fixture
 async def ask():
-    """Requests to a control plane with one node, whose kubelet is in the folder `ask.kubelet`."""
+    """Yields a client of a control plane with one node, whose kubelet is in the folder
+    `ask.kubelet`."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="go-"))

@@ -1,4 +1,4 @@
-"""The table has every field of the schema, and an object is told what it asks for in vain."""
+"""The table covers every field of the schema, and ignored fields of an object are reported."""
 
 import asyncio
 import tempfile
@@ -175,7 +175,7 @@ async def test_a_server_alone_says_nothing(tmp_path):
 
 
 async def _warnings(address, token, obj):
-    """The Warning headers of its creation."""
+    """Returns the Warning headers of the object's creation."""
     host, _, port = address.removeprefix("http://").partition(":")
     body = msgspec.json.encode(obj)
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -1,7 +1,8 @@
-"""What taints of a node do to pods, played: the scheduler's rules and the controllers as they are.
+"""The effect of node taints on pods, in simulated time, with the real rules of scheduler and
+controllers.
 
-tests/cases/taints has what Kubernetes' own controllers did in the same scenarios, written by
-`python -m tests.cluster.taints`.
+tests/cases/taints contains recordings of Kubernetes' own controllers in the same scenarios,
+written by `python -m tests.cluster.taints`.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Programs in the place of the cluster's scheduler and controllers: how they are started, watched and
-ended. Here by stand-ins; Kubernetes' own are led by `make judges`.
+"""Programs instead of the simulated scheduler and controllers: start, health and end.
+
+These tests use stand-ins; `make judges` runs Kubernetes' own programs.
 """
 
 import asyncio
@@ -120,7 +121,7 @@ async def test_one_that_is_killed_starts_again_and_one_that_is_stopped_does_not(
 
 
 async def test_controllers_take_the_place_of_those_that_are_named(tmp_path, folder):
-    """The others go on: here what tells of what is not simulated."""
+    """The other controllers keep running, here the one that reports ignored fields."""
     programs = {"controllers": program(tmp_path), "enabled": "job-controller"}
     replaced = tuple(each for each in loops.ALL if each is not loops.NotSimulated)
     async with up(folder, replaced=replaced, **programs) as running:

@@ -1,6 +1,6 @@
-"""The simulator's Jobs and Deployments go where those of Kubernetes' own controllers went.
+"""Simulated Jobs and Deployments, compared with recordings of Kubernetes' own controllers.
 
-`tests/cluster/workloads.py` records it; here the same scenarios run while time is played.
+`tests/cluster/workloads.py` records them; these tests run the same scenarios in simulated time.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""CronJobs on nodes whose time is played: it begins at midnight, on the first of January 2026."""
+"""CronJobs on nodes with simulated time, which starts at midnight of 1 January 2026."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def cron_job(schedule="*/2 * * * *", command="sleep 5", name="demo", jobs=None, 
 
 
 def names(cluster):
-    """Of the Jobs that are there, the minutes since midnight that they are for."""
+    """Returns the minutes since midnight that the present Jobs are for."""
     first = int(BEGINNING) // MINUTE
     found = []
     for one in cluster.list("jobs"):

@@ -1,4 +1,4 @@
-"""Jobs from their creation to their end, on nodes whose time is played."""
+"""Jobs from their creation to their end, on nodes with simulated time."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def cluster():
 
 
 def run(cluster, **spec):
-    """The Job at its end, its pods beside it."""
+    """Returns the Job at its end, with its pods."""
     cluster.create("jobs", job(**spec))
     cluster.until(lambda: has(cluster, "Complete") or has(cluster, "Failed"))
     return cluster.find("jobs", "demo")

@@ -26,7 +26,7 @@ from tests.support.plane import running
 
 
 class Slow(WorkLoop):
-    """While it sends something, the rules go away."""
+    """A loop in which the rules disappear while it sends requests."""
 
     async def send_all(self, calls):
         rules = self.caches["devicetaintrules"]
@@ -64,7 +64,8 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
 
 
 class Sent:
-    """A loop whose copies the test sets; what is sent is kept, and succeeds or is to be tried again."""
+    """A loop with caches set by the test. It records the requests, which succeed or must be
+    retried."""
 
     def __init__(self, there=(), **collections):
         self.caches = {
@@ -87,7 +88,7 @@ class Sent:
 
 
 def evicting(**rule):
-    """A rule that evicts p at once and q in a minute."""
+    """Sets up a rule that evicts p at once and q in a minute."""
     taint = {"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
     later = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
     devices = [planes.result("gpu-0")]
@@ -132,7 +133,7 @@ async def test_what_failed_is_tried_again_before_what_is_later():
 
 
 def claims_loop(**there):
-    """A claim that is reserved for a pod that our copy does not have."""
+    """Sets up a claim that is reserved for a pod outside the cache."""
     claim = planes.claim("c", devices=["gpu-0"], pods=["lost"])
     return Sent(resourceclaims=[claim], there=there)
 

@@ -1,4 +1,4 @@
-"""A namespace that is deleted: everything in it goes first, then the finalizer."""
+"""The deletion of a namespace: its content goes first, then the finalizer."""
 
 import pytest
 

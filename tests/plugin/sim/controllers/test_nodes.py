@@ -9,7 +9,7 @@ NOW = 1767225600.0
 
 
 def taints(one):
-    """As they are to be, their times aside, or None where nothing is to be done."""
+    """Returns the wanted taints without their times, or None if nothing must change."""
     calls = list(nodes.sync(copies(nodes=[one]), NOW))
     if not calls:
         return None

@@ -1,4 +1,4 @@
-"""What several controllers ask of an object."""
+"""The helpers that several controllers share."""
 
 import pytest
 

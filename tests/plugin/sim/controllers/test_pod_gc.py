@@ -1,4 +1,4 @@
-"""Pods on nodes that do not exist any more."""
+"""Pods on nodes that no longer exist."""
 
 from claimd.sim.controllers import pod_gc
 from tests.support.planes import copies, node, pod

@@ -1,4 +1,4 @@
-"""StatefulSets from their creation to their end, on nodes whose time is played."""
+"""StatefulSets from their creation to their end, on nodes with simulated time."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def names(cluster):
 
 
 def versions(cluster):
-    """By number, the version of each pod's template."""
+    """Returns the template version of each pod, by number."""
     return [pod["metadata"]["labels"]["version"] for pod in cluster.list("pods")]
 
 

@@ -1,5 +1,6 @@
-"""The example of a monitor, told as a story on a real `claimd run` process: it gets every GPU of its
-node, those that pods work on among them, and takes none from anybody.
+"""The monitor example as a story on real `claimd run` processes.
+
+The monitor gets every GPU of its node, including those in use, and takes none away.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def pod_with_all_parts() -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_monitor_beside_pods_that_work(tmp_path: Path) -> None:
-    """It waits neither for a GPU that a pod has, nor for one whose parts pods have."""
+    """The monitor waits neither for a GPU in use, nor for one whose partitions are in use."""
     running = {"status.phase": "Running"}
     elsewhere = {"namespace": "gpu-monitor"}
     [template, monitor] = objects("monitor/pod.yaml")

@@ -1,4 +1,4 @@
-"""What is asked of `claimd demo`. The demo itself is in test_demo."""
+"""The options of `claimd demo`. The demo itself is in test_demo."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ def test_how_fast_texts_follow_each_other(speed, at_a_terminal, elsewhere):
 
 
 def test_claimd_can_be_typed_where_it_is_not_on_the_path(tmp_path):
-    """Beside the Python that runs it, or from the sources, whose folder may have a name with spaces."""
+    """It is next to the Python that runs it, or in a source tree whose path may contain spaces."""
     lonely = tmp_path / "a folder/python"
     lonely.parent.mkdir()
     lonely.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -1,6 +1,4 @@
-"""`claimd demo` as a process of its own: the story that comes with it, one that breaks off,
-signals, a terminal.
-"""
+"""`claimd demo` as a process: the default story, one that breaks off, signals, a terminal."""
 
 import asyncio
 import contextlib
@@ -32,14 +30,14 @@ chapters:
 
 @pytest.fixture
 def folder():
-    """With a short path: sockets lie in it."""
+    """Yields a folder with a short path, because sockets are below it."""
     made = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
 
 def left(folder):
-    """Processes that have to do with the folder, by their command line or environment."""
+    """Returns the processes with the folder in their command line or environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -56,7 +54,7 @@ STARTED = []
 
 @pytest.fixture(autouse=True)
 async def _ended():
-    """What a test that failed has left running ends with it."""
+    """Ends processes that a failed test has left."""
     yield
     for process in STARTED:
         if process.returncode is None:
@@ -162,7 +160,7 @@ JUST_MADE = """
 
 @pytest.mark.parametrize("before", ["", LOOKED_AT_BEFORE], ids=["never seen", "seen before"])
 async def test_what_was_just_made_is_not_gone(folder, before):
-    """However far behind what watches are."""
+    """A new object counts as present, however late the watches are."""
     file = folder / "mine.yaml"
     file.write_text(SMALL + before + JUST_MADE)
     process = await start(file, "--state", folder / "s")
@@ -213,7 +211,7 @@ POD = """
 
 
 def below(pid):
-    """The processes that it has started, and theirs."""
+    """Returns the descendants of the process."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,5 +1,7 @@
-"""Pods of people who had a vendor's driver, told as a story on real `claimd run` processes under that driver's name, with
-the classes and the rights of the component.
+"""Pods written for a vendor's driver, as a story on real `claimd run` processes with that driver's
+name.
+
+The classes and rights come from the component.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ DEPLOY = Path(__file__).parents[4] / "deploy"
 
 
 def installed(vendor: str) -> list[dict[str, Any]]:
-    """The classes, and the role that may serve the driver: tests/test_deploy.py holds the component to it."""
+    """Installs the classes, and the role for serving the driver; tests/test_deploy.py checks the
+    component."""
     classes = (DEPLOY / f"components/as-{vendor}/deviceclasses.yaml").read_text()
     rights = (DEPLOY / "base/rbac.yaml").read_text().replace("gpu.claimd.dev", f"gpu.{vendor}.com")
     documents = [*yaml.safe_load_all(classes), *yaml.safe_load_all(rights)]
@@ -39,7 +42,7 @@ def claim(name: str, class_: str, config: dict[str, Any] | None = None) -> dict[
 
 
 def pod(name: str, containers: int = 1, **resources: Any) -> dict[str, Any]:
-    """Of the claim of its name, or of these resources."""
+    """Builds a pod with the claim of its name, or with these resources."""
     wanted = resources or {"claims": [{"name": "gpu"}]}
     command = ["sh", "-c", "env | grep CLAIMD_; exec sleep 600"]
     spec: dict[str, Any] = {
@@ -57,7 +60,7 @@ def pod(name: str, containers: int = 1, **resources: Any) -> dict[str, Any]:
 
 
 def runs(name: str) -> dict[str, Any]:
-    """claimd tries again after 30 s where it has written before it had the right to."""
+    """Waits for the pod; claimd retries after 30 s if it wrote before it had the right to."""
     return {"wait": f"pod/{name}", "until": {"status.phase": "Running"}, "within": 60}
 
 
@@ -68,9 +71,8 @@ def nvidias(kind: str, **sharing: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_in_nvidias_place(tmp_path: Path) -> None:
-    """Two pods of a claim, two containers of one, an instance of MIG, the device plugin's name, and a configuration
-    that is taken; one that asks for MPS is refused with the reason.
-    """
+    """Covers a shared claim, shared containers, a MIG instance, the device plugin's name, an
+    accepted configuration, and MPS, which is refused with the reason."""
     limits = {"nvidia.com/gpu": "1"}
     objects = [
         claim("shared", "gpu.nvidia.com"),

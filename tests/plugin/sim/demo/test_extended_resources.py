@@ -1,5 +1,7 @@
-"""Pods that say what they said to the vendors' device plugins, told as a story on real `claimd run` processes with the
-classes of the components: each container gets its own, and explain knows whom nothing suits.
+"""Pods with the vendors' extended resources, as a story on real `claimd run` processes.
+
+The classes come from the components. Each container gets its own devices, and explain names pods
+that cannot be satisfied.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def published(node: str, count: int) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_names_of_the_device_plugins(tmp_path: Path) -> None:
-    """One of each vendor, two at once, and a part by its profile."""
+    """One GPU of each vendor, two at once, and a partition by its profile."""
     nodes = [
         {"name": "one", "gpus": ["nvidia:h100", "amd:mi300x=2", "intel:max1550"]},
         {"name": "two", "gpus": ["nvidia:a100,mig=3g.40gb:1g.10gb", "intel:b580"]},
@@ -88,9 +90,8 @@ def test_the_names_of_the_device_plugins(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_several_containers_and_one_that_runs_before_them(tmp_path: Path) -> None:
-    """What an init container has, a later one gets as well: the pod takes four GPUs and not five. It ends well if it was
-    given one.
-    """
+    """A later container reuses the GPU of an init container, so the pod takes four GPUs, not five.
+    The init container succeeds if it got one."""
     ahead = container("ahead", {"nvidia.com/gpu": "1"}, "env | grep CLAIMD_")
     user = pod(
         "user",

@@ -1,4 +1,4 @@
-"""Where a path leads in an object, and what a check says of what it finds there."""
+"""Paths into objects, and checks of the values that they lead to."""
 
 import pytest
 

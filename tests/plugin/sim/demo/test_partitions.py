@@ -1,5 +1,6 @@
-"""Divided GPUs, told as a story on real `claimd run` processes: who asks for a part gets it, and
-nobody gets the GPU that it is a part of.
+"""Partitioned GPUs, as a story on real `claimd run` processes.
+
+A request for a partition gets it, and no request gets the whole GPU meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From objects to a scene, and from a scene to lines that fit."""
+"""Scenes from objects, and lines that fit the terminal from scenes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What there is to see of a cluster: nodes with their GPUs, pods with their claims."""
+"""The scene of a cluster: nodes with their GPUs, pods with their claims."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""What reaches a terminal, read by a small terminal of our own; and the plain lines that go
-elsewhere.
-"""
+"""The output on a terminal, read by a small emulator, and the plain lines on other outputs."""
 
 import io
 import re
@@ -15,7 +13,8 @@ TWO = scene.Scene(
 
 
 def shown(written):
-    """The lines of a terminal that has taken this: it knows what we use and nothing else."""
+    """Returns the lines of a terminal after this output; it knows only the escape sequences that
+    the demo uses."""
     lines, row, fresh = [""], 0, ""
     for part in re.split(r"(\x1b\[[?0-9]*[A-Za-z]|\n)", written):
         if part == "\n":

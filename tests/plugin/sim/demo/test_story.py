@@ -1,4 +1,4 @@
-"""Stories are read whole, and what is wrong with one is said with its place."""
+"""Stories are checked before they run, and an error names its place in the story."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the kubelet asks of the API server: claims, pods, events, slices, the node and its lease."""
+"""The kubelet's requests to the API server: claims, pods, events, slices, the node and its lease."""
 
 import asyncio
 
@@ -127,7 +127,7 @@ async def test_the_lease_is_made_and_later_renewed(kubelet):
 
 
 async def test_a_node_says_of_itself_what_is_true(kubelet):
-    """Whoever thought that nothing was known of it is corrected."""
+    """The kubelet corrects conditions that were set to Unknown."""
     ready = {"type": "Ready", "status": "True"}
     status = {"conditions": [ready]}
     await kubelet.correct_node(status)  # it is not there yet

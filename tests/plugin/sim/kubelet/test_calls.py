@@ -1,4 +1,4 @@
-"""What the kubelet makes of a driver's answers, good and bad, in both versions of the service."""
+"""The kubelet's handling of good and bad answers of a driver, in both versions of the service."""
 
 import grpc.aio
 import pytest
@@ -16,7 +16,7 @@ VERSIONS = {"v1.DRAPlugin": (v1, v1_grpc), "v1beta1.DRAPlugin": (v1beta1, v1beta
 
 
 def answering(version, prepared, unprepared=None):
-    """A driver that has these answers ready, whatever it is asked."""
+    """Runs a driver with fixed answers."""
     messages, services = VERSIONS[version]
 
     class Driver(services.DRAPluginServicer):

@@ -1,4 +1,4 @@
-"""Which claims are a pod's, what containers are given of them, and what outlives the kubelet."""
+"""The claims of a pod, the devices of its containers, and the state that outlives the kubelet."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the kubelet has the runtime start, from the pod's spec."""
+"""The configuration of a container from the pod's spec."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a driver tells of its devices' health, how long it counts, and how a pod's status shows it."""
+"""The health of devices from a driver's stream, its timeout, and the pod's status."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from tests.support.sim_node import QUICK, until
 
 
 class Doctor:
-    """A driver's stream of health, told by a test."""
+    """A driver's health stream that the test controls."""
 
     def __init__(self):
         self.reports = asyncio.Queue()

@@ -1,6 +1,4 @@
-"""A simulated kubelet with a real plugin process: what happens to pods when a part goes away and
-comes back.
-"""
+"""A simulated kubelet with a real plugin process: the pods when a component stops and restarts."""
 
 import asyncio
 import contextlib
@@ -81,9 +79,8 @@ async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
 
 
 async def test_a_container_reads_what_it_was_given(node, plugin):
-    """The file of each request, where Kubernetes' readers look for it; of one with mounts of its
-    own, and of one that only can be looked at.
-    """
+    """The file of each request is where Kubernetes' readers look, with and without a mount
+    namespace."""
     await node.claim("c", 0, 2)
     folder = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c"
     read = f"cd {folder} || cd rootfs{folder}; cat */{DRIVER}-metadata.json > {node.folder}/seen"
@@ -165,7 +162,7 @@ async def test_a_new_runtime_starts_the_containers_again(node, plugin):
 
 
 class Line:
-    """The way to the API server, which a test can cut."""
+    """The connection to the API server, which a test can cut."""
 
     def __init__(self, port):
         self.port, self.cut, self._tasks = port, False, {}

@@ -1,4 +1,4 @@
-"""Registration as a kubelet does it: what it takes and refuses, tries again, and forgets."""
+"""The registration of plugins: accepted, refused, retried and forgotten ones."""
 
 import asyncio
 import contextlib
@@ -33,9 +33,7 @@ class World:
     async def offer(
         self, name="d-reg.sock", driver="d.example.com", services=(V1, BETA), endpoint=None
     ):
-        """A plugin's registration socket; with an endpoint that is the same socket if no other is
-        named.
-        """
+        """Serves a registration socket; without a named endpoint, the same socket is the endpoint."""
         path = self.folder / "plugins_registry" / name
         servicer = registration.Registration(
             driver, endpoint or path, tuple(services), lambda: None
@@ -139,7 +137,7 @@ async def test_hidden_sockets_and_files_are_none_and_folders_are_looked_into(wor
 
 
 async def test_a_plugin_that_does_not_answer_at_first(world):
-    """Its socket is there before anybody listens: dead until its server has come."""
+    """Its socket exists before its server listens."""
     path = world.folder / "plugins_registry" / "d-reg.sock"
     path.parent.mkdir(parents=True, exist_ok=True)
     server = await asyncio.start_unix_server(lambda r, w: w.close(), path)

@@ -1,4 +1,4 @@
-"""Which containers start when, and when a pod has ended."""
+"""The order in which containers start, and the end of a pod."""
 
 import pytest
 

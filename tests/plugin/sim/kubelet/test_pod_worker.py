@@ -1,5 +1,6 @@
-"""Pods on a simulated kubelet with a real plugin, one node for all of them: claims, devices,
-containers, status.
+"""Pods on a simulated kubelet with a real plugin: claims, devices, containers, status.
+
+All tests share one node.
 """
 
 import json
@@ -32,7 +33,7 @@ async def node(shared):
 
 
 def waiting(status):
-    """Reason and message of the container that waits."""
+    """Returns reason and message of the waiting container."""
     found = ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting") or {}
     return found.get("reason"), found.get("message", "")
 
@@ -240,7 +241,7 @@ async def test_a_pod_that_is_active_for_too_long_has_failed(node):
 
 
 async def test_a_pod_without_its_claim_has_a_deadline_as_well(node):
-    """It holds from when the kubelet has seen the pod, not from its first container on."""
+    """The deadline starts when the kubelet first sees the pod, not with its first container."""
     await node.claim("c", 0)
     await node.pod("p", "c", reserved=False, activeDeadlineSeconds=1)
     status = await node.phase("p", "Failed")
@@ -346,7 +347,7 @@ async def test_what_comes_after_a_sidecar_waits_for_its_startup_probe(node):
 
 
 async def test_a_pod_sees_its_volumes(node):
-    """Mounted where that may be; otherwise it is told where they are."""
+    """They are mounted if that is permitted; otherwise an event tells where they are."""
     projected = [
         {"configMap": {"name": "settings"}},
         {"serviceAccountToken": {"path": "token"}},

@@ -1,4 +1,4 @@
-"""Which devices the containers of a node have, as the kubelet's socket tells it."""
+"""The devices of a node's containers, as the kubelet's socket lists them."""
 
 import grpc
 

@@ -1,4 +1,4 @@
-"""Probes of a container that is a real process, by commands, HTTP and TCP."""
+"""Probes of a real process by commands, HTTP and TCP."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ ONCE = probes._DEFAULTS | PATIENT
 
 
 class Heard:
-    """Callbacks that note what they hear."""
+    """Callbacks that record their calls."""
 
     def __init__(self):
         self.told, self.killed, self.changes = [], [], 0
@@ -43,7 +43,7 @@ async def running(folder, *command):
 
 @contextlib.asynccontextmanager
 async def serving(answer=b"HTTP/1.1 200 OK\r\n\r\n"):
-    """The port of a server that gives this answer, and what it was asked."""
+    """Yields the port of a server with this answer, and the requests that it has received."""
     asked = []
 
     async def answer_one(reader, writer):

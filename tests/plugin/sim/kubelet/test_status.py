@@ -1,4 +1,4 @@
-"""The status that the kubelet gives a pod, from its containers."""
+"""The pod's status that the kubelet computes from its containers."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ TIMES = {"startedAt": "2026-01-01T10:00:00Z", "finishedAt": "2026-01-01T11:00:00
 
 
 def attempt(exit_code=None, start_error="", started=True):
-    """Of a container: it runs if there is no exit code yet."""
+    """Builds an attempt of a container; without an exit code it runs."""
     return SimpleNamespace(
         running=started and exit_code is None and not start_error,
         exit_code=exit_code,

@@ -1,4 +1,4 @@
-"""What is in a pod's volumes, and what its containers see of them."""
+"""The content of a pod's volumes, and the mounts of its containers."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""CDI rules, from case files: what a runtime takes and refuses, and what several specs make of a
-container.
-"""
+"""CDI rules from case files: accepted and refused specs, and the merged edits of several specs."""
 
 import json
 from pathlib import Path

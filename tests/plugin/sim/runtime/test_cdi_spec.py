@@ -1,4 +1,4 @@
-"""One CDI spec file: what each version knows, and what a runtime refuses.
+"""One CDI spec file: the features of each version, and refused files.
 
 More cases are in tests/cases/sim/cdi/specs.yaml.
 """
@@ -13,13 +13,13 @@ NODE = {"path": "/dev/a"}
 
 
 def spec(edits=None, version="1.1.0", device=None, **more):
-    """With the edits in a device, or in the spec as a whole."""
+    """Builds a spec with the edits in a device, or in the spec itself."""
     one = {"name": "a", "containerEdits": edits or {"env": ["A=b"]}} | (device or {})
     return {"cdiVersion": version, "kind": "example.com/gpu", "devices": [one]} | more
 
 
 def refusal(document, newest=cdi_spec.VERSIONS[-1]):
-    """What a runtime says; None if it takes the file."""
+    """Returns the runtime's error, or None if it accepts the file."""
     try:
         cdi_spec.parse(json.dumps(document), newest)
     except cdi_spec.InvalidSpec as error:

@@ -1,4 +1,4 @@
-"""Containers are real processes: what they see, how they end, and that none is left behind."""
+"""Containers are real processes: their environment, their end, and that none is left."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def test_a_command_its_log_and_its_code(tmp_path):
 
 
 async def test_the_guard_is_told_of_a_process_group_until_all_of_it_is_gone(tmp_path):
-    """A number that somebody else has later must not be killed at the end."""
+    """A process group number may be reused later, and must not be killed then."""
     told = []
     one = container.Container(
         order("true"), cdi_cache.InjectedEdits(), tmp_path / "one", namespace=False

@@ -1,4 +1,4 @@
-"""What is sent, and in what order, for a decision of the scheduler."""
+"""The requests for a decision of the scheduler, and their order."""
 
 import pytest
 
@@ -14,7 +14,7 @@ RESOURCE = "example.com/gpu"
 
 
 class Loop:
-    """Keeps what is sent, and answers as an API server that takes everything."""
+    """Records the requests, and answers as an API server that accepts all of them."""
 
     def __init__(self):
         self.sent = []

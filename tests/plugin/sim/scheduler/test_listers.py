@@ -1,4 +1,4 @@
-"""Objects as other drivers and other versions write them: what holds a device goes on to hold it."""
+"""Objects as other drivers and versions write them: an allocated device stays allocated."""
 
 import copy
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def lister(*claims):
 
 
 def held():
-    """As a driver with a status leaves it."""
+    """Builds an allocated claim with the status that a driver writes."""
     one = claim("held", devices=["gpu-0"], pods=["other"])
     entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": None}
     one["status"]["devices"] = [entry]
@@ -34,7 +34,7 @@ def held():
 
 
 def decide(*claims):
-    """For a pod that wants one of the two GPUs of a node."""
+    """Decides for a pod that requests one of the two GPUs of a node."""
     new = pod("p", claims=["mine"])
     values = lister(claim("mine"), *claims).values
     around = snapshot(nodes=[node("node-1")], slices=[slice_("node-1")], pods=[new])
@@ -151,7 +151,8 @@ def typed(document, kind):
 
 
 def worlds_in_which_a_device_is_given_twice(first, count):
-    """And whether any was given at all, without which this would show nothing."""
+    """Returns these worlds, and whether any device was allocated; without one the test would prove
+    nothing."""
     found = {seed: mutated_worlds.given_twice(seed) for seed in range(first, first + count)}
     return {seed: twice for seed, (twice, _) in found.items() if twice}, sum(
         given for _, given in found.values()
@@ -159,7 +160,7 @@ def worlds_in_which_a_device_is_given_twice(first, count):
 
 
 def test_no_device_is_given_twice_whatever_objects_look_like():
-    """`python -m tests.support.mutated_worlds` asks for many more."""
+    """`python -m tests.support.mutated_worlds` runs many more."""
     broken, given = worlds_in_which_a_device_is_given_twice(0, 300)
     assert not broken
     assert given > 200
@@ -173,7 +174,7 @@ def test_no_device_is_given_twice_in_thousands_of_worlds(first):
 
 
 def test_a_world_in_which_a_device_would_be_given_twice_is_seen(monkeypatch):
-    """As it was when a claim that cannot be read counted as absent."""
+    """Simulates the old bug: an unreadable claim counted as absent."""
     monkeypatch.setattr(listers, "salvage_claim", lambda *_: None)
     broken, _ = worlds_in_which_a_device_is_given_twice(0, 50)
     assert broken

@@ -1,4 +1,4 @@
-"""Whose place a pod takes: as Kubernetes' own scheduler has it, by recordings."""
+"""The victims of preemption, compared with recordings of Kubernetes' own scheduler."""
 
 import asyncio
 import json
@@ -40,13 +40,13 @@ def test_the_same_pods_go_for_the_same_reason(name):
 
 
 def after_reasons(message):
-    """What is said of preemption; of devices our own words are longer."""
+    """Returns the part of the message about preemption; the messages about devices differ."""
     return message.partition(" preemption: ")[2]
 
 
 @pytest.fixture
 async def cluster(tmp_path):
-    """With our scheduler, and nobody who ends pods."""
+    """Runs a cluster with the simulated scheduler, in which no component ends pods."""
     async with server.serve(server.Options()) as api:
         path = api.kubeconfig(tmp_path / "admin")
         ours, admin = (client.Client(kubeconfig.load(path), agent=name) for name in ("s", "a"))
@@ -65,7 +65,7 @@ async def until(fact):
 
 
 async def test_what_is_written_is_what_kubernetes_own_scheduler_writes(cluster):
-    """And when the victim is gone, the pod has its place."""
+    """When the victim is gone, the pod gets its place."""
     name = "as_few_as_will_do"
     objects, pod = situations.ALL[name]
     for each in (*situations.PRIORITIES, *objects, pod):

@@ -1,4 +1,4 @@
-"""The scheduler's passes: what is decided for whom, what counts meanwhile, what is written."""
+"""The rounds of the scheduler: decisions, assumed state, and writes."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ CLUSTER = {
 
 
 class Binder:
-    """Notes what is to be written; a write may wait or fail."""
+    """Records writes; a write may wait or fail."""
 
     def __init__(self):
         self.written, self.failure, self.gate = [], None, None
@@ -49,7 +49,7 @@ class Binder:
 
 
 class Passes:
-    """A scheduler whose copies of the cluster the test sets, and whose passes it makes."""
+    """A scheduler with caches set by the test, which also triggers its rounds."""
 
     def __init__(self):
         self.scheduler = Scheduler(None, clock=lambda: 1000.0)
@@ -61,7 +61,7 @@ class Passes:
             cache.objects = {object_key(obj): obj for obj in objects}
 
     async def once(self):
-        """A pass, and what it had written: all of it, where nothing holds it up."""
+        """Runs one round, and returns its writes once they are finished."""
         self.binder.written.clear()
         wait = await self.scheduler._reconcile()
         for _ in range(5):
@@ -82,7 +82,7 @@ async def passes(monkeypatch):
 
 @contextlib.contextmanager
 def counted(monkeypatch):
-    """How often something was decided, and for whom."""
+    """Returns how often the scheduler has decided, and for which pods."""
     decide, pods = scheduling_cycle.schedule_pod, []
 
     def counting(snapshot, pod, *rest):
@@ -217,7 +217,7 @@ async def test_a_claim_that_will_be_made_is_waited_for(passes):
 
 
 async def test_what_holds_a_pod_back_is_given_up(passes):
-    """A claim's devices are on a node that the pod cannot go to."""
+    """A claim's devices are on a node that the pod cannot run on."""
     held = planes.claim("a", devices=["gpu-0"], node="node-1")
     passes.see(
         nodes=[planes.node("node-1", unschedulable=True), planes.node("node-2")],
@@ -237,7 +237,7 @@ async def test_what_holds_a_pod_back_is_given_up(passes):
     ],
 )
 async def test_a_report_that_failed_is_made_again(passes, monkeypatch, failure, again):
-    """Not where somebody was faster: what he wrote will be seen."""
+    """A lost race needs no retry, because the other write triggers a round."""
     passes.see(pods=[planes.pod("p", nodeSelector={"a": "b"})])
     passes.binder.failure = failure
     with counted(monkeypatch) as decided:
@@ -281,7 +281,7 @@ def small(name, priority, on="", **more):
 
 
 async def test_a_place_that_is_promised_is_given_to_nobody_else(passes):
-    """Neither while the promise is written, nor before the API server shows it."""
+    """The nomination counts while it is written, and before the API server shows it."""
     passes.binder.gate = asyncio.Event()
     passes.see(pods=[small("v", 1, on="node-1"), small("p", 20)])
     assert [what[:2] for what in await passes.once()] == [("report", "p")]

@@ -23,12 +23,12 @@ HOT = {"key": "example.com/hot", "effect": "NoSchedule"}
 
 
 def in_vain(message, nodes=1, why="Preemption is not helpful for scheduling"):
-    """As the scheduler says it where no pod could make room."""
+    """Builds the scheduler's message if no preemption helps."""
     return f"{message} preemption: 0/{nodes} nodes are available: {nodes} {why}."
 
 
 def devices(decision):
-    """Of each claim those that it gets."""
+    """Returns the devices that each claim gets."""
     return [
         [one.device for one in each.status.allocation.devices.results] for each in decision.claims
     ]
@@ -176,7 +176,7 @@ def test_a_claim_of_a_template_is_waited_for_in_silence():
 
 
 def test_a_claim_that_is_not_there_or_goes_is_waited_for_in_silence():
-    """As recorded: a kube-scheduler does not even put such a pod into its queue."""
+    """As recorded, a kube-scheduler does not even queue such a pod."""
     new = pod("p", claims=["mine"])
     assert decided(new) == Pending()
     leaving = claim("mine", deletionTimestamp="2026-01-01T00:01:00Z")
@@ -306,7 +306,7 @@ def test_an_expression_that_fails_is_the_schedulers_error():
 
 
 def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
-    """All of them at once, as in tests/cluster/test_13_scheduler.py."""
+    """Decides all of them, as in tests/cluster/test_13_scheduler.py."""
     nodes = [node(NODE, cpu="64"), node(OTHER, cpu="64")]
     classes, slices = (
         [one for each in WORLDS for one in getattr(each, kind)] for kind in ("classes", "slices")
@@ -406,7 +406,8 @@ def test_a_promise_is_looked_at_before_all_other_nodes():
 
 
 def test_a_pod_that_is_refused_for_its_devices_ends_nobody():
-    """Neither where nothing else is missing, nor where the rest could be freed."""
+    """There is no preemption, whether only devices are missing or also resources that could be
+    freed."""
     held = claim("held", devices=["gpu-0", "gpu-1"], pods=["a"])
     for cpu, why in (
         ("1", "1 Preemption is not helpful for scheduling"),

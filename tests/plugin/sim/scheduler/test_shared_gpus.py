@@ -1,7 +1,8 @@
-"""What a real kube-scheduler decided about claims on shared GPUs, against the simulated one.
+"""The simulated scheduler's decisions about claims on shared GPUs, compared with a real
+kube-scheduler's.
 
 The recordings are in tests/cases/pending/shared.jsonl; `python -m tests.cluster.pending --shared`
-makes them anew.
+recreates them.
 """
 
 import pytest
@@ -29,7 +30,7 @@ def test_there_is_enough_to_compare(recorded):
 
 
 def test_the_simulated_scheduler_decides_the_same(recorded):
-    """The same devices and amounts for each request, and what is refused for the same reason."""
+    """Devices, amounts and reasons of refusal are equal for each request."""
     different = {}
     for world in recorded:
         for question in recorded_shares.questions(world):
@@ -40,7 +41,7 @@ def test_the_simulated_scheduler_decides_the_same(recorded):
 
 
 def test_a_step_less_or_another_device_would_be_seen(recorded):
-    """What is compared tells decisions apart, or the test above could not fail."""
+    """The comparison detects differences; otherwise the test above could not fail."""
     for world in recorded:
         for question in recorded_shares.questions(world):
             for results in question.scheduler.get("allocated", {}).values():

@@ -1,4 +1,4 @@
-"""The cluster at one moment, and as it will be after a decision."""
+"""The cluster at one moment, and after a decision."""
 
 import pytest
 

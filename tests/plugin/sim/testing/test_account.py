@@ -1,4 +1,4 @@
-"""What a test that fails is told, on a simulated cluster that nobody has looked at before."""
+"""The description for a failed test, on a simulated cluster that was not read before."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""`claimd sim -- COMMAND`: the command's own exit code, and nothing that stays."""
+"""`claimd sim -- COMMAND`: the command's exit code, and nothing left behind."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def run(*words):
 
 
 def alive(pid):
-    """A process that has ended and that nobody has asked about is none."""
+    """Returns True if the process runs; a zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -25,7 +25,7 @@ def alive(pid):
 
 @pytest.mark.slow
 def test_the_exit_code_is_the_commands_and_what_it_left_is_ended():
-    """Also what took another session and another environment, and does not listen to SIGTERM."""
+    """This includes a process in another session and environment that ignores SIGTERM."""
     script = """
         env -i setsid sh -c 'trap "" TERM; echo $$; exec 1>&-; while :; do sleep 100; done' &
         setsid sleep 1000 > /dev/null & echo $!

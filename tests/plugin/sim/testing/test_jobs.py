@@ -1,4 +1,4 @@
-"""The jobs of docs/ci.md run a stranger's suite: from a wheel, in an environment without our sources."""
+"""The CI jobs of docs/ci.md run another project's suite from a wheel, without our sources."""
 
 import os
 import re
@@ -20,7 +20,7 @@ WHEEL = "CLAIMD_WHEEL"
 
 
 def jobs():
-    """GitHub's and GitLab's, as the page has them."""
+    """Returns the jobs of GitHub and GitLab from the page."""
     text = (ROOT / "docs" / "ci.md").read_text()
     return [
         yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
@@ -61,7 +61,8 @@ def test_what_the_page_says_of_a_cluster_is_there():
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """With our libraries and without us; nothing is downloaded. Its variables."""
+    """Creates an environment with our dependencies but without claimd, offline, and returns its
+    variables."""
     folder = tmp_path_factory.mktemp("stranger")
     venv.create(folder / "venv", with_pip=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
@@ -86,7 +87,7 @@ def environment(tmp_path_factory):
 
 @pytest.mark.slow
 def test_their_steps_run_a_drivers_suite(environment, tmp_path):
-    """In a folder that has the driver and nothing of ours, each step as its runner does it."""
+    """Each step runs as on its CI runner, in a folder that contains only the driver."""
     place = tmp_path / "repository"
     shutil.copytree(STRANGER, place)
     for step in shell_steps()["github"]:

@@ -1,4 +1,4 @@
-"""The fixtures as somebody else's suite uses them, in a pytest of its own."""
+"""The fixtures as another project's suite uses them, in its own pytest process."""
 
 import importlib.metadata
 import subprocess
@@ -41,7 +41,7 @@ INSTALLED = any(
 
 @pytest.fixture
 def suite(pytester, monkeypatch):
-    """Runs a suite of these tests; what it writes of folders and processes is looked at later."""
+    """Runs a suite of these tests; the caller checks the folders and processes that it reports."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makefile(".ini", pytest="[pytest]\nasyncio_default_fixture_loop_scope = function\n")
 
@@ -58,7 +58,7 @@ def suite(pytester, monkeypatch):
 
 
 def processes_of(folder):
-    """All whose command or environment names the folder, but this test's own."""
+    """Returns the processes whose command or environment names the folder, except this test's."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Nodes as a command line or a test names them."""
+"""Nodes from a command line or a test."""
 
 import pytest
 
