@@ -14,7 +14,7 @@ def cluster():
 
 
 def run(cluster, **spec):
-    """Returns the Job at its end, with its pods."""
+    """Creates a Job, and returns it when it has ended."""
     cluster.create("jobs", job(**spec))
     cluster.until(lambda: has(cluster, "Complete") or has(cluster, "Failed"))
     return cluster.find("jobs", "demo")

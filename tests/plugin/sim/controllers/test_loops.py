@@ -26,7 +26,7 @@ from tests.support.plane import running
 
 
 class Slow(WorkLoop):
-    """A loop in which the rules disappear while it sends requests."""
+    """A loop that deletes all rules before it sends its requests."""
 
     async def send_all(self, calls):
         rules = self.caches["devicetaintrules"]

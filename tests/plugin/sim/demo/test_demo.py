@@ -160,7 +160,8 @@ JUST_MADE = """
 
 @pytest.mark.parametrize("before", ["", LOOKED_AT_BEFORE], ids=["never seen", "seen before"])
 async def test_what_was_just_made_is_not_gone(folder, before):
-    """A new object counts as present, however late the watches are."""
+    """A wait for `gone` asks the API server, so an object that the watch has not shown yet counts
+    as present."""
     file = folder / "mine.yaml"
     file.write_text(SMALL + before + JUST_MADE)
     process = await start(file, "--state", folder / "s")

@@ -18,8 +18,8 @@ DEPLOY = Path(__file__).parents[4] / "deploy"
 
 
 def installed(vendor: str) -> list[dict[str, Any]]:
-    """Installs the classes, and the role for serving the driver; tests/test_deploy.py checks the
-    component."""
+    """Returns the component's classes, and the roles with the vendor's driver name.
+    tests/test_deploy.py checks the component."""
     classes = (DEPLOY / f"components/as-{vendor}/deviceclasses.yaml").read_text()
     rights = (DEPLOY / "base/rbac.yaml").read_text().replace("gpu.claimd.dev", f"gpu.{vendor}.com")
     documents = [*yaml.safe_load_all(classes), *yaml.safe_load_all(rights)]
@@ -60,7 +60,8 @@ def pod(name: str, containers: int = 1, **resources: Any) -> dict[str, Any]:
 
 
 def runs(name: str) -> dict[str, Any]:
-    """Waits for the pod; claimd retries after 30 s if it wrote before it had the right to."""
+    """Builds the step that waits for the pod; claimd may need 30 s if it started before it had its
+    rights."""
     return {"wait": f"pod/{name}", "until": {"status.phase": "Running"}, "within": 60}
 
 

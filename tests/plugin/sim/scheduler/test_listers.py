@@ -26,7 +26,7 @@ def lister(*claims):
 
 
 def held():
-    """Builds an allocated claim with the status that a driver writes."""
+    """Builds an allocated claim whose driver has written a device status with null conditions."""
     one = claim("held", devices=["gpu-0"], pods=["other"])
     entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": None}
     one["status"]["devices"] = [entry]
@@ -151,8 +151,7 @@ def typed(document, kind):
 
 
 def worlds_in_which_a_device_is_given_twice(first, count):
-    """Returns these worlds, and whether any device was allocated; without one the test would prove
-    nothing."""
+    """Returns the worlds with a double allocation, and the number of allocations in all worlds."""
     found = {seed: mutated_worlds.given_twice(seed) for seed in range(first, first + count)}
     return {seed: twice for seed, (twice, _) in found.items() if twice}, sum(
         given for _, given in found.values()

@@ -40,7 +40,7 @@ def test_the_same_pods_go_for_the_same_reason(name):
 
 
 def after_reasons(message):
-    """Returns the part of the message about preemption; the messages about devices differ."""
+    """Returns the message about preemption; the reasons before it differ from Kubernetes'."""
     return message.partition(" preemption: ")[2]
 
 

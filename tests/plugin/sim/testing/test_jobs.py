@@ -61,8 +61,8 @@ def test_what_the_page_says_of_a_cluster_is_there():
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Creates an environment with our dependencies but without claimd, offline, and returns its
-    variables."""
+    """Returns the variables of an offline environment with our dependencies, and with claimd only
+    as a wheel to install."""
     folder = tmp_path_factory.mktemp("stranger")
     venv.create(folder / "venv", with_pip=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
