@@ -55,7 +55,8 @@ class Restorer:
     async def restore(self) -> None:
         """Makes the CDI folder what the checkpoints say, with the device numbers of now.
 
-        Files of ours without a checkpoint are removed; files of others are not touched. A claim
+        The CDI file of a claim whose checkpoint was lost stays: see `lost_checkpoints`. Files of
+        claims that were given back are removed; files of others are not touched. A claim
         whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several
         instances does this. What could not be written is left to the next `repair`.
         """
@@ -63,6 +64,8 @@ class Restorer:
 
         async with self.checkpoints.lock():
             self.files.look_for_unrecorded(self.checkpoints.claims)
+            if self.checkpoints.quarantined.keys() - self.checkpoints.claims.keys():
+                self.files.has_unrecorded.set()
 
             # Two versions may write the same file differently. If both restored, each would undo
             # the other's work for as long as both live.
@@ -85,7 +88,10 @@ class Restorer:
             if self.files.writing:
                 self.is_due = True
                 return
-            self.files.sweep(self.checkpoints.claims, self.checkpoints.unreadable_uids())
+            checkpoints = self.checkpoints
+            self.files.sweep(
+                checkpoints.claims, checkpoints.uncleared, checkpoints.recordless_uids()
+            )
 
     async def repair(self) -> None:
         """Repairs our CDI files if others changed them, and follows up other instances' commits.
