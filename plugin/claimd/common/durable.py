@@ -150,7 +150,7 @@ class Folder:
         """Creates the folder if it is missing, and syncs what an earlier writer left unsynced."""
         self.path.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, *self.path.parents[:2]):
-            sync_folder(folder)
+            _sync(folder)
 
     def fingerprint(self) -> tuple[int, int] | None:
         """Returns a value that changes with the folder's entries; None if there is no folder."""
@@ -204,11 +204,11 @@ class Folder:
             # The sync covers all changes that are counted before it begins.
             with self._counting:
                 covered = self._changes
-            sync_folder(self.path)
+            _sync(self.path)
             self._synced = covered
 
 
-def sync_folder(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     """Makes the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

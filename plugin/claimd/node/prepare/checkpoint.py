@@ -224,14 +224,8 @@ class CheckpointFolder:
         # The report of the new checkpoint replaces the entries that would have to be cleared.
         self.mark_cleared(uid)
 
-    async def remove(
-        self, uid: str, *, uncleared: bool, sync_first: Callable[[], object] = lambda: None
-    ) -> None:
+    async def remove(self, uid: str, *, uncleared: bool) -> None:
         """Removes the claim's checkpoint, durably. The lock must be held.
-
-        `sync_first` makes the removal of the claim's other files durable. It is called in a thread
-        before the removal, so that no loss of power brings these files back without a checkpoint.
-        If it raises, the checkpoint stays.
 
         The claim counts as prepared, and its devices as in use, until this returns. With
         `uncleared` its file is only renamed, so that a later process knows that the status in the
@@ -240,11 +234,14 @@ class CheckpointFolder:
         self.in_flight.add(uid)
         try:
             self._lock.announce()
-            await durable.in_thread(
-                functools.partial(self._remove, uid, uncleared=uncleared, sync_first=sync_first)
-            )
             if uncleared:
+                rename = functools.partial(
+                    self._files.rename, f"{uid}{PREPARED}", f"{uid}{UNCLEARED}"
+                )
+                await durable.in_thread(rename)
                 self.uncleared[uid] = self.claims[uid]
+            else:
+                await durable.in_thread(functools.partial(self._files.remove, f"{uid}{PREPARED}"))
             self.claims.pop(uid, None)
             self._set_unreadable(f"{uid}{PREPARED}", None)
             self.remove_quarantined(uid)
@@ -420,13 +417,6 @@ class CheckpointFolder:
         self._doubtful = False
 
     # ------------------------------------------------------------------ the files
-
-    def _remove(self, uid: str, *, uncleared: bool, sync_first: Callable[[], object]) -> None:
-        sync_first()
-        if uncleared:
-            self._files.rename(f"{uid}{PREPARED}", f"{uid}{UNCLEARED}")
-        else:
-            self._files.remove(f"{uid}{PREPARED}")
 
     def _write(self, prepared: PreparedClaim) -> None:
         checkpoint = Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)

@@ -73,11 +73,6 @@ class ClaimFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
-    def sync(self) -> None:
-        """Makes the removal of files durable. A folder that is gone is no error."""
-        with contextlib.suppress(FileNotFoundError):
-            durable.sync_folder(self._folder)
-
     def forget(self, name: str) -> None:
         """Ignores what others do to the file until the next `ensure`. The file stays."""
         self._seen.pop(name, None)

@@ -46,9 +46,6 @@ class ContainerFiles:
     # Set when claims without a checkpoint are found.
     has_unrecorded: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # The CDI files that were logged because they tell no devices.
-    _not_understood: set[str] = field(default_factory=set)
-
     # The claims with a CDI file and without a checkpoint at the last look, by uid. None before the
     # first look.
     _unrecorded: dict[str, PreparedClaim] | None = None
@@ -163,13 +160,7 @@ class ContainerFiles:
             try:
                 devices = cdi.read_devices(uid, text)
             except ValueError as error:
-                if uid not in self._not_understood:
-                    self._not_understood.add(uid)
-                    log.warning(
-                        "the devices of %s are not known (logged once): %s",
-                        self.specs.path(uid),
-                        error,
-                    )
+                log.warning("the devices of %s are not known: %s", self.specs.path(uid), error)
 
         namespace, name = self.metadata.find_claim(uid) or ("", "")
         return PreparedClaim(

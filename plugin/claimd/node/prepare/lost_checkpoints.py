@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 
@@ -76,7 +75,8 @@ class LostCheckpoints:
         if not all(claim.name for claim in lost):
             try:
                 pods = await self.pods()
-            except OSError:
+            except OSError as error:
+                log.info("the kubelet cannot be asked for the names of claims: %s", error)
                 pods = None
 
         for claim in lost:
@@ -132,10 +132,6 @@ class LostCheckpoints:
             return
         self._reasons[lost.uid] = reason
         path = self.driver.claims.files.specs.path(lost.uid)
-        if not os.path.exists(path):
-            # No container needs it. The quarantine of the checkpoint was announced already.
-            log.info("the checkpoint of claim uid %s is not rebuilt: %s", lost.uid, reason)
-            return
         note = (
             f"The checkpoint of the claim with uid {lost.uid} is missing and cannot be rebuilt yet: "
             f"{reason}; its CDI file {path} stays, with its devices, until the claim is over"

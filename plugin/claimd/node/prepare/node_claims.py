@@ -300,9 +300,7 @@ class NodeClaims:
         try:
             self.files.remove(prepared)
             await self.vm_gpus.give_back(prepared)
-            await self.checkpoints.remove(
-                prepared.uid, uncleared=uncleared, sync_first=self.files.specs.sync
-            )
+            await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
             # The claim is still prepared, so it needs its files again.
             self.restorer.is_due = True
