@@ -141,10 +141,6 @@ CHECKPOINTS_REWRITTEN = Counter(
     "claimd_records_rewritten_total",
     "Checkpoints that somebody removed and that were written again.",
 )
-CHECKPOINTS_REBUILT = Counter(
-    "claimd_records_rebuilt_total",
-    "Checkpoints that were lost and were rebuilt from their claim's allocation.",
-)
 CDI_RESTORED = Counter(
     "claimd_cdi_files_restored_total", "CDI files that were restored from their checkpoint."
 )

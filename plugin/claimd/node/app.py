@@ -37,7 +37,6 @@ from .prepare import (
     garbage,
     hardware,
     library_hook,
-    lost_checkpoints,
     metadata,
     mps,
     node_claims,
@@ -59,7 +58,6 @@ RESTART = 5.0
 FIRST_SCAN = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-AskPods = Callable[[], Coroutine[Any, Any, garbage.Pods]]
 Start = Callable[[str, Work], None]
 
 
@@ -283,14 +281,12 @@ def build(config: Config) -> App:
         published=publisher_.published,
         record_event=record_node_event,
     )
-    pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
     background: list[tuple[str, Work]] = [
         ("the look for conflicts", conflict_detector.run),
         ("the check of the admission policies", policy_check_.run),
-        ("the rebuilding of lost checkpoints", _lost(driver_, pods, instance_, events_).run),
     ]
     if config.garbage_grace:
-        collector = _garbage_collector(config, driver_, pods, instance_, events_)
+        collector = _garbage_collector(config, driver_, instance_, events_)
         background.append(("the collection of garbage", collector.run))
 
     return App(
@@ -392,31 +388,17 @@ def _announcements(
     )
 
 
-def _lost(
-    driver_: driver.Driver,
-    pods: AskPods,
-    instance_: instance.Instance,
-    events_: events.EventRecorder,
-) -> lost_checkpoints.LostCheckpoints:
-    return lost_checkpoints.LostCheckpoints(
-        driver=driver_,
-        pods=pods,
-        another_publishes=instance_.another_publishes,
-        record_event=events_.record,
-    )
-
-
 def _garbage_collector(
     config: Config,
     driver_: driver.Driver,
-    pods: AskPods,
     instance_: instance.Instance,
     events_: events.EventRecorder,
 ) -> garbage.GarbageCollector:
     """Builds the collector. It waits until the kubelet has registered us, and for a grace after that."""
+    socket = names.pod_resources_socket(config.kubelet_dir)
     return garbage.GarbageCollector(
         driver=driver_,
-        pods=pods,
+        pods=functools.partial(podresources.pods, socket),
         may_collect=instance_.may_publish,
         record_event=events_.record,
         grace=config.garbage_grace,

@@ -445,7 +445,6 @@ async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
         await apiserver.until(lambda: world.reasons() == ["RecordDamaged"])
         async with calling(info.endpoint) as caller:
             assert not (await caller.prepare(claim))["uid-c"].error
-        assert world.reasons()[0] == "RecordDamaged"
         assert "claimd_records_damaged_total 1" in await plugin.metrics()
         assert "claimd_records 1" in await plugin.metrics()
         text = await plugin.metrics()

@@ -123,9 +123,6 @@ class CheckpointFolder:
         # before stays there.
         self.unreadable: dict[str, Unreadable] = {}
 
-        # By uid: the names of the damaged checkpoints that were quarantined.
-        self.quarantined: dict[str, set[str]] = {}
-
         # The number of times that the folder was read because others may have changed it.
         self.reads = 0
         self.patience = commit_lock.PATIENCE
@@ -244,18 +241,8 @@ class CheckpointFolder:
                 await durable.in_thread(functools.partial(self._files.remove, f"{uid}{PREPARED}"))
             self.claims.pop(uid, None)
             self._set_unreadable(f"{uid}{PREPARED}", None)
-            self.remove_quarantined(uid)
         finally:
             self.in_flight.discard(uid)
-
-    def remove_quarantined(self, uid: str) -> None:
-        """Removes the damaged checkpoints of a claim that is over. The lock must be held.
-
-        No program reads these files, so a removal that fails is no failure.
-        """
-        for name in self.quarantined.pop(uid, ()):
-            with contextlib.suppress(OSError):
-                self._files.remove_unsynced(name)
 
     def mark_cleared(self, uid: str) -> None:
         """Notes that the claim's status has no entries of ours. The lock must be held.
@@ -302,10 +289,6 @@ class CheckpointFolder:
             if name.endswith(PREPARED):
                 uids.add(name.removesuffix(PREPARED))
         return uids
-
-    def recordless_uids(self) -> set[str]:
-        """Returns the uids of claims whose checkpoint is unreadable or in quarantine."""
-        return (self.unreadable_uids() | self.quarantined.keys()) - self.claims.keys()
 
     def unready_reason(self) -> str:
         """Returns a sentence about the checkpoints that cannot be read, or "" if all can be."""
@@ -437,13 +420,9 @@ class CheckpointFolder:
         for name in self.unreadable.keys() - set(names):
             self._set_unreadable(name, None)
 
-        marker = f"{PREPARED}{DAMAGED.partition('{')[0]}"
-        self.quarantined = {}
         for name in names:
             path = self._files.path / name
-            if marker in name:
-                self.quarantined.setdefault(name.rpartition(marker)[0], set()).add(name)
-            elif name.startswith(".") and name.endswith(durable.UNFINISHED):
+            if name.startswith(".") and name.endswith(durable.UNFINISHED):
                 # A writer died before it could rename the file.
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -483,19 +462,16 @@ class CheckpointFolder:
             os.rename(path, quarantined)
         except OSError as error:
             return Unreadable(str(path), f"{reason}; and it cannot be renamed: {error.strerror}")
-        if path.suffix == PREPARED:
-            self.quarantined.setdefault(path.stem, set()).add(quarantined.name)
         metrics.CHECKPOINTS_DAMAGED.add()
         log.error(
-            "checkpoint %s is damaged: %s; kept as %s, its CDI file stays and the checkpoint is "
-            "rebuilt from the claim's allocation",
+            "checkpoint %s is damaged: %s; kept as %s, the next call prepares the claim again",
             path,
             reason,
             quarantined,
         )
         self._on_damaged(
             f"Checkpoint {path} was damaged: {reason}; kept as {quarantined.name}, "
-            "its pods go on, and the checkpoint is rebuilt from the claim's allocation"
+            "the claim is prepared anew"
         )
         return None
 

@@ -3,14 +3,10 @@
 All of them follow from the checkpoint and the hardware, so they may be written again at any time.
 The metadata is written before the CDI file that mounts it, and removed after it. Whoever changes a
 file holds the lock of the checkpoints.
-
-A CDI file exists only for a claim that has a checkpoint, with one exception: if the checkpoint was
-lost or cannot be read, the CDI file stays, since a pod may need it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import time
@@ -42,9 +38,6 @@ class ContainerFiles:
 
     # Claims whose files a thread is writing now, by uid.
     writing: set[str] = field(default_factory=set)
-
-    # Set when claims without a checkpoint are found.
-    has_unrecorded: asyncio.Event = field(default_factory=asyncio.Event)
 
     # The claims with a CDI file and without a checkpoint at the last look, by uid. None before the
     # first look.
@@ -101,26 +94,16 @@ class ContainerFiles:
         for prepared in claims.values():
             self.metadata.forget(prepared)
 
-    def sweep(
-        self,
-        claims: Mapping[str, PreparedClaim],
-        given_back: Collection[str],
-        lost: Collection[str],
-    ) -> None:
-        """Removes the files that no claim needs. No thread may be writing meanwhile.
+    def sweep(self, claims: Mapping[str, PreparedClaim], unreadable: Collection[str]) -> None:
+        """Removes all our files but those of these claims. No thread may be writing meanwhile.
 
-        `claims` are the prepared claims. The CDI file of a claim that was `given_back` is removed,
-        and so is metadata without a CDI file. The CDI file of any other claim stays, since a pod
-        may need it although we have lost our record of it. `lost` has the uids of claims whose
-        metadata stays as well, even without a CDI file.
+        `unreadable` has the uids of the claims whose checkpoint cannot be read: their files stay.
         """
-        others = self.specs.sweep() - set(claims)
-        for uid in others & set(given_back):
-            log.warning("removing the CDI file of claim uid %s: it was given back", uid)
+        for uid in self.specs.sweep() - set(claims) - set(unreadable):
+            log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
             self.specs.remove(uid)
-        others -= set(given_back)
         self.specs.keep(set(claims))
-        self.metadata.keep(claims.values(), others | set(lost))
+        self.metadata.keep(claims.values(), unreadable)
 
     # ------------------------------------------------------------------ without a checkpoint
 
@@ -128,10 +111,8 @@ class ContainerFiles:
         """Looks for CDI files of claims whose checkpoint is not among these."""
         unrecorded: dict[str, PreparedClaim] = {}
         for uid in self.specs.list_names() - set(claims):
-            unrecorded[uid] = self.describe_unrecorded(uid)
+            unrecorded[uid] = self._describe_unrecorded(uid)
         self._unrecorded = unrecorded
-        if unrecorded:
-            self.has_unrecorded.set()
 
     def unrecorded(self, claims: Collection[str]) -> list[PreparedClaim]:
         """Returns the claims with a CDI file whose checkpoint is not among these.
@@ -139,8 +120,7 @@ class ContainerFiles:
         Only what the files tell is known of them. Namespace and name are empty if the metadata is
         gone, and there are no devices if the CDI file cannot be understood.
         """
-        # Another instance may have removed a file since.
-        if self._unrecorded is None or self._unrecorded:
+        if self._unrecorded is None:
             self.look_for_unrecorded(claims)
         assert self._unrecorded is not None
         return [claim for uid, claim in self._unrecorded.items() if uid not in claims]
@@ -152,8 +132,7 @@ class ContainerFiles:
         if self._unrecorded is not None:
             self._unrecorded.pop(uid, None)
 
-    def describe_unrecorded(self, uid: str) -> PreparedClaim:
-        """Returns what the files of a claim without a checkpoint tell about it."""
+    def _describe_unrecorded(self, uid: str) -> PreparedClaim:
         devices: tuple[PreparedDevice, ...] = ()
         text = claim_files.read_if_readable(self.specs.path(uid))
         if text is not None:

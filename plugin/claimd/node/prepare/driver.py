@@ -112,18 +112,6 @@ class Driver:
         async with turn:
             return await self.claims.collect(prepared, still_unused)
 
-    async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
-        """Prepares a claim whose checkpoint was lost, as it is allocated now.
-
-        Returns None if another call works on the claim, or if its checkpoint is there again. Raises
-        ClaimError or OSError if it cannot be prepared; what was there before stays then.
-        """
-        turn = self._turn(claim.metadata.uid)
-        if turn.locked():
-            return None
-        async with turn:
-            return await self.claims.rebuild(claim)
-
     # ------------------------------------------------------------------ turns
 
     def _turn(self, uid: str) -> asyncio.Lock:

@@ -83,8 +83,7 @@ class NodeClaims:
 
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
-        writes. It never leaves a file without a checkpoint. A CDI file whose checkpoint was lost
-        gets a new checkpoint.
+        writes. It never leaves a file without a checkpoint.
         """
         uid = claim.metadata.uid
         async with self.checkpoints.lock():
@@ -208,7 +207,7 @@ class NodeClaims:
 
                 # The CDI file may be there without a checkpoint.
                 self._confirmed.discard(ref.uid)
-                self._remove_lost(ref.uid)
+                self.files.remove_unrecorded(ref.uid)
                 return
 
             # The API server has nothing to clear if the first report was not sent.
@@ -237,56 +236,13 @@ class NodeClaims:
     ) -> bool:
         """Unprepares a claim that the kubelet has forgotten: see Driver.collect."""
         async with self.checkpoints.lock():
-            known = self.checkpoints.claims.get(prepared.uid)
-            is_lost = known is None and prepared in self.lost()
-            if not is_lost and known != prepared:
+            if self.checkpoints.claims.get(prepared.uid) != prepared or not await still_unused():
                 return False
-            if not await still_unused():
-                return False
-            if is_lost:
-                self._remove_lost(prepared.uid)
-                return True
 
             # The entries of the status disappeared together with the allocation.
             await self._remove(prepared, uncleared=False)
         self.reports.forget(prepared)
         return True
-
-    # ------------------------------------------------------------------ lost checkpoints
-
-    def lost(self) -> list[PreparedClaim]:
-        """Returns the claims whose checkpoint was lost, as far as their files tell.
-
-        They have a CDI file or a damaged checkpoint in quarantine. A claim whose checkpoint cannot
-        be read is not lost. See ContainerFiles.unrecorded for what is known of a claim.
-        """
-        claims = self.checkpoints.claims
-        unreadable = self.checkpoints.unreadable_uids()
-        lost: dict[str, PreparedClaim] = {}
-        for other in self.files.unrecorded(claims):
-            if other.uid not in unreadable and other.uid not in self.checkpoints.uncleared:
-                lost[other.uid] = other
-        for uid in self.checkpoints.recordless_uids() - unreadable - lost.keys():
-            lost[uid] = self.files.describe_unrecorded(uid)
-        return list(lost.values())
-
-    async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
-        """Prepares a claim whose checkpoint was lost, or returns None if it is not lost any more.
-
-        The lock is held from the last look to the new checkpoint. So a claim that another call or
-        another instance gives back meanwhile is not prepared again.
-        """
-        async with self.checkpoints.lock():
-            if all(other.uid != claim.metadata.uid for other in self.lost()):
-                return None
-            prepared = await self.prepare(claim)
-        self.report_new(prepared)
-        return prepared
-
-    def _remove_lost(self, uid: str) -> None:
-        """Removes the files of a claim that is over and has no checkpoint."""
-        self.files.remove_unrecorded(uid)
-        self.checkpoints.remove_quarantined(uid)
 
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
         """Removes the files, then the checkpoint.

@@ -55,8 +55,7 @@ class Restorer:
     async def restore(self) -> None:
         """Makes the CDI folder what the checkpoints say, with the device numbers of now.
 
-        The CDI file of a claim whose checkpoint was lost stays: see `lost_checkpoints`. Files of
-        claims that were given back are removed; files of others are not touched. A claim
+        Files of ours without a checkpoint are removed; files of others are not touched. A claim
         whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several
         instances does this. What could not be written is left to the next `repair`.
         """
@@ -64,8 +63,6 @@ class Restorer:
 
         async with self.checkpoints.lock():
             self.files.look_for_unrecorded(self.checkpoints.claims)
-            if self.checkpoints.quarantined.keys() - self.checkpoints.claims.keys():
-                self.files.has_unrecorded.set()
 
             # Two versions may write the same file differently. If both restored, each would undo
             # the other's work for as long as both live.
@@ -88,10 +85,7 @@ class Restorer:
             if self.files.writing:
                 self.is_due = True
                 return
-            checkpoints = self.checkpoints
-            self.files.sweep(
-                checkpoints.claims, checkpoints.uncleared, checkpoints.recordless_uids()
-            )
+            self.files.sweep(self.checkpoints.claims, self.checkpoints.unreadable_uids())
 
     async def repair(self) -> None:
         """Repairs our CDI files if others changed them, and follows up other instances' commits.

@@ -477,10 +477,7 @@ async def test_restore_makes_the_folder_what_the_checkpoints_say(world):
     (world.tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
     await world.instance().claims.restorer.restore()
     assert world.spec(c).read_bytes() == good
-    orphan = names.cdi_file(DRIVER, "orphan")
-    assert world.specs() == sorted([world.spec(c).name, orphan, "nvidia.yaml"]), (
-        "a pod may need a file whose checkpoint was lost: see test_lost_checkpoints"
-    )
+    assert world.specs() == sorted([world.spec(c).name, "nvidia.yaml"])
 
 
 async def test_restore_takes_the_numbers_of_now(world):
