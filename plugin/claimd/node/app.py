@@ -191,7 +191,7 @@ class App:
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():
             return "our ResourceSlices are not published yet"
-        return self.reports.checkpoints.unready_reason()
+        return ""
 
 
 # ---------------------------------------------------------------------- building
@@ -218,10 +218,7 @@ def build(config: Config) -> App:
     record_node_event = functools.partial(events_.record, events.node(config.node_name))
     reporter = status.StatusReporter(resources_, config.driver_name)
     checkpoints = checkpoint.CheckpointFolder(
-        folder,
-        boot_id,
-        on_damaged=functools.partial(record_node_event, "RecordDamaged"),
-        on_unreadable=functools.partial(record_node_event, "RecordUnreadable"),
+        folder, boot_id, functools.partial(record_node_event, "RecordDamaged")
     )
     reports = claim_reports.ClaimReports(
         driver=config.driver_name,

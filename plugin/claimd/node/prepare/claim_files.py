@@ -87,26 +87,20 @@ class ClaimFiles:
 
         No other thread or process may be writing meanwhile.
         """
-        for entry in self._entries():
+        try:
+            entries = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+
+        ours = set()
+        for entry in entries:
             if entry.startswith(f".{self._prefix}"):
                 # No program reads these files. The next start tries again to remove them.
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self._folder}/{entry}")
-        return self.list_names()
-
-    def list_names(self) -> set[str]:
-        """Returns the names of our files."""
-        ours = set()
-        for entry in self._entries():
-            if entry.startswith(self._prefix) and entry.endswith(".json"):
+            elif entry.startswith(self._prefix) and entry.endswith(".json"):
                 ours.add(entry[len(self._prefix) : -len(".json")])
         return ours
-
-    def _entries(self) -> list[str]:
-        try:
-            return os.listdir(self._folder)
-        except FileNotFoundError:
-            return []
 
     def is_disturbed(self) -> bool:
         """Returns True if others have removed or changed a file of ours since its `ensure`."""
@@ -130,9 +124,9 @@ class ClaimFiles:
 
 
 def read_if_readable(path: str) -> bytes | None:
-    """Returns the content of a regular file, or None if it cannot be read."""
+    """Returns the content of a file, or None if it cannot be read."""
     try:
-        with open(durable.open_regular(path), "rb", buffering=0) as file:
+        with open(path, "rb") as file:
             return file.read()
     except OSError:
         return None

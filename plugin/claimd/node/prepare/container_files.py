@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 
 from claimd.common import durable, metrics
 from claimd_devices import values
 
-from ..prepared import PreparedClaim, PreparedDevice
-from . import cdi, claim_files, library_hook, metadata
+from ..prepared import PreparedClaim
+from . import cdi, library_hook, metadata
 from .hardware import Hardware
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,6 @@ class ContainerFiles:
 
     # Claims whose files a thread is writing now, by uid.
     writing: set[str] = field(default_factory=set)
-
-    # The claims with a CDI file and without a checkpoint at the last look, by uid. None before the
-    # first look.
-    _unrecorded: dict[str, PreparedClaim] | None = None
 
     async def make(self, prepared: PreparedClaim) -> None:
         """Does the work of `ensure`, in a thread if the claim has many files."""
@@ -94,57 +90,13 @@ class ContainerFiles:
         for prepared in claims.values():
             self.metadata.forget(prepared)
 
-    def sweep(self, claims: Mapping[str, PreparedClaim], unreadable: Collection[str]) -> None:
-        """Removes all our files but those of these claims. No thread may be writing meanwhile.
-
-        `unreadable` has the uids of the claims whose checkpoint cannot be read: their files stay.
-        """
-        for uid in self.specs.sweep() - set(claims) - set(unreadable):
+    def sweep(self, claims: Mapping[str, PreparedClaim]) -> None:
+        """Removes all our files but those of these claims. No thread may be writing meanwhile."""
+        for uid in self.specs.sweep() - set(claims):
             log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
             self.specs.remove(uid)
         self.specs.keep(set(claims))
-        self.metadata.keep(claims.values(), unreadable)
-
-    # ------------------------------------------------------------------ without a checkpoint
-
-    def look_for_unrecorded(self, claims: Collection[str]) -> None:
-        """Looks for CDI files of claims whose checkpoint is not among these."""
-        unrecorded: dict[str, PreparedClaim] = {}
-        for uid in self.specs.list_names() - set(claims):
-            unrecorded[uid] = self._describe_unrecorded(uid)
-        self._unrecorded = unrecorded
-
-    def unrecorded(self, claims: Collection[str]) -> list[PreparedClaim]:
-        """Returns the claims with a CDI file whose checkpoint is not among these.
-
-        Only what the files tell is known of them. Namespace and name are empty if the metadata is
-        gone, and there are no devices if the CDI file cannot be understood.
-        """
-        if self._unrecorded is None:
-            self.look_for_unrecorded(claims)
-        assert self._unrecorded is not None
-        return [claim for uid, claim in self._unrecorded.items() if uid not in claims]
-
-    def remove_unrecorded(self, uid: str) -> None:
-        """Removes the files of a claim that has no checkpoint. Files that are gone are no error."""
-        self.specs.remove(uid)
-        self.metadata.remove_all(uid)
-        if self._unrecorded is not None:
-            self._unrecorded.pop(uid, None)
-
-    def _describe_unrecorded(self, uid: str) -> PreparedClaim:
-        devices: tuple[PreparedDevice, ...] = ()
-        text = claim_files.read_if_readable(self.specs.path(uid))
-        if text is not None:
-            try:
-                devices = cdi.read_devices(uid, text)
-            except ValueError as error:
-                log.warning("the devices of %s are not known: %s", self.specs.path(uid), error)
-
-        namespace, name = self.metadata.find_claim(uid) or ("", "")
-        return PreparedClaim(
-            namespace=namespace, name=name, uid=uid, prepared_at="", devices=devices
-        )
+        self.metadata.keep(claims.values())
 
     def is_disturbed(self) -> bool:
         """Returns True if others have changed or removed a file of ours, or the hook's program."""

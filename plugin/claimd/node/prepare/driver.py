@@ -195,12 +195,9 @@ class Driver:
         """
         # Another instance may have prepared the claim meanwhile. Taking the lock reads its
         # checkpoint.
-        checkpoints = self.claims.checkpoints
-        if checkpoints.is_stale():
-            async with checkpoints.lock():
+        if self.claims.checkpoints.is_stale():
+            async with self.claims.checkpoints.lock():
                 pass
-        await checkpoints.retry_unreadable()
-        checkpoints.refuse_unreadable(ref.uid)
 
         has_checkpoint = ref.uid in self.claims.checkpoints.claims
         timeout = call_time.request_timeout(has_checkpoint=has_checkpoint)

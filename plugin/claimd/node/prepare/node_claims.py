@@ -87,7 +87,6 @@ class NodeClaims:
         """
         uid = claim.metadata.uid
         async with self.checkpoints.lock():
-            self.checkpoints.refuse_unreadable(uid)
             prepared = self.checkpoints.claims.get(uid)
             if prepared is None or not plan.is_still_allocated(
                 prepared, claim, self.name, self.node
@@ -157,20 +156,7 @@ class NodeClaims:
         )
         if self.require_libraries:
             plan.refuse_without_libraries(prepared, inventory)
-
-        # A container may still use what a CDI file gives it, whatever became of the checkpoint.
-        for other in self.files.unrecorded(self.checkpoints.claims):
-            if other.uid != prepared.uid:
-                reason = self._describe_unrecorded(other)
-                plan.refuse_unrecorded(prepared, other, inventory, reason)
         return prepared
-
-    def _describe_unrecorded(self, other: PreparedClaim) -> str:
-        """Returns why a claim without a readable checkpoint is believed to have its devices."""
-        unreadable = self.checkpoints.unreadable_of(other.uid)
-        state = str(unreadable) if unreadable else "its checkpoint is missing"
-        title = f"{other.title} (uid {other.uid})" if other.name else f"with uid {other.uid}"
-        return f"{self.files.specs.path(other.uid)} gives it to claim {title}, and {state}"
 
     async def _refuse_without_daemon(self, prepared: PreparedClaim) -> None:
         """Raises ClaimError if the claim needs an MPS daemon that is not there.
@@ -203,11 +189,9 @@ class NodeClaims:
         async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
-                self.checkpoints.refuse_unreadable(ref.uid)
-
-                # The CDI file may be there without a checkpoint.
+                # A crash may have left a CDI file without a checkpoint.
                 self._confirmed.discard(ref.uid)
-                self.files.remove_unrecorded(ref.uid)
+                self.files.specs.remove(ref.uid)
                 return
 
             # The API server has nothing to clear if the first report was not sent.

@@ -62,8 +62,6 @@ class Restorer:
         await self.files.library_hook.ensure()
 
         async with self.checkpoints.lock():
-            self.files.look_for_unrecorded(self.checkpoints.claims)
-
             # Two versions may write the same file differently. If both restored, each would undo
             # the other's work for as long as both live.
             self._left_to_another = self.another_publishes()
@@ -85,7 +83,7 @@ class Restorer:
             if self.files.writing:
                 self.is_due = True
                 return
-            self.files.sweep(self.checkpoints.claims, self.checkpoints.unreadable_uids())
+            self.files.sweep(self.checkpoints.claims)
 
     async def repair(self) -> None:
         """Repairs our CDI files if others changed them, and follows up other instances' commits.
@@ -93,9 +91,6 @@ class Restorer:
         Meant to be called after each change in our folders. It costs next to nothing if there is
         nothing to do.
         """
-        # The folder does not show that a sick disk works again.
-        await self.checkpoints.retry_unreadable()
-
         # A call may have read the folder before this, and does not follow up what it read.
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read

@@ -31,9 +31,7 @@ CHECKPOINTS = Check(
     level=Level.ERROR,
     looks_at="the files in `claims` of our folder: that each is whole, and none was set aside",
     expected="checkpoints that can be read",
-    remedy="a checkpoint that cannot be read costs its own claim alone: its pod runs on, its GPUs stay "
-    "taken, and claimd reads it again and again. claimd sets a damaged one aside and prepares the "
-    "claim anew; look for "
+    remedy="claimd sets a damaged one aside at its next start and prepares the claim anew; look for "
     "the cause: errors of the disk or the file system in `dmesg`, about the time of the file; then "
     "remove the file named *.damaged-*",
 )

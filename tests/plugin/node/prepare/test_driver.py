@@ -811,7 +811,6 @@ async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world
 async def test_a_checkpoint_that_could_not_be_removed_keeps_its_cdi_file(world):
     c = world.claim("c")
     await world.prepare(c)
-    await apiserver.until(lambda: world.devices("c"))
     claims_folder = world.tmp_path / "plugin" / "claims"
     (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
     assert "cannot keep the checkpoint" in await world.unprepare(c)
