@@ -23,10 +23,5 @@ class LookFailedError(Exception):
 
 def check(path: str, error: OSError) -> None:
     """Raises LookFailedError if the error is about claimd or the node, not about the path."""
-    if error.errno in _OURS:
-        raise failed(path, error) from error
-
-
-def failed(path: str, error: OSError) -> LookFailedError:
-    """Makes a LookFailedError for an error of the operating system."""
-    return LookFailedError(f"{path}: {os.strerror(error.errno or 0)}")
+    if error.errno is not None and error.errno in _OURS:
+        raise LookFailedError(f"{path}: {os.strerror(error.errno)}") from error

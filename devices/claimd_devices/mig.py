@@ -97,8 +97,7 @@ def part_name(address: str, gpu_instance: int, compute_instance: int) -> str:
 
 def is_in_instance(gpu: Gpu, gpu_instance: int) -> bool:
     """Returns True if the device is a part of this GPU instance."""
-    prefix = f"{name_of(gpu.address)}-{_suffix(gpu_instance, 0).rpartition('-')[0]}-"
-    return gpu.name.startswith(prefix)
+    return gpu.name.startswith(part_name(gpu.address, gpu_instance, 0).removesuffix("0"))
 
 
 def may_divide(gpu: Gpu) -> bool:
