@@ -81,7 +81,7 @@ class CheckpointFolder:
     def __init__(
         self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_damaged` is called with a sentence for each checkpoint that is quarantined."""
+        """Calls `on_damaged` with a sentence for each checkpoint that it puts into quarantine."""
         # By uid: the claims that are prepared, and those that were unprepared and whose status in
         # the API server still has our entries.
         self.claims: dict[str, PreparedClaim] = {}

@@ -45,7 +45,7 @@ class DesiredSlices:
 
     @property
     def features(self) -> tuple[server_features.Support, ...]:
-        """What the API server may have to be asked about before slices are written."""
+        """Returns the fields whose support is checked before slices are written."""
         return self._counters, self._sharing
 
     @property
