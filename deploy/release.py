@@ -286,10 +286,10 @@ def contents(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
 
 
 def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """What it printed; Wrong with its last words if it failed."""
+    """Returns what the command printed. Raises Wrong with its last lines if it failed."""
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = (done.stderr + done.stdout).strip().splitlines()[-15:]
+        last = (done.stdout + done.stderr).strip().splitlines()[-15:]
         raise Wrong("\n".join([f"{shlex.join(command)} failed:", *last]))
     return done.stdout
 
