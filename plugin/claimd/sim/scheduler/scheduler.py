@@ -14,27 +14,18 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from claimd.kubernetes.allocator import features
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.kube import client as kube_client
 from claimd.kubernetes.kube import errors
 from claimd.kubernetes.scheduling import neighbours, preemption
-from claimd.kubernetes.scheduling.objects import (
-    Claim,
-    Class,
-    DisruptionBudget,
-    Namespace,
-    Node,
-    Pod,
-    Rule,
-    Slice,
-)
+from claimd.kubernetes.scheduling.objects import Pod
 
-from ..assume_cache import AssumeCache, key_of
+from ..assume_cache import key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
-from . import binding, listers, scheduling_cycle
-from .snapshot import PublishedDevices, Snapshot
+from . import binding, scheduling_cycle
+from .cluster_cache import ClusterCache
+from .snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +34,6 @@ Work = Callable[[], Awaitable[None]]
 NAME = "default-scheduler"
 SEARCH_LIMIT = 2.0  # seconds of search per pod, during which the whole control plane waits
 CONFLICT_PAUSE = 0.05  # seconds after losing a race
-RESOURCES = (
-    "nodes",
-    "pods",
-    "resourceclaims",
-    "deviceclasses",
-    "resourceslices",
-    "devicetaintrules",
-    "namespaces",
-    "poddisruptionbudgets",
-)
 
 
 @dataclasses.dataclass
@@ -67,37 +48,12 @@ class Scheduler:
     """The scheduler, which decides for one pod after the other."""
 
     def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
-        api = self._api = ApiClient(client_)
-        caches = {resource: AssumeCache(api, resource) for resource in RESOURCES}
+        self._api = ApiClient(client_)
+        self._cluster = ClusterCache(self._api)
         self._clock = clock
-        self._loop = WorkLoop(NAME, api, caches.values())
+        self._loop = WorkLoop(NAME, self._api, self._cluster.caches)
         self._binder = binding.Binder(self._loop, NAME, clock)
 
-        self._nodes = listers.TypedLister(caches["nodes"], Node, listers.node_changed)
-        self._pods = listers.TypedLister(caches["pods"], Pod, self._pod_changed)
-        self._claims = listers.TypedLister(
-            caches["resourceclaims"],
-            Claim,
-            listers.claim_freed_devices,
-            listers.salvage_claim,
-        )
-        self._classes = listers.TypedLister(caches["deviceclasses"], Class, listers.spec_changed)
-        self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)
-        self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
-        self._namespaces = listers.TypedLister(
-            caches["namespaces"], Namespace, listers.labels_changed
-        )
-        # Budgets never keep a pod from a node, so their changes help no pod.
-        self._budgets = listers.TypedLister(
-            caches["poddisruptionbudgets"], DisruptionBudget, lambda _, __: False
-        )
-        self._published = PublishedDevices()
-        self._features = features.DEFAULT
-
-        # A new object after each change that may help an unschedulable pod.
-        self._last_help: object = object()
-        # The same for new placed pods, which help only pods with affinity to others.
-        self._last_neighbour: object = object()
         # By uid: everything that an unschedulable pod's decision depends on. The decision stays the
         # same until this changes.
         self._unschedulable: dict[str, object] = {}
@@ -112,7 +68,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        self._features = features.release_defaults(await self._api.minor_release())
+        self._cluster.set_release(await self._api.minor_release())
         async with asyncio.TaskGroup() as self._tasks:
             for cache in self._loop.caches.values():
                 self._tasks.create_task(cache.run())
@@ -151,20 +107,8 @@ class Scheduler:
 
     def _refresh(self) -> None:
         """Takes over the caches' objects, and forgets state of pods that are gone."""
-        published = [lister.refresh() for lister in (self._classes, self._slices, self._rules)]
-        if any(published):
-            self._published = PublishedDevices(
-                list(self._slices.values.values()),
-                list(self._rules.values.values()),
-                list(self._classes.values.values()),
-                self._features,
-            )
-        listers_ = (self._nodes, self._pods, self._claims, self._namespaces, self._budgets)
-        others = [lister.refresh() for lister in listers_]
-        if any(published) or any(others):
-            self._last_help = object()
-
-        pods = {pod.metadata.uid: pod for pod in self._pods.values.values()}
+        self._cluster.refresh()
+        pods = {pod.metadata.uid: pod for pod in self._cluster.pods.values.values()}
         for uid in list(self._bound):
             if uid not in pods or pods[uid].spec.node_name:
                 del self._bound[uid]
@@ -172,21 +116,9 @@ class Scheduler:
             if uid not in pods:
                 del self._unschedulable[uid]
 
-    def _pod_changed(self, before: Pod | None, after: Pod | None) -> bool:
-        if listers.pod_came_near(before, after):
-            self._last_neighbour = object()
-        return listers.pod_freed_node(before, after)
-
     def _snapshot(self) -> Snapshot:
         """Returns the caches' objects together with the decisions that are not visible there yet."""
-        snapshot = Snapshot.from_objects(
-            self._nodes.values.values(),
-            self._pods.values.values(),
-            self._claims.values.values(),
-            self._published,
-            {name: item.metadata.labels for name, item in self._namespaces.values.items()},
-            list(self._budgets.values.values()),
-        )
+        snapshot = self._cluster.snapshot()
         for uid, node in self._bound.items():
             snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
         for assumed in self._assumed.values():
@@ -206,8 +138,8 @@ class Scheduler:
             snapshot.claims.get(key_of(pod.metadata.namespace, name))
             for name in sorted(filter(None, names))
         ]
-        neighbour = self._last_neighbour if neighbours.depends_on_others(pod) else None
-        return self._last_help, neighbour, pod.spec, statuses, claims
+        neighbour = self._cluster.last_neighbour if neighbours.depends_on_others(pod) else None
+        return self._cluster.last_help, neighbour, pod.spec, statuses, claims
 
     def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
         deadline = time.monotonic() + SEARCH_LIMIT
@@ -227,18 +159,18 @@ class Scheduler:
     ) -> None:
         """Starts writing the decision with the documents behind it; the API server rejects outdated
         ones."""
-        document = self._pods.documents[pod.key]
+        document = self._cluster.pods.documents[pod.key]
         work: Work
         if isinstance(decision, scheduling_cycle.Bind):
             documents = {}
             for claim in (*decision.claims, decision.extended_claim):
                 if claim is not None and claim.metadata.uid:
-                    documents[claim.key] = self._claims.documents[claim.key]
+                    documents[claim.key] = self._cluster.claims.documents[claim.key]
             work = partial(self._binder.bind, document, pod, decision, documents)
         elif isinstance(decision, scheduling_cycle.Unschedulable):
             work = self._report(snapshot, document, pod, decision)
         else:
-            claim_document = self._claims.documents[decision.claim.key]
+            claim_document = self._cluster.claims.documents[decision.claim.key]
             work = partial(self._binder.deallocate, claim_document)
 
         uid = pod.metadata.uid
@@ -263,8 +195,8 @@ class Scheduler:
         lower = [other for other in promised if preemption.priority_of(other) < priority]
         for other in lower:
             self._unschedulable.pop(other.metadata.uid, None)
-        passed_over = [self._pods.documents[other.key] for other in lower]
-        victims = [self._pods.documents[victim.key] for victim in candidate.victims]
+        passed_over = [self._cluster.pods.documents[other.key] for other in lower]
+        victims = [self._cluster.pods.documents[victim.key] for victim in candidate.victims]
 
         async def work() -> None:
             await self._binder.report(document, pod, decision)
