@@ -31,7 +31,7 @@ async def opened(documents, folder):
     async with apiserver.serve() as api:
         for document in documents:
             api.put_document(document)
-        async with viewing.served(api, folder) as page, chromium.browser() as (tab, process):
+        async with viewing.serve(api, folder) as page, chromium.browser() as (tab, process):
             shown = await tab()
             await shown.size(1440, 860)
             yield shown, page, api, process
