@@ -44,7 +44,9 @@ def backoffs(objects: Objects, before: Mapping[Uid, Backoff]) -> dict[Uid, Backo
         if _is_ours(job) and not is_finished(job):
             look = _Look(objects, job, Backoff(), 0.0)
             backoff = before.get(job["metadata"]["uid"], Backoff())
-            result[job["metadata"]["uid"]] = backoff.with_pods(look.new_succeeded, look.new_failed)
+            result[job["metadata"]["uid"]] = backoff.with_pods(
+                look.ends.new_succeeded, look.ends.new_failed
+            )
     return result
 
 
@@ -130,7 +132,7 @@ class _Look(job_pods.JobPods):
     def step(self) -> Iterator[Request]:
         """Yields the writes of pods, then the status; finalizers go when the status is current."""
         start = self.before.get("startTime")
-        if not start and not self.suspended:
+        if not start and not self.spec.is_suspended:
             start = timestamps.rfc3339(self.now)
 
         # A decided Job deletes its pods; a running one creates or removes some.
@@ -165,45 +167,48 @@ class _Look(job_pods.JobPods):
                 return type_, condition.get("reason", ""), condition.get("message", "")
 
         for pod in self.pods:
-            message = self.judge(pod).message if self.is_failed(pod) else ""
+            message = self.spec.judge(pod).message if self.spec.is_failed(pod) else ""
             if message:
                 return "FailureTarget", "PodFailurePolicy", message
 
         failure = self._failure(start)
         if failure is not None:
             return ("FailureTarget", *failure)
-        if self.indexed:
-            policy = self.spec.get("successPolicy")
-            rule = job_indexes.met_rule(policy, self.completions or 0, self.succeeded_indexes)
+        if self.spec.is_indexed:
+            policy = self.spec.document.get("successPolicy")
+            rule = job_indexes.met_rule(policy, self.spec.completions or 0, self.succeeded_indexes)
             if rule is not None:
                 return "SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {rule}"
         return None
 
     def _failure(self, start: str | None) -> tuple[str, str] | None:
         """Returns why the Job has failed, as reason and message, or None."""
-        if self.failed > self.spec["backoffLimit"] or self._has_restarted_too_often():
+        if (
+            self.count_failures() > self.spec.document["backoffLimit"]
+            or self._has_restarted_too_often()
+        ):
             return _BACKOFF_LIMIT
 
-        seconds = self.spec.get("activeDeadlineSeconds")
-        if seconds is not None and start and not self.suspended:
+        seconds = self.spec.document.get("activeDeadlineSeconds")
+        if seconds is not None and start and not self.spec.is_suspended:
             wait = requests.parse_time(start) + seconds - self.now
             if wait <= 0:
                 return _DEADLINE
             self.waits.append(wait)
 
-        if self.per_index is None:
+        if self.spec.index_limit is None:
             return None
-        most, failed = self.spec.get("maxFailedIndexes"), len(self.failed_indexes)
+        most, failed = self.spec.document.get("maxFailedIndexes"), len(self.failed_indexes)
         if most is not None and failed > most:
             return _TOO_MANY_INDEXES
-        if failed and failed + len(self.succeeded_indexes) >= (self.completions or 0):
+        if failed and failed + len(self.succeeded_indexes) >= (self.spec.completions or 0):
             return _FAILED_INDEXES
         return None
 
     def _has_restarted_too_often(self) -> bool:
         """Returns True if container restarts exceed the limit; they count if `restartPolicy` is
         OnFailure."""
-        if self.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
+        if self.spec.template["spec"].get("restartPolicy") != "OnFailure":
             return False
         restarts = 0
         for pod in self.pods:
@@ -212,15 +217,15 @@ class _Look(job_pods.JobPods):
             for field in ("initContainerStatuses", "containerStatuses"):
                 statuses = status_of(pod).get(field) or ()
                 restarts += sum(container.get("restartCount") or 0 for container in statuses)
-        limit = self.spec["backoffLimit"]
+        limit = self.spec.document["backoffLimit"]
         return bool(restarts > 0 if limit == 0 else restarts >= limit)
 
     def _is_complete(self, active: int) -> bool:
         if active:
             return False
-        if self.completions is None:
-            return self.succeeded > 0
-        return self.succeeded >= self.completions
+        if self.spec.completions is None:
+            return self.count_successes() > 0
+        return self.count_successes() >= self.spec.completions
 
     # ------------------------------------------------------------ pods to make and to delete
 
@@ -231,43 +236,43 @@ class _Look(job_pods.JobPods):
             return [], 0
         surplus = len(self.active) - self._wanted()
         gone = self._to_remove(max(surplus, 0))[:MOST_PODS]
-        if gone or self.suspended:
+        if gone or self.spec.is_suspended:
             writes += [self._delete(pod, keeps_finalizer=False) for pod in gone]
             return gone, 0
 
         # A Job that replaces only failed pods waits until terminating pods are gone.
         missing = -surplus
-        if self.waits_for_end():
+        if self.spec.waits_for_end:
             missing -= len(self.terminating)
         if missing <= 0:
             return [], 0
-        if self.per_index is None:
+        if self.spec.index_limit is None:
             wait = self.backoff.remaining(self.now)
             if wait > 0:
                 self.waits.append(wait)
                 return [], 0
 
         missing = min(missing, MOST_PODS)
-        indexes = self._pending_indexes(missing) if self.indexed else [None] * missing
+        indexes = self._pending_indexes(missing) if self.spec.is_indexed else [None] * missing
         made = [self._create(number, index) for number, index in enumerate(indexes)]
         writes += made
         return [], len(made)
 
     def _wanted(self) -> int:
         """Returns how many pods shall run now."""
-        if self.suspended:
+        if self.spec.is_suspended:
             return 0
-        parallelism = int(self.spec.get("parallelism", 1))
-        if self.completions is None:
+        parallelism = int(self.spec.document.get("parallelism", 1))
+        if self.spec.completions is None:
             # After the first success the running pods may end, and no new ones start.
-            return len(self.active) if self.succeeded else parallelism
-        return max(min(self.completions - self.succeeded, parallelism), 0)
+            return len(self.active) if self.count_successes() else parallelism
+        return max(min(self.spec.completions - self.count_successes(), parallelism), 0)
 
     def _to_remove(self, least: int) -> list[Document]:
         """Returns the pods to remove: first pods with a duplicate or invalid index, then the
         cheapest to lose."""
         rest = sorted(self.active, key=_loss)
-        if not self.indexed:
+        if not self.spec.is_indexed:
             return rest[:least]
 
         # Of several pods with one index, the one that is most expensive to lose stays.
@@ -275,7 +280,7 @@ class _Look(job_pods.JobPods):
         misplaced = []
         for pod in reversed(rest):
             index = job_indexes.index_of(pod)
-            if index is None or not self.has_valid_index(pod) or index in kept:
+            if index is None or not self.spec.has_valid_index(pod) or index in kept:
                 misplaced.append(pod)
             else:
                 kept[index] = pod
@@ -285,13 +290,13 @@ class _Look(job_pods.JobPods):
     def _pending_indexes(self, most: int) -> list[int]:
         """Returns the lowest indexes that no pod works on and whose back-off is over."""
         busy = self.succeeded_indexes | self.failed_indexes
-        occupied = [*self.active, *(self.terminating if self.waits_for_end() else ())]
+        occupied = [*self.active, *(self.terminating if self.spec.waits_for_end else ())]
         for pod in occupied:
             index = job_indexes.index_of(pod)
             if index is not None:
                 busy.add(index)
 
-        free = (number for number in range(self.completions or 0) if number not in busy)
+        free = (number for number in range(self.spec.completions or 0) if number not in busy)
         pending = list(itertools.islice(free, most))
 
         ready = []
@@ -317,9 +322,9 @@ class _Look(job_pods.JobPods):
         if index is not None:
             labels = {job_indexes.ANNOTATION: str(index)}
             annotations = labels | self._failure_counts(index)
-            more = _with_index(self.spec["template"]["spec"]) | {"hostname": f"{name}-{index}"}
+            more = _with_index(self.spec.template["spec"]) | {"hostname": f"{name}-{index}"}
 
-        from_template = self.spec["template"].get("metadata") or {}
+        from_template = self.spec.template.get("metadata") or {}
         head = {
             "generateName": prefix,
             "annotations": (from_template.get("annotations") or {}) | annotations,
@@ -331,12 +336,12 @@ class _Look(job_pods.JobPods):
 
     def _failure_counts(self, index: int) -> dict[str, str]:
         """Returns annotations that count the index's failures before the new pod."""
-        if self.per_index is None:
+        if self.spec.index_limit is None:
             return {}
         pod = self.replaced.get(index)
         if pod is None:
             return {job_pods.FAILURE_COUNT: "0"}
-        ignored = self.judge(pod).action == "Ignore"
+        ignored = not self.spec.counts(pod)
         counts = {
             job_pods.FAILURE_COUNT: str(
                 job_pods.annotated(pod, job_pods.FAILURE_COUNT) + (not ignored)
@@ -406,25 +411,25 @@ class _Look(job_pods.JobPods):
         """Returns the pods that the status must list, and the counts without them."""
         # A listed pod without its finalizer is now counted: it moves from the list to the count.
         held = {job_pods.uid_of(pod) for pod in self.pods if job_pods.has_finalizer(pod)}
-        succeeded = [uid for uid in self.uncounted_succeeded if uid in held]
-        failed = [uid for uid in self.uncounted_failed if uid in held]
+        succeeded = [uid for uid in self.ends.listed_succeeded if uid in held]
+        failed = [uid for uid in self.ends.listed_failed if uid in held]
         counts: Document = {
             "succeeded": (self.before.get("succeeded") or 0)
-            + len(self.uncounted_succeeded)
+            + len(self.ends.listed_succeeded)
             - len(succeeded),
-            "failed": (self.before.get("failed") or 0) + len(self.uncounted_failed) - len(failed),
+            "failed": (self.before.get("failed") or 0) + len(self.ends.listed_failed) - len(failed),
         }
 
         # A bounded number of pods is listed at once, so that the status stays small.
         room = MOST_UNCOUNTED - len(succeeded) - len(failed)
-        if self.indexed:
+        if self.spec.is_indexed:
             counts["succeeded"] = len(self.succeeded_indexes)
             counts["completedIndexes"] = job_indexes.text(self.succeeded_indexes)
-            if self.per_index is not None:
+            if self.spec.index_limit is not None:
                 counts["failedIndexes"] = job_indexes.text(self.failed_indexes)
         else:
-            succeeded += [job_pods.uid_of(pod) for pod in self.new_succeeded[:room]]
-            room -= len(self.new_succeeded[:room])
+            succeeded += [job_pods.uid_of(pod) for pod in self.ends.new_succeeded[:room]]
+            room -= len(self.ends.new_succeeded[:room])
         failed += [job_pods.uid_of(pod) for pod in self._newly_failed(outcome)[:room]]
 
         named = {"succeeded": succeeded, "failed": failed}
@@ -436,21 +441,21 @@ class _Look(job_pods.JobPods):
         When a Job fails, its running pods fail with it. Pods that are removed because the Job has
         succeeded have not failed.
         """
-        failed = list(self.new_failed)
+        failed = list(self.ends.new_failed)
         if outcome is not None and outcome[0] == "SuccessCriteriaMet":
             failed = [pod for pod in failed if has_ended(pod)]
         if outcome is not None and outcome[0] == "FailureTarget":
-            uids = {*map(job_pods.uid_of, failed), *self.uncounted_failed}
+            uids = {*map(job_pods.uid_of, failed), *self.ends.listed_failed}
             for pod in (*self.active, *self.terminating):
                 if (
                     job_pods.has_finalizer(pod)
                     and job_pods.uid_of(pod) not in uids
-                    and self.has_valid_index(pod)
+                    and self.spec.has_valid_index(pod)
                 ):
                     failed.append(pod)
 
         failed = [pod for pod in failed if not self._is_delayed(pod, outcome)]
-        return [pod for pod in failed if self.judge(pod).action != "Ignore"]
+        return [pod for pod in failed if self.spec.counts(pod)]
 
     def _is_delayed(self, pod: Document, outcome: tuple[str, str, str] | None) -> bool:
         """Returns True if the failed pod must stay until its index has a new pod, which continues
@@ -466,14 +471,14 @@ class _Look(job_pods.JobPods):
         current."""
         if is_terminating(self.job) or outcome is not None or job_pods.phase_of(pod) == "Succeeded":
             return True
-        return self.is_failed(pod) and not self._is_delayed(pod, outcome)
+        return self.spec.is_failed(pod) and not self._is_delayed(pod, outcome)
 
     def _set_suspended(self, conditions: dict[str, Document], status: Document) -> None:
         current = conditions.get("Suspended", {}).get("status")
-        if self.suspended and current != "True":
+        if self.spec.is_suspended and current != "True":
             self._set(conditions, "Suspended", *_SUSPENDED)
             status["startTime"] = None
-        elif not self.suspended and current == "True":
+        elif not self.spec.is_suspended and current == "True":
             self._set(conditions, "Suspended", *_RESUMED, holds="False")
             status["startTime"] = timestamps.rfc3339(self.now)
 
