@@ -136,7 +136,8 @@ def _mode(function: Function, notes: list[str]) -> tuple[str | None, str | None]
     trouble: list[str] = []
     mode = sysfs.text(f"{function.folder}/current_compute_partition", trouble)
     if trouble:
-        raise NotUsable(f"how it is partitioned cannot be read: {'; '.join(trouble)}")
+        reason = f"how it is partitioned cannot be read: {'; '.join(trouble)}"
+        raise NotUsable(reason, is_unread=True)
     if mode is None:
         return None, None
     modes = (*_MODES, _EACH_DIE)
@@ -289,7 +290,7 @@ def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNod
     target = sysfs.link(path, trouble)
     numbers = drm.device_numbers(f"{path}/dev", trouble)
     if trouble:
-        raise NotUsable("; ".join(trouble))
+        raise NotUsable("; ".join(trouble), is_unread=True)
     if target is None or numbers is None:
         raise NotUsable(f"{NOT_READY}KFD tells of a partition at {name}, which is not there")
     if numbers != (drm.MAJOR, agent.render_minor):

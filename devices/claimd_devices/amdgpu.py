@@ -165,7 +165,7 @@ def _checked_node(roots: Roots, device: _Device) -> DeviceNode:
     trouble: list[str] = []
     numbers = drm.device_numbers(path, trouble)
     if trouble:
-        raise NotUsable("; ".join(trouble))
+        raise NotUsable("; ".join(trouble), is_unread=True)
     if numbers != (drm.MAJOR, device.minor):
         raise NotUsable(f"{path}: not the numbers of {name}")
     return DeviceNode(path=f"/dev/dri/{name}", major=drm.MAJOR, minor=device.minor)

@@ -100,7 +100,9 @@ def _require_nodes(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...
     notes: list[str] = []
     found = nodes(folder, notes)
     if notes:
-        raise NotUsable("; ".join(notes))
+        # While the driver finishes a node, nothing is unreadable.
+        is_unread = any(not note.startswith(NOT_READY) for note in notes)
+        raise NotUsable("; ".join(notes), is_unread=is_unread)
     for kind in kinds:
         if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
             raise NotUsable(f"{NOT_READY}the driver has made no drm/{kind}* yet")

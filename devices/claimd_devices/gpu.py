@@ -184,7 +184,8 @@ class Skipped:
     # The reason is no fault: a server's own screen, a virtual one, or a rule of the configuration.
     expected: bool = False
 
-    # The kernel lists the device, but its ids could not be read, so it may be a known GPU.
+    # The kernel lists the device, but files that tell what it is could not be read. It may be a
+    # known GPU, and the error may pass.
     is_unread: bool = False
 
 
@@ -194,10 +195,11 @@ class NotUsable(Exception):
     The message is the reason, for people.
     """
 
-    def __init__(self, reason: str, *, expected: bool = False) -> None:
-        """Takes the reason; `expected` as in Skipped."""
+    def __init__(self, reason: str, *, expected: bool = False, is_unread: bool = False) -> None:
+        """Takes the reason; `expected` and `is_unread` as in Skipped."""
         super().__init__(reason)
         self.expected = expected
+        self.is_unread = is_unread
 
 
 UNKNOWN = "unknown"

@@ -85,7 +85,8 @@ def parts(
             )
 
     if damage and not instances:
-        raise NotUsable(f"whether it is divided by MIG cannot be read: {'; '.join(damage)}")
+        reason = f"whether it is divided by MIG cannot be read: {'; '.join(damage)}"
+        raise NotUsable(reason, is_unread=True)
     notes += damage
     return tuple(instances)
 

@@ -99,7 +99,7 @@ def _information(path: str, notes: list[str]) -> dict[str, str]:
     """
     lines = sysfs.lines(path, notes)
     if lines is None and notes:
-        raise NotUsable(notes[-1])
+        raise NotUsable(notes[-1], is_unread=True)
     if lines is None:
         raise NotUsable(f"{NOT_READY}{path}: missing, the driver has not taken it up yet")
 
@@ -163,8 +163,8 @@ def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
     """Returns the major numbers of character devices, by name. They may change at each boot."""
     majors: dict[str, int] = {}
 
-    # A missing or unreadable file gives no numbers; the latter is noted. Then `_nodes` finds no
-    # nvidia-uvm and raises NotUsable for every GPU.
+    # A missing or unreadable file gives no numbers. The latter is noted, and `_nodes` then raises
+    # NotUsable for every GPU, as one that could not be read.
     for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
         if line.startswith("Block"):
             break
@@ -191,10 +191,15 @@ def _nodes(
     uvm = majors.get("nvidia-uvm")
     if uvm is None:
         # CUDA needs the module, and a program in a container cannot load it.
-        trouble = "".join(f"; {note}" for note in notes if "/devices:" in note)
+        trouble = [note for note in notes if "/devices:" in note]
+        if trouble:
+            raise NotUsable(
+                f"whether the module nvidia-uvm is loaded cannot be read: {trouble[0]}",
+                is_unread=True,
+            )
         raise NotUsable(
             f"{NOT_READY}the module nvidia-uvm is not loaded, and CUDA needs it: "
-            f"`modprobe nvidia-uvm` on the host loads it{trouble}"
+            "`modprobe nvidia-uvm` on the host loads it"
         )
 
     nodes = [

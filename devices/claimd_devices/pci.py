@@ -50,7 +50,7 @@ class Function:
     class_code: int
     vendor_id: int
     device_id: int
-    driver: str | None  # None: bound to no driver
+    driver: str | None  # None: bound to no driver; "" if that cannot be read
     numa_node: int | None
     pcie_root: str | None
     boot_vga: bool
@@ -148,7 +148,11 @@ def _function(
     elif not is_virtual:
         link = _link(*ends(path, target, vendor_id), notes, with_now=with_link_now)
 
+    # Without a note the link is not there: no driver is bound.
+    noted = len(notes)
     driver = sysfs.link(f"{path}/driver", notes)
+    if driver is None and len(notes) > noted:
+        driver = ""
 
     # The kernel writes -1 if the firmware does not tell the node.
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
@@ -163,7 +167,7 @@ def _function(
         class_code=class_code,
         vendor_id=vendor_id,
         device_id=device_id,
-        driver=posixpath.basename(driver) if driver else None,
+        driver=posixpath.basename(driver) if driver is not None else None,
         numa_node=numa_node,
         pcie_root=_pcie_root(address, target),
         boot_vga=boot_vga,

@@ -148,6 +148,7 @@ def _scan(
         # Anything wrong with a device, or a mistake in the vendor's module, costs this device only.
         # A failed look says nothing about this device, so it ends the whole scan.
         try:
+            _check_driver_is_known(function)
             if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
                 gpus.append(_bound_on_demand(roots, function, vendor, bus))
             elif wanted.with_vfio and function.driver in vfio.DRIVERS:
@@ -157,7 +158,12 @@ def _scan(
                 gpus += _gpu_and_parts(roots, function, vendor, bus)
         except NotUsable as error:
             skipped.append(
-                Skipped(address=function.address, reason=str(error), expected=error.expected)
+                Skipped(
+                    address=function.address,
+                    reason=str(error),
+                    expected=error.expected,
+                    is_unread=error.is_unread,
+                )
             )
         except failures.LookFailedError:
             raise
@@ -241,12 +247,19 @@ def _kind(function: pci.Function, detail: Detail, bus: _Bus) -> str:
     return "gpu"
 
 
+def _check_driver_is_known(function: pci.Function) -> None:
+    """Raises NotUsable if it cannot be read to which driver the function is bound."""
+    if function.driver == "":
+        reasons = ("its driver cannot be read", *function.notes)
+        raise NotUsable("; ".join(reasons), is_unread=True)
+
+
 def _check_bound(function: pci.Function, vendor: Vendor) -> None:
     """Raises NotUsable for a function that is not bound to one of the vendor's drivers."""
     expected = " or ".join(vendor.DRIVERS)
     if function.physical == "":
         reasons = ("what GPU it is a virtual function of cannot be read", *function.notes)
-        raise NotUsable("; ".join(reasons))
+        raise NotUsable("; ".join(reasons), is_unread=True)
     if function.driver is None:
         what = "a virtual function, for virtual machines: " if function.physical else ""
         reasons = (f"{what}bound to no kernel driver, expected {expected}", *function.notes)

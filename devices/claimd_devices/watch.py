@@ -29,7 +29,8 @@ CALM = 1.0
 RETRY = 1.0
 SLOWEST_RETRY = 30.0
 
-# A GPU whose ids cannot be read any more stays in the Inventory for so many scans, one RETRY apart.
+# A GPU whose files cannot be read any more stays in the Inventory as it was for so many scans, one
+# RETRY apart.
 UNREAD_SCANS = 3
 
 Listener = Callable[[Inventory], None]
@@ -199,13 +200,12 @@ class Watch:
         self.on_failure(failure)
 
     def _with_unread_of_last(self, inventory: Inventory) -> Inventory:
-        """Returns the inventory with the GPUs of the last one that are listed and could not be
-        read.
+        """Returns the inventory, in which GPUs that could not be read are as in the last one.
 
-        One failed read of their ids does not mean that they are gone. The error is believed after
-        UNREAD_SCANS such scans in a row.
+        One failed read does not mean that a GPU, a part of it or a fact is gone. The error is
+        believed after UNREAD_SCANS such scans in a row.
         """
-        unread = {skipped.address for skipped in inventory.skipped if skipped.is_unread}
+        unread = self._unread_addresses(inventory)
         last = self.last.gpus if self.last is not None else ()
         kept: list[Gpu] = []
         counts: dict[str, int] = {}
@@ -218,8 +218,22 @@ class Watch:
         if not kept:
             return inventory
 
+        others = [gpu for gpu in inventory.gpus if gpu.address not in counts]
         skipped = [other for other in inventory.skipped if other.address not in counts]
-        return Inventory.from_unsorted([*inventory.gpus, *kept], skipped)
+        return Inventory.from_unsorted([*others, *kept], skipped)
+
+    def _unread_addresses(self, inventory: Inventory) -> set[str]:
+        """Returns the addresses of devices with a file that could not be read in this scan.
+
+        A GPU that is found nevertheless has a note about the file. Only notes that the last
+        Inventory does not have count, because some files can never be read.
+        """
+        unread = {skipped.address for skipped in inventory.skipped if skipped.is_unread}
+        for gpu in inventory.gpus:
+            before = self.last.find_gpu(gpu.name) if self.last is not None else None
+            if before is not None and not set(gpu.notes) <= set(before.notes):
+                unread.add(gpu.address)
+        return unread
 
     def _log_news(self, inventory: Inventory) -> None:
         """Logs a line for each device whose message differs from the one logged last."""

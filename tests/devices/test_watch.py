@@ -18,7 +18,7 @@ import pytest
 from claimd_devices import fake, scan, sysfs
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
-from claimd_devices.watch import COALESCE, RETRY, Watch
+from claimd_devices.watch import COALESCE, RETRY, UNREAD_SCANS, Watch
 from tests.devices.kernel import announce, needs_kernel_events
 from tests.devices.trees import Make
 
@@ -264,6 +264,8 @@ async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureF
     assert await said() == []
     unique_id.write_text("")
     note = f"{made.folder}/sys/bus/pci/devices/{FIRST}/unique_id: empty"
+    for _ in range(UNREAD_SCANS - 1):
+        assert await said() == []
     assert await said() == [("INFO", f"gpu-0000-13-00-0 is there; {note}")]
     assert await said() == []
     (made.function("0000:15:00.0") / "driver").unlink()
@@ -468,6 +470,59 @@ async def test_ids_that_cannot_be_read_are_believed_after_several_scans(
     assert (await watch.rescan()).gpus == seen.gpus
     errors_of({f"{made.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
     assert (await watch.rescan()).gpus == seen.gpus
+
+
+@pytest.mark.parametrize(
+    ("gpu", "file"),
+    [
+        ("nvidia:h100", "proc/driver/nvidia/gpus/{address}/information"),
+        ("nvidia:h100", "proc/devices"),
+        ("nvidia:h100", "proc/driver/nvidia/capabilities/gpu0/mig"),
+        ("nvidia:h100", "sys/bus/pci/devices/{address}/driver"),
+        ("amd:mi300x", "sys/bus/pci/devices/{address}/current_compute_partition"),
+        ("amd:mi300x", "sys/bus/pci/devices/{address}/drm"),
+        ("amd:mi300x", "sys/bus/pci/devices/{address}/drm/renderD128/dev"),
+        ("amd:mi300x,mode=cpx", "sys/class/drm/renderD129/dev"),
+        ("amd:mi300x", "sys/bus/pci/devices/{address}/mem_info_vram_total"),
+        ("intel:b580", "sys/bus/pci/devices/{address}/drm"),
+        ("intel:b580", "sys/bus/pci/devices/{address}/driver"),
+    ],
+)
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOMEM])
+async def test_a_file_that_cannot_be_read_is_believed_after_several_scans(
+    tree: Make, errors_of, gpu: str, file: str, error: int
+) -> None:
+    made = tree(gpu)
+    watch = Watch(made.roots, Rules(), NEVER)
+    seen = await watch.rescan()
+    assert seen.gpus
+    errors_of({f"{made.folder}/{file.format(address=seen.gpus[0].address)}": error})
+    if error == errno.ENOMEM and file.endswith(("/drm", "/mig", "/driver")):
+        # Folders and links are the kernel's own: its lack of memory says nothing about a GPU.
+        with pytest.raises(LookFailedError):
+            await watch.rescan()
+    else:
+        for _ in range(UNREAD_SCANS - 1):
+            assert await watch.rescan() == seen
+        assert await watch.rescan() != seen
+    errors_of({})
+    assert await watch.rescan() == seen
+
+
+async def test_a_mig_instance_that_cannot_be_read_is_believed_gone_after_several_scans(
+    tree: Make, errors_of
+) -> None:
+    made = tree("nvidia:h100,mig=7")
+    watch = Watch(made.roots, Rules(), NEVER)
+    seen = await watch.rescan()
+    count = len(seen.gpus)
+    (access, *_) = sorted(
+        (made.folder / "proc/driver/nvidia/capabilities").glob("gpu0/mig/*/access")
+    )
+    errors_of({str(access): errno.EIO})
+    for _ in range(UNREAD_SCANS - 1):
+        assert await watch.rescan() == seen
+    assert len((await watch.rescan()).gpus) == count - 1
 
 
 async def test_a_gpu_that_is_not_on_the_bus_is_gone_at_once(tree: Make) -> None:

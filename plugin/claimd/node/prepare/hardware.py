@@ -53,7 +53,7 @@ class Hardware:
             raise ScanHangsError from None
 
     def is_unread(self, address: str) -> bool:
-        """Returns True if the kernel lists a device there whose ids could not be read."""
+        """Returns True if the kernel lists a device there that could not be read."""
         skipped = self.inventory.skipped
         return any(other.address == address and other.is_unread for other in skipped)
 
