@@ -59,8 +59,8 @@ class FakeAmd(FakeVendor):
         next_node, next_partition = processors, 0
         for function in functions:
             if function.driver == DRIVER:
-                function.number = next_node
-                function.first_part = next_partition
+                function.numbers.index = next_node
+                function.numbers.first_part = next_partition
                 next_node += _parts(function)
                 next_partition += _partition_devices(function)
 
@@ -94,7 +94,7 @@ class FakeAmd(FakeVendor):
                 entries.files[f"{function.folder}/{name}"] = value
 
         for part in range(_parts(function)):
-            node = f"{_KFD}/topology/nodes/{function.number + part}"
+            node = f"{_KFD}/topology/nodes/{function.numbers.index + part}"
             entries.folders.append(node)
             for name, value in _kfd_node(function, part).items():
                 if function.options.get("kfd") == _CLOSED:
@@ -105,8 +105,8 @@ class FakeAmd(FakeVendor):
 
         # The first partition has the function's own nodes. The others have nodes of platform
         # devices, which exist even while the GPU is not divided.
-        for index, (card, render) in enumerate(function.more_drm):
-            device = f"sys/devices/platform/amdgpu_xcp_{function.first_part + index}"
+        for index, (card, render) in enumerate(function.numbers.more_drm):
+            device = f"sys/devices/platform/amdgpu_xcp_{function.numbers.first_part + index}"
             entries.folders.append(device)
             add_drm(entries, device, drm_names(DRIVER, card, render))
         return entries
@@ -176,7 +176,7 @@ def _values(function: Function) -> dict[str, str]:
         "vbios_version": model.vbios,
         "gpu_busy_percent": "0",
     }
-    values |= _sensors(model, f"hwmon/hwmon{function.card}")
+    values |= _sensors(model, f"hwmon/hwmon{function.numbers.card}")
     if _has_id(model):
         values["unique_id"] = unique_id(function)
     if not model.is_apu:
@@ -222,9 +222,9 @@ def _kfd_node(function: Function, part: int) -> dict[str, str]:
     parts = _parts(function)
     domain, bus, device = function.address.split(":")
     location = part << 28 | int(bus, 16) << 8 | int(device[:2], 16) << 3
-    render = function.render
+    render = function.numbers.render
     if part > 0:
-        render = function.more_drm[part - 1][1]
+        render = function.numbers.more_drm[part - 1][1]
     properties = {
         "cpu_cores_count": 0,
         "simd_count": model.simds // parts,

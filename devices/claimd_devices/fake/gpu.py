@@ -82,6 +82,17 @@ class Model:
         return self.inner or (self.speed, self.width)
 
 
+@dataclass(slots=True)
+class Numbers:
+    """The numbers that DRM and the driver give to a function."""
+
+    card: int = 0
+    render: int = 0
+    more_drm: list[tuple[int, int]] = field(default_factory=list)  # further cards and render nodes
+    index: int = 0  # the driver's own number of the function
+    first_part: int = 0  # the driver's number of its first partition
+
+
 @dataclass(slots=True, kw_only=True)
 class Function:
     """A GPU or virtual function. `layout` fills in its place and its numbers."""
@@ -98,17 +109,13 @@ class Function:
     address: str = ""
     bridges: tuple[str, ...] = ("pci0000:00",)  # the root complex, and the ports below it
     numa: int = -1  # -1: unknown to the firmware
-    card: int = 0  # DRM's numbers of its nodes
-    render: int = 0
-    more_drm: list[tuple[int, int]] = field(default_factory=list)  # further cards and render nodes
-    number: int = 0  # the number that its driver gives it
-    first_part: int = 0  # the driver's number of its first partition
+    numbers: Numbers = field(default_factory=Numbers)
     group: int = -1  # the IOMMU group; -1: none
 
     @property
     def drm(self) -> dict[str, int]:
         """The minor numbers of its DRM nodes, by name."""
-        return drm_names(self.driver, self.card, self.render)
+        return drm_names(self.driver, self.numbers.card, self.numbers.render)
 
     @property
     def folder(self) -> str:
@@ -242,7 +249,8 @@ def function_entries(function: Function) -> Entries:
 
     add_drm(entries, folder, function.drm)
     if function.screen and function.drm:
-        connector = f"{folder}/drm/card{function.card}/card{function.card}-DP-1"
+        card = function.numbers.card
+        connector = f"{folder}/drm/card{card}/card{card}-DP-1"
         entries.files[f"{connector}/status"] = "connected"
         if has_frame_buffer(function.driver):
             entries.files[f"{folder}/graphics/fb0/name"] = f"{function.driver}drmfb"

@@ -173,7 +173,7 @@ def _values(function: Function) -> dict[str, str]:
         values |= link(now=("Unknown", "0"), most=("Unknown", "255"))
 
     if function.driver == "i915":
-        card = f"drm/card{function.card}"
+        card = f"drm/card{function.numbers.card}"
         if model.memory:
             values[f"{card}/lmem_total_bytes"] = str(model.memory)
         for gt in range(_tiles(model)):

@@ -286,12 +286,13 @@ def _assign_numbers(found: Sequence[Function], processors: int) -> None:
     """
     drm = _DrmNumbers()
     for function in found:
+        numbers = function.numbers
         if has_drm(function.driver):
-            function.render = drm.next_render() if has_render(function.driver) else 0
-            function.card = drm.next_card()
+            numbers.render = drm.next_render() if has_render(function.driver) else 0
+            numbers.card = drm.next_card()
         for _ in range(vendors.vendor_of_model(function.model).count_more_drm(function)):
             render = drm.next_render()
-            function.more_drm.append((drm.next_card(), render))
+            numbers.more_drm.append((drm.next_card(), render))
 
     for vendor in vendors.VENDORS:
         ours = [function for function in found if vendors.vendor_of_model(function.model) is vendor]

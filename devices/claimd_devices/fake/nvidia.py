@@ -276,7 +276,7 @@ class FakeNvidia(FakeVendor):
         """Sets the numbers in reverse order, because a real driver may not follow the bus."""
         functions = [function for function in functions if _is_ours(function)]
         for minor, function in enumerate(reversed(functions)):
-            function.number = minor
+            function.numbers.index = minor
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         if not any(function.driver == DRIVER for function in functions):
@@ -303,10 +303,10 @@ class FakeNvidia(FakeVendor):
         if not _is_ours(function):
             return Entries()
         card = f"proc/driver/nvidia/gpus/{function.address}"
-        capabilities = f"proc/driver/nvidia/capabilities/gpu{function.number}"
+        capabilities = f"proc/driver/nvidia/capabilities/gpu{function.numbers.index}"
         entries = Entries(folders=[card, capabilities])
         entries.files[f"{card}/information"] = _information(function)
-        entries.nodes[f"dev/nvidia{function.number}"] = (MAJOR, function.number)
+        entries.nodes[f"dev/nvidia{function.numbers.index}"] = (MAJOR, function.numbers.index)
 
         for name, minor in _capabilities(function).items():
             entries.files[f"{capabilities}/mig/{name}"] = (
@@ -333,14 +333,14 @@ def _information(function: Function) -> str:
     mask = (1 << model.address_bits) - 1
     lines = (
         f"Model: \t\t {model.product}",
-        f"IRQ:   \t\t {64 + function.number}",
+        f"IRQ:   \t\t {64 + function.numbers.index}",
         f"GPU UUID: \t GPU-{gpu_uuid}",
         f"Video BIOS: \t {model.vbios}",
         "Bus Type: \t PCIe",
         f"DMA Size: \t {model.address_bits} bits",
         f"DMA Mask: \t {mask:#x}",
         f"Bus Location: \t {function.address}",
-        f"Device Minor: \t {function.number}",
+        f"Device Minor: \t {function.numbers.index}",
         f"GPU Firmware: \t {DRIVER_VERSION}",
         "GPU Excluded:\t No",
     )
@@ -353,7 +353,7 @@ def _capabilities(function: Function) -> dict[str, int]:
     The numbers start at 3, after those of `config` and `monitor`. Each possible instance has nine.
     """
     minors: dict[str, int] = {}
-    first = 3 + function.number * 135
+    first = 3 + function.numbers.index * 135
     for instance in _instances(_as_nvidia(function.model), function.options.get("mig", "0")):
         minors[f"gi{instance}/access"] = first + instance * 9
         minors[f"gi{instance}/ci0/access"] = first + instance * 9 + 1

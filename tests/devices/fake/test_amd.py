@@ -75,8 +75,8 @@ def test_sensors(model: str, sensors: dict[int, tuple[str, bool]]) -> None:
 
 def test_kfd_counts_its_nodes_after_the_processors() -> None:
     found = functions("amd:mi210", "amd:mi300x,mode=dpx", "amd:mi210", "numa=2")
-    assert [function.number for function in found] == [2, 3, 5]
-    assert [function.first_part for function in found] == [0, 0, 7]
+    assert [function.numbers.index for function in found] == [2, 3, 5]
+    assert [function.numbers.first_part for function in found] == [0, 0, 7]
     entries = VENDOR.machine_entries(found, 2)
     assert entries.files[f"{KFD}/topology/nodes/1/gpu_id"] == "0"
     assert f"{KFD}/topology/nodes/2/gpu_id" not in entries.files
@@ -101,7 +101,7 @@ def test_partitions_but_the_first_are_platform_devices(mode: str) -> None:
     function, other = functions(f"amd:mi300x=2,mode={mode}")
     entries = VENDOR.function_entries(other)
     device = "sys/devices/platform/amdgpu_xcp_7"
-    assert other.more_drm[0] == (9, 137)
+    assert other.numbers.more_drm[0] == (9, 137)
     assert entries.files[f"{device}/drm/renderD137/dev"] == "226:137"
     assert entries.links["sys/class/drm/renderD137"] == f"{device}/drm/renderD137"
     assert entries.nodes["dev/dri/renderD137"] == (226, 137)

@@ -163,7 +163,7 @@ def test_drm_counts_in_the_order_of_the_bus() -> None:
         {"card9": 9, "renderD136": 136},
         {},
     ]
-    assert [function.more_drm for function in found] == [
+    assert [function.numbers.more_drm for function in found] == [
         [],
         [(number, 127 + number) for number in range(2, 9)],
         [(number, 127 + number) for number in range(10, 17)],

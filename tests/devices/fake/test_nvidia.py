@@ -40,7 +40,7 @@ def test_the_card_as_the_driver_prints_it() -> None:
 
 def test_instances_are_numbered_from_7_and_their_minors_by_nines() -> None:
     divided, _ = functions("nvidia:a100=2,mig=2")
-    assert divided.number == 1
+    assert divided.numbers.index == 1
     entries = VENDOR.function_entries(divided)
     folder = "proc/driver/nvidia/capabilities/gpu1/mig"
     minors = {
@@ -59,7 +59,8 @@ def test_instances_are_numbered_from_7_and_their_minors_by_nines() -> None:
 
 def test_the_driver_counts_against_the_order_of_the_bus() -> None:
     found = functions("nvidia:l4=2", "nvidia:l4,driver=nouveau", "amd:mi210", "nvidia:l4")
-    assert [function.number for function in found if function.driver == "nvidia"] == [2, 1, 0]
+    ours = [function for function in found if function.driver == "nvidia"]
+    assert [function.numbers.index for function in ours] == [2, 1, 0]
 
 
 def test_without_its_driver_there_is_nothing() -> None:
