@@ -4,6 +4,8 @@ A ClaimError refuses one claim. A Fatal needs a person before the program can ru
 server are in `kube.errors`.
 """
 
+from collections.abc import Iterable
+
 from . import plain_text
 
 
@@ -32,7 +34,15 @@ class NotReadyError(ClaimError):
 
 
 class Fatal(Exception):
-    """The program cannot go on until a person changes something; it exits with this message."""
+    """The program cannot go on until a person changes something; it exits with this message.
+
+    The message may quote text from strangers, so it is reduced to one line. `details` are further
+    lines.
+    """
+
+    def __init__(self, message: str, *, details: Iterable[str] = ()) -> None:
+        super().__init__(plain_text.plain_line(message))
+        self.details = tuple(map(plain_text.plain_line, details))
 
 
 class UsageError(Fatal):

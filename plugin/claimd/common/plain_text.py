@@ -7,8 +7,10 @@ in it could forge a second line, control a terminal, or make a file unreadable.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 BRIEF = 200  # characters of a stranger's text in a sentence
+LONGEST_LINE = 2000  # characters of a line on a terminal or a page
 
 # Control characters, line and paragraph separators, characters that change the direction of text,
 # and the byte order mark. Each can end a line, control a terminal, or disguise text.
@@ -46,8 +48,32 @@ def one_line(text: str) -> str:
 
 def brief(text: str) -> str:
     """Returns the text for a sentence: on one line, and cut if it is long."""
-    line = one_line(text[: BRIEF + 1])
-    return line if len(line) <= BRIEF else f"{line[:BRIEF]}…"
+    return _shorten(text, BRIEF)
+
+
+def plain_line(text: str) -> str:
+    """Returns the text as a line for a terminal or a page: on one line, and cut if it is very long.
+
+    Lines pass through here just before they are printed, so that no text of a stranger is missed.
+    """
+    return _shorten(text, LONGEST_LINE)
+
+
+def plain_value(value: Any) -> Any:
+    """Returns plain data as JSON has it, with each text on one line and cut if it is very long."""
+    if isinstance(value, str):
+        return plain_line(value)
+    if isinstance(value, dict):
+        return {plain_line(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(plain_value, value))
+    return value
+
+
+def _shorten(text: str, length: int) -> str:
+    # The text may be huge, so only as much of it is translated as can be shown.
+    line = one_line(text[: length + 1])
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def json_escaped(document: str) -> str:

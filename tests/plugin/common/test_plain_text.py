@@ -70,3 +70,15 @@ def test_json_means_the_same_and_steers_no_terminal(text):
 )
 def test_a_sentence_has_as_much_as_helps(text, shown):
     assert plain_text.brief(text) == shown
+
+
+def test_a_line_is_cut_where_nobody_reads_on():
+    longest = "x" * plain_text.LONGEST_LINE
+    assert plain_text.plain_line(longest) == longest
+    assert plain_text.plain_line(f"{longest}x") == f"{longest}…"
+    assert plain_text.plain_line("a\nb") == "a\\nb"
+
+
+def test_plain_data_keeps_its_form():
+    value = {"a\n": ["b\x1b", ("c",), 1, None, True]}
+    assert plain_text.plain_value(value) == {"a\\n": ["b\\x1b", ["c"], 1, None, True]}

@@ -81,7 +81,8 @@ def run(options: DemoOptions) -> None:
             asyncio.run(_Demo(options, told, terminal, folder).run())
         except narrator.StoryError as error:
             terminal.close()
-            raise errors.Fatal(f"the story broke off: {error}") from error
+            why, *details = str(error).split("\n")
+            raise errors.Fatal(f"the story broke off: {why}", details=details) from error
         finally:
             terminal.close()
             logging.shutdown()

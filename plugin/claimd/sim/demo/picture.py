@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claimd.common import plain_text
+
 from .scene import FREE, HELD, SICK, Gpu, Node, Row, Scene
 
 _NARROWEST_BOX, _WIDEST_BOX = 24, 44  # columns of a node's box
@@ -53,11 +55,14 @@ def brief(scene: Scene, style: Style) -> list[str]:
 
 
 def paint(line: Line, style: Style) -> str:
-    """Colors one line, and cuts it at the terminal's width."""
+    """Colors one line, and cuts it at the terminal's width.
+
+    The texts may come from objects of the cluster. Only the colors may control the terminal.
+    """
     room = style.width
     parts = []
     for text, color in line:
-        part = cut(text, room, style.unicode)
+        part = cut(plain_text.plain_line(text), room, style.unicode)
         room -= len(part)
         if style.color and color and part:
             part = f"\x1b[{_COLORS[color]}m{part}\x1b[0m"

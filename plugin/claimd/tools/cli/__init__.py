@@ -40,16 +40,13 @@ _NOT_IN_IMAGE = ("claimd.sim", "claimd.kubernetes.api.objects")
 def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns its exit code. `exit_codes` says what each code means.
 
-    An error that the user can act on is one line on stderr.
+    An error that the user can act on is one line on stderr, and perhaps some lines of details.
     """
     try:
         return _run(parser.parse(arguments))
-    except errors.UsageError as error:
-        print(f"claimd: {error}", file=sys.stderr)
-        return USAGE
     except errors.Fatal as error:
-        print(f"claimd: {error}", file=sys.stderr)
-        return FAILED
+        print(f"claimd: {error}", *error.details, sep="\n", file=sys.stderr)
+        return USAGE if isinstance(error, errors.UsageError) else FAILED
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does. At exit Python flushes stdout, fails
         # once more, and would report that on stderr.

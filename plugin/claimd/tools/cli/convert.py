@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from claimd.common import errors
+from claimd.common import errors, plain_text
 from claimd.kubernetes.api import text
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.objects import convert
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _warn(words: str) -> None:
-    print(f"claimd: {words}", file=sys.stderr)
+    print(plain_text.plain_line(f"claimd: {words}"), file=sys.stderr)
 
 
 def _refusals(document: Document | None) -> Iterator[str]:

@@ -44,9 +44,9 @@ def _print_table(inventory: Inventory, place: str, wide: bool) -> None:
     if inventory.gpus:
         output.print_gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
     else:
-        print(f"no GPUs found {place}")
+        output.print_line(f"no GPUs found {place}")
     for skipped in inventory.skipped:
-        print(f"left alone: {skipped.address}: {skipped.reason}")
+        output.print_line(f"left alone: {skipped.address}: {skipped.reason}")
 
 
 def _print_notes(inventory: Inventory) -> None:
@@ -87,9 +87,11 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
         for device in claim.devices:
             if device.share_id is not None:
                 amounts = [f"{name} {text}" for name, text in device.consumed_capacity.items()]
-                print(f"{device.device}: {claim.title} has {', '.join(amounts) or 'a share'}")
+                output.print_line(
+                    f"{device.device}: {claim.title} has {', '.join(amounts) or 'a share'}"
+                )
     for problem in problems:
-        print(f"not known: which claims have shares: {problem}")
+        output.print_line(f"not known: which claims have shares: {problem}")
 
 
 def _print_health(settings: Config, inventory: Inventory) -> None:
@@ -108,7 +110,7 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
         state = health_state.read(folder, health_state.boot_id(settings.roots))
     except (OSError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        print(f"not known: what a running claimd has seen: {reason}")
+        output.print_line(f"not known: what a running claimd has seen: {reason}")
         state = HealthState()
 
     # Findings of the state and of the files that can be read now, together.
@@ -120,7 +122,7 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
             sentences.append((name, f"{finding.severity}: {finding.sentence}{since}"))
     _print_once(sentences, inventory)
     for unwatched in report.unwatched:
-        print(f"not watched: {unwatched}")
+        output.print_line(f"not watched: {unwatched}")
 
 
 def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> None:
@@ -141,4 +143,4 @@ def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> N
                 subjects = [group]
                 break
         for subject in subjects:
-            print(f"{subject}: {sentence}")
+            output.print_line(f"{subject}: {sentence}")

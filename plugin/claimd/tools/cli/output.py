@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from claimd.common import plain_text
+
 if TYPE_CHECKING:
     from claimd_devices.gpu import Gpu
 
@@ -26,12 +28,24 @@ def print_gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
 
 
 def print_rows(table: Sequence[Sequence[str]]) -> None:
-    """Prints a table with aligned columns. Its first row has the titles."""
-    columns = zip(*table, strict=True)
-    widths = [max(map(len, column)) for column in columns]
+    """Prints a table with aligned columns. Its first row has the titles.
+
+    Hardware, drivers and users write some of the texts. Each stays on its line.
+    """
+    shown = []
     for row in table:
+        shown.append(list(map(plain_text.plain_line, row)))
+
+    columns = zip(*shown, strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    for row in shown:
         padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
         print("  ".join(padded).rstrip())
+
+
+def print_line(text: str) -> None:
+    """Prints a sentence that may quote hardware, files or objects of strangers."""
+    print(plain_text.plain_line(text))
 
 
 def cell(value: object) -> str:

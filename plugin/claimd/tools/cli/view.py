@@ -9,7 +9,7 @@ import signal
 import webbrowser
 from contextlib import AbstractAsyncContextManager
 
-from claimd.common import errors, plain_text
+from claimd.common import errors
 from claimd.node import config
 
 from ..view import follow, rows
@@ -95,19 +95,15 @@ def _print(picture: follow.Picture, form: str) -> None:
     table = [["NODE", "DEVICE", "MODEL", "MEMORY", "USE", "BY", "TROUBLE"]]
     for row in nodes:
         for device in row["devices"]:
-            cells = map(output.cell, _texts(device))
-            table.append([row["name"], *cells])
+            table.append([output.cell(text) for text in (row["name"], *_texts(device))])
     if len(table) == 1:
         print("No driver has published a device.")
     else:
         output.print_rows(table)
 
 
-def _texts(device: rows.Row) -> list[str]:
-    """Returns the device's texts in the order of the columns.
-
-    Drivers and users write some of these texts. Each stays on one line, whatever it contains.
-    """
+def _texts(device: rows.Row) -> tuple[str, ...]:
+    """Returns the device's texts in the order of the columns."""
     # Admin access does not take the device from others.
     holders = []
     for holder in device.get("by", ()):
@@ -118,7 +114,7 @@ def _texts(device: rows.Row) -> list[str]:
     trouble = []
     for taint in device.get("why", ()):
         trouble.append(f"{taint['text']}:{taint['effect']}")
-    texts = (
+    return (
         device["name"],
         device["model"],
         device.get("memory", ""),
@@ -126,4 +122,3 @@ def _texts(device: rows.Row) -> list[str]:
         "; ".join(holders),
         "; ".join(trouble),
     )
-    return list(map(plain_text.one_line, texts))

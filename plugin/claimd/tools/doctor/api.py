@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from claimd.common import plain_text
 from claimd.kubernetes.api import versions
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import GROUP
@@ -456,7 +457,7 @@ async def _all_slices(ours: resources.Resources, node: str) -> Answer:
     if not node:
         return Answer(trouble=NO_NODE, how=GIVE_NODE)
     try:
-        return Answer(value=await ours.all_slices(node))
+        return Answer(value=plain_text.plain_value(await ours.all_slices(node)))
     except errors.ApiError as error:
         return Answer(
             trouble=str(error),

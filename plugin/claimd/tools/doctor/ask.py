@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from claimd.common import plain_text
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.kube import client, errors
 
@@ -26,9 +27,12 @@ UNASKED = Answer(trouble="it was not asked")
 
 
 def decode_document(answer: bytes) -> Document:
-    """Decodes a JSON object. Raises ApiError if the answer is not JSON."""
+    """Decodes a JSON object. Raises ApiError if the answer is not JSON.
+
+    Each text becomes one line: a name in a remedy must not add a line that looks like ours.
+    """
     try:
-        decoded = msgspec.json.decode(answer)
+        decoded = plain_text.plain_value(msgspec.json.decode(answer))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.Malformed(f"the API server's answer is not as expected: {error}") from error
     return decoded if isinstance(decoded, dict) else {}

@@ -98,6 +98,9 @@ def with_names(finding: Finding, node: str, namespace: str = NAMESPACE) -> Findi
 
     NODE stays if the node's name is empty.
     """
-    remedy = re.sub(r"\bNODE\b", node, finding.remedy) if node else finding.remedy
+    remedy = finding.remedy
+    if node:
+        # A function, because a backslash in a replacement text has a meaning.
+        remedy = re.sub(r"\bNODE\b", lambda _: node, remedy)
     remedy = remedy.replace(f"-n {NAMESPACE} ", f"-n {namespace} ")
     return dataclasses.replace(finding, remedy=remedy)

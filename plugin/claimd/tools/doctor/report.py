@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from claimd.common import plain_text
+
 from .check import Finding, Level, rank
 
 VERSION = "claimd.dev/doctor/v1"
@@ -63,7 +65,7 @@ def _finding_rows(finding: Finding) -> list[_Row]:
 
     # Only the first line of the remedy has the word in front.
     word = "to look:" if finding.level is Level.UNSEEN else "to do:"
-    for line in finding.remedy.splitlines():
+    for line in finding.remedy.split("\n") if finding.remedy else ():
         rows.append(("", word, line))
         word = ""
     return rows
@@ -87,7 +89,10 @@ def _unseen_rows(findings: Sequence[Finding]) -> list[_Row]:
 
 
 def _format_table(rows: Sequence[_Row]) -> list[str]:
-    table = [_TITLES, *rows]
+    # Findings quote files, programs and objects of strangers. Each cell stays on its line.
+    table = []
+    for row in (_TITLES, *rows):
+        table.append(tuple(map(plain_text.plain_line, row)))
     levels, names, _ = zip(*table, strict=True)
     level_width, name_width = max(map(len, levels)), max(map(len, names))
 

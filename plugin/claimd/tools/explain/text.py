@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from claimd.common import plain_text
+
 from . import groups, headline, pending
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def survey_text(survey: Survey) -> str:
     others = sum(len(group.pods) for group in survey.groups[_PODS:])
     if others:
         lines += ["", f"and {others} more pods for other reasons: look with -o json"]
-    return "\n".join(lines) + "\n"
+    return _join(lines)
 
 
 def as_text(answer: Answer, *, wide: bool = False) -> str:
@@ -106,7 +108,15 @@ def as_text(answer: Answer, *, wide: bool = False) -> str:
 
     `wide` shows the nodes one by one, for an answer that was asked in full.
     """
-    return "\n".join(_lines(answer, wide)) + "\n"
+    return _join(_lines(answer, wide))
+
+
+def _join(lines: Iterable[str]) -> str:
+    """Returns the lines as one text.
+
+    Each may quote objects of strangers, so none becomes two lines or controls the terminal.
+    """
+    return "\n".join(map(plain_text.plain_line, lines)) + "\n"
 
 
 def _lines(answer: Answer, wide: bool) -> Iterator[str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from claimd.common import plain_text
+
 _GONE = msgspec.Raw(b"null")
 # The number of removals that are kept for browsers that have not received them yet.
 _MOST_GONE = 5000
@@ -32,8 +34,11 @@ class Board:
         self._changed = asyncio.Event()
 
     def put(self, key: str, value: Any) -> None:
-        """Sets an entry, or removes it if the value is None. An equal value is not a change."""
-        encoded = msgspec.Raw(msgspec.json.encode(value))
+        """Sets an entry, or removes it if the value is None. An equal value is not a change.
+
+        The texts of an entry may come from strangers. Each becomes one line.
+        """
+        encoded = msgspec.Raw(msgspec.json.encode(plain_text.plain_value(value)))
         before = self._entries.get(key)
         if before is None and value is None:
             return

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from claimd.common import plain_text
 from claimd.common.http_server import HttpRequest, HttpResponse, Send, Server
 
 from . import follow, rows
@@ -145,7 +146,8 @@ class Page:
         )
         if details is None:
             return _text(404, "there is no such device any more")
-        return HttpResponse(200, json.dumps(details).encode(), "application/json", _HEADERS)
+        body = json.dumps(plain_text.plain_value(details)).encode()
+        return HttpResponse(200, body, "application/json", _HEADERS)
 
     def _watch(self, request: HttpRequest) -> HttpResponse:
         """Streams lines of JSON, first the whole board and then its changes."""
