@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from claimd.kubernetes.api.document import Document
 
-from ..runtime.container import ContainerConfig
+from ..runtime.bundle import ContainerConfig
 from .claim_info import DeviceUse
 
 IDLE = ("sleep", "infinity")  # for a container without a command, since there are no images

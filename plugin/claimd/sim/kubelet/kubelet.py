@@ -244,8 +244,8 @@ def _container_view(name: str, latest: Container | None) -> ContainerView:
     return ContainerView(
         name=name,
         state="running" if latest.running else "ended",
-        env=latest.env,
+        env=latest.bundle.env,
         devices=latest.devices,
-        cdi=latest.edits.device_ids,
-        log=latest.log,
+        cdi=latest.bundle.edits.device_ids,
+        log=latest.bundle.log,
     )

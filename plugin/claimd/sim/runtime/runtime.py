@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Self
 
 from . import cdi_cache, cdi_spec, container
+from .bundle import Bundle, ContainerConfig
+from .executed import LAUNCH, PYTHON
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +86,12 @@ class Runtime:
         self._folder.mkdir(parents=True, exist_ok=True)
         # The guard kills the containers if this process is killed.
         self._guard = await asyncio.create_subprocess_exec(
-            *container.PYTHON, GUARD, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            *PYTHON, GUARD, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
 
         if self._probe_namespace:
             probe = await asyncio.create_subprocess_exec(
-                *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
+                *PYTHON, LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
             )
             self.namespace = await probe.wait() == 0
         return self
@@ -122,9 +124,7 @@ class Runtime:
         self.sandboxes[uid] = sandbox
         return sandbox
 
-    async def start(
-        self, sandbox: Sandbox, config: container.ContainerConfig
-    ) -> container.Container:
+    async def start(self, sandbox: Sandbox, config: ContainerConfig) -> container.Container:
         """Starts the next attempt of a container.
 
         Raises InvalidSpec if its CDI devices cannot be injected, so that it is not created.
@@ -136,7 +136,7 @@ class Runtime:
 
         attempts = sandbox.containers.setdefault(config.name, [])
         folder = sandbox.folder / config.name / str(len(attempts))
-        attempt = container.Container(config, edits, folder, self.namespace)
+        attempt = container.Container(Bundle(config, edits, folder, namespace=self.namespace))
         attempts.append(attempt)
         notifying = asyncio.create_task(
             _notify_exit(attempt, sandbox), name=f"end of {sandbox.name}/{config.name}"

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from claimd.sim.kubelet import probes
-from claimd.sim.runtime import cdi_cache, container
+from claimd.sim.runtime import bundle, cdi_cache, container, executed
 from tests.support.apiserver import until
 
 PATIENT = {"timeoutSeconds": 60}  # a machine that is busy makes no probe fail
@@ -32,8 +32,9 @@ class Heard:
 
 @contextlib.asynccontextmanager
 async def running(folder, *command):
-    config = container.ContainerConfig(name="main", command=command or ("sleep", "100"))
-    attempt = container.Container(config, cdi_cache.InjectedEdits(), folder, namespace=False)
+    config = bundle.ContainerConfig(name="main", command=command or ("sleep", "100"))
+    edits = cdi_cache.InjectedEdits()
+    attempt = container.Container(bundle.Bundle(config, edits, folder, namespace=False))
     await attempt.start(lambda sign, group: None)
     try:
         yield attempt
@@ -80,12 +81,13 @@ async def test_a_command_sees_what_the_container_sees(tmp_path):
 
 async def test_a_command_is_in_the_namespaces_of_its_container(tmp_path):
     probe = await asyncio.create_subprocess_exec(
-        *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
+        *executed.PYTHON, executed.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
     )
     if await probe.wait():
         pytest.skip("containers cannot have mounts of their own here")
-    config = container.ContainerConfig(name="main", command=("sleep", "100"), hostname="inside")
-    attempt = container.Container(config, cdi_cache.InjectedEdits(), tmp_path / "c", namespace=True)
+    config = bundle.ContainerConfig(name="main", command=("sleep", "100"), hostname="inside")
+    edits = cdi_cache.InjectedEdits()
+    attempt = container.Container(bundle.Bundle(config, edits, tmp_path / "c", namespace=True))
     await attempt.start(lambda sign, group: None)
     assert (await attempt.execute(["hostname"]))[1] == "inside\n"
     assert (await attempt.execute(["ls", "/dev/mem"]))[0] != 0

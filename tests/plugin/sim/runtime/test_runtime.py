@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claimd.sim.runtime import cdi_cache, cdi_spec, container, runtime
+from claimd.sim.runtime import bundle, cdi_cache, cdi_spec, container, executed, runtime
 from tests.support.apiserver import until
 
 SPEC = {
@@ -31,7 +31,7 @@ SPEC = {
 
 
 def order(*command, name="main", **more):
-    return container.ContainerConfig(name=name, command=command, **more)
+    return bundle.ContainerConfig(name=name, command=command, **more)
 
 
 def spec(tmp_path, **more):
@@ -71,9 +71,10 @@ async def test_a_command_its_log_and_its_code(tmp_path):
 async def test_the_guard_is_told_of_a_process_group_until_all_of_it_is_gone(tmp_path):
     """A process group number may be reused later, and must not be killed then."""
     told = []
-    one = container.Container(
+    files = bundle.Bundle(
         order("true"), cdi_cache.InjectedEdits(), tmp_path / "one", namespace=False
     )
+    one = container.Container(files)
     await one.start(lambda sign, group: told.append((sign, group)))
     await one.ended.wait()
     assert told == [("+", one.pid), ("-", one.pid)]
@@ -81,7 +82,7 @@ async def test_the_guard_is_told_of_a_process_group_until_all_of_it_is_gone(tmp_
 
 async def test_a_runtime_finds_out_whether_containers_can_have_mounts_of_their_own(tmp_path):
     probe = await asyncio.create_subprocess_exec(
-        *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
+        *executed.PYTHON, executed.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
     )
     possible = await probe.wait() == 0
     async with rt(tmp_path) as runtime_:
@@ -205,12 +206,12 @@ def _children(one):
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from claimd.sim.runtime import container, runtime
+from claimd.sim.runtime import bundle, runtime
 async def main():
     async with runtime.Runtime(Path(sys.argv[1]), []) as r:
         command = ("sh", "-c", "sleep 1000 & echo $! $$; wait")
-        one = await r.start(r.create("u", "pod"), container.ContainerConfig(name="main", command=command))
-        print(one.log, flush=True)
+        one = await r.start(r.create("u", "pod"), bundle.ContainerConfig(name="main", command=command))
+        print(one.bundle.log, flush=True)
         await asyncio.sleep(1000)
 asyncio.run(main())
 """
