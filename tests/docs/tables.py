@@ -187,7 +187,7 @@ def drivers() -> str:
     for vendor in vendors.VENDORS:
         row = words()["vendors"][vendor.NAME]
         rows.append([row["title"], ", ".join(map(code, vendor.DRIVERS)), row["files"]])
-    return table(["vendor", "kernel drivers", "what is read of them"], rows)
+    return table(["vendor", "kernel drivers", "what claimd reads"], rows)
 
 
 def protocols() -> str:
@@ -213,7 +213,7 @@ def rig() -> str:
         ["part", "version"],
         [
             ["Kubernetes (API server, scheduler, kubelet)", places.KUBE],
-            ["an older kubelet beside it (`make cluster-matrix`)", places.OLDER_KUBELET],
+            ["an older kubelet (`make cluster-matrix`)", places.OLDER_KUBELET],
             ["containerd, with runc", runtimes["containerd"].version],
             ["other container runtimes (`make cluster-matrix`)", others],
             ["etcd", places.ETCD],

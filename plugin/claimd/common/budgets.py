@@ -26,35 +26,35 @@ VARIABLES = Budget(
     "variables in all configurations of one claim, those of its class included",
     1024,
     "variables",
-    "each is looked at for each device, while other claims wait",
+    "claimd looks at each variable for each device, and other claims wait meanwhile",
 )
 ENVIRONMENT = Budget(
     "variables that the configuration of one claim sets, counted for each of its devices, and 32 "
     "bytes more for each variable",
     128 * 1024,
     "bytes",
-    "they stand in the checkpoint and in the CDI spec, which a container runtime reads at every "
-    "start of a container: below 1 MiB together, on 128 devices",
+    "the checkpoint and the CDI spec contain them, and a container runtime reads the spec at every "
+    "start of a container; for 128 devices both files together stay below 1 MiB",
 )
 CHECKPOINTS = Budget(
     "claims that are prepared on one node",
     4096,
     "claims",
-    "all are in memory; a node's GPUs, shared in hundreds, are held by fewer",
+    "claimd keeps all of them in memory; even GPUs with hundreds of shares need fewer",
 )
 CHECKPOINT = Budget(
     "the file of one checkpoint",
     1024 * 1024,
     "bytes",
-    "nothing that we wrote is larger; at the start a larger one is kept apart unread, so that the "
-    "plugin comes up",
+    "claimd never writes a larger one; at the start it renames a larger one without reading it, so "
+    "that the start succeeds",
 )
 
 ANSWER = Budget(
     "an answer of the API server to claimd run",
     4 * 1024 * 1024,
     "bytes",
-    "a claim, or the slices of one node; decoded it takes 40 times as much at worst",
+    "an answer is a claim, or the slices of one node; decoded it needs up to 40 times this memory",
 )
 
 ALL = (VARIABLES, ENVIRONMENT, CHECKPOINTS, CHECKPOINT, ANSWER)
