@@ -179,7 +179,7 @@ def _host_cdi(data: bytes) -> None:
         with contextlib.suppress(cdi_spec.InvalidSpec):
             cdi_spec.parse(text)
     with contextlib.suppress(cdi_spec.InvalidSpec):
-        cdi_spec.split(text[:80])
+        cdi_spec.split_device_id(text[:80])
 
 
 @cache
@@ -276,9 +276,9 @@ def _kept(data: bytes) -> None:
     """What processes of ours leave to those after them, in folders where others may write."""
     file = target.file(health_state.FILE, data)
     with contextlib.suppress(ValueError):
-        known = health_state.read(file.parent, "b")
+        known = health_state.read_file(file.parent, "b")
         health_state.save(file.parent, "b", known)
-        assert health_state.read(file.parent, "b") == known
+        assert health_state.read_file(file.parent, "b") == known
 
     generation = metadata.generation_of(data)
     assert 0 <= generation < 2**62
@@ -425,7 +425,7 @@ TARGETS = {
     ),
     "kept": target.Target(
         read=_kept,
-        parts=(health_state.read, metadata.generation_of, metadata.encode_next),
+        parts=(health_state.read_file, metadata.generation_of, metadata.encode_next),
         examples=_kept_files,
         words=(b'"boot"', b'"memory"', b'"generation"'),
         documents=True,

@@ -209,7 +209,7 @@ class ApiServer(FaultProxy):
     def _with_defaults(self, served: ServedVersion, obj: Object) -> Object:
         """As the server keeps what it is sent."""
         kind = served.kind
-        rules = strategies.of(kind.resource, kind.version, self._release)
+        rules = strategies.choose_strategy(kind.resource, kind.version, self._release)
         context = Context(timestamps.now(), kind.version, lambda _: None)
         return rules.with_defaults(served.to_storage(obj), context)
 

@@ -16,7 +16,7 @@ def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
     try:
         with _connect(address, timeout) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-            response = _read(connection)
+            response = _read_to_end(connection)
     except OSError as error:
         reason = error.strerror or error
         return False, f"no answer at {address}: {reason}; is `claimd run` up, with this endpoint?"
@@ -49,7 +49,7 @@ def _connect(address: str, timeout: float) -> socket.socket:
         raise
 
 
-def _read(connection: socket.socket) -> bytes:
+def _read_to_end(connection: socket.socket) -> bytes:
     """Reads until the other side closes."""
     response = b""
     while chunk := connection.recv(4096):

@@ -89,13 +89,13 @@ class WebSocket:
         With `has_begun`, a message has begun and must be completed before another one. Raises _Wrong
         if the frame breaks the protocol.
         """
-        first, second = await self._read(2)
+        first, second = await self._read_exactly(2)
         is_last, kind = bool(first & 0x80), first & 0x0F
         length = second & 0x7F
         if length == 126:
-            length = int.from_bytes(await self._read(2), "big")
+            length = int.from_bytes(await self._read_exactly(2), "big")
         elif length == 127:
-            length = int.from_bytes(await self._read(8), "big")
+            length = int.from_bytes(await self._read_exactly(8), "big")
         if length > most:
             raise _Wrong(_TOO_LARGE)
 
@@ -109,11 +109,11 @@ class WebSocket:
         if kind >= _CLOSE and (length > _LARGEST_CONTROL or not is_last):
             raise _Wrong(_PROTOCOL_ERROR)
 
-        mask = await self._read(4)
-        payload = await self._read(length)
+        mask = await self._read_exactly(4)
+        payload = await self._read_exactly(length)
         return is_last, kind, _unmask(payload, mask)
 
-    async def _read(self, count: int) -> bytes:
+    async def _read_exactly(self, count: int) -> bytes:
         while len(self._buffer) < count:
             data = await self._reader.read(_READ_SIZE)
             if not data:

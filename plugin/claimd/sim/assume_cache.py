@@ -71,7 +71,7 @@ class AssumeCache:
         self._subscribers: list[Callable[[], None]] = []
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
         """True once the first list has arrived."""
         return self._not_served or self._informer.synced
 

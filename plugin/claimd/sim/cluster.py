@@ -167,7 +167,8 @@ class Cluster:
         """Calls `changed` when the process of a node has started or ended."""
         self._subscribers.append(changed)
 
-    def changed(self) -> None:
+    def notify(self) -> None:
+        """Calls the subscribers."""
         for subscriber in self._subscribers:
             subscriber()
 
@@ -482,7 +483,7 @@ async def _make_daemon(cluster: Cluster, machine: Machine, pod: Document) -> dae
     environment = {
         f"CLAIMD_{name.replace('-', '_').upper()}": value for name, value in settings.items()
     }
-    return daemon.Daemon(environment, folder / "claimd.log", cluster.changed)
+    return daemon.Daemon(environment, folder / "claimd.log", cluster.notify)
 
 
 async def _plugin_kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Path:

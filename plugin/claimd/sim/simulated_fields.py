@@ -88,16 +88,16 @@ def sentences(obj: Document) -> list[str]:
         return []
 
     paths: dict[str, list[str]] = {}
-    for path, reason in _unsimulated(type_, obj, ""):
+    for path, reason in _find_unsimulated(type_, obj, ""):
         paths.setdefault(reason, []).append(path)
-    return [f"not simulated: {_listed(found)}: {reason}" for reason, found in paths.items()]
+    return [f"not simulated: {_join_paths(found)}: {reason}" for reason, found in paths.items()]
 
 
-def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _find_unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yields the paths of ignored fields, each with the reason."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _unsimulated(type_, item, f"{path}[{index}]")
+            yield from _find_unsimulated(type_, item, f"{path}[{index}]")
     if not isinstance(value, dict):
         return
 
@@ -109,7 +109,7 @@ def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]
             continue
         below_path = f"{path}.{name}" if path else name
         if row.answer == SEE:
-            yield from _unsimulated(row.words, below, below_path)
+            yield from _find_unsimulated(row.words, below, below_path)
         elif row.answer == SAID and not (
             _is_one_of(below, row.unless) or (row.beside and value.get(row.beside))
         ):
@@ -121,7 +121,7 @@ def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
     return any(type(value) is type(item) and value == item for item in values)
 
 
-def _listed(paths: list[str]) -> str:
+def _join_paths(paths: list[str]) -> str:
     shown = ", ".join(paths[:_PATHS_SHOWN])
     more = len(paths) - _PATHS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -45,7 +45,7 @@ class Program:
 
     def __init__(self, name: str, flag: str, words: Sequence[str], port: int, log_: Path) -> None:
         self._name, self._flag, self._port = name, flag, port
-        self._daemon = daemon.Daemon({}, log_, self._changed, words)
+        self._daemon = daemon.Daemon({}, log_, self._warn_of_end, words)
 
     async def run(self) -> None:
         await self._daemon.run()
@@ -90,7 +90,7 @@ class Program:
         finally:
             writer.close()
 
-    def _changed(self) -> None:
+    def _warn_of_end(self) -> None:
         if self._daemon.state == daemon.ENDED:
             log.warning("%s has ended: it is started again, and its log says why", self._name)
 

@@ -47,7 +47,7 @@ class WorkLoop:
         while True:
             await pacing.wait(self.wake, pause)
             self.wake.clear()
-            if not all(cache.synced for cache in self.caches.values()):
+            if not all(cache.has_synced for cache in self.caches.values()):
                 continue
 
             try:

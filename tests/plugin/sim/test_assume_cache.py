@@ -21,7 +21,7 @@ async def test_a_copy_is_ahead_by_our_own_writes_until_the_watch_shows_them(api)
     pods.assume(made)  # an answer that came late
     assert pods.objects == {"default/p": changed}
     running = asyncio.create_task(pods.run())
-    await until(lambda: pods.synced)
+    await until(lambda: pods.has_synced)
     assert pods.objects == {"default/p": changed}
     leaving = await loop.send(delete("pods", changed, gracePeriodSeconds=0))
     await until(lambda: not pods.objects)
@@ -62,7 +62,7 @@ async def test_objects_say_what_they_are_whether_listed_or_watched(api):
     await api.send(create(planes.claim("listed")))
     claims = AssumeCache(api, "resourceclaims")
     running = asyncio.create_task(claims.run())
-    await until(lambda: claims.synced)
+    await until(lambda: claims.has_synced)
     await api.send(create(planes.claim("watched")))
     await until(lambda: len(claims.objects) == 2)
     types = {(claim["apiVersion"], claim["kind"]) for claim in claims.objects.values()}
@@ -86,7 +86,7 @@ async def test_a_resource_that_is_not_served_has_no_objects(connect):
         http = connect(server)
         rules = AssumeCache(ApiClient(http), "devicetaintrules")
         running = asyncio.create_task(rules.run())
-        await until(lambda: rules.synced)
+        await until(lambda: rules.has_synced)
         assert rules.objects == {}
         await running
         await http.close()

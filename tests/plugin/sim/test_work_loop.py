@@ -74,12 +74,12 @@ async def test_it_does_not_look_before_all_is_known(api):
     looks = asyncio.Queue()
 
     async def reconcile():
-        looks.put_nowait(nodes.synced)
+        looks.put_nowait(nodes.has_synced)
 
     await api.send(create(planes.pod("p")))
     tasks = [asyncio.create_task(pods.run()), asyncio.create_task(loop.run(reconcile))]
     async with asyncio.timeout(30):
-        while not pods.synced:
+        while not pods.has_synced:
             await asyncio.sleep(0.005)
         tasks.append(asyncio.create_task(nodes.run()))
         assert await looks.get() is True

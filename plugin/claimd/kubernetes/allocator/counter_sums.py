@@ -89,7 +89,7 @@ class CounterSums:
                 used.append(total)
 
             # The group may choose the devices that use the least.
-            least += sorted(used)[: group.needed]
+            least += sorted(used)[: group.devices_needed]
         return sorted(least)
 
     def _users(self, counters: Collection[_Counter]) -> list[str]:

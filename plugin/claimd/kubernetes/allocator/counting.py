@@ -75,7 +75,7 @@ class Counting:
         reported = {group for group, _ in matching}
         for group in groups:
             if group.is_short and group not in reported:
-                yield self._groups.count(group, group.needed)
+                yield self._groups.count(group, group.devices_needed)
         for _, count in matching:
             yield count
         yield from self._lists()
@@ -105,8 +105,8 @@ class Counting:
                     group.noun += f" for {request.path}"
                     groups.append(group)
                 if all(group.is_short for group in groups):
-                    nearest = max(groups, key=lambda group: len(group.free) - group.needed)
-                    yield self._groups.count(nearest, nearest.needed)
+                    nearest = max(groups, key=lambda group: len(group.free) - group.devices_needed)
+                    yield self._groups.count(nearest, nearest.devices_needed)
 
     # Several groups that want the same devices
 
@@ -134,7 +134,7 @@ class Counting:
 
         yield Count(
             noun=shared_noun(requests),
-            needed=sum(group.needed for group in violator),
+            needed=sum(group.devices_needed for group in violator),
             there=len(there),
             suitable=len(suitable),
             free=len(free),
@@ -154,7 +154,7 @@ def _violator(groups: Sequence[Group]) -> list[Group]:
     """
     owners: dict[int, Group] = {}
     for group in groups:
-        for _ in range(group.needed):
+        for _ in range(group.devices_needed):
             # Search an augmenting path. `wanted_by` has the group that wants each device, and
             # `asked_for` the device that each asked group should give up.
             wanted_by: dict[int, Group] = {}

@@ -50,7 +50,7 @@ class Group:
     requests: list[Request] = dataclasses.field(default_factory=list)
 
     @property
-    def needed(self) -> int:
+    def devices_needed(self) -> int:
         """The number of devices that the requests need."""
         if self.shared:
             return max(needed_by(request) for request in self.requests)
@@ -59,7 +59,7 @@ class Group:
     @property
     def is_short(self) -> bool:
         """True if the requests need more devices than are free."""
-        return len(self.free) < self.needed
+        return len(self.free) < self.devices_needed
 
 
 def needed_by(request: Request) -> int:

@@ -71,7 +71,7 @@ class Builder(abc.ABC):
         for scope in reversed(self._scopes):
             if name in scope:
                 meaning = scope[name]
-                return _read(meaning) if isinstance(meaning, int) else meaning
+                return _read_variable(meaning) if isinstance(meaning, int) else meaning
 
         if name == ".device":
             return lambda frame: frame[0].value
@@ -113,15 +113,15 @@ class Builder(abc.ABC):
         return run_metered
 
 
-def _read(place: int) -> Closure:
+def _read_variable(place: int) -> Closure:
     return lambda frame: frame[place]
 
 
 def _read_with_charge(place: int) -> Closure:
     # Most steps of long loops are of this kind. Reading a place cannot fail, so this needs no care
     # for errors as with_charge() takes it.
-    def read(frame: Frame) -> Value:
+    def read_charged(frame: Frame) -> Value:
         frame[1].charge(1)
         return frame[place]
 
-    return read
+    return read_charged

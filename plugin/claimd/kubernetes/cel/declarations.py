@@ -101,7 +101,7 @@ def _overload(signature: str, implementation: Implementation, guarded: bool) -> 
     takes, gives = rest.split(" -> ")
     receiver, _, inside = takes.partition("(")
     texts = [receiver.rstrip(".")] if receiver else []
-    texts += [text for text in _split(inside[:-1]) if text]
+    texts += [text for text in _split_parameters(inside[:-1]) if text]
 
     parameters, result = tuple(map(_type, texts)), _type(gives)
     open_types: set[Type] = set()
@@ -127,7 +127,7 @@ def _open_types(type_: Type) -> set[Type]:
     return open_types
 
 
-def _split(text: str) -> list[str]:
+def _split_parameters(text: str) -> list[str]:
     """Splits the text at the commas outside of angle brackets."""
     parts, depth = [""], 0
     for character in text:
@@ -143,7 +143,7 @@ def _split(text: str) -> list[str]:
 def _type(text: str) -> Type:
     if "<" in text:
         head, inside = text[:-1].split("<", 1)
-        params = tuple(_type(part) for part in _split(inside))
+        params = tuple(_type(part) for part in _split_parameters(inside))
         return Type(*_GENERIC[head], params)
     if text in _OBJECTS:
         return Type("object", _OBJECTS[text])

@@ -74,7 +74,7 @@ def _replace(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estima
     return share(size.most, 0.2), result
 
 
-def _split(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
+def _split_text(nodes: NodeSizes, node: Call, _overload: Overload | None) -> Estimated:
     assert node.target is not None
     size = nodes.size(node.target)
     most = size.most
@@ -307,7 +307,7 @@ RULES: dict[str, Rule] = {
     "url": _url,
     "ip.isCanonical": _twice,
     "replace": _replace,
-    "split": _split,
+    "split": _split_text,
     "join": _join,
     "matches": _matches,
     "contains": _contains,

@@ -90,7 +90,7 @@ def build(builder: Builder, node: Fold) -> Closure:
 def _accumulator(place: int, start: Closure) -> Closure:
     """Returns a closure that reads the accumulator. The first time it evaluates the start."""
 
-    def read(frame: Frame) -> Value:
+    def read_accumulator(frame: Frame) -> Value:
         value = frame[place]
         if value is _PENDING:
             try:
@@ -107,7 +107,7 @@ def _accumulator(place: int, start: Closure) -> Closure:
             raise value
         return value
 
-    return read
+    return read_accumulator
 
 
 def _detach(value: Value) -> Value:

@@ -138,7 +138,7 @@ def load(*files: Path, context: str = "") -> ClientConfig:
     """
     merged = _Merged(files)
     for file in files:
-        merged.add(file, _read(file))
+        merged.add(file, _read_file(file))
 
     # A context names a cluster and a user. Without a user the requests have no credential.
     chosen = merged.entry("context", context or merged.current_context, merged.contexts).value
@@ -153,7 +153,7 @@ def load(*files: Path, context: str = "") -> ClientConfig:
     return config
 
 
-def _read(file: Path) -> Kubeconfig:
+def _read_file(file: Path) -> Kubeconfig:
     try:
         document = text.load(file.read_bytes())
     except OSError as error:

@@ -55,7 +55,7 @@ def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, D
 
 def check_config(document: Mapping[str, object]) -> None:
     kinds = {"GpuConfig": documents.Config, "VfioDeviceConfig": documents.VfioDeviceConfig}
-    documents.read(document, _API_VERSION, kinds)
+    documents.parse(document, _API_VERSION, kinds)
 
 
 def _number(gpu: Gpu, form: re.Pattern[str]) -> int | None:

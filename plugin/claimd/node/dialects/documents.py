@@ -36,7 +36,7 @@ class VfioDeviceConfig(Config, frozen=True, kw_only=True):
 _Kind = TypeVar("_Kind", bound=Config)
 
 
-def read(
+def parse(
     document: Mapping[str, object], api_version: str, kinds: Mapping[str, type[_Kind]]
 ) -> _Kind:
     """Returns the document as one of the kinds.

@@ -148,7 +148,7 @@ _KINDS: dict[str, type[_GpuConfig | _MigDeviceConfig | documents.VfioDeviceConfi
 
 
 def check_config(document: Mapping[str, object]) -> None:
-    config = documents.read(document, _API_VERSION, _KINDS)
+    config = documents.parse(document, _API_VERSION, _KINDS)
     if not isinstance(config, documents.VfioDeviceConfig) and config.sharing is not None:
         _check_sharing(config.sharing)
 

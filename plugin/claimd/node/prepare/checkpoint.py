@@ -289,7 +289,7 @@ class CheckpointFolder:
                     path.unlink()
             elif path.suffix in by_suffix:
                 try:
-                    claim = _read(path).claim
+                    claim = _read_checkpoint(path).claim
                 except ValueError as error:
                     self._quarantine(path, str(error))
                     continue
@@ -354,7 +354,7 @@ def read_claims(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
         if path.suffix != PREPARED or entry.startswith("."):
             continue
         try:
-            claims.append(_read(path).claim)
+            claims.append(_read_checkpoint(path).claim)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -364,7 +364,7 @@ def read_claims(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
     return claims, problems
 
 
-def _read(path: Path) -> Checkpoint:
+def _read_checkpoint(path: Path) -> Checkpoint:
     size = path.stat().st_size
     if size > budgets.CHECKPOINT.limit:
         raise ValueError(f"it has {size:,} bytes, and {budgets.CHECKPOINT} is the most")

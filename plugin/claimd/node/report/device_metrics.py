@@ -124,7 +124,7 @@ class DeviceMetrics:
             yield _identity(gpu), float(gpu.name not in sick)
 
     def temperatures(self) -> Samples:
-        readings = self._read()
+        readings = self._read_telemetry()
         for gpu in self._inventory().gpus:
             for reading in readings.get(gpu.name, ()):
                 if reading.kind == "temperature":
@@ -136,7 +136,7 @@ class DeviceMetrics:
                 yield _identity(gpu), float(gpu.memory)
 
     def _of_kind(self, kind: str) -> Samples:
-        readings = self._read()
+        readings = self._read_telemetry()
         for gpu in self._inventory().gpus:
             for reading in readings.get(gpu.name, ()):
                 if reading.kind == kind:
@@ -149,7 +149,7 @@ class DeviceMetrics:
             self._users = self._ask_users()
         return self._users
 
-    def _read(self) -> Mapping[str, tuple[telemetry.Reading, ...]]:
+    def _read_telemetry(self) -> Mapping[str, tuple[telemetry.Reading, ...]]:
         if time.monotonic() - self._read_at > _READ_AGAIN:
             self._read_at = time.monotonic()
             self._readings = telemetry.readings(self._roots, self._inventory().gpus)

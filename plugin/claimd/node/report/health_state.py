@@ -32,13 +32,13 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 def load(folder: Path, boot_id: str) -> HealthState:
     """Returns what an earlier process of this boot knew. A file that cannot be read is logged."""
     try:
-        return read(folder, boot_id)
+        return read_file(folder, boot_id)
     except (OSError, ValueError) as error:
         log.warning("what was known of sick GPUs is lost: %s", error)
         return HealthState()
 
 
-def read(folder: Path, boot_id: str) -> HealthState:
+def read_file(folder: Path, boot_id: str) -> HealthState:
     """Returns what an earlier process of this boot knew.
 
     Raises OSError or ValueError if the file exists and cannot be read.

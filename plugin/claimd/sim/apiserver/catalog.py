@@ -88,7 +88,7 @@ class ServedVersion:
         """The fields that every object has even if no writer set them, without its metadata."""
         release = self.api_resource.release or kinds.NEWEST
         kind = dataclasses.replace(self.kind, version=self.version)
-        new_object = strategies.of(kind, release).empty
+        new_object = strategies.choose_strategy(kind, release).empty
         head = ("metadata", "apiVersion", "kind")
         return {name: value for name, value in new_object.items() if name not in head}
 

@@ -62,7 +62,7 @@ def _spare_stored_objects(store: Store) -> None:
     """
     changes = 0
 
-    def changed(_: Change) -> None:
+    def count_change(_: Change) -> None:
         nonlocal changes
         changes += 1
         if changes % SPARED == 0:
@@ -70,4 +70,4 @@ def _spare_stored_objects(store: Store) -> None:
             gc.freeze()
 
     gc.freeze()
-    store.listeners.append(changed)
+    store.listeners.append(count_change)

@@ -117,7 +117,7 @@ class Dispatch:
 
     def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
         """Authorizes a request and passes it to its handler."""
-        info = request_info.of(http)
+        info = request_info.parse(http)
         rbac.check(self._registry.store, user, _attributes(info, http))
         # A request with an upgrade goes to a handler of streams, or is refused.
         streams = None
@@ -160,7 +160,7 @@ class Dispatch:
 
     def _watch(self, request: ResourceRequest) -> HttpResponse:
         negotiated = responses.negotiate(request.http, stream=True)
-        options = watches.WatchOptions.of(request.http, self.catalog.release)
+        options = watches.WatchOptions.parse(request.http, self.catalog.release)
 
         def encode(obj: Document) -> bytes:
             return output.View(request, negotiated, self._now()).encode(obj)
@@ -243,7 +243,7 @@ class Dispatch:
 
     def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
         """Adds a warning to the response if the request uses a deprecated version."""
-        info = request_info.of(http)
+        info = request_info.parse(http)
         served = self.catalog.served_version(info.group, info.version, info.resource)
         if response.status in (401, 415) or not served or not served.deprecation_warning:
             return response

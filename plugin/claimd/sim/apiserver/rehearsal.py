@@ -42,8 +42,8 @@ class Rehearsal:
         self._dispatch = Dispatch(self._catalog, registry, tokens, time.time, 60.0)
         self._token = tokens.admin
 
-    def served(self, document: Document) -> ServedVersion | None:
-        """Returns the served version of the object, or None if the release does not serve it."""
+    def find_served_version(self, document: Document) -> ServedVersion | None:
+        """Returns the served version that the object is written in, or None."""
         group, _, version = str(document["apiVersion"]).rpartition("/")
         for served in self._catalog.served_versions(group, version):
             if served.kind.resource.kind == document["kind"]:
@@ -81,7 +81,7 @@ def refusal(document: Document) -> tuple[str, str]:
     """
     for release in reversed(kinds.RELEASES):
         rehearsal = _of_release(release)
-        served = rehearsal.served(document)
+        served = rehearsal.find_served_version(document)
         if served is not None:
             why = rehearsal.refusal(document, served)
             return (release, why) if why else ("", "")

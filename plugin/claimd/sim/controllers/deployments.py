@@ -61,7 +61,7 @@ def next_deadline(objects: Objects, now: float) -> float | None:
     return min(waits, default=None)
 
 
-def scaled(amount: Any, total: int, *, up: bool) -> int:
+def resolve_amount(amount: Any, total: int, *, up: bool) -> int:
     """Resolves a number, or a percentage of the total that is rounded up or down."""
     if isinstance(amount, int):
         return amount
@@ -91,11 +91,11 @@ def _number(obj: Document, annotation: str) -> int:
         return 0
 
 
-def _created(obj: Document) -> tuple[str, str]:
+def _creation_order(obj: Document) -> tuple[str, str]:
     return obj["metadata"].get("creationTimestamp") or "", name_of(obj)
 
 
-def _compared(template: Document) -> Document:
+def _normalize_template(template: Document) -> Document:
     """Returns the part of a template that tells it from others.
 
     Typed clients write empty fields differently from others, and mean the same, so empty fields
@@ -143,11 +143,11 @@ class _Rollout:
         ]
 
         # If several ReplicaSets have the template, the oldest is the new one, as in Kubernetes.
-        owned.sort(key=_created)
-        template = _compared(deployment["spec"]["template"])
+        owned.sort(key=_creation_order)
+        template = _normalize_template(deployment["spec"]["template"])
         new = None
         for replica_set in owned:
-            if _compared(replica_set["spec"]["template"]) == template:
+            if _normalize_template(replica_set["spec"]["template"]) == template:
                 new = replica_set
                 break
 
@@ -173,7 +173,7 @@ class _Rollout:
         if not self.is_rolling:
             return 0
         amount = (self._strategy.get("rollingUpdate") or {}).get("maxSurge", _DEFAULT_SHARE)
-        return scaled(amount, self.replicas, up=True)
+        return resolve_amount(amount, self.replicas, up=True)
 
     @functools.cached_property
     def max_unavailable(self) -> int:
@@ -182,7 +182,7 @@ class _Rollout:
         if not self.is_rolling or not self.replicas:
             return 0
         amount = (self._strategy.get("rollingUpdate") or {}).get("maxUnavailable", _DEFAULT_SHARE)
-        unavailable = scaled(amount, self.replicas, up=False)
+        unavailable = resolve_amount(amount, self.replicas, up=False)
         if not unavailable and not self.max_surge:
             unavailable = 1
         return min(unavailable, self.replicas)
@@ -203,7 +203,7 @@ class _Rollout:
 
     def _step(self) -> Iterator[Request]:
         is_paused = bool(self.deployment["spec"].get("paused"))
-        annotated = self._annotated()
+        annotated = self._annotate_new()
         if annotated is not None:
             yield annotated
         elif is_paused or self._is_scaled():
@@ -340,7 +340,7 @@ class _Rollout:
         """
         allowed = self.replicas + self.max_surge if self.replicas else 0
         to_add = allowed - sum(map(_replicas, active))
-        ordered = sorted(active, key=_created, reverse=to_add > 0)
+        ordered = sorted(active, key=_creation_order, reverse=to_add > 0)
         ordered.sort(key=_replicas, reverse=True)
 
         added = 0
@@ -398,7 +398,7 @@ class _Rollout:
         request = Request(
             method="POST", resource="replicasets", namespace=metadata["namespace"], body=body
         )
-        return self._told(request, 0, replicas)
+        return self._add_event(request, 0, replicas)
 
     def _numbers(self) -> Document:
         return {DESIRED: str(self.replicas), MAXIMUM: str(self.replicas + self.max_surge)}
@@ -417,9 +417,9 @@ class _Rollout:
             "spec": replica_set["spec"] | {"replicas": replicas},
         }
         request = requests.update("replicasets", replica_set | changed)
-        return self._told(request, _replicas(replica_set), replicas)
+        return self._add_event(request, _replicas(replica_set), replicas)
 
-    def _told(self, request: Request, before: int, after: int) -> Request:
+    def _add_event(self, request: Request, before: int, after: int) -> Request:
         """Adds an Event about the ReplicaSet's new size to the request."""
         if before == after:
             return request
@@ -447,7 +447,7 @@ class _Rollout:
         own = _annotations(self.deployment)
         return {name: value for name, value in own.items() if name not in _OWN_ANNOTATIONS}
 
-    def _annotated(self) -> Request | None:
+    def _annotate_new(self) -> Request | None:
         """Returns an update that annotates the new ReplicaSet, or None if its annotations are
         current.
 
@@ -477,7 +477,7 @@ class _Rollout:
 
     def _record_revision(self) -> Iterator[Request]:
         """Yields a patch that writes the current revision to the Deployment."""
-        if self.new is None or self._annotated() is not None:
+        if self.new is None or self._annotate_new() is not None:
             return
         revision = _annotations(self.new).get(REVISION)
         metadata = self.deployment["metadata"]

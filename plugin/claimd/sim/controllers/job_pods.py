@@ -30,13 +30,13 @@ def phase_of(pod: Document) -> str:
     return str(status_of(pod).get("phase", ""))
 
 
-def annotated(pod: Document, annotation: str) -> int:
+def read_count(pod: Document, annotation: str) -> int:
     text = (pod["metadata"].get("annotations") or {}).get(annotation, "")
     return int(text) if text.isdecimal() else 0
 
 
 def failures_of_index(pod: Document) -> int:
-    return annotated(pod, FAILURE_COUNT) + annotated(pod, IGNORED_FAILURE_COUNT)
+    return read_count(pod, FAILURE_COUNT) + read_count(pod, IGNORED_FAILURE_COUNT)
 
 
 def _indexes_of(pods: Iterable[Document]) -> set[int]:
@@ -120,7 +120,7 @@ class JobPods:
                 continue
             # An index fails by the policy, or when its own retries are used up.
             action = self.spec.judge(pod).action
-            spent = action != "Ignore" and annotated(pod, FAILURE_COUNT) >= self.spec.index_limit
+            spent = action != "Ignore" and read_count(pod, FAILURE_COUNT) >= self.spec.index_limit
             if action == "FailIndex" or spent:
                 failed.add(index)
         return failed

@@ -234,7 +234,7 @@ class _Look(job_pods.JobPods):
         them is empty."""
         if is_terminating(self.job):
             return [], 0
-        surplus = len(self.active) - self._wanted()
+        surplus = len(self.active) - self._wanted_count()
         gone = self._to_remove(max(surplus, 0))[:MOST_PODS]
         if gone or self.spec.is_suspended:
             writes += [self._delete(pod, keeps_finalizer=False) for pod in gone]
@@ -258,7 +258,7 @@ class _Look(job_pods.JobPods):
         writes += made
         return [], len(made)
 
-    def _wanted(self) -> int:
+    def _wanted_count(self) -> int:
         """Returns how many pods shall run now."""
         if self.spec.is_suspended:
             return 0
@@ -344,10 +344,10 @@ class _Look(job_pods.JobPods):
         ignored = not self.spec.counts(pod)
         counts = {
             job_pods.FAILURE_COUNT: str(
-                job_pods.annotated(pod, job_pods.FAILURE_COUNT) + (not ignored)
+                job_pods.read_count(pod, job_pods.FAILURE_COUNT) + (not ignored)
             )
         }
-        if count := job_pods.annotated(pod, job_pods.IGNORED_FAILURE_COUNT) + ignored:
+        if count := job_pods.read_count(pod, job_pods.IGNORED_FAILURE_COUNT) + ignored:
             counts[job_pods.IGNORED_FAILURE_COUNT] = str(count)
         return counts
 
@@ -374,7 +374,7 @@ class _Look(job_pods.JobPods):
         uids = {job_pods.uid_of(pod) for pod in gone}
         staying = [pod for pod in self.active if job_pods.uid_of(pod) not in uids]
         terminating = len(self.terminating) + len(gone)
-        uncounted, counts = self._uncounted(outcome)
+        uncounted, counts = self._list_uncounted(outcome)
 
         conditions = {item["type"]: item for item in self.before.get("conditions") or ()}
         status = self.before | counts
@@ -407,7 +407,7 @@ class _Look(job_pods.JobPods):
             return False
         return not any(map(job_pods.has_finalizer, self.pods))
 
-    def _uncounted(self, outcome: tuple[str, str, str] | None) -> tuple[Document, Document]:
+    def _list_uncounted(self, outcome: tuple[str, str, str] | None) -> tuple[Document, Document]:
         """Returns the pods that the status must list, and the counts without them."""
         # A listed pod without its finalizer is now counted: it moves from the list to the count.
         held = {job_pods.uid_of(pod) for pod in self.pods if job_pods.has_finalizer(pod)}

@@ -29,12 +29,12 @@ def sync(objects: Objects, gone: frozenset[str], now: float) -> tuple[list[Reque
         if pod["spec"].get("nodeName") not in gone:
             continue
         if not has_ended(pod):
-            marks.append(requests.patch_status("pods", pod, _failed(now)))
+            marks.append(requests.patch_status("pods", pod, _failed_status(now)))
         deletes.append(requests.delete("pods", pod, gracePeriodSeconds=0))
     return marks, deletes
 
 
-def _failed(now: float) -> Document:
+def _failed_status(now: float) -> Document:
     condition = {
         "type": "DisruptionTarget",
         "status": "True",

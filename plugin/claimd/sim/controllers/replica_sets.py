@@ -121,14 +121,14 @@ def _in_order_of_deletion(pods: Sequence[Document]) -> list[Document]:
             -ready_on[node],
             -(ready_since(pod) or 0.0),
             # RFC 3339 times sort as text; the youngest pod comes first.
-            _reversed(pod["metadata"].get("creationTimestamp") or ""),
+            _reverse_order(pod["metadata"].get("creationTimestamp") or ""),
             name_of(pod),
         )
 
     return sorted(pods, key=loss)
 
 
-def _reversed(text: str) -> str:
+def _reverse_order(text: str) -> str:
     """Returns a text that sorts in the opposite order."""
     return "".join(chr(0x10FFFF - ord(letter)) for letter in text)
 

@@ -60,7 +60,7 @@ class _Look:
         self.history = revisions.History(objects, "StatefulSet", stateful_set)
 
     @functools.cached_property
-    def wanted(self) -> range:
+    def wanted_numbers(self) -> range:
         return range(self.start, self.start + self.replicas)
 
     @property
@@ -87,7 +87,7 @@ class _Look:
         if not is_terminating(self.set):
             goes_on = self._replenish(writes) and self._shrink(writes)
             if goes_on and (self.spec.get("updateStrategy") or {}).get("type") != "OnDelete":
-                updated = self._outdated()
+                updated = self._list_outdated()
                 writes += map(self._delete, updated)
             writes += self._forget_old()
 
@@ -96,7 +96,7 @@ class _Look:
 
     def _replenish(self, writes: list[Request]) -> bool:
         """Adds writes for missing and ended pods. Returns True if the later steps may follow."""
-        for number in self.wanted:
+        for number in self.wanted_numbers:
             pod = self.pods.get(number)
             if pod is None:
                 writes.append(self._create(number))
@@ -115,8 +115,8 @@ class _Look:
     def _shrink(self, writes: list[Request]) -> bool:
         """Adds deletions of surplus pods, highest number first. Returns True if an update may
         follow."""
-        surplus = sorted(set(self.pods) - set(self.wanted), reverse=True)
-        unavailable = [*self.wanted, *reversed(surplus)]
+        surplus = sorted(set(self.pods) - set(self.wanted_numbers), reverse=True)
+        unavailable = [*self.wanted_numbers, *reversed(surplus)]
         unavailable = [item for item in unavailable if item in self.pods and self._is_missing(item)]
         for number in surplus:
             pod = self.pods[number]
@@ -129,16 +129,18 @@ class _Look:
                 return False
         return True
 
-    def _outdated(self) -> list[Document]:
+    def _list_outdated(self) -> list[Document]:
         """Returns the pods to replace now by the new template, highest number first."""
         rolling = (self.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
         partition, most = rolling.get("partition") or 0, rolling.get("maxUnavailable")
-        most = 1 if most is None else max(deployments.scaled(most, self.replicas, up=True), 1)
+        most = (
+            1 if most is None else max(deployments.resolve_amount(most, self.replicas, up=True), 1)
+        )
 
         # Unavailable pods count against the number that may be replaced at once.
-        missing = sum(map(self._is_missing, self.wanted))
+        missing = sum(map(self._is_missing, self.wanted_numbers))
         old = []
-        for number in reversed(self.wanted[partition:]):
+        for number in reversed(self.wanted_numbers[partition:]):
             pod = self.pods.get(number)
             if pod is None or is_terminating(pod) or self._is_of(pod, self.update):
                 continue

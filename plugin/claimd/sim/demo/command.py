@@ -59,7 +59,7 @@ def run(options: DemoOptions) -> None:
 
     Raises UsageError for wrong options before anything starts, and Fatal if the story breaks off.
     """
-    told = story.read(options.story)
+    told = story.load(options.story)
     if options.speed is not None and not 0 <= options.speed < math.inf:
         raise errors.UsageError(f"--speed: expected 0 or more, got {options.speed:g}")
     cluster.check_release(options.profile)

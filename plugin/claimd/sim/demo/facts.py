@@ -53,22 +53,22 @@ class Check:
         if self.operator == "count":
             seen = str(len(values))
         elif values:
-            seen = " and ".join(shown(value) for value in values[:3])
-        return f"{self.path} is {seen}, expected {self.expected}"
+            seen = " and ".join(format_value(value) for value in values[:3])
+        return f"{self.path} is {seen}, expected {self.expectation}"
 
     @property
-    def expected(self) -> str:
+    def expectation(self) -> str:
         """The expectation in words."""
         match self.operator:
             case "exists":
                 return "it to be there" if self.value else "it to be absent"
             case "not":
-                return f"anything but {shown(self.value)}"
+                return f"anything but {format_value(self.value)}"
             case "contains":
-                return f"text with {shown(self.value)}"
+                return f"text with {format_value(self.value)}"
             case "count":
-                return f"a count of {shown(self.value)}"
-        return shown(self.value)
+                return f"a count of {format_value(self.value)}"
+        return format_value(self.value)
 
 
 def checks(written: Mapping[str, Any]) -> list[Check]:
@@ -103,14 +103,14 @@ def find(obj: Any, path: str) -> list[Any]:
     return values
 
 
-def filled(written: Any, variables: Mapping[str, str]) -> Any:
+def fill(written: Any, variables: Mapping[str, str]) -> Any:
     """Replaces `${name}` in every text. Raises ValueError for an unknown name."""
     if isinstance(written, str):
         return _VARIABLE.sub(lambda match: _variable(match[1], variables), written)
     if isinstance(written, dict):
-        return {filled(key, variables): filled(value, variables) for key, value in written.items()}
+        return {fill(key, variables): fill(value, variables) for key, value in written.items()}
     if isinstance(written, list):
-        return [filled(value, variables) for value in written]
+        return [fill(value, variables) for value in written]
     return written
 
 
@@ -126,7 +126,7 @@ def variables_in(written: Any) -> set[str]:
     return set().union(*(variables_in(part) for part in parts))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Formats the value for people on one line."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())

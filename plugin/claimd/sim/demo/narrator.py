@@ -76,7 +76,7 @@ class Narrator:
         """Performs one step; an error names the chapter."""
         self._step_started = time.monotonic()
         try:
-            await self._dispatch(story.filled(step, self._variables))
+            await self._dispatch(story.fill(step, self._variables))
         except StoryError as error:
             raise StoryError(f"{chapter.title}: {error}") from error
         except (kube_errors.ApiError, UnknownKindError, ValueError, OSError) as error:
@@ -229,7 +229,7 @@ class Narrator:
             if time.monotonic() > deadline:
                 raise StoryError(
                     f"pod {step.logs} has not printed {missing[0]!r}, "
-                    f"but: {facts.shown(printed) or 'nothing'}"
+                    f"but: {facts.format_value(printed) or 'nothing'}"
                 )
             await asyncio.sleep(_LOG_POLL)
         self._tell_command(f"kubectl logs {step.logs}")
@@ -245,7 +245,7 @@ class Narrator:
         if missing or code != step.exits:
             problem = (
                 f"`{step.run}` ended with {code}, expected {step.exits}, "
-                f"and printed {facts.shown(printed)}"
+                f"and printed {facts.format_value(printed)}"
             )
             if missing:
                 problem += f", expected {missing[0]!r} in it"
@@ -285,7 +285,7 @@ class Narrator:
 
         sentence = _describe_fact(step)
         if step.tell:
-            sentence = facts.filled(step.tell, self._variables)
+            sentence = facts.fill(step.tell, self._variables)
         self._tell_fact(sentence)
         await self._pause(_GLANCE)
 
@@ -336,7 +336,7 @@ class Narrator:
         for event in await self._views.list_now("event"):
             about = event.get("regarding") or event.get("involvedObject") or {}
             if about.get("name") in names and event.get("type") == "Warning":
-                note = facts.shown(event.get("note") or event.get("message"))
+                note = facts.format_value(event.get("note") or event.get("message"))
                 lines.append(f"  event: {event.get('reason')}: {note}")
 
         for node in self._cluster.nodes.values():
@@ -383,11 +383,11 @@ def _describe_fact(step: story.Wait) -> str:
     """Describes the fact for a person, if the story has no sentence for it."""
     about = step.wait
     for path, value in step.where.items():
-        about += f", {path} {facts.shown(value)}"
+        about += f", {path} {facts.format_value(value)}"
     if step.until == "gone":
         return f"{about} is gone"
 
-    expected = [f"{check.path} is {check.expected}" for check in facts.checks(step.until)]
+    expected = [f"{check.path} is {check.expectation}" for check in facts.checks(step.until)]
     sentence = f"{about}: {' and '.join(expected) or 'there'}"
     if step.count > 1:
         sentence += f" ({step.count} of them)"

@@ -62,7 +62,7 @@ def paint(line: Line, style: Style) -> str:
     room = style.width
     parts = []
     for text, color in line:
-        part = cut(plain_text.plain_line(text), room, style.unicode)
+        part = truncate(plain_text.plain_line(text), room, style.unicode)
         room -= len(part)
         if style.color and color and part:
             part = f"\x1b[{_COLORS[color]}m{part}\x1b[0m"
@@ -70,7 +70,7 @@ def paint(line: Line, style: Style) -> str:
     return "".join(parts).rstrip(" ")
 
 
-def cut(text: str, width: int, unicode: bool = True) -> str:
+def truncate(text: str, width: int, unicode: bool = True) -> str:
     if len(text) <= width:
         return text
     if width <= 0:
@@ -133,7 +133,7 @@ def _box(node: Node, width: int, gpu_count: int, glyphs: _Glyphs) -> list[Line]:
 
     lines = [_box_top(node, width, glyphs)]
     for text, color in content:
-        padded = cut(text, inner, glyphs.unicode).ljust(inner)
+        padded = truncate(text, inner, glyphs.unicode).ljust(inner)
         lines.append([(f"{glyphs.down} ", "dim"), (padded, color), (f" {glyphs.down}", "dim")])
     lines.append(_box_bottom(node, width, glyphs))
     return lines
@@ -141,7 +141,7 @@ def _box(node: Node, width: int, gpu_count: int, glyphs: _Glyphs) -> list[Line]:
 
 def _box_top(node: Node, width: int, glyphs: _Glyphs) -> Line:
     left, right, _, _ = tuple(glyphs.corners)
-    name = cut(node.name, width - 6, glyphs.unicode)
+    name = truncate(node.name, width - 6, glyphs.unicode)
     fill = glyphs.across * (width - 5 - len(name))
     return [(f"{left}{glyphs.across} ", "dim"), (name, "bold"), (f" {fill}{right}", "dim")]
 
@@ -150,7 +150,7 @@ def _box_bottom(node: Node, width: int, glyphs: _Glyphs) -> Line:
     """Draws the bottom line with the plugin's state."""
     _, _, left, right = tuple(glyphs.corners)
     plugin = f" claimd {node.plugin} " if node.plugin else ""
-    plugin = cut(plugin, width - 4, glyphs.unicode)
+    plugin = truncate(plugin, width - 4, glyphs.unicode)
     color = "dim" if node.plugin in ("", "running") else "yellow"
     fill = glyphs.across * (width - 3 - len(plugin))
     return [(f"{left}{fill}", "dim"), (plugin, color), (f"{glyphs.across}{right}", "dim")]
@@ -192,7 +192,7 @@ def _table(rows: Sequence[Row], glyphs: _Glyphs) -> list[Line]:
         colors = ("", _PHASES.get(columns[1], ""), "")
         line: Line = []
         for text, width, color in zip(columns, widths, colors, strict=True):
-            line.append((f"{cut(text, width, glyphs.unicode):<{width}}  ", color))
+            line.append((f"{truncate(text, width, glyphs.unicode):<{width}}  ", color))
         lines.append([*line, (claim, "")])
     if len(rows) > len(shown):
         lines.append([(f"and {len(rows) - len(shown)} more", "dim")])

@@ -106,7 +106,7 @@ class Screen:
     def close(self) -> None:
         """Leaves the picture as it is, with the cursor below it."""
         if self.live and self._drawn_lines:
-            self._put(_SHOW_CURSOR)
+            self._write_text(_SHOW_CURSOR)
         self._drawn_lines = 0
 
     def _paint(self, lines: Sequence[Line]) -> None:
@@ -116,7 +116,7 @@ class Screen:
     def _write(self, lines: Sequence[str]) -> None:
         """Prints lines above the picture in a single write, so that it does not flicker."""
         if not self.live:
-            self._put("".join(f"{line}\n" for line in lines))
+            self._write_text("".join(f"{line}\n" for line in lines))
             return
 
         drawn: list[str] = []
@@ -124,10 +124,10 @@ class Screen:
             drawn = ["", *picture.draw(self._scene, self._terminal.style())]
         up = f"\x1b[{self._drawn_lines}F" if self._drawn_lines else ""
         body = "".join(f"{line}{_CLEAR_LINE}\n" for line in (*lines, *drawn))
-        self._put(f"{_HIDE_CURSOR}{up}{body}{_CLEAR_BELOW}{_SHOW_CURSOR}")
+        self._write_text(f"{_HIDE_CURSOR}{up}{body}{_CLEAR_BELOW}{_SHOW_CURSOR}")
         self._drawn_lines = len(drawn)
 
-    def _put(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if not self._terminal.unicode:
             text = text.translate(_TO_ASCII).encode("ascii", "replace").decode()
         self._stream.write(text)

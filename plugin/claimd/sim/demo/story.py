@@ -203,7 +203,7 @@ def names() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
-def read(which: str) -> Story:
+def load(which: str) -> Story:
     """Reads a story by name or file. Raises UsageError if it is invalid."""
     if which in names():
         return parse((_SHIPPED / f"{which}.yaml").read_text(), f"{which}.yaml")
@@ -295,7 +295,9 @@ def _parse_chapter(chapter: dict[str, Any], place: str) -> Chapter:
 
 def _parse_step(written: Any, place: str) -> Step:
     if not isinstance(written, dict):
-        raise errors.UsageError(f"{place}: expected keys and values, got {facts.shown(written)}")
+        raise errors.UsageError(
+            f"{place}: expected keys and values, got {facts.format_value(written)}"
+        )
 
     renamed = {_OLD_WORDS.get(key, key): value for key, value in written.items()}
     verbs = [key for key in renamed if key in STEPS]
@@ -373,14 +375,16 @@ def _check_object(obj: dict[str, Any]) -> None:
         value = metadata.get(field, "")
         is_text = isinstance(value, str)
         if not is_text:
-            raise ValueError(f"metadata.{field} of an object is text, got {facts.shown(value)}")
+            raise ValueError(
+                f"metadata.{field} of an object is text, got {facts.format_value(value)}"
+            )
 
 
 def _check_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        shown = facts.shown(pattern)
+        shown = facts.format_value(pattern)
         raise ValueError(f"lines: {shown!r} is no regular expression: {error}") from error
 
 
@@ -445,10 +449,10 @@ def _node_of(step: Step) -> str:
     return ""
 
 
-def filled(step: Step, variables: Mapping[str, str]) -> Step:
+def fill(step: Step, variables: Mapping[str, str]) -> Step:
     """Replaces the step's variables, except those that the step itself keeps."""
     own: dict[str, str] = {}
     if isinstance(step, Wait):
         own = {name: f"${{{name}}}" for name in step.keep}
-    plain = facts.filled(msgspec.to_builtins(step), {**variables, **own})
+    plain = facts.fill(msgspec.to_builtins(step), {**variables, **own})
     return msgspec.convert(plain, type(step))

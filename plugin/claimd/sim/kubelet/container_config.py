@@ -95,14 +95,14 @@ def _from_whole_sources(pod: Document, container: Document, values: Values) -> d
     """Returns the variables of envFrom; the last source of a name wins."""
     env = {}
     for entry in container.get("envFrom") or ():
-        for name, value in (_read(pod, entry, values) or {}).items():
+        for name, value in (_read_source(pod, entry, values) or {}).items():
             env[f"{entry.get('prefix') or ''}{name}"] = value
     return env
 
 
 def _from_key(pod: Document, source: Document, values: Values) -> str | None:
     """Returns the value of one key, or None if an optional one does not exist."""
-    content = _read(pod, source, values)
+    content = _read_source(pod, source, values)
     for field, _, kind in _SOURCES:
         reference = source.get(field)
         if not reference or content is None:
@@ -115,7 +115,7 @@ def _from_key(pod: Document, source: Document, values: Values) -> str | None:
     return None
 
 
-def _read(pod: Document, source: Document, values: Values) -> Mapping[str, str] | None:
+def _read_source(pod: Document, source: Document, values: Values) -> Mapping[str, str] | None:
     """Returns all values of the source, or None if it is optional and does not exist."""
     for field, resource, kind in _SOURCES:
         reference = source.get(field)

@@ -158,7 +158,7 @@ class Kubelet:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not self._api.pods.synced:
+            if not self._api.pods.has_synced:
                 continue
             self._synced.set()
 
@@ -185,7 +185,7 @@ class Kubelet:
         return pods
 
     def _start_worker(self, uid: str, worker: PodWorker) -> None:
-        def ended(task: asyncio.Task[None]) -> None:
+        def forget_worker(task: asyncio.Task[None]) -> None:
             self._workers.pop(uid, None)
             self._tasks.pop(uid, None)
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -193,7 +193,7 @@ class Kubelet:
 
         self._workers[uid] = worker
         task = self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {uid}")
-        task.add_done_callback(ended)
+        task.add_done_callback(forget_worker)
 
     async def _reconcile(self) -> None:
         """Unprepares claims of pods that were deleted while no kubelet ran."""

@@ -144,7 +144,7 @@ async def _get(action: Document, spec: Document) -> str | None:
     if any(character in line for line in lines for character in "\r\n"):
         raise ValueError("a header or the path has an end of a line in it")
 
-    context = _unverified() if action.get("scheme") == "HTTPS" else None
+    context = _unverified_context() if action.get("scheme") == "HTTPS" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -161,7 +161,7 @@ async def _get(action: Document, spec: Document) -> str | None:
     return f"HTTP probe failed with statuscode: {words[1]}"
 
 
-def _unverified() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """Returns a TLS context that accepts any certificate: a probe checks the answer, not the
     identity."""
     context = ssl.create_default_context()

@@ -55,7 +55,7 @@ def generate_pod_status(
         status |= {"reason": actions.reason, "message": actions.message}
 
     has_network = sandbox is not None and not actions.is_terminal
-    initialized = _initialized(actions, status)
+    initialized = _judge_initialized(actions, status)
     ready = _ready(actions, [*container_statuses, *_sidecars(pod, status)])
     status["conditions"] = [
         {"type": "PodReadyToStartContainers", "status": str(has_network)},
@@ -72,7 +72,7 @@ def _sidecars(pod: Document, status: Document) -> list[Document]:
     return [each for each in status.get("initContainerStatuses") or () if each["name"] in names]
 
 
-def _initialized(actions: pod_actions.PodActions, status: Document) -> Document:
+def _judge_initialized(actions: pod_actions.PodActions, status: Document) -> Document:
     """Returns status, reason and message of the condition Initialized; None means absent."""
     if actions.initialized:
         succeeded = actions.phase == pod_actions.SUCCEEDED
@@ -171,7 +171,7 @@ def _container_status(
     if latest is not None and not latest.running and name in waiting:
         previous = latest
     if previous is not None:
-        status["lastState"] = {"terminated": _terminated(previous)}
+        status["lastState"] = {"terminated": _terminated_state(previous)}
     return status
 
 
@@ -194,11 +194,11 @@ def _state(
         reason, message = waiting[name]
         return {"waiting": {"reason": reason, "message": message}}
     if latest is not None and latest.exit_code is not None:
-        return {"terminated": _terminated(latest)}
+        return {"terminated": _terminated_state(latest)}
     return {"waiting": {"reason": before_start}}
 
 
-def _terminated(attempt: Container) -> Document:
+def _terminated_state(attempt: Container) -> Document:
     reason = "Error" if attempt.exit_code else "Completed"
     if attempt.start_error:
         reason = "StartError"

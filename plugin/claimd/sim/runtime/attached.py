@@ -19,7 +19,7 @@ class Attached:
     def __init__(self, container: Container, *, writes: bool) -> None:
         """Attaches to the container; `writes` connects the client to its standard input."""
         self._container, self._writes = container, writes
-        self._from = container.printed
+        self._from = container.printed_bytes
 
     async def output(self) -> AsyncIterator[bytes]:
         async for part in self._container.follow(self._from):

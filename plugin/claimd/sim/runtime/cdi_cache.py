@@ -94,7 +94,7 @@ class CdiCache:
         reasons = []
         for id_ in unresolved:
             try:
-                kind, _ = cdi_spec.split(id_)
+                kind, _ = cdi_spec.split_device_id(id_)
             except cdi_spec.InvalidSpec as error:
                 reasons.append(str(error))
                 continue

@@ -137,7 +137,7 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
     return spec
 
 
-def split(device_id: str) -> tuple[str, str]:
+def split_device_id(device_id: str) -> tuple[str, str]:
     """Returns kind and name of a qualified device name. Raises InvalidSpec if it is not one."""
     kind, equals, name = device_id.partition("=")
     vendor, slash, class_ = kind.partition("/")

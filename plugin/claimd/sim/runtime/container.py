@@ -163,7 +163,7 @@ class Container:
             self._input.close()
 
     @property
-    def printed(self) -> int:
+    def printed_bytes(self) -> int:
         """The number of bytes printed so far."""
         try:
             return self.bundle.log.stat().st_size

@@ -191,7 +191,7 @@ class Scheduler:
 
         # Pods of lower priority that were nominated for the node look for another place.
         node, priority = candidate.node, preemption.priority_of(pod)
-        promised = snapshot.nominated.get(node, ())
+        promised = snapshot.nominated_pods.get(node, ())
         lower = [other for other in promised if preemption.priority_of(other) < priority]
         for other in lower:
             self._unschedulable.pop(other.metadata.uid, None)

@@ -492,7 +492,7 @@ class _NodeSearch:
         if self._pod.spec.resource_claims:
             free = self._snapshot.count_free_devices(node)
         name = node.metadata.name
-        pods = self._snapshot.used[name].get("pods", 0)
+        pods = self._snapshot.used_resources[name].get("pods", 0)
         return -self._scores.get(name, 0), -free, pods, name
 
     def _message(self) -> str:

@@ -134,7 +134,7 @@ class Snapshot:
         )
 
     @cached_property
-    def used(self) -> dict[str, Amounts]:
+    def used_resources(self) -> dict[str, Amounts]:
         """The resources that the pods of each node request, by node name."""
         used: dict[str, Amounts] = {node.metadata.name: {} for node in self.nodes}
         for pod in self.pods.values():
@@ -152,13 +152,13 @@ class Snapshot:
         return by_node
 
     @cached_property
-    def nominated(self) -> dict[str, list[Pod]]:
+    def nominated_pods(self) -> dict[str, list[Pod]]:
         """The pending pods that are nominated for each node, by node name."""
         by_node: dict[str, list[Pod]] = {}
         for pod in self.pods.values():
             node = pod.status.nominated_node_name
             if node and _is_pending(pod):
-                by_node.setdefault(node, []).append(_placed(pod, node))
+                by_node.setdefault(node, []).append(_place(pod, node))
         return by_node
 
     @property
@@ -166,10 +166,10 @@ class Snapshot:
         return Placement(
             nodes=self.nodes_by_name,
             pods_by_node=self.pods_by_node,
-            used=self.used,
+            used=self.used_resources,
             watchful=self.watchful_pods,
             namespaces=self.namespaces,
-            promised=self.nominated,
+            promised=self.nominated_pods,
             by_class=self.published.class_by_resource,
         )
 
@@ -179,7 +179,7 @@ class Snapshot:
         return self.published.features | features.detect((), claims, self.published.of_itself)
 
     @cached_property
-    def allocated(self) -> state.AllocatedState:
+    def allocated_state(self) -> state.AllocatedState:
         return state.gather_from_claims(self.claims.values(), self.features)
 
     @cached_property
@@ -187,14 +187,14 @@ class Snapshot:
         return Allocator(
             class_lister=self.published.class_lister,
             slices=self.published.tainted_slices,
-            allocated=self.allocated,
+            allocated=self.allocated_state,
             features=self.features,
         )
 
     def count_free_devices(self, node: Node) -> int:
         """Returns how many untainted devices of the node are not allocated."""
         devices = self.published.untainted_devices.get(node.metadata.name, set())
-        return len(devices.difference(self.allocated.devices))
+        return len(devices.difference(self.allocated_state.devices))
 
     def pending_pods(self) -> list[Pod]:
         """Returns the unscheduled pods in the order of the queue."""
@@ -207,17 +207,17 @@ class Snapshot:
         Costly values are copied with the small change. Otherwise, a queue of a thousand pods
         would recount the whole cluster a thousand times.
         """
-        placed = _placed(pod, node)
+        placed = _place(pod, node)
         pods = {**self.pods, pod.metadata.uid: placed}
         changed = {claim.key: claim for claim in claims}
         claims_after = {**self.claims, **changed}
         after = dataclasses.replace(self, pods=pods, claims=claims_after)
 
         computed = self.__dict__
-        if "used" in computed and node in self.used:
-            used_on_node = dict(self.used[node])
+        if "used_resources" in computed and node in self.used_resources:
+            used_on_node = dict(self.used_resources[node])
             resources.add(used_on_node, resources.pod_requests(pod))
-            after.__dict__["used"] = {**self.used, node: used_on_node}
+            after.__dict__["used_resources"] = {**self.used_resources, node: used_on_node}
 
         if "pods_by_node" in computed:
             neighbours = [*self.pods_by_node.get(node, ()), placed]
@@ -225,8 +225,8 @@ class Snapshot:
         for name in ("nodes_by_name", "has_soft_taints"):
             if name in computed:
                 after.__dict__[name] = computed[name]
-        if "nominated" in computed and not pod.status.nominated_node_name:
-            after.__dict__["nominated"] = self.nominated
+        if "nominated_pods" in computed and not pod.status.nominated_node_name:
+            after.__dict__["nominated_pods"] = self.nominated_pods
         if "watchful_pods" in computed:
             watchful = self.watchful_pods
             after.__dict__["watchful_pods"] = (
@@ -234,13 +234,13 @@ class Snapshot:
             )
 
         # Allocated devices are added to the known ones, instead of counting all claims again.
-        if "allocated" in computed and "features" in computed:
+        if "allocated_state" in computed and "features" in computed:
             newly_allocated = [
                 claim for key, claim in changed.items() if not self._is_allocated(key)
             ]
             more = state.gather_from_claims(newly_allocated, self.features)
             after.__dict__["features"] = self.features
-            after.__dict__["allocated"] = state.merge(self.allocated, more)
+            after.__dict__["allocated_state"] = state.merge(self.allocated_state, more)
         return after
 
     def with_nomination(self, pod: Pod, node: str) -> Snapshot:
@@ -253,7 +253,7 @@ class Snapshot:
 
         # No other cached value depends on nominations.
         for name, value in self.__dict__.items():
-            if name not in after.__dict__ and name != "nominated":
+            if name not in after.__dict__ and name != "nominated_pods":
                 after.__dict__[name] = value
         return after
 
@@ -271,7 +271,7 @@ def _is_pending(pod: Pod) -> bool:
     return not (pod.metadata.deletion_timestamp or pod.has_ended)
 
 
-def _placed(pod: Pod, node: str) -> Pod:
+def _place(pod: Pod, node: str) -> Pod:
     spec = msgspec.structs.replace(pod.spec, node_name=node)
     return msgspec.structs.replace(pod, spec=spec)
 

@@ -134,7 +134,7 @@ def _events_of(obj: Document, events: Sequence[Document]) -> Iterator[str]:
     for event in events:
         about = event.get("regarding") or event.get("involvedObject") or {}
         if about.get("uid") == uid:
-            words = facts.shown(event.get("note") or event.get("message") or "")
+            words = facts.format_value(event.get("note") or event.get("message") or "")
             lines.append(f"  event: {event.get('type')} {event.get('reason')}: {words}")
     yield from lines[-_EVENTS:]
 

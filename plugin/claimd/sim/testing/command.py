@@ -121,12 +121,12 @@ class _Signals:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._received, number)
+            loop.add_signal_handler(number, self._handle_signal, number)
 
     def forward_to(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    def _received(self, number: signal.Signals) -> None:
+    def _handle_signal(self, number: signal.Signals) -> None:
         if self._process is not None:
             if number != signal.SIGINT:
                 daemon.send_signal(self._process, number)

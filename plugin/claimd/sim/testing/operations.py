@@ -96,7 +96,7 @@ class Operations:
             documents += _documents(content.encode(), "the text")
         for document in documents:
             if not isinstance(document, dict) or "kind" not in document:
-                raise Refused(f"no object of Kubernetes: {facts.shown(document)}")
+                raise Refused(f"no object of Kubernetes: {facts.format_value(document)}")
 
         items: list[Document] = []
         for document in documents:
@@ -154,7 +154,7 @@ class Operations:
         """Returns the object once it is as expected, or None once it is gone."""
         word, name = _kind_and_name(what)
         kind = await self._kinds.kind_named(word)
-        expected = _expected(kind.resource == "pods", until)
+        expected = _parse_expectation(kind.resource == "pods", until)
         found: list[Document] = []
         await self._views.open(word)
         try:
@@ -303,7 +303,7 @@ def _kind_and_name(what: str) -> tuple[str, str]:
 # ---------------------------------------------------------------- what is expected
 
 
-def _expected(is_pod: bool, until: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def _parse_expectation(is_pod: bool, until: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the expectation as facts. The default for a pod is that it is ready."""
     if isinstance(until, Mapping):
         facts.checks(until)

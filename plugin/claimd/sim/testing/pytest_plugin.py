@@ -130,7 +130,7 @@ class Cluster:
             start_new_session=True,  # so that Ctrl-C reaches only pytest
         )
         self._write({"folder": str(self.folder), **self._options})
-        self.address = self._read(0)["address"]
+        self.address = self._read_answer(0)["address"]
         self.nodes = {name: Node(name, self.folder / name, self) for name in self._options["nodes"]}
 
     def end(self) -> None:
@@ -286,7 +286,7 @@ class Cluster:
         with self._lock:
             self._number += 1
             self._write({"id": self._number, "do": operation, "with": arguments})
-            return self._read(self._number)
+            return self._read_answer(self._number)
 
     def _write(self, asked: Mapping[str, Any]) -> None:
         __tracebackhide__ = True
@@ -299,7 +299,7 @@ class Cluster:
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
-    def _read(self, number: int) -> Any:
+    def _read_answer(self, number: int) -> Any:
         """Returns the answer with this number, and skips answers to interrupted requests."""
         __tracebackhide__ = True
         assert self._process is not None

@@ -107,7 +107,7 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
 
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
     try:
-        state = health_state.read(folder, health_state.boot_id(settings.roots))
+        state = health_state.read_file(folder, health_state.boot_id(settings.roots))
     except (OSError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         output.print_line(f"not known: what a running claimd has seen: {reason}")

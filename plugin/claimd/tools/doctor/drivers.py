@@ -454,7 +454,7 @@ def look(sight: Sight) -> Facts:
 def _read_health_state(sight: Sight, folder: Path) -> HealthState:
     """Reads the health state of a running claimd, or an empty one if it cannot be read."""
     try:
-        return health_state.read(folder, health_state.boot_id(sight.roots))
+        return health_state.read_file(folder, health_state.boot_id(sight.roots))
     except (OSError, ValueError):
         return HealthState()
 

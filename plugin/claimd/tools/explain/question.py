@@ -222,7 +222,7 @@ class _NodeShapes:
                 str(spec.shared_counters),
                 tuple(spec.skip_node_operations),
                 spec.per_device_node_selection and name,
-                self._taken(slice_),
+                self._taken_devices(slice_),
             )
             parts.append(part)
 
@@ -234,7 +234,7 @@ class _NodeShapes:
             order = ["" if pool[1] == name else pool for pool in pools]
         return tuple(parts), tuple(order), tuple(node.status.declared_features)
 
-    def _taken(self, slice_: ResourceSlice) -> tuple[Hashable, ...]:
+    def _taken_devices(self, slice_: ResourceSlice) -> tuple[Hashable, ...]:
         """Returns the devices of the slice that claims hold or share, with the shared amounts."""
         spec, allocated = slice_.spec, self._allocated
         taken: list[Hashable] = []

@@ -33,7 +33,7 @@ class Board:
         self._oldest = 0
         self._changed = asyncio.Event()
 
-    def put(self, key: str, value: Any) -> None:
+    def set_entry(self, key: str, value: Any) -> None:
         """Sets an entry, or removes it if the value is None. An equal value is not a change.
 
         The texts of an entry may come from strangers. Each becomes one line.

@@ -50,7 +50,7 @@ _MOST_WAITING = 500
 class Picture:
     """The cluster's objects and their changes, and how they appear on the board.
 
-    `take` and `put` receive objects, and `draw` updates the board.
+    `take` and `receive` receive objects, and `draw` updates the board.
     """
 
     def __init__(self, board: Board, clock: Callable[[], float] = time.time) -> None:
@@ -82,11 +82,11 @@ class Picture:
                 self._problems[problem] = f"{problem} cannot be read: {error}"
                 return
         self._problems.pop(problem, None)
-        self.put(kind, key, new)
+        self.receive(kind, key, new)
 
-    def put(self, kind: str, key: str, new: Any) -> None:
+    def receive(self, kind: str, key: str, new: Any) -> None:
         """Receives a decoded object, or its removal (None)."""
-        before, concerned = self.world.put(kind, key, new)
+        before, concerned = self.world.store(kind, key, new)
         if before is None and new is None:
             # The object was never readable.
             return
@@ -124,7 +124,7 @@ class Picture:
                 self._problems[f"row {name}"] = f"the devices of {name} cannot be read: {error}"
                 continue
             self._problems.pop(f"row {name}", None)
-            self._board.put(f"node/{name}", row)
+            self._board.set_entry(f"node/{name}", row)
         self._dirty.clear()
 
         if self._pods_changed:
@@ -133,7 +133,7 @@ class Picture:
         self._draw_problems()
 
     def _draw_problems(self) -> None:
-        self._board.put("problems", sorted(self._problems.values()) or None)
+        self._board.set_entry("problems", sorted(self._problems.values()) or None)
 
     def set_answers(self, result: survey.Survey) -> None:
         """Takes over what explain says of the waiting pods."""
@@ -160,16 +160,16 @@ class Picture:
         """Removes changes that are older than the page promises to show."""
         recent = self._clock() - timeline.KEPT
         while self._changes and self._changes[0][1] < recent:
-            self._board.put(self._changes.popleft()[0], None)
+            self._board.set_entry(self._changes.popleft()[0], None)
 
     def _add_change(self, change: Change) -> None:
         """Shows a change, and removes the oldest one if there are too many."""
         self._numbers += 1
         key = f"change/{self._numbers}"
         self._changes.append((key, change.time))
-        self._board.put(key, change._asdict())
+        self._board.set_entry(key, change._asdict())
         if len(self._changes) > timeline.MOST:
-            self._board.put(self._changes.popleft()[0], None)
+            self._board.set_entry(self._changes.popleft()[0], None)
 
     def _draw_waiting(self) -> None:
         """Lists the pods that have waited longest, and counts all of them."""
@@ -181,12 +181,12 @@ class Picture:
         )
         shown = {f"pod/{key}" for key in oldest}
         for key in oldest:
-            self._board.put(f"pod/{key}", _waiting_pod(pods[key], self._answers.get(key)))
+            self._board.set_entry(f"pod/{key}", _waiting_pod(pods[key], self._answers.get(key)))
 
         for entry in self._board.keys("pod/"):
             if entry not in shown:
-                self._board.put(entry, None)
-        self._board.put("waiting", len(self._waiting))
+                self._board.set_entry(entry, None)
+        self._board.set_entry("waiting", len(self._waiting))
 
 
 def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
@@ -233,7 +233,7 @@ def from_files(board: Board, paths: Iterable[Path]) -> Picture:
         for item in items:
             name, namespace = item.metadata.name, item.metadata.namespace
             is_namespaced = kind in ("ResourceClaim", "Pod")
-            picture.put(kind, f"{namespace}/{name}" if is_namespaced else name, item)
+            picture.receive(kind, f"{namespace}/{name}" if is_namespaced else name, item)
     picture.draw()
 
     # The answers are on the board before the first browser asks.
@@ -257,7 +257,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
 
     scope = sources.Scope(everywhere=True)
     async with live.watch_cluster(client_, scope, observe) as copy:
-        board.put("unseen", list(copy.unseen) or None)
+        board.set_entry("unseen", list(copy.unseen) or None)
         picture.draw()
         tasks = [
             asyncio.create_task(_draw(picture, changed), name="draw what changes"),

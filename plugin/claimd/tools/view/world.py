@@ -48,7 +48,7 @@ class World:
     # By pool: the number of its slices in each row.
     _rows_of_pool: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
 
-    def put(self, kind: str, key: str, new: Any) -> tuple[Any, set[str]]:
+    def store(self, kind: str, key: str, new: Any) -> tuple[Any, set[str]]:
         """Stores an object, or removes it if `new` is None.
 
         Returns the previous object and the rows whose display may change.
@@ -59,9 +59,9 @@ class World:
             case "Pod":
                 return _replace(self.pods, key, new), set()
             case "ResourceClaim":
-                return self._put_claim(key, new)
+                return self._store_claim(key, new)
             case "ResourceSlice":
-                return self._put_slice(key, new)
+                return self._store_slice(key, new)
             case "DeviceTaintRule":
                 # A rule may taint any device.
                 return _replace(self.rules, key, new), set(self.rows())
@@ -104,7 +104,7 @@ class World:
             rows.update(self._rows_of_pool.get(pool, ()))
         return rows
 
-    def _put_claim(self, key: str, new: Claim | None) -> tuple[Claim | None, set[str]]:
+    def _store_claim(self, key: str, new: Claim | None) -> tuple[Claim | None, set[str]]:
         before = _replace(self.claims, key, new)
         pools: set[tuple[str, str]] = set()
         for result in results_of(before):
@@ -124,7 +124,7 @@ class World:
 
         return before, self.rows_of(pools)
 
-    def _put_slice(
+    def _store_slice(
         self, key: str, new: ResourceSlice | None
     ) -> tuple[ResourceSlice | None, set[str]]:
         before: ResourceSlice | None = _replace(self.slices, key, new)

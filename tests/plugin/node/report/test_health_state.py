@@ -55,14 +55,14 @@ def test_a_file_of_no_boot_is_believed_on_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_an_error_to_those_who_want_to_know(tmp_path: Path) -> None:
-    assert health_state.read(tmp_path / "nowhere", "boot") == health.HealthState()
+    assert health_state.read_file(tmp_path / "nowhere", "boot") == health.HealthState()
     (tmp_path / health_state.FILE).mkdir()
     with pytest.raises(OSError):
-        health_state.read(tmp_path, "boot")
+        health_state.read_file(tmp_path, "boot")
     (tmp_path / health_state.FILE).rmdir()
     (tmp_path / health_state.FILE).write_text("{")
     with pytest.raises(ValueError, match=r"health\.json: "):
-        health_state.read(tmp_path, "boot")
+        health_state.read_file(tmp_path, "boot")
 
 
 def test_the_boot_is_the_kernels_word(tmp_path: Path) -> None:

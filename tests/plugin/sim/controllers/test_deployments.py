@@ -190,6 +190,6 @@ def test_without_a_deadline_nobody_says_how_far_it_is():
 
 
 def test_percentages_are_rounded():
-    assert [deployments.scaled("25%", total, up=True) for total in (1, 4, 5)] == [1, 1, 2]
-    assert [deployments.scaled("25%", total, up=False) for total in (1, 4, 7)] == [0, 1, 1]
-    assert deployments.scaled(3, 1, up=True) == 3
+    assert [deployments.resolve_amount("25%", total, up=True) for total in (1, 4, 5)] == [1, 1, 2]
+    assert [deployments.resolve_amount("25%", total, up=False) for total in (1, 4, 7)] == [0, 1, 1]
+    assert deployments.resolve_amount(3, 1, up=True) == 3

@@ -50,7 +50,8 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
         tasks = [asyncio.create_task(one.run()) for one in collections]
         async with asyncio.timeout(30):
             while not (
-                all(one.synced for one in collections) and worker.objects("devicetaintrules")
+                all(cache.has_synced for cache in collections)
+                and worker.objects("devicetaintrules")
             ):
                 await asyncio.sleep(0.005)
         held = planes.claim("mine", devices=["gpu-0"], pods=["p"])

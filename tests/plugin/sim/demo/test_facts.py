@@ -87,17 +87,17 @@ def test_a_check_with_an_unknown_word_names_it():
 def test_variables_are_filled_in_everywhere():
     written = {"a ${gpu}": ["${gpu}-${node}", {"deep": "${node}"}], "count": 2}
     assert facts.variables_in(written) == {"gpu", "node"}
-    assert facts.filled(written, {"gpu": "g", "node": "n"}) == {
+    assert facts.fill(written, {"gpu": "g", "node": "n"}) == {
         "a g": ["g-n", {"deep": "n"}],
         "count": 2,
     }
     with pytest.raises(ValueError, match="nothing was kept as 'gpu'; there is node"):
-        facts.filled(written, {"node": "n"})
+        facts.fill(written, {"node": "n"})
 
 
 def test_what_is_long_is_cut_to_the_longest():
     longest = "x" * 120
-    assert facts.shown(longest) == longest
-    assert facts.shown(f"{longest}y") == f"{'x' * 117}..."
-    assert facts.shown(["a", 1]) == "['a', 1]"
-    assert facts.shown("a\n  b") == "a b"
+    assert facts.format_value(longest) == longest
+    assert facts.format_value(f"{longest}y") == f"{'x' * 117}..."
+    assert facts.format_value(["a", 1]) == "['a', 1]"
+    assert facts.format_value("a\n  b") == "a b"

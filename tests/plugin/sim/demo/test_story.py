@@ -58,9 +58,9 @@ def test_a_story_with_a_step_of_each_kind():
     ]
     waits = told.chapters[0].steps[2]
     assert (waits.kind, waits.name, waits.within) == ("pod", "a", 20)
-    fault = story.filled(told.chapters[0].steps[4], {"gpu": "gpu-1"})
+    fault = story.fill(told.chapters[0].steps[4], {"gpu": "gpu-1"})
     assert fault.fault == "one wedge gpu-1"
-    assert story.filled(waits, {"other": "x"}).tell == "got ${gpu}"
+    assert story.fill(waits, {"other": "x"}).tell == "got ${gpu}"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_story_is_told_as_a_release_allows():
     with pytest.raises(
         errors.UsageError, match="needs the feature DRAConsumableCapacity, which is"
     ):
-        story.fit(story.read("sharing"), "1.34")
+        story.fit(story.load("sharing"), "1.34")
 
 
 def test_what_a_chapter_keeps_that_may_be_left_out_is_not_there_later():
@@ -191,12 +191,12 @@ def test_the_words_of_earlier_releases_are_still_read():
 def test_stories_come_by_name_or_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("{title: a, nodes: [{name: a, gpus: []}]}")
-    assert story.read(str(file)).title == "a"
+    assert story.load(str(file)).title == "a"
     with pytest.raises(
         errors.UsageError,
         match="no story 'nowhere': No such file or directory; give a file, or one",
     ):
-        story.read("nowhere")
+        story.load("nowhere")
 
 
 def test_the_page_about_stories_is_true():
@@ -218,6 +218,6 @@ def test_the_page_about_stories_is_true():
 def test_the_stories_that_come_with_it_are_sound():
     assert story.DEFAULT in story.names()
     for name in story.names():
-        told = story.read(name)
+        told = story.load(name)
         assert told.about
         assert told.chapters

@@ -55,7 +55,7 @@ def test_what_specs_make_of_a_container(case, tmp_path):
 
 @pytest.mark.parametrize("name", ["a/b=c", "example.com/gpu=0", "a-b.c/d_e=f:1"])
 def test_names_of_devices(name):
-    assert "=".join(cdi_spec.split(name)) == name
+    assert "=".join(cdi_spec.split_device_id(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_names_of_devices(name):
 )
 def test_what_is_no_name_of_a_device(name):
     with pytest.raises(cdi_spec.InvalidSpec):
-        cdi_spec.split(name)
+        cdi_spec.split_device_id(name)

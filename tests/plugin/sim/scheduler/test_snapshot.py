@@ -75,10 +75,10 @@ def test_what_is_taken_of_a_node():
         pod("e", requests={"cpu": "16"}),
     ]
     before = snapshot(nodes=[node("node-1"), node("node-2")], pods=pods)
-    assert set(before.used) == {"node-1", "node-2"}
-    assert before.used["node-2"] == {}
+    assert set(before.used_resources) == {"node-1", "node-2"}
+    assert before.used_resources["node-2"] == {}
     one = snapshot(nodes=[node("node-1")], pods=[pod("x", on="node-1", requests={"cpu": "3"})])
-    assert before.used["node-1"]["cpu"] == one.used["node-1"]["cpu"]
+    assert before.used_resources["node-1"]["cpu"] == one.used_resources["node-1"]["cpu"]
     assert {name: names(pods) for name, pods in before.pods_by_node.items()} == {
         "node-1": ["a", "b"],
         "elsewhere": ["d"],
@@ -90,7 +90,12 @@ def test_after_a_decision_all_is_as_if_it_were_counted_anew(world, is_computed):
     waiting = pod("p", claims=["free"], requests={"cpu": "1"})
     before = snapshot(**world, pods=[pod("a", on="node-1", requests={"cpu": "1"}), waiting])
     if is_computed:
-        assert before.used and before.pods_by_node and before.allocated and before.allocator
+        assert (
+            before.used_resources
+            and before.pods_by_node
+            and before.allocated_state
+            and before.allocator
+        )
     (placed,) = parsed(waiting)
     allocated = snapshot(claims=[claim("free", devices=["gpu-1"], pods=["p"])]).claims.values()
     after = before.with_decision(placed, allocated, "node-1")
@@ -99,9 +104,9 @@ def test_after_a_decision_all_is_as_if_it_were_counted_anew(world, is_computed):
     bound = [pod("a", on="node-1", requests={"cpu": "1"})]
     bound.append(pod("p", on="node-1", claims=["free"], requests={"cpu": "1"}))
     anew = snapshot(**world, pods=bound)
-    assert after.used == anew.used
+    assert after.used_resources == anew.used_resources
     assert {n: names(p) for n, p in after.pods_by_node.items()} == {"node-1": ["a", "p"]}
-    assert after.allocated.devices == anew.allocated.devices
+    assert after.allocated_state.devices == anew.allocated_state.devices
     assert [after.count_free_devices(each) for each in after.nodes] == [
         anew.count_free_devices(each) for each in anew.nodes
     ]

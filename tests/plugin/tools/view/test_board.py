@@ -13,14 +13,14 @@ def news(board, version=0):
 
 def test_only_what_changed():
     board = Board()
-    board.put("a", 1)
-    board.put("b", {"x": "<b>"})
+    board.set_entry("a", 1)
+    board.set_entry("b", {"x": "<b>"})
     seen = news(board)
     assert (seen["whole"], seen["set"]) == (True, {"a": 1, "b": {"x": "<b>"}})
-    board.put("a", 1)
+    board.set_entry("a", 1)
     assert news(board, seen["version"])["set"] == {}
-    board.put("a", 2)
-    board.put("b", None)
+    board.set_entry("a", 2)
+    board.set_entry("b", None)
     later = news(board, seen["version"])
     assert (later["whole"], later["set"]) == (False, {"a": 2, "b": None})
     assert news(board)["set"] == {"a": 2}, "who comes new hears of nothing that is gone"
@@ -29,11 +29,11 @@ def test_only_what_changed():
 def test_who_was_away_for_long_is_sent_everything(monkeypatch):
     monkeypatch.setattr(boards, "_MOST_GONE", 10)
     board = Board()
-    board.put("stays", 1)
+    board.set_entry("stays", 1)
     version = board.version
     for number in range(30):
-        board.put(f"pod/{number}", 1)
-        board.put(f"pod/{number}", None)
+        board.set_entry(f"pod/{number}", 1)
+        board.set_entry(f"pod/{number}", None)
     assert len(board._entries) <= 12
     late = news(board, version)
     assert (late["whole"], late["set"]) == (True, {"stays": 1})
@@ -44,7 +44,7 @@ async def test_whoever_waits_is_woken():
     board = Board()
     waiting = [asyncio.create_task(board.wait(0, 30)) for _ in range(3)]
     await asyncio.sleep(0)
-    board.put("a", 1)
+    board.set_entry("a", 1)
     async with asyncio.timeout(10):
         await asyncio.gather(*waiting)
     await board.wait(board.version, 0.01)

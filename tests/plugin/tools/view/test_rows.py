@@ -12,14 +12,14 @@ from tests.support import cluster_objects, viewing
 from tests.support.cluster_objects import claim, gpu, gpus, name, node, slice_
 
 
-def pictured(*documents):
+def build_picture(*documents):
     picture = Picture(Board(), clock=lambda: 1000.0)
     for document in documents:
-        put(picture, document)
+        add(picture, document)
     return picture
 
 
-def put(picture, document):
+def add(picture, document):
     metadata = document["metadata"]
     key = "/".join(filter(None, [metadata.get("namespace"), metadata["name"]]))
     item = msgspec.Raw(json.dumps(document).encode())
@@ -31,7 +31,9 @@ def uses(picture, on="node-1"):
 
 
 def test_who_has_what():
-    picture = pictured(node("node-1"), slice_(gpus(3)), claim("a", held=[name(1)], reserved=["p"]))
+    picture = build_picture(
+        node("node-1"), slice_(gpus(3)), claim("a", held=[name(1)], reserved=["p"])
+    )
     made = rows.row(picture.world, "node-1")
     assert [device["use"] for device in made["devices"]] == ["free", "taken", "free"]
     (holder,) = made["devices"][1]["by"]
@@ -42,7 +44,7 @@ def test_who_has_what():
 
 def test_what_is_given_back_is_free_again():
     held = claim("a", held=[name(0)])
-    picture = pictured(slice_(gpus(1)), held)
+    picture = build_picture(slice_(gpus(1)), held)
     assert uses(picture) == ["taken"]
     picture.take("ResourceClaim", "default/a", None, "v1")
     assert uses(picture) == ["free"]
@@ -52,14 +54,14 @@ def test_what_is_given_back_is_free_again():
 def test_a_monitor_takes_nothing():
     watching = claim("watch", held=[name(0)])
     watching["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-    picture = pictured(slice_(gpus(1)), watching)
+    picture = build_picture(slice_(gpus(1)), watching)
     (device,) = rows.row(picture.world, "node-1")["devices"]
     assert device["use"] == "free"
     assert device["by"][0]["admin"]
 
 
 def test_parts_stand_behind_their_gpu_and_block_it():
-    picture = pictured(*viewing.small_cluster())
+    picture = build_picture(*viewing.small_cluster())
     devices = rows.row(picture.world, "mi300-1")["devices"]
     at = [device["name"] for device in devices].index(name(3))
     whole, *parts = devices[at:]
@@ -69,7 +71,7 @@ def test_parts_stand_behind_their_gpu_and_block_it():
 
     # In the opposite case the whole device is taken, and its parts are blocked.
     picture.take("ResourceClaim", "default/batch-part", None, "v1")
-    put(picture, claim("all", held=[name(3)], on="mi300-1"))
+    add(picture, claim("all", held=[name(3)], on="mi300-1"))
     devices = rows.row(picture.world, "mi300-1")["devices"]
     assert [device["use"] for device in devices[at:]] == ["taken", *["blocked"] * 4]
 
@@ -80,7 +82,7 @@ def test_parts_that_do_not_name_their_gpu_are_found_by_its_counters():
         if document["kind"] == "ResourceSlice":
             for device in document["spec"]["devices"]:
                 device["attributes"].pop("parent", None)
-    devices = rows.row(pictured(*documents).world, "mi300-1")["devices"]
+    devices = rows.row(build_picture(*documents).world, "mi300-1")["devices"]
     assert [device.get("parent", "") for device in devices] == [*[""] * 4, *[name(3)] * 4]
 
 
@@ -92,7 +94,7 @@ def test_parts_that_name_their_gpu_as_nvidias_driver_does():
     published["spec"]["driver"] = "gpu.nvidia.com"
     held = claim("part", held=[part["name"]])
     held["status"]["allocation"]["devices"]["results"][0]["driver"] = "gpu.nvidia.com"
-    picture = pictured(published, held)
+    picture = build_picture(published, held)
     devices = rows.row(picture.world, "node-1")["devices"]
     assert [device["name"] for device in devices] == [name(0), part["name"], name(1)]
     assert [device["use"] for device in devices] == ["divided", "taken", "free"]
@@ -102,8 +104,8 @@ def test_a_taint_and_its_rule():
     sick = gpu(0)
     sick["taints"] = [{"key": "x.dev/hot", "effect": "NoSchedule"}]
     rule = {"deviceSelector": {"device": name(1)}, "taint": {"key": "drain", "effect": "NoExecute"}}
-    picture = pictured(slice_([sick, *gpus(3)[1:]]))
-    put(
+    picture = build_picture(slice_([sick, *gpus(3)[1:]]))
+    add(
         picture,
         cluster_objects.made("DeviceTaintRule", "r", rule, "resource.k8s.io/v1beta2", namespace=""),
     )
@@ -114,7 +116,7 @@ def test_a_taint_and_its_rule():
 
 def test_ten_comes_after_two():
     devices = [gpu(0) | {"name": f"gpu-{number}"} for number in (10, 2, 1)]
-    made = rows.row(pictured(slice_(devices)).world, "node-1")
+    made = rows.row(build_picture(slice_(devices)).world, "node-1")
     assert [device["name"] for device in made["devices"]] == ["gpu-1", "gpu-2", "gpu-10"]
 
 
@@ -122,7 +124,7 @@ def test_devices_of_no_single_node_have_a_row():
     spec = slice_(gpus(2), node="rack")
     del spec["spec"]["nodeName"]
     spec["spec"]["allNodes"] = True
-    picture = pictured(spec, claim("a", held=[name(0)], on="rack"))
+    picture = build_picture(spec, claim("a", held=[name(0)], on="rack"))
     called = f"pool rack of {cluster_objects.DRIVER}"
     assert uses(picture, called) == ["taken", "free"]
     assert rows.row(picture.world, called)["note"] == "devices of several nodes"
@@ -131,14 +133,14 @@ def test_devices_of_no_single_node_have_a_row():
 def test_an_older_generation_of_a_pool_is_not_shown():
     old, new = slice_(gpus(4), called="old"), slice_(gpus(2), called="new")
     new["spec"]["pool"]["generation"] = 2
-    assert len(uses(pictured(old, new))) == 2
+    assert len(uses(build_picture(old, new))) == 2
 
 
 def test_v1beta1_is_read():
     (device,) = gpus(1)
     beta = slice_([{"name": device.pop("name"), "basic": device}])
     beta["apiVersion"] = "resource.k8s.io/v1beta1"
-    assert uses(pictured(beta)) == ["free"]
+    assert uses(build_picture(beta)) == ["free"]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +152,10 @@ def test_v1beta1_is_read():
     ],
 )
 def test_what_cannot_be_read_is_named_and_stays_as_it_was(damage):
-    picture = pictured(slice_(gpus(2)), claim("a", held=[name(0)]))
+    picture = build_picture(slice_(gpus(2)), claim("a", held=[name(0)]))
     document = slice_(gpus(2))
     damage(document)
-    put(picture, document)
+    add(picture, document)
     picture.draw()
     assert uses(picture) == ["taken", "free"]
     (problem,) = json.loads(picture._board.changes_since(0))["set"]["problems"]
@@ -164,7 +166,7 @@ def test_what_cannot_be_read_is_named_and_stays_as_it_was(damage):
     "kind", ["Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceTaintRule"]
 )
 def test_what_could_never_be_read_may_go(kind):
-    picture = pictured(slice_(gpus(1)))
+    picture = build_picture(slice_(gpus(1)))
     picture.take(kind, "x", msgspec.Raw(b"[]"), "v1")
     picture.draw()
     assert "problems" in json.loads(picture._board.changes_since(0))["set"]
@@ -174,7 +176,7 @@ def test_what_could_never_be_read_may_go(kind):
 
 
 def test_details_of_a_device():
-    picture = pictured(slice_(gpus(1)))
+    picture = build_picture(slice_(gpus(1)))
     found = rows.details(picture.world, "node-1", name(0), cluster_objects.DRIVER)
     assert found["attributes"]["vendor"] == "nvidia"
     assert found["capacity"] == {"memory": "80Gi"}

@@ -3,7 +3,7 @@
 import json
 
 from claimd.tools.view.timeline import KEPT, parse_time
-from tests.plugin.tools.view.test_rows import pictured, put
+from tests.plugin.tools.view.test_rows import add, build_picture
 from tests.support.cluster_objects import claim, gpu, gpus, name, node, pod, slice_
 
 
@@ -15,9 +15,9 @@ def told(picture):
 
 
 def test_what_happens_to_a_claim():
-    picture = pictured(slice_(gpus(2)))
+    picture = build_picture(slice_(gpus(2)))
     assert told(picture) == []
-    put(picture, claim("a", held=[name(0), name(1)], reserved=["p"]))
+    add(picture, claim("a", held=[name(0), name(1)], reserved=["p"]))
     picture.take("ResourceClaim", "default/a", None, "v1")
     assert told(picture) == [
         f"claim default/a (pod p) got {name(0)}, {name(1)} on node-1",
@@ -26,12 +26,12 @@ def test_what_happens_to_a_claim():
 
 
 def test_what_happens_to_a_device():
-    picture = pictured(slice_(gpus(1)))
+    picture = build_picture(slice_(gpus(1)))
     told(picture)
     sick = gpu(0)
     sick["taints"] = [{"key": "x.dev/hot", "value": "95", "effect": "NoSchedule"}]
     for devices in ([sick], gpus(1), gpus(2), gpus(1)):
-        put(picture, slice_(devices))
+        add(picture, slice_(devices))
     assert told(picture) == [
         f"{name(0)} on node-1 is tainted: x.dev/hot=95",
         f"{name(0)} on node-1 is well again",
@@ -41,11 +41,11 @@ def test_what_happens_to_a_device():
 
 
 def test_what_happens_to_pods_and_nodes():
-    picture = pictured(node("node-1"))
+    picture = build_picture(node("node-1"))
     told(picture)
-    put(picture, pod("job"))
-    put(picture, pod("job", nodeName="node-1"))
-    put(picture, node("node-1", cordoned=True))
+    add(picture, pod("job"))
+    add(picture, pod("job", nodeName="node-1"))
+    add(picture, node("node-1", cordoned=True))
     picture.take("Node", "node-1", None, "v1")
     assert told(picture) == [
         "pod default/job waits",
@@ -60,7 +60,7 @@ def test_the_past_is_as_objects_tell_it():
     held["status"]["allocation"]["allocationTimestamp"] = "1970-01-01T00:10:00Z"
     old = gpu(0)
     old["taints"] = [{"key": "x", "effect": "NoSchedule", "timeAdded": "1970-01-01T00:05:00Z"}]
-    picture = pictured(slice_([old]), held)
+    picture = build_picture(slice_([old]), held)
     assert told(picture) == [
         f"{name(0)} on node-1 is tainted: x",
         f"claim default/a got {name(0)} on node-1",
@@ -69,12 +69,12 @@ def test_the_past_is_as_objects_tell_it():
 
 def test_an_hour_is_kept():
     now = [1000.0]
-    picture = pictured()
+    picture = build_picture()
     picture._clock = lambda: now[0]
     told(picture)
-    put(picture, node("node-1"))
+    add(picture, node("node-1"))
     now[0] += KEPT - 1
-    put(picture, node("node-2"))
+    add(picture, node("node-2"))
     assert len(told(picture)) == 2
     now[0] += 2
     picture.forget_old()

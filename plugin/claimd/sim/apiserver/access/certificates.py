@@ -59,7 +59,9 @@ class Certificates:
 
 def make(secret: bytes, host: str) -> Certificates:
     """Returns certificates for a server that listens at `host`, an IP address, and at localhost."""
-    ca_key, server_key = (PrivateKey(_derived(secret, name)) for name in (CA_NAME, SERVER_NAME))
+    ca_key, server_key = (
+        PrivateKey(_derive_secret(secret, name)) for name in (CA_NAME, SERVER_NAME)
+    )
 
     ca = _certificate(
         secret,
@@ -100,7 +102,7 @@ def context(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
-def _derived(secret: bytes, purpose: str) -> bytes:
+def _derive_secret(secret: bytes, purpose: str) -> bytes:
     """Derives a value for one purpose from the secret. The value reveals nothing of the secret."""
     return hmac.digest(secret, purpose.encode(), hashlib.sha256)
 
@@ -143,7 +145,7 @@ def _private_key(key: PrivateKey) -> bytes:
     """Encodes the key as RFC 5915 describes."""
     curve = _der(0xA0, _der(OBJECT_ID, CURVE_P256))
     public = _der(0xA1, _der(BIT_STRING, ALL_OF_IT + key.public))
-    return _sequence(_integer(1), _der(OCTET_STRING, key.encoded), curve, public)
+    return _sequence(_integer(1), _der(OCTET_STRING, key.scalar_bytes), curve, public)
 
 
 def _key_id(key: PrivateKey) -> bytes:

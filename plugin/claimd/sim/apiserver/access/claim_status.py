@@ -55,7 +55,7 @@ def _binding_causes(
     if all(before.get(part) == after.get(part) for part in parts):
         return []
     verb = request.info.verb
-    why = _denied(store, request, [verb], "binding", "", "")
+    why = _find_denial(store, request, [verb], "binding", "", "")
     if not why:
         return []
     needs = f'requires resource="resourceclaims/binding", verb="{verb}" permission'
@@ -73,7 +73,7 @@ def _driver_causes(
 
     causes = []
     for driver in _changed_drivers(before, after):
-        why = _denied(store, request, verbs, "driver", request.info.namespace, driver)
+        why = _find_denial(store, request, verbs, "driver", request.info.namespace, driver)
         if why:
             message = f"changing status.devices {needs}: {why}"
             causes.append(_forbidden("status.devices", message))
@@ -84,7 +84,7 @@ def _forbidden(field: str, message: str) -> Cause:
     return Cause("FieldValueForbidden", f"Forbidden: {message}", field)
 
 
-def _denied(
+def _find_denial(
     store: Store,
     request: ResourceRequest,
     verbs: list[str],

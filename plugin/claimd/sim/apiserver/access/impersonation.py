@@ -37,7 +37,7 @@ def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
             raise StatusError(500, "InternalError", message)
         return requester
 
-    for attributes in _needed(name, groups, uid, extra):
+    for attributes in _list_permissions(name, groups, uid, extra):
         rbac.check(store, requester, attributes)
 
     if name == ANONYMOUS.name:
@@ -48,7 +48,7 @@ def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
     return User(name, (*groups, AUTHENTICATED), uid, extra)
 
 
-def _needed(
+def _list_permissions(
     name: str, groups: list[str], uid: str, extra: dict[str, list[str]]
 ) -> Iterator[rbac.Attributes]:
     """Yields each permission that the requester needs, one for each impersonated name or value."""

@@ -32,7 +32,7 @@ class PrivateKey:
         self.public = UNCOMPRESSED + x.to_bytes(32, "big") + y.to_bytes(32, "big")
 
     @property
-    def encoded(self) -> bytes:
+    def scalar_bytes(self) -> bytes:
         return self._scalar.to_bytes(32, "big")
 
     def sign(self, message: bytes) -> tuple[int, int]:
@@ -42,7 +42,7 @@ class PrivateKey:
         message.
         """
         digest = hashlib.sha256(message).digest()
-        nonce = _to_scalar(hmac.digest(self.encoded, digest, hashlib.sha512))
+        nonce = _to_scalar(hmac.digest(self.scalar_bytes, digest, hashlib.sha512))
         r = _multiple(nonce)[0] % ORDER
         s = pow(nonce, -1, ORDER) * (int.from_bytes(digest, "big") + r * self._scalar) % ORDER
         return r, s

@@ -133,14 +133,14 @@ class Admission:
         documents, budget = self._documents(), Budget()
 
         def evaluate(expression: str) -> Any:
-            return _compiled(expression).evaluate(documents, budget)
+            return _compile(expression).evaluate(documents, budget)
 
         try:
             # Variables are evaluated when an expression uses them.
             variables = {}
             for variable in spec.get("variables") or ():
                 expression = variable.get("expression", "")
-                variables[variable.get("name", "")] = _compiled(expression)
+                variables[variable.get("name", "")] = _compile(expression)
             documents["variables"] = Derived(variables, documents, budget)
             for condition in spec.get("matchConditions") or ():
                 if evaluate(condition.get("expression", "")) is not True:
@@ -222,7 +222,7 @@ class Admission:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(expression: str) -> Expression:
+def _compile(expression: str) -> Expression:
     return Expression(expression.strip(), NAMES)
 
 

@@ -238,13 +238,13 @@ class _Structural:
     def _complete(self, inside: Document, spine: Document, where: str, path: str) -> None:
         """Requires that each field of an alternative is also defined outside of the alternative."""
         for place, below in _alternatives(inside, where):
-            self._completed(below, spine, place, path)
+            self._require_outside(below, spine, place, path)
 
-    def _completed(self, inside: Document, spine: Document, where: str, path: str) -> None:
+    def _require_outside(self, inside: Document, spine: Document, where: str, path: str) -> None:
         items = inside.get("items")
         if isinstance(items, dict):
             if isinstance(spine.get("items"), dict):
-                self._completed(items, spine["items"], f"{where}.items", f"{path}.items")
+                self._require_outside(items, spine["items"], f"{where}.items", f"{path}.items")
             else:
                 self._errors.required(f"{path}.items", f"because it is defined in {where}.items")
 
@@ -253,7 +253,7 @@ class _Structural:
             place, there = f"{path}.properties[{name}]", f"{where}.properties[{name}]"
             properties = spine.get("properties") or {}
             if name in properties:
-                self._completed(below, properties[name], there, place)
+                self._require_outside(below, properties[name], there, place)
             else:
                 self._errors.required(place, f"because it is defined in {there}")
         self._complete(inside, spine, where, path)
@@ -520,7 +520,7 @@ class _Keywords:
             alone: dict[str, Any] = structure.document | {RULES: [document]}
             try:
                 # Compile one rule at a time, so that each gets its own cause.
-                (rule,) = expressions.compiled(replace(structure, document=alone))
+                (rule,) = expressions.compile_rules(replace(structure, document=alone))
             except RuleError as error:
                 shown = _rule_as_shown(document)
                 self.of_rules.invalid(f"{where}.{error.field_name}", shown, str(error))

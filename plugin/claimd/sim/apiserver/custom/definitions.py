@@ -44,7 +44,7 @@ def with_defaults(definition: Document) -> Document:
     return definition | {"spec": spec}
 
 
-def prepared(definition: Document, old: Document | None) -> Document:
+def add_status(definition: Document, old: Document | None) -> Document:
     """Returns the definition with a status that lists the versions of stored objects."""
     status: Document = dict((old or {}).get("status") or {})
     if old is None:

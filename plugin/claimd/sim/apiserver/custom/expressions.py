@@ -112,7 +112,7 @@ class Rule:
         return bool(self.document.get("optionalOldSelf"))
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         return str(self.document.get("message") or self.document.get("rule") or "").strip()
 
     def cause(self, path: str, value: Any, detail: str) -> Cause:
@@ -123,11 +123,11 @@ class Rule:
             case "FieldValueRequired":
                 return Cause("FieldValueRequired", f"Required value: {detail}", where)
             case "FieldValueDuplicate":
-                return Cause("FieldValueDuplicate", f"Duplicate value{_shown(value)}", where)
-        return Cause("FieldValueInvalid", f"Invalid value{_shown(value)}: {detail}", where)
+                return Cause("FieldValueDuplicate", f"Duplicate value{_format_value(value)}", where)
+        return Cause("FieldValueInvalid", f"Invalid value{_format_value(value)}: {detail}", where)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Returns the value behind a colon, as messages have it. Objects and lists are not shown."""
     if isinstance(value, dict | list):
         return ""
@@ -143,7 +143,7 @@ class Declarations:
     def __init__(self) -> None:
         self.objects: dict[str, Mapping[str, Type]] = {}
 
-    def of(self, structure: Structure) -> Type | None:
+    def declare(self, structure: Structure) -> Type | None:
         """Returns the type of a value in expressions, or None if the schema does not describe it.
 
         Expressions cannot see such a value.
@@ -151,7 +151,7 @@ class Declarations:
         if structure.document.get(INT_OR_STRING):
             return types.DYN
         if structure.type == "array":
-            item = self.of(structure.items) if structure.items else None
+            item = self.declare(structure.items) if structure.items else None
             return types.list_of(item) if item else None
         if structure.type == "string":
             form = str(structure.document.get("format") or "")
@@ -160,11 +160,11 @@ class Declarations:
             return SCALARS.get(structure.type)
 
         if structure.entries and isinstance(structure.document.get("additionalProperties"), dict):
-            entry = self.of(structure.entries)
+            entry = self.declare(structure.entries)
             return types.map_of(types.STRING, entry) if entry else None
         fields: dict[str, Type] = {}
         for name, below in structure.properties.items():
-            escaped, of_field = escape(name), self.of(below)
+            escaped, of_field = escape(name), self.declare(below)
             if escaped and of_field:
                 fields[escaped] = of_field
                 if name in RESERVED:
@@ -208,7 +208,7 @@ def cel_value(structure: Structure, value: Any) -> Any:
             case "duration":
                 return times.parse_duration(value)
             case "byte":
-                return values.decoded(value)
+                return values.decode_base64(value)
 
     if structure.type == "number":
         return float(value)
@@ -256,7 +256,7 @@ class Node:
 @lru_cache(maxsize=256)
 def tree(structure: Structure) -> Node:
     """Returns the compiled rules of a schema that the server has accepted."""
-    rules = list(compiled(structure))
+    rules = list(compile_rules(structure))
     # Drop the parts without rules, so that an evaluation visits only values with rules.
     properties = {}
     for name, below in structure.properties.items():
@@ -275,30 +275,30 @@ def tree(structure: Structure) -> Node:
     )
 
 
-def compiled(structure: Structure) -> Iterator[Rule]:
+def compile_rules(structure: Structure) -> Iterator[Rule]:
     """Yields the compiled rules of one value. Raises RuleError for a rule that is invalid."""
     rules = structure.document.get(RULES) or ()
     declarations = Declarations()
-    declared = (declarations.of(structure) if rules else None) or types.DYN
+    declared = (declarations.declare(structure) if rules else None) or types.DYN
     for document in rules:
         old = types.optional_of(declared) if document.get("optionalOldSelf") else declared
         names = {"self": declared, "oldSelf": old}
 
-        expression = _compiled("rule", document["rule"], names, declarations.objects)
+        expression = _compile("rule", document["rule"], names, declarations.objects)
         if expression.type != types.BOOL:
             raise RuleError("rule", "cel expression must evaluate to a bool")
         # The message may be an expression, too.
         message = None
         if document.get("messageExpression"):
             text = document["messageExpression"]
-            message = _compiled("messageExpression", text, names, declarations.objects)
+            message = _compile("messageExpression", text, names, declarations.objects)
             if message.type != types.STRING:
                 why = "messageExpression must evaluate to a string"
                 raise RuleError("messageExpression", why)
         yield Rule(document, expression, message, field_path(structure, document))
 
 
-def _compiled(
+def _compile(
     field_name: str,
     text: str,
     names: Mapping[str, Type],
@@ -380,7 +380,7 @@ class _Evaluation:
         # Find the old value of each item by its keys.
         if isinstance(new, list) and node.items:
             for index, item in enumerate(new):
-                before = values.correlated(node.structure.keys, item, old)
+                before = values.find_correlated(node.structure.keys, item, old)
                 self.run(node.items, item, before, f"{path}[{index}]", is_unchanged)
 
         if isinstance(new, dict):
@@ -428,9 +428,9 @@ class _Evaluation:
             if isinstance(error, FatalError):
                 self._budget.left = -1
                 limit = "no further validation rules will be run due to call cost exceeds limit"
-                text = f"'{text}': {limit} for rule: {rule.shown}"
+                text = f"'{text}': {limit} for rule: {rule.text}"
             else:
-                text = f"{text} evaluating rule: {rule.shown}"
+                text = f"{text} evaluating rule: {rule.text}"
             self.causes.append(rule.cause(path, value, text))
             return self._budget.left >= 0
 
@@ -450,4 +450,4 @@ class _Evaluation:
                 # Without a result, use the fixed message.
                 pass
         fixed = str(rule.document.get("message") or "").strip()
-        return fixed or f"failed rule: {rule.shown}"
+        return fixed or f"failed rule: {rule.text}"

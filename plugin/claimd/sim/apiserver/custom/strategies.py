@@ -18,13 +18,13 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 MOST_REPLICAS = 2**31 - 1
 
 
-def of(kind: Kind, release: str) -> Strategy:
+def choose_strategy(kind: Kind, release: str) -> Strategy:
     """Returns the strategy of a kind on a release."""
     if kind.is_custom:
         return CustomStrategy(kind, Profile(release))
     if kind.resource == DEFINITIONS:
         return DefinitionStrategy(kind.resource, kind.version, Profile(release))
-    return strategies.of(kind.resource, kind.version, release)
+    return strategies.choose_strategy(kind.resource, kind.version, release)
 
 
 class ExtensionStrategy(Strategy):
@@ -70,12 +70,12 @@ class DefinitionStrategy(ExtensionStrategy):
         return definitions.with_defaults(obj)
 
     def prepare_for_create(self, new: Document, context: Context) -> Document:
-        return definitions.prepared(new, None)
+        return definitions.add_status(new, None)
 
     def prepare_for_update(
         self, new: Document, old: Document, subresource: str, context: Context
     ) -> Document:
-        return new if subresource else definitions.prepared(new, old)
+        return new if subresource else definitions.add_status(new, old)
 
     def warnings(self, obj: Document) -> list[str]:
         return definitions.warnings(obj)

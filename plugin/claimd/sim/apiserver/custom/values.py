@@ -109,12 +109,12 @@ class _Validation:
         old: Any = ABSENT,
         structure: Structure | None = None,
     ) -> Findings:
-        found = self._checked(schema, value, path, old, structure)
+        found = self._check_value(schema, value, path, old, structure)
         if found.causes and old is not ABSENT and same(value, old):
             return Findings([], found.checks)
         return found
 
-    def _checked(
+    def _check_value(
         self, schema: Document, value: Any, path: str, old: Any, structure: Structure | None
     ) -> Findings:
         errors, found = FieldErrors(self._profile), Findings()
@@ -124,7 +124,7 @@ class _Validation:
             return Findings(errors.causes, 2)
 
         # The order of the checks is that of the validator, because it is the order of the causes.
-        found.add(self._combined(schema, value, path))
+        found.add(self._check_combined(schema, value, path))
         if isinstance(value, str):
             self._check_string(errors, schema, value, path)
             found.checks += 1
@@ -174,12 +174,12 @@ class _Validation:
             return found
         keys = structure.keys if structure else ()
         for index, item in enumerate(value):
-            before = correlated(keys, item, old)
+            before = find_correlated(keys, item, old)
             child = structure.items if structure else None
             found.add(self.value(item_schema, item, f"{path}[{index}]", before, child))
         return found
 
-    def _combined(self, schema: Document, value: Any, path: str) -> Findings:
+    def _check_combined(self, schema: Document, value: Any, path: str) -> Findings:
         """Checks anyOf, oneOf, allOf and not."""
         found = Findings()
         alternatives = [self.value(each, value, path) for each in schema.get("anyOf") or ()]
@@ -347,7 +347,7 @@ def _check_unique(errors: FieldErrors, keys: list[Any], value: list[Any], path: 
             errors.duplicate(f"{path}[{index}]", key)
 
 
-def correlated(keys: Sequence[str], item: Any, old: Any) -> Any:
+def find_correlated(keys: Sequence[str], item: Any, old: Any) -> Any:
     """Returns the item of the old list with the same keys, or ABSENT."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return ABSENT
@@ -441,7 +441,7 @@ def same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def decoded(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Decodes base64. Returns empty bytes if the text is not valid base64."""
     try:
         return base64.b64decode(text, validate=True)

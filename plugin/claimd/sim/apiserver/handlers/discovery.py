@@ -117,7 +117,7 @@ class Discovery:
 
     # ------------------------------------------------------------ aggregated discovery
 
-    def aggregated(self, core: bool, version: str) -> Document:
+    def aggregate_groups(self, core: bool, version: str) -> Document:
         """Returns all groups in one document: the core group for /api, or all others for /apis."""
         items = [self._aggregated_group(group) for group in self.versions if (group == "") == core]
         api_version = f"apidiscovery.k8s.io/{version}"

@@ -40,7 +40,7 @@ class NonResource:
 
         version = _aggregated_version(http)
         if path in ("/api", "/apis") and version:
-            body = codec.encode(self._discovery.aggregated(path == "/api", version))
+            body = codec.encode(self._discovery.aggregate_groups(path == "/api", version))
             media_type = f"{codec.JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
             return HttpResponse(200, body, media_type)
 

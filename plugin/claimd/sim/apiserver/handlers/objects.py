@@ -102,7 +102,7 @@ class Objects:
 
     def list(self, request: ResourceRequest) -> ListResult:
         """Returns a page of objects."""
-        options, store = query.ListOptions.of(request.http), self._registry.store
+        options, store = query.ListOptions.parse(request.http), self._registry.store
         self._check_not_ahead(options.at_least)
         page = store.page(
             request.served.kind.resource,
@@ -138,7 +138,7 @@ class Objects:
         obj = self._decode(request)
         admission.check(self._registry.store, request.served, request.info, obj)
         stored = self._registry.create(kind, namespace, obj, self._write_options(request))
-        return self._written(request, 201, stored)
+        return self._report_write(request, 201, stored)
 
     def update(self, request: ResourceRequest) -> ObjectResult:
         """Replaces the object by that of the body."""
@@ -147,7 +147,7 @@ class Objects:
         obj = self._decode(request)
         options = self._write_options(request)
         stored = self._registry.update(kind, info.namespace, info.name, obj, options)
-        return self._written(request, 200, stored)
+        return self._report_write(request, 200, stored)
 
     def patch(self, request: ResourceRequest) -> ObjectResult:
         """Applies one of the four kinds of patches."""
@@ -161,7 +161,7 @@ class Objects:
             raise codec.unsupported_media_type(codec.CUSTOM_PATCHES)
         options = self._write_options(request)
 
-        def patched(old: Document) -> Document:
+        def patch_stored(old: Document) -> Document:
             # The patch refers to the object in the version of the request.
             served = request.served
             shown = served.from_storage(old)
@@ -174,8 +174,8 @@ class Objects:
                 raise error.of_patch(new) from error
 
         kind, info = request.served.kind, request.info
-        stored = self._registry.change(kind, info.namespace, info.name, patched, options)
-        return self._written(request, 200, stored)
+        stored = self._registry.change(kind, info.namespace, info.name, patch_stored, options)
+        return self._report_write(request, 200, stored)
 
     def _apply(self, request: ResourceRequest, config: Any) -> ObjectResult:
         if not isinstance(config, dict):
@@ -191,7 +191,7 @@ class Objects:
         stored, is_new = self._registry.apply(
             served.kind, info.namespace, info.name, config, options, force
         )
-        return self._written(request, 201 if is_new else 200, stored)
+        return self._report_write(request, 201 if is_new else 200, stored)
 
     def delete(self, request: ResourceRequest) -> Result | ObjectResult:
         """Deletes an object. Returns the object or a Status, as a real server does for the kind."""
@@ -224,7 +224,7 @@ class Objects:
     def delete_collection(self, request: ResourceRequest) -> ListResult:
         """Deletes the selected objects, and returns their list."""
         options, _ = query.delete_options(request.http, self._admission(request))
-        list_options, store = query.ListOptions.of(request.http), self._registry.store
+        list_options, store = query.ListOptions.parse(request.http), self._registry.store
         kind = request.served.kind
         page = store.page(
             kind.resource,
@@ -265,7 +265,9 @@ class Objects:
         request.warnings.extend(warnings)
         return request.served.to_storage(known)
 
-    def _written(self, request: ResourceRequest, status: int, stored: Document) -> ObjectResult:
+    def _report_write(
+        self, request: ResourceRequest, status: int, stored: Document
+    ) -> ObjectResult:
         """Returns the result of a write, and adds the warnings for its client to the request."""
         request.warnings.extend(self._registry.warnings(request.served.kind, stored))
         if not request.info.subresource:

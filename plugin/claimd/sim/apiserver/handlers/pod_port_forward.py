@@ -51,7 +51,7 @@ class _Forwarding:
     async def attend(self, socket: websocket.WebSocket) -> None:
         """Runs the session, and closes all its connections at the end."""
         try:
-            await spdy.Session(socket, self._opened).run()
+            await spdy.Session(socket, self._accept_stream).run()
         finally:
             tasks = list(self._tasks)
             for task in tasks:
@@ -59,7 +59,7 @@ class _Forwarding:
             await asyncio.gather(*tasks, return_exceptions=True)
             await socket.close()
 
-    def _opened(self, stream: spdy.Stream) -> None:
+    def _accept_stream(self, stream: spdy.Stream) -> None:
         """Starts a connection at its second stream. The two streams may come in any order."""
         request_id = stream.headers.get("requestid", "")
         other = self._halves.pop(request_id, None)

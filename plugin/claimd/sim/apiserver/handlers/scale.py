@@ -46,7 +46,7 @@ def scale(registry: Registry, request: ResourceRequest) -> Result | None:
         raise status_errors.modified_conflict(kind.resource, info.name)
 
     def change(old: Document) -> Document:
-        return _with(old, _steps(paths, "specReplicasPath"), replicas)
+        return _replace_path(old, _steps(paths, "specReplicasPath"), replicas)
 
     options = WriteOptions(
         field_manager=query.field_manager(http), dry_run=query.dry_run(http), subresource="scale"
@@ -74,13 +74,13 @@ def _replicas(wanted: Any, name: str) -> int:
 def _scale_of(obj: Document, paths: Document) -> Document:
     metadata = obj["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status_replicas = _at(obj, _steps(paths, "statusReplicasPath"))
+    status_replicas = _get_path(obj, _steps(paths, "statusReplicasPath"))
     scale_status: Document = {"replicas": status_replicas or 0}
     selector = _selector(obj, paths)
     if selector:
         scale_status["selector"] = selector
 
-    replicas = _at(obj, _steps(paths, "specReplicasPath"))
+    replicas = _get_path(obj, _steps(paths, "specReplicasPath"))
     if replicas is None and paths is not PATHS:
         path = paths["specReplicasPath"]
         why = f'the spec replicas field "{path}" does not exist'
@@ -98,8 +98,8 @@ def _scale_of(obj: Document, paths: Document) -> Document:
 def _selector(obj: Document, paths: Document) -> str:
     """Returns the selector as text. A custom resource has it as text in a field."""
     if paths is not PATHS:
-        return str(_at(obj, _steps(paths, "labelSelectorPath")) or "")
-    labels = _at(obj, ["spec", "selector", "matchLabels"]) or {}
+        return str(_get_path(obj, _steps(paths, "labelSelectorPath")) or "")
+    labels = _get_path(obj, ["spec", "selector", "matchLabels"]) or {}
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
@@ -107,12 +107,14 @@ def _steps(paths: Document, name: str) -> list[str]:
     return [step for step in str(paths.get(name) or "").split(".") if step]
 
 
-def _at(obj: Any, steps: list[str]) -> Any:
+def _get_path(obj: Any, steps: list[str]) -> Any:
+    """Returns the field at the path, or None without a path or a field."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj if steps else None
 
 
-def _with(obj: Document, steps: list[str], value: Any) -> Document:
+def _replace_path(obj: Document, steps: list[str], value: Any) -> Document:
+    """Returns a copy of the object with this value at the path."""
     name, *below = steps
-    return obj | {name: _with(obj.get(name) or {}, below, value) if below else value}
+    return obj | {name: _replace_path(obj.get(name) or {}, below, value) if below else value}

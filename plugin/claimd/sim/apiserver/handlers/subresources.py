@@ -46,7 +46,7 @@ class Subresources:
 
     def _bind(self, request: ResourceRequest) -> Result:
         """Puts the pod on a node, as the scheduler decided."""
-        binding, info = _sent(request, "v1", "Binding"), request.info
+        binding, info = _decode_body(request, "v1", "Binding"), request.info
         node = (binding.get("target") or {}).get("name", "")
         binding_metadata = binding.get("metadata") or {}
         if binding_metadata.get("name") != info.name:
@@ -88,7 +88,7 @@ class Subresources:
 
     def _evict(self, request: ResourceRequest) -> Result:
         """Deletes the pod. This server has no disruption budgets that could forbid it."""
-        delete = _sent(request, "policy/v1", "Eviction").get("deleteOptions") or {}
+        delete = _decode_body(request, "policy/v1", "Eviction").get("deleteOptions") or {}
         preconditions = delete.get("preconditions") or {}
         options = DeleteOptions(
             uid=preconditions.get("uid"),
@@ -102,7 +102,7 @@ class Subresources:
 
     def _token(self, request: ResourceRequest) -> Result:
         """Issues a token for a service account."""
-        sent, info = _sent(request, "authentication.k8s.io/v1", "TokenRequest"), request.info
+        sent, info = _decode_body(request, "authentication.k8s.io/v1", "TokenRequest"), request.info
         spec = sent.get("spec") or {}
         resource = request.served.kind.resource
         account = self._registry.store.get(resource, info.namespace, info.name)
@@ -173,7 +173,7 @@ class Subresources:
         return {"node": {"name": name, "uid": node["metadata"]["uid"]} if node else {"name": name}}
 
 
-def _sent(request: ResourceRequest, api_version: str, kind: str) -> Document:
+def _decode_body(request: ResourceRequest, api_version: str, kind: str) -> Document:
     return strict_fields.of_kind(codec.document(request.http), api_version, kind)
 
 

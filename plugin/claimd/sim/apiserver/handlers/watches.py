@@ -48,7 +48,7 @@ class WatchOptions:
     send_initial_events: bool | None
 
     @classmethod
-    def of(cls, request: HttpRequest, release: str) -> WatchOptions:
+    def parse(cls, request: HttpRequest, release: str) -> WatchOptions:
         # Refuses a version that is no number.
         query.resource_version(request)
         send_initial_events = None

@@ -271,17 +271,17 @@ def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Docu
         (name,) = value
         typed_field = fields.by_name.get(name)
         if typed_field and value[name] is not None:
-            _put(typed_field, value[name], result)
+            _write_field(typed_field, value[name], result)
         return result
 
     for field in fields.in_order:
         below = value.get(field[0])
         if below is not None or field[3]:
-            _put(field, below, result)
+            _write_field(field, below, result)
     return result
 
 
-def _put(field: TypedField, value: Any, result: Document) -> None:
+def _write_field(field: TypedField, value: Any, result: Document) -> None:
     name, shape, write, always, keeps_empty = field
     if shape.kind == "struct":
         result[name] = write(value)

@@ -12,7 +12,7 @@ from claimd.kubernetes.api import limits
 from claimd.kubernetes.api.document import Document
 
 from . import expressions, formats, metadata, nodes
-from .field_errors import FieldErrors, quoted
+from .field_errors import FieldErrors, quote
 
 IMMEDIATE, WAIT_FOR_FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
 ALLOCATION_MODES = (IMMEDIATE, WAIT_FOR_FIRST_CONSUMER)
@@ -177,7 +177,7 @@ def _validate_attributes(errors: FieldErrors, attributes: list[Document], path: 
         if not given:
             errors.required(item_path, "exactly one value must be set")
         elif len(given) > 1:
-            listed = ", ".join(quoted(value) for value in sorted(given))
+            listed = ", ".join(quote(value) for value in sorted(given))
             why = "exactly one field must be set, not several"
             errors.invalid_literal(item_path, f"[]string{{{listed}}}", why)
         if name in seen:

@@ -304,14 +304,14 @@ def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
 # ---------------------------------------------------------------- checks that end the validation
 
 
-def _required(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
+def _check_filled(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if value in (None, "", {}, []):
         errors.required(path)
         return True
     return False
 
 
-def _given(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
+def _check_given(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if value is None:
         errors.required(path)
     return value is None
@@ -328,9 +328,9 @@ def _max_items(errors: FieldErrors, value: Any, limit: str, path: str) -> bool:
 
 
 CONCLUSIVE: dict[str, Callable[[FieldErrors, Any, str, str], bool]] = {
-    "required": _required,
-    "filled": _required,
-    "given": _given,
+    "required": _check_filled,
+    "filled": _check_filled,
+    "given": _check_given,
     "positive": _nonzero,
     "items": _max_items,
 }

@@ -18,7 +18,7 @@ from . import (
     status,
 )
 from .dumps import internal
-from .field_errors import FieldErrors, quoted
+from .field_errors import FieldErrors, quote
 from .strategy import Context, Strategy
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
@@ -170,7 +170,7 @@ class SliceStrategy(DraStrategy):
         driver = (obj.get("spec") or {}).get("driver", "")
         if driver == driver.lower():
             return []
-        why = f"{quoted(driver)} contains uppercase characters"
+        why = f"{quote(driver)} contains uppercase characters"
         return [f"spec.driver: driver names should be lowercase; {why}"]
 
     def _validate_spec(

@@ -42,18 +42,20 @@ def as_json(struct: str, value: Document, version: str = "v1") -> Document:
     cls = models.classes(version).get(struct)
     if not cls:
         return value
-    ordered: Document = _ordered(Shape("struct", struct=cls), value)
+    ordered: Document = _order_fields(Shape("struct", struct=cls), value)
     return ordered
 
 
-def _ordered(shape: Shape, value: Any) -> Any:
+def _order_fields(shape: Shape, value: Any) -> Any:
     if shape.kind == "struct" and isinstance(value, dict):
         assert shape.struct
         fields = fields_of(shape.struct)
-        return {name: _ordered(fields[name].shape, value[name]) for name in fields if name in value}
+        return {
+            name: _order_fields(fields[name].shape, value[name]) for name in fields if name in value
+        }
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
-        return [_ordered(shape.item, item) for item in value]
+        return [_order_fields(shape.item, item) for item in value]
     return value
 
 

@@ -52,7 +52,7 @@ class FieldErrors:
     def not_supported(
         self, path: str, value: Any, choices: Sequence[str], declared: bool = False
     ) -> None:
-        supported = ", ".join(quoted(choice) for choice in choices)
+        supported = ", ".join(quote(choice) for choice in choices)
         message = f"Unsupported value: {value_text(value)}: supported values: {supported}"
         self._add("NotSupported", path, message, declared)
 
@@ -88,10 +88,10 @@ class FieldErrors:
 
 def value_text(value: Any) -> str:
     """Returns a value in the form that messages of the server use."""
-    return quoted(value) if isinstance(value, str) else to_json(value)
+    return quote(value) if isinstance(value, str) else to_json(value)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -96,7 +96,7 @@ def drop_disabled(kind: str, new: Document, old: Document | None, profile: Profi
             continue
         for path in paths:
             if _values_at(new, path):
-                new = _without(new, path.split("."))
+                new = _drop_path(new, path.split("."))
     return new
 
 
@@ -130,7 +130,7 @@ def _values_at(value: Any, path: str) -> list[Any]:
     return values
 
 
-def _without(value: Any, steps: list[str]) -> Any:
+def _drop_path(value: Any, steps: list[str]) -> Any:
     """Returns a copy of the value without the path. Unchanged parts are shared."""
     step, *rest = steps
     name = step.rstrip("[]{}")
@@ -141,9 +141,9 @@ def _without(value: Any, steps: list[str]) -> Any:
         return {key: below for key, below in value.items() if key != name}
     # Each item, entry or struct below is copied only if it contains the path.
     if step.endswith("[]"):
-        pruned: Any = [_without(item, rest) for item in inside]
+        pruned: Any = [_drop_path(item, rest) for item in inside]
     elif step.endswith("{}"):
-        pruned = {key: _without(entry, rest) for key, entry in inside.items()}
+        pruned = {key: _drop_path(entry, rest) for key, entry in inside.items()}
     else:
-        pruned = _without(inside, rest)
+        pruned = _drop_path(inside, rest)
     return value | {name: pruned}

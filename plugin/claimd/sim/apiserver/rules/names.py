@@ -8,7 +8,7 @@ from claimd.kubernetes.api import limits
 
 from ..types.status_errors import Cause
 from . import formats
-from .field_errors import FieldErrors, quoted
+from .field_errors import FieldErrors, quote
 
 # The size of the cache of valid names.
 NAMES = 4096
@@ -110,5 +110,5 @@ def _validate_identifier(errors: FieldErrors, text: str, path: str, declared: bo
         errors.each_invalid(path, text, problems, declared)
         return
     for why in problems:
-        message = f"Invalid value: {quoted(text)}: {why}"
+        message = f"Invalid value: {quote(text)}: {why}"
         errors.causes.append(Cause("FieldValueTypeInvalid", message, path))

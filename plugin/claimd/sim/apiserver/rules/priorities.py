@@ -34,10 +34,10 @@ SYSTEM_CLASSES: dict[str, tuple[int, str]] = {
 
 def check_pod(pod: Document, classes: Iterable[Document]) -> None:
     """Raises a 403 if the class does not exist, or if the pod has other values than its class."""
-    resolved(pod, classes)
+    resolve_priority(pod, classes)
 
 
-def resolved(pod: Document, classes: Iterable[Document]) -> Document:
+def resolve_priority(pod: Document, classes: Iterable[Document]) -> Document:
     """Returns the spec of a new pod with the name, value and policy of its class.
 
     A pod without a class name gets the default class of the cluster, or the value 0 if no class is
@@ -72,7 +72,7 @@ def resolved(pod: Document, classes: Iterable[Document]) -> Document:
     return spec | given
 
 
-def kept(new: Document, old: Document) -> Document:
+def keep_priority(new: Document, old: Document) -> Document:
     """Returns a changed pod with its old priority and policy, unless the writer has set them."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     missing = {

@@ -40,7 +40,7 @@ def id_of(device: Document) -> DeviceId:
 
 def without_deallocated(new: Document, old: Document) -> Document:
     """Returns the status without entries for devices that this change deallocates."""
-    deallocated = _allocated(old) - _allocated(new)
+    deallocated = _allocated_devices(old) - _allocated_devices(new)
     status = {name: value for name, value in new.items() if name != "devices"}
     devices = [device for device in new.get("devices") or () if id_of(device) not in deallocated]
     if devices:
@@ -48,7 +48,7 @@ def without_deallocated(new: Document, old: Document) -> Document:
     return status
 
 
-def _allocated(status: Document) -> set[DeviceId]:
+def _allocated_devices(status: Document) -> set[DeviceId]:
     allocation = status.get("allocation") or {}
     return {id_of(result) for result in (allocation.get("devices") or {}).get("results") or ()}
 
@@ -135,7 +135,7 @@ def _validate_deallocation(errors: FieldErrors, status: Document, before: Docume
 
 
 def _validate_devices(errors: FieldErrors, status: Document) -> None:
-    allocated, seen = _allocated(status), set()
+    allocated, seen = _allocated_devices(status), set()
     for index, device in enumerate(status.get("devices") or ()):
         path, device_id = f"status.devices[{index}]", id_of(device)
         _validate_device(errors, device, allocated, path)

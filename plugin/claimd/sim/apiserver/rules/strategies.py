@@ -35,13 +35,13 @@ class CoreStrategy(Strategy):
 
     def prepare_for_create(self, new: Document, context: Context) -> Document:
         if self.kind == "Pod":
-            new = new | {"spec": priorities.resolved(new, context.priority_classes())}
+            new = new | {"spec": priorities.resolve_priority(new, context.priority_classes())}
         return core_kinds.prepare_for_create(self.kind, new)
 
     def prepare_for_update(
         self, new: Document, old: Document, subresource: str, context: Context
     ) -> Document:
-        return priorities.kept(new, old) if self.kind == "Pod" else new
+        return priorities.keep_priority(new, old) if self.kind == "Pod" else new
 
     def _validate(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
@@ -155,7 +155,7 @@ class ClassicStrategy(Strategy):
 
 
 @cache
-def of(resource: GroupResource, version: str, release: str) -> Strategy:
+def choose_strategy(resource: GroupResource, version: str, release: str) -> Strategy:
     """Returns the strategy of a kind whose storage version is `version`."""
     strategy = Strategy
     if resource.group == models.GROUP:

@@ -294,7 +294,7 @@ class Registry:
         return self._strategy(kind).warnings(obj)
 
     def _strategy(self, kind: Kind) -> Strategy:
-        return strategies.of(kind, self.release)
+        return strategies.choose_strategy(kind, self.release)
 
     def _context(self, options: WriteOptions) -> Context:
         version = options.api_version.rpartition("/")[2]

@@ -71,10 +71,10 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
         value = yaml(request.body)
     elif media in ("", JSON):
         try:
-            value = _decoded(request.body)
+            value = _decode_json(request.body)
         except DECODE_ERRORS as error:
             why = _go_error(request.body, error)
-            raise _unrecognized(request.body, kind, options, why) from error
+            raise _unrecognized_body(request.body, kind, options, why) from error
     else:
         raise unsupported_media_type(SERVED)
 
@@ -82,11 +82,11 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
     if not isinstance(value, dict):
         go_type = GO_TYPES.get(type(value), "number")
         why = f"json: cannot unmarshal {go_type} into Go value of type {TYPE_META}"
-        raise _unrecognized(request.body, kind, options, why)
+        raise _unrecognized_body(request.body, kind, options, why)
     return value
 
 
-def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> StatusError:
+def _unrecognized_body(body: bytes, kind: str, options: bool, why: str) -> StatusError:
     """Returns the error about a body that is no object."""
     message = f"couldn't get version/kind; json parse error: {why}"
     if options:
@@ -182,7 +182,7 @@ def patch(request: HttpRequest) -> tuple[str, Any]:
     if form == "apply":
         return form, yaml(request.body)
     try:
-        return form, _decoded(request.body)
+        return form, _decode_json(request.body)
     except DECODE_ERRORS as error:
         raise bad_request("invalid JSON patch") from error
 
@@ -190,7 +190,7 @@ def patch(request: HttpRequest) -> tuple[str, Any]:
 def yaml(body: bytes) -> Any:
     """Decodes YAML. Most clients send JSON with this media type, so JSON is tried first."""
     try:
-        return _decoded(body)
+        return _decode_json(body)
     except DECODE_ERRORS:
         pass
     # The YAML library is slow to load, so only a body of real YAML loads it.
@@ -201,7 +201,7 @@ def yaml(body: bytes) -> Any:
     return value
 
 
-def _decoded(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     """Decodes JSON. Raises one of DECODE_ERRORS for any other text."""
     value = msgspec.json.decode(body)
     if _MANY_DIGITS.search(body):

@@ -39,7 +39,7 @@ def respond(
         # The most common format: stored objects keep these bytes for the next client.
         if view.is_plain and responses.is_compact(request.http, output):
             body = request.served.encode_whole(result.obj)
-            return responses.encoded(result.status, body, output, request.warnings)
+            return responses.build_response(result.status, body, output, request.warnings)
         result = Result(result.status, view.show(result.obj))
     return responses.encode(request.http, result, output, request.warnings)
 
@@ -158,10 +158,10 @@ def _respond_with_list(
     first = next(pieces)
     second = next(pieces, None)
     if second is None:
-        return responses.encoded(result.status, first, output, request.warnings)
+        return responses.build_response(result.status, first, output, request.warnings)
 
     rest = itertools.chain((first, second), pieces)
-    return responses.encoded(result.status, b"", output, request.warnings, rest)
+    return responses.build_response(result.status, b"", output, request.warnings, rest)
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:

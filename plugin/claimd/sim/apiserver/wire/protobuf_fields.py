@@ -98,7 +98,7 @@ def drop_unknown(message: str, value: Any, path: str, unknown: list[str]) -> Any
     known: Document = {}
     for name, below in value.items():
         if name in forms:
-            known[name] = _checked(forms[name], below, child(path, name), unknown)
+            known[name] = _check_value(forms[name], below, child(path, name), unknown)
         elif EARLIER_FIELDS.get(message) == name or (not path and name in ("apiVersion", "kind")):
             known[name] = below
         else:
@@ -106,7 +106,7 @@ def drop_unknown(message: str, value: Any, path: str, unknown: list[str]) -> Any
     return known
 
 
-def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
+def _check_value(form: str, value: Any, path: str, unknown: list[str]) -> Any:
     outer, _, inner = form.partition(":")
     if value is None or form in ("raw", "fields"):
         return value
@@ -115,7 +115,7 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, list):
             raise _mismatch(path, "array", value)
         return [
-            _zero(inner) if item is None else _checked(inner, item, f"{path}[{index}]", unknown)
+            _zero(inner) if item is None else _check_value(inner, item, f"{path}[{index}]", unknown)
             for index, item in enumerate(value)
         ]
 
@@ -123,7 +123,9 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
             raise _mismatch(path, "object", value)
         return {
-            name: _zero(inner) if item is None else _checked(inner, item, f"{path}.{name}", unknown)
+            name: _zero(inner)
+            if item is None
+            else _check_value(inner, item, f"{path}.{name}", unknown)
             for name, item in value.items()
         }
 

@@ -61,7 +61,7 @@ class ListOptions:
     has_selector: bool = False
 
     @classmethod
-    def of(cls, request: HttpRequest) -> ListOptions:
+    def parse(cls, request: HttpRequest) -> ListOptions:
         version, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
         continue_token = request.param("continue")
         if "sendInitialEvents" in request.query:

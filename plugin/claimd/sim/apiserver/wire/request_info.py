@@ -45,7 +45,7 @@ class RequestInfo:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def of(request: HttpRequest) -> RequestInfo:
+def parse(request: HttpRequest) -> RequestInfo:
     path = unquote(request.path)
     parts = [unquote(part) for part in request.path.split("/") if part]
     verb = request.method.lower()

@@ -67,10 +67,10 @@ def encode(
     request: HttpRequest, result: Result, output: OutputFormat, warnings: Sequence[str] = ()
 ) -> HttpResponse:
     body = _encode(request, result.document, output)
-    return encoded(result.status, body, output, warnings)
+    return build_response(result.status, body, output, warnings)
 
 
-def encoded(
+def build_response(
     status: int,
     body: bytes,
     output: OutputFormat,
@@ -78,7 +78,7 @@ def encoded(
     pieces: Iterator[bytes] | None = None,
 ) -> HttpResponse:
     """Returns a response with an encoded body, or with the pieces of one."""
-    headers = [("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings]
+    headers = [("Warning", f'299 - "{_escape_quotes(warning)}"') for warning in warnings]
     headers.append(NO_CACHE)
     return HttpResponse(status, body, output.media_type, tuple(headers), pieces=pieces)
 
@@ -130,5 +130,5 @@ def partial_metadata(obj: Document, version: str = "v1") -> Document:
     }
 
 
-def _quoted(text: str) -> str:
+def _escape_quotes(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -133,11 +133,11 @@ class Session:
 
     async def _frame(self) -> bool:
         """Reads a frame. Returns False if it was the last one."""
-        head = await self._read(8)
+        head = await self._read_exactly(8)
         length = int.from_bytes(head[5:], "big")
         if length > _LARGEST:
             raise ValueError("a frame is too large")
-        payload, is_last = await self._read(length), bool(head[4] & _FIN)
+        payload, is_last = await self._read_exactly(length), bool(head[4] & _FIN)
 
         first = int.from_bytes(head[:4], "big")
         if not head[0] & 0x80:
@@ -178,7 +178,7 @@ class Session:
         head = _VERSION.to_bytes(2, "big") + kind.to_bytes(2, "big")
         await self._socket.send(head + len(payload).to_bytes(4, "big") + payload)
 
-    async def _read(self, count: int) -> bytes:
+    async def _read_exactly(self, count: int) -> bytes:
         """Returns this many bytes. A frame may begin and end inside any WebSocket message."""
         while len(self._buffer) < count:
             message = await self._socket.receive()

@@ -46,7 +46,7 @@ class Since(str):
     __slots__ = ()
 
 
-def at(obj: Any, path: str, default: Any = "") -> Any:
+def get_field(obj: Any, path: str, default: Any = "") -> Any:
     """Returns the field at a path, or the default if it is absent or null."""
     for name in path.split("."):
         obj = obj.get(name) if isinstance(obj, dict) else None
@@ -118,23 +118,23 @@ def claim_state(claim: Document) -> str:
 
 def _node_status(node: Document) -> str:
     status = UNKNOWN_STATUS
-    for condition in at(node, "status.conditions", ()):
+    for condition in get_field(node, "status.conditions", ()):
         if condition["type"] == "Ready":
             status = READY_STATUS.get(condition["status"], UNKNOWN_STATUS)
-    if at(node, "spec.unschedulable", False):
+    if get_field(node, "spec.unschedulable", False):
         status += ",SchedulingDisabled"
     return status
 
 
 def _node_roles(node: Document) -> str:
-    labels = at(node, "metadata.labels", {})
+    labels = get_field(node, "metadata.labels", {})
     roles = [label.removeprefix(ROLE_LABEL) for label in labels if label.startswith(ROLE_LABEL)]
     return ",".join(sorted(roles)) or NONE
 
 
 def _node_address(kind: str) -> Cell:
     def cell(node: Document) -> str:
-        for address in at(node, "status.addresses", ()):
+        for address in get_field(node, "status.addresses", ()):
             if address["type"] == kind:
                 return str(address["address"])
         return NONE
@@ -143,12 +143,12 @@ def _node_address(kind: str) -> Cell:
 
 
 def _count(path: str) -> Cell:
-    return lambda obj: len(at(obj, path, ()))
+    return lambda obj: len(get_field(obj, path, ()))
 
 
 def _selector(path: str) -> Cell:
     def cell(obj: Document) -> str:
-        labels = at(obj, path, {})
+        labels = get_field(obj, path, {})
         return ",".join(f"{name}={value}" for name, value in sorted(labels.items())) or NONE
 
     return cell
@@ -156,14 +156,14 @@ def _selector(path: str) -> Cell:
 
 def _containers(field: str, template: str = "spec.template") -> Cell:
     def cell(obj: Document) -> str:
-        containers = at(obj, f"{template}.spec.containers", ())
+        containers = get_field(obj, f"{template}.spec.containers", ())
         return ",".join(container.get(field, "") for container in containers)
 
     return cell
 
 
 def _ports(service: Document) -> str:
-    ports = at(service, "spec.ports", ())
+    ports = get_field(service, "spec.ports", ())
     return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or NONE
 
 
@@ -180,27 +180,27 @@ def _subjects(kind: str) -> Cell:
 
 
 def _role(obj: Document) -> str:
-    return f"{at(obj, 'roleRef.kind')}/{at(obj, 'roleRef.name')}"
+    return f"{get_field(obj, 'roleRef.kind')}/{get_field(obj, 'roleRef.name')}"
 
 
 def _ready(total: str) -> Cell:
-    return lambda obj: f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, total, 0)}"
+    return lambda obj: f"{get_field(obj, 'status.readyReplicas', 0)}/{get_field(obj, total, 0)}"
 
 
 def _cron_job_suspended(cron_job: Document) -> str:
     """Returns the flag as Go writes an optional one."""
-    suspended = at(cron_job, "spec.suspend", None)
+    suspended = get_field(cron_job, "spec.suspend", None)
     return "<unset>" if suspended is None else str(suspended).title()
 
 
 def _last_schedule(cron_job: Document) -> str:
-    time = at(cron_job, "status.lastScheduleTime")
+    time = get_field(cron_job, "status.lastScheduleTime")
     return Since(time) if time else NONE
 
 
 def _job_status(job: Document) -> str:
     conditions = set()
-    for condition in at(job, "status.conditions", ()):
+    for condition in get_field(job, "status.conditions", ()):
         if condition["status"] == "True":
             conditions.add(condition["type"])
 
@@ -218,16 +218,16 @@ def _job_status(job: Document) -> str:
 
 
 def _job_completions(job: Document) -> str:
-    succeeded = at(job, "status.succeeded", 0)
-    completions = at(job, "spec.completions", None)
+    succeeded = get_field(job, "status.succeeded", 0)
+    completions = get_field(job, "spec.completions", None)
     if completions is not None:
         return f"{succeeded}/{completions}"
-    parallelism = at(job, "spec.parallelism", 0)
+    parallelism = get_field(job, "spec.parallelism", 0)
     return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
 def _job_duration(job: Document) -> str:
-    start, end = at(job, "status.startTime"), at(job, "status.completionTime")
+    start, end = get_field(job, "status.startTime"), get_field(job, "status.completionTime")
     if not start:
         return ""
     if not end:
@@ -236,7 +236,7 @@ def _job_duration(job: Document) -> str:
 
 
 def _controller(obj: Document) -> str:
-    for reference in at(obj, "metadata.ownerReferences", ()):
+    for reference in get_field(obj, "metadata.ownerReferences", ()):
         if reference.get("controller"):
             group = reference["apiVersion"].rpartition("/")[0]
             kind = reference["kind"].lower()
@@ -250,7 +250,7 @@ def _event_object(event: Document) -> str:
 
 
 def _param_ref(obj: Document) -> str:
-    ref = at(obj, "spec.paramRef", {})
+    ref = get_field(obj, "spec.paramRef", {})
     if not ref:
         return UNSET
     name = ref.get("name", "*")
@@ -258,16 +258,16 @@ def _param_ref(obj: Document) -> str:
 
 
 def _param_kind(obj: Document) -> str:
-    kind = at(obj, "spec.paramKind", {})
+    kind = get_field(obj, "spec.paramKind", {})
     return f"{kind['apiVersion']}/{kind['kind']}" if kind else UNSET
 
 
-def _since(*paths: str) -> Cell:
+def _age_cell(*paths: str) -> Cell:
     """Returns a cell with the age of the first of these times that the object has."""
 
     def cell(obj: Document) -> Since:
         for path in paths:
-            time = at(obj, path, None)
+            time = get_field(obj, path, None)
             if time is not None:
                 return Since(time)
         return Since("")
@@ -278,7 +278,7 @@ def _since(*paths: str) -> Cell:
 # ---------------------------------------------------------------- the columns of each kind
 
 NAME = Column("Name", "metadata.name")
-AGE = Column("Age", _since("metadata.creationTimestamp"))
+AGE = Column("Age", _age_cell("metadata.creationTimestamp"))
 WORKLOAD = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
@@ -296,7 +296,7 @@ BINDING = tuple(
 
 
 def _integer(name: str, path: str) -> Column:
-    return Column(name, lambda obj: at(obj, path, 0), type="integer")
+    return Column(name, lambda obj: get_field(obj, path, 0), type="integer")
 
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
@@ -316,7 +316,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "CronJob": (
         NAME,
         Column("Schedule", "spec.schedule"),
-        Column("Timezone", lambda o: at(o, "spec.timeZone") or NONE),
+        Column("Timezone", lambda o: get_field(o, "spec.timeZone") or NONE),
         Column("Suspend", _cron_job_suspended, type="boolean"),
         Column("Active", _count("status.active"), type="integer"),
         Column("Last Schedule", _last_schedule),
@@ -351,7 +351,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "Event": (
         Column(
             "Last Seen",
-            _since("lastTimestamp", "series.lastObservedTime", "firstTimestamp", "eventTime"),
+            _age_cell("lastTimestamp", "series.lastObservedTime", "firstTimestamp", "eventTime"),
         ),
         Column("Type", "type"),
         Column("Reason", "reason"),
@@ -359,13 +359,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Subobject", "involvedObject.fieldPath", wide=True),
         Column(
             "Source",
-            lambda o: at(o, "source.component") or o.get("reportingComponent", ""),
+            lambda o: get_field(o, "source.component") or o.get("reportingComponent", ""),
             wide=True,
         ),
         Column("Message", lambda o: str(o.get("message") or o.get("note", "")).strip()),
-        Column("First Seen", _since("firstTimestamp", "eventTime"), wide=True),
+        Column("First Seen", _age_cell("firstTimestamp", "eventTime"), wide=True),
         Column(
-            "Count", lambda o: o.get("count") or at(o, "series.count", 1), wide=True, type="integer"
+            "Count",
+            lambda o: o.get("count") or get_field(o, "series.count", 1),
+            wide=True,
+            type="integer",
         ),
         Column("Name", "metadata.name", wide=True),
     ),
@@ -387,13 +390,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Version", "status.nodeInfo.kubeletVersion"),
         Column("Internal-IP", _node_address("InternalIP"), wide=True),
         Column("External-IP", _node_address("ExternalIP"), wide=True),
-        Column("OS-Image", lambda o: at(o, "status.nodeInfo.osImage") or UNKNOWN, wide=True),
+        Column("OS-Image", lambda o: get_field(o, "status.nodeInfo.osImage") or UNKNOWN, wide=True),
         Column(
-            "Kernel-Version", lambda o: at(o, "status.nodeInfo.kernelVersion") or UNKNOWN, wide=True
+            "Kernel-Version",
+            lambda o: get_field(o, "status.nodeInfo.kernelVersion") or UNKNOWN,
+            wide=True,
         ),
         Column(
             "Container-Runtime",
-            lambda o: at(o, "status.nodeInfo.containerRuntimeVersion") or UNKNOWN,
+            lambda o: get_field(o, "status.nodeInfo.containerRuntimeVersion") or UNKNOWN,
             wide=True,
         ),
     ),
@@ -403,9 +408,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Status", pod_columns.status),
         Column("Restarts", pod_columns.restarts),
         AGE,
-        Column("IP", lambda o: at(o, "status.podIP") or NONE, wide=True),
-        Column("Node", lambda o: at(o, "spec.nodeName") or NONE, wide=True),
-        Column("Nominated Node", lambda o: at(o, "status.nominatedNodeName") or NONE, wide=True),
+        Column("IP", lambda o: get_field(o, "status.podIP") or NONE, wide=True),
+        Column("Node", lambda o: get_field(o, "spec.nodeName") or NONE, wide=True),
+        Column(
+            "Nominated Node", lambda o: get_field(o, "status.nominatedNodeName") or NONE, wide=True
+        ),
         Column("Readiness Gates", lambda o: NONE, wide=True),
     ),
     "PodSchedulingContext": (NAME, Column("SelectedNode", "spec.selectedNode"), AGE),
@@ -430,7 +437,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "ResourceClassParameters": (NAME, Column("GeneratedFrom", "generatedFrom.name"), AGE),
     "ResourceSlice": (
         NAME,
-        Column("Node", lambda o: at(o, "spec.nodeName") or UNSET),
+        Column("Node", lambda o: get_field(o, "spec.nodeName") or UNSET),
         Column("Driver", "spec.driver"),
         Column("Pool", "spec.pool.name"),
         AGE,
@@ -445,8 +452,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "Service": (
         NAME,
-        Column("Type", lambda o: at(o, "spec.type") or "ClusterIP"),
-        Column("Cluster-IP", lambda o: at(o, "spec.clusterIP") or NONE),
+        Column("Type", lambda o: get_field(o, "spec.type") or "ClusterIP"),
+        Column("Cluster-IP", lambda o: get_field(o, "spec.clusterIP") or NONE),
         Column("External-IP", lambda o: NONE),
         Column("Port(s)", _ports),
         AGE,
@@ -604,7 +611,7 @@ def _definition(column: Column) -> Document:
 def _row(kind_columns: tuple[Column, ...], obj: Document, now: float, include: str) -> Document:
     cells = []
     for column in kind_columns:
-        cell = at(obj, column.cell) if isinstance(column.cell, str) else column.cell(obj)
+        cell = get_field(obj, column.cell) if isinstance(column.cell, str) else column.cell(obj)
         cells.append(age(cell, now) if isinstance(cell, Since) else cell)
 
     row: Document = {"cells": cells}

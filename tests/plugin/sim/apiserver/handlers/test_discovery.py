@@ -81,8 +81,8 @@ def test_reviews(newest):
 
 def test_aggregated_has_the_same(newest):
     """Checks that aggregated discovery has each resource of each version, with its subresources."""
-    core = newest.aggregated(True, "v2")["items"]
-    others = newest.aggregated(False, "v2")["items"]
+    core = newest.aggregate_groups(True, "v2")["items"]
+    others = newest.aggregate_groups(False, "v2")["items"]
     assert [group["metadata"].get("name", "") for group in core] == [""]
     for group in (*core, *others):
         name = group["metadata"].get("name", "")

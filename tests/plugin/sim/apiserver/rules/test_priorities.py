@@ -30,31 +30,31 @@ def pod(**spec):
     return {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER]} | spec}
 
 
-def resolved(classes=(), **spec):
-    found = priorities.resolved(pod(**spec), classes)
+def resolve(classes=(), **spec):
+    found = priorities.resolve_priority(pod(**spec), classes)
     return tuple(found.get(n) for n in ("priorityClassName", "priority", "preemptionPolicy"))
 
 
 def test_a_pod_has_what_its_class_has():
-    assert resolved([LOW, HIGH], priorityClassName="high") == (
+    assert resolve([LOW, HIGH], priorityClassName="high") == (
         "high",
         1000,
         "PreemptLowerPriority",
     )
-    assert resolved([LOW, HIGH], priorityClassName="low") == ("low", -5, "Never")
+    assert resolve([LOW, HIGH], priorityClassName="low") == ("low", -5, "Never")
     # A pod may repeat the values of its class.
     said = {"priority": -5, "preemptionPolicy": "Never"}
-    assert resolved([LOW], priorityClassName="low", **said) == ("low", -5, "Never")
+    assert resolve([LOW], priorityClassName="low", **said) == ("low", -5, "Never")
 
 
 def test_a_pod_without_a_class_is_of_the_default_one():
-    assert resolved([HIGH]) == (None, 0, "PreemptLowerPriority")
-    assert resolved([HIGH], priority=0) == (None, 0, "PreemptLowerPriority")
+    assert resolve([HIGH]) == (None, 0, "PreemptLowerPriority")
+    assert resolve([HIGH], priority=0) == (None, 0, "PreemptLowerPriority")
     default = LOW | {"globalDefault": True}
-    assert resolved([HIGH, default]) == ("low", -5, "Never")
-    assert resolved([HIGH, default], priorityClassName="high")[1] == 1000
+    assert resolve([HIGH, default]) == ("low", -5, "Never")
+    assert resolve([HIGH, default], priorityClassName="high")[1] == 1000
     # Only a race makes two default classes. The one with the lower value counts.
-    assert resolved([HIGH | {"globalDefault": True}, default])[0] == "low"
+    assert resolve([HIGH | {"globalDefault": True}, default])[0] == "low"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_pod_without_a_class_is_of_the_default_one():
     ],
 )
 def test_a_pod_cannot_say_something_else(spec, why):
-    assert refusal(priorities.resolved, pod(**spec), [HIGH]) == (
+    assert refusal(priorities.resolve_priority, pod(**spec), [HIGH]) == (
         403,
         f'pods "p" is forbidden: {why}',
     )
@@ -89,7 +89,9 @@ def test_a_pod_cannot_say_something_else(spec, why):
 def test_a_name_that_is_still_to_be_generated_is_told_as_it_came():
     made = pod(priorityClassName="none")
     made["metadata"] = {"generateName": "web-"}
-    assert refusal(priorities.resolved, made, [])[1].startswith('pods "web-" is forbidden: ')
+    assert refusal(priorities.resolve_priority, made, [])[1].startswith(
+        'pods "web-" is forbidden: '
+    )
 
 
 # ---------------------------------------------------------------- through the registry

@@ -9,7 +9,7 @@ DRA = "/apis/resource.k8s.io/v1"
 
 
 def info_of(method, path, **query):
-    return request_info.of(HttpRequest(method, path, {n: [v] for n, v in query.items()}, {}))
+    return request_info.parse(HttpRequest(method, path, {n: [v] for n, v in query.items()}, {}))
 
 
 PATHS = {
