@@ -69,12 +69,16 @@ class RequestVerdict:
 
     @property
     def nearest(self) -> tuple[DeviceVerdict, ...]:
-        """The devices with one reason against them, or else those with two."""
-        for changes in (1, 2):
-            near = tuple(verdict for verdict in self.devices if len(verdict.reasons) == changes)
-            if near:
-                return near
-        return ()
+        """The devices with the fewest reasons against them, those of the class if there are any."""
+        refused = [verdict for verdict in self.devices if verdict.reasons]
+        of_class = []
+        for verdict in refused:
+            if all(reason.rule != "class" for reason in verdict.reasons):
+                of_class.append(verdict)
+
+        candidates = of_class or refused
+        fewest = min((len(verdict.reasons) for verdict in candidates), default=0)
+        return tuple(verdict for verdict in candidates if len(verdict.reasons) == fewest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

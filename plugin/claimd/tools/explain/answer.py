@@ -58,7 +58,7 @@ class Group:
     """Nodes that refuse the pod for the same causes.
 
     `text` names the causes in one line, with figures, and `verb` ("be", "have", "do") goes before
-    it. `nearest` is the node of the group that lacks least. `have_devices` is the number of nodes
+    it. `brief` is the text without the reason of the nearest devices. `nearest` is the node of the group that lacks least. `have_devices` is the number of nodes
     that have the devices and refuse the pod for another reason.
     """
 
@@ -66,6 +66,7 @@ class Group:
     outcome: Outcome
     verb: str
     text: str
+    brief: str
     nodes: tuple[str, ...]
     nearest: str
     have_devices: int

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from . import remedies
 from .answer import Group, NodeAnswer
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from claimd.kubernetes.allocator.verdicts import Reason, RequestVerdict
     from claimd.kubernetes.scheduling.filters import Refusal
 
-# The distance of a node that lacks something completely; larger than any number of missing devices.
-_FAR = 1000
 # The part of an error that differs between nodes with the same error.
 _ON_DEVICE = re.compile(r" on device \S+(?=:)")
 
@@ -60,12 +59,12 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
 
     # The figures belong to the first cause. A verb is repeated only if it differs.
     forms = _PLURAL if len(members) > 1 else _SINGULAR
-    text = causes[0].text + _figures(members)
-    if causes[0].detail:
-        text += f": {causes[0].detail}"
+    brief = causes[0].text + _figures(members)
+    others = ""
     for cause in causes[1:]:
         verb = "" if cause.verb == causes[0].verb else f"{forms[cause.verb]} "
-        text += f" and {verb}{cause.text}"
+        others += f" and {verb}{cause.text}"
+    detail = f": {causes[0].detail}" if causes[0].detail else ""
 
     # A rule may keep the pod from nodes that have the devices.
     have_devices = 0
@@ -77,48 +76,43 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
         causes=tuple(cause.text for cause in causes),
         outcome=nearest.outcome,
         verb=causes[0].verb,
-        text=text,
+        text=brief + detail + others,
+        brief=brief + others,
         nodes=tuple(node.node for node in members),
         nearest=nearest.node,
         have_devices=have_devices,
     )
 
 
-def predicate_of(group: Group) -> str:
+def predicate_of(group: Group, *, brief: bool = False) -> str:
     """Returns the group's text with its verb in the singular or plural: "are cordoned"."""
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
-    return f"{forms[group.verb]} {group.text}"
+    return f"{forms[group.verb]} {group.brief if brief else group.text}"
 
 
 _SINGULAR = {"be": "is", "have": "has", "do": "does"}
 _PLURAL = {"be": "are", "have": "have", "do": "do"}
 
 
-def distance(node: NodeAnswer) -> tuple[bool, int, int]:
+def distance(node: NodeAnswer) -> tuple[int, int, int]:
     """Sort key of a node, nearest first.
 
-    A node that has no suitable devices at all comes last. The others are ordered by their missing
-    devices and refusing rules together, and then by the refusing rules.
+    Nodes with suitable devices come first, then those with devices of the class, then the others.
+    Among equals the missing devices count, together with the effort to satisfy the refusing rules.
     """
-    missing = _count_missing(node)
-    return missing >= _FAR, missing + len(node.refusals), len(node.refusals)
-
-
-def _count_missing(node: NodeAnswer) -> int:
-    """Returns the number of missing devices; _FAR if no number of devices would be enough."""
+    effort = sum(map(remedies.effort, node.refused_by))
     if node.devices in ("yes", None):
-        return 0
-    counts = node.shortage.counts
-    if node.devices != "no" or not counts:
-        return _FAR
+        return 0, effort, effort
+    if node.devices != "no" or not node.shortage.counts:
+        return 3, effort, effort
 
-    missing = 0
-    for count in counts:
+    stage = missing = 0
+    for count in node.shortage.counts:
         if not count.suitable:
-            return _FAR
+            stage = max(stage, 1 if count.there else 2)
         # One is missing at least: the devices may be there, but not in the right combination.
         missing += max(count.needed - count.free, 1)
-    return missing
+    return stage, missing + effort, effort
 
 
 def requests(node: NodeAnswer) -> list[RequestVerdict]:
@@ -177,7 +171,7 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
         case "NodeResourcesFit":
             resource = refusal.message.removeprefix("Insufficient ")
             if resource == refusal.message:
-                return Cause(verb="have", text="as many pods as they may")
+                return Cause(verb="have", text="no room for another pod")
             if detail.startswith("it has no "):
                 return Cause(verb="have", text=f"no {resource}")
             return Cause(verb="have", text=f"too little {resource} left")
@@ -232,8 +226,10 @@ def obstacle(count: Count, node: NodeAnswer) -> str:
             reasons: Counter[str] = Counter()
             for device in request.nearest:
                 # The claims that hold a device differ from node to node.
-                if device.reasons[0].rule != "held":
-                    reasons[_strip_sharers(device.reasons[0])] += 1
+                for reason in device.reasons:
+                    if reason.rule != "held":
+                        reasons[_strip_sharers(reason)] += 1
+                        break
             if reasons:
                 return reasons.most_common(1)[0][0]
     return ""
@@ -259,8 +255,13 @@ def _figures(members: Sequence[NodeAnswer]) -> str:
     # A request for all devices needs more on one node than on another.
     needed = _range([count.needed for count in counts])
     have = _range(list(map(_number_at_stage, counts)))
-    held = ", others held by claims" if any(count.holders for count in counts) else ""
+    held = ", others held by claims" if any(map(_would_suffice, counts)) else ""
     return f" ({needed} needed, {have} {_stage(counts[0])}{held})"
+
+
+def _would_suffice(count: Count) -> bool:
+    """Returns True if there would be enough devices if claims gave theirs back."""
+    return bool(count.holders) and count.suitable >= count.needed
 
 
 def _range(numbers: Sequence[int]) -> str:

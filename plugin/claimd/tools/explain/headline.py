@@ -7,30 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from claimd.kubernetes.allocator import amounts
-
-from . import groups
+from . import groups, remedies
 from .answer import fits_somewhere
 
 if TYPE_CHECKING:
-    from claimd.kubernetes.scheduling.filters import Refusal
-
     from .answer import Answer, Group, NodeAnswer
 
 # The number of groups that the line names, and of remedies that are offered.
 _GROUPS = 3
 _WAYS = 3
-# Labels that describe the node itself. To change them would not help, as they would be wrong then.
-_LABELS_OF_FACT = (
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "node.kubernetes.io/instance-type",
-)
+# The length of the groups in the line, in characters. The first group is named whatever its length.
+_LONGEST = 160
 _NOT_LOOKED_AT = "not looked at: "
 _NOT_DECIDED = "not decided: "
 
@@ -81,10 +68,11 @@ def count(answer: Answer) -> str:
 
 
 def obstacles(answer: Answer) -> list[str]:
-    """Returns each group of nodes with its size, the largest first, as predicates.
+    """Returns each group of nodes with its size as a predicate, the nearest miss first.
 
     If there is only one node, its own summary comes instead. The list is empty if no node was
-    judged, and if the outcome of some node is yes.
+    judged, and if the outcome of some node is yes. Groups that would make the line long are
+    counted only.
     """
     if answer.blockers or fits_somewhere(answer.nodes) or not answer.nodes:
         return []
@@ -95,20 +83,32 @@ def obstacles(answer: Answer) -> list[str]:
         words = own_words(node).removeprefix(_NOT_DECIDED)
         return [f"on {node.node} {words}" if node.refusals else words]
 
-    by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
     # A single group more takes no more room than "for other reasons".
-    named = by_size if len(by_size) == _GROUPS + 1 else by_size[:_GROUPS]
-    parts = []
-    for group in named:
-        who = group.nodes[0] if len(group.nodes) == 1 else str(len(group.nodes))
-        if len(group.nodes) == len(answer.nodes):
-            who = "both" if len(group.nodes) == 2 else f"all {len(group.nodes)}"
-        parts.append(f"{who} {groups.predicate_of(group)}")
+    most = len(answer.groups) if len(answer.groups) == _GROUPS + 1 else _GROUPS
+    parts: list[str] = []
+    named = room = 0
+    for group in answer.groups[:most]:
+        part = _group_phrase(group, answer)
+        if room + len(part) > _LONGEST:
+            part = _group_phrase(group, answer, brief=bool(parts))
+        if parts and room + len(part) > _LONGEST:
+            break
+        parts.append(part)
+        named += len(group.nodes)
+        room += len(part)
 
-    others = sum(len(group.nodes) for group in by_size[len(named) :])
+    others = sum(len(group.nodes) for group in answer.groups) - named
     if others:
         parts.append(f"{others} for other reasons")
     return parts
+
+
+def _group_phrase(group: Group, answer: Answer, *, brief: bool = False) -> str:
+    """Returns the number of the group's nodes, or the name of the only one, and the predicate."""
+    who = group.nodes[0] if len(group.nodes) == 1 else str(len(group.nodes))
+    if len(group.nodes) == len(answer.nodes):
+        who = "both" if len(group.nodes) == 2 else f"all {len(group.nodes)}"
+    return f"{who} {groups.predicate_of(group, brief=brief)}"
 
 
 def own_words(node: NodeAnswer) -> str:
@@ -146,62 +146,19 @@ def ways_out(node: NodeAnswer) -> Iterator[str]:
     """
     # Each rule's remedy is part of every way. Two rules may have the same remedy: a node that is
     # not ready has two taints.
-    remedies_of_rules = [_remedy_for(refusal, node.node) for refusal in node.refused_by]
-    first = list(dict.fromkeys(remedies_of_rules))
+    of_rules = [remedies.remedy_for(refusal, node.node) for refusal in node.refused_by]
+    first = list(dict.fromkeys(of_rules))
     if not all(first):
         return
 
     # The allocator's remedies are alternatives.
-    remedies = list(map(str, node.shortage.remedies[:_WAYS]))
+    alternatives = list(map(str, node.shortage.remedies[:_WAYS]))
     if node.devices in (None, "yes"):
-        remedies = [""]
-    for remedy in remedies:
+        alternatives = [""]
+    for remedy in alternatives:
         way = ", and ".join(filter(None, [*first, remedy]))
         if way:
             yield way
-
-
-def _remedy_for(refusal: Refusal, node: str) -> str:
-    """Returns the change that would satisfy the rule, or "" if there is no single change."""
-    detail = refusal.detail
-    match refusal.rule:
-        case "NodeUnschedulable":
-            return f"uncordon {node}"
-        case "TaintToleration":
-            _, separator, taint = detail.rpartition("taint ")
-            # A taint that the node controller sets goes away with its condition.
-            if separator and not detail.startswith("it"):
-                return f"tolerate {taint.removesuffix(' is not tolerated')}, or take it from {node}"
-            return f"get {node} ready"
-        case "NodeAffinity":
-            demand, separator, _ = detail.partition(", it ")
-            label = demand.removeprefix("nodeSelector asks for ")
-            is_fact = label.partition("=")[0] in _LABELS_OF_FACT
-            if separator and label != demand and not is_fact:
-                return f"label {node} {label}"
-        case "NodeResourcesFit":
-            return _remedy_for_resource(refusal, node)
-        case "NodePorts":
-            return f"free {detail.partition(' is taken')[0]} on {node}"
-    return ""
-
-
-def _remedy_for_resource(refusal: Refusal, node: str) -> str:
-    """Returns a remedy from the figures of `resources.Shortage.detail`."""
-    resource, separator, figures = refusal.detail.partition(": the pod requests ")
-    if not separator:
-        return ""
-
-    requested, _, rest = figures.partition(", ")
-    left, _, rest = rest.partition(" of ")
-    whole = rest.removesuffix(" are left")
-
-    is_enough = amounts.parse(requested) <= amounts.parse(whole)
-    # A request that exceeds the whole node cannot be met by freeing resources.
-    if left == "0":
-        return f"free some {resource} on {node}" if is_enough else ""
-    less = f"ask for at most {left} {resource}"
-    return f"{less} or free some on {node}" if is_enough else less
 
 
 def group_title(group: Group) -> str:

@@ -50,6 +50,15 @@ def refused(name, rule, detail, message="", **more):
     )
 
 
+CORDONED = Refusal(rule="NodeUnschedulable", message="", detail="it is cordoned")
+FULL = Refusal(
+    rule="NodeResourcesFit",
+    message="Insufficient cpu",
+    detail="cpu: the pod requests 8, 0 of 64 are left",
+)
+OTHER = Refusal(rule="Other", message="", detail="anything")
+
+
 def test_nodes_that_are_short_alike_go_together_with_their_figures():
     [group] = groups.group_nodes([short("a", free=1), short("b", free=3), short("c", free=2)])
     assert groups.predicate_of(group) == "have too few free GPUs (4 needed, 1 to 3 free)"
@@ -78,6 +87,44 @@ def test_the_nearest_miss_comes_first():
         ]
     )
     assert [group.nearest for group in found] == ["cordoned", "two missing", "none"]
+
+
+def test_a_node_with_devices_of_the_class_is_nearer_than_one_of_another_vendor():
+    by_name = [short("amd", suitable=0, there=0), short("nvidia", suitable=0, there=8)]
+    assert [group.nearest for group in groups.group_nodes(by_name)] == ["nvidia", "amd"]
+
+
+def test_a_cordoned_node_with_devices_is_nearer_than_a_full_one():
+    full = refused("a", "NodeResourcesFit", "it runs 110 pods and may run 110", "Too many pods")
+    cordoned = refused("b", "NodeUnschedulable", "it is cordoned")
+    assert [group.nearest for group in groups.group_nodes([full, cordoned])] == ["b", "a"]
+
+
+def test_holders_are_named_only_where_freeing_would_suffice():
+    holder = Holder(device=DeviceID("d", "p", "a"), claims=("default/other",))
+    for suitable, told in [(8, ", others held by claims"), (6, "")]:
+        node = short("n", needed=7, free=2, suitable=suitable)
+        count = dataclasses.replace(node.shortage.counts[0], holders=(holder,))
+        node = dataclasses.replace(node, shortage=Shortage(counts=(count,)))
+        [group] = groups.group_nodes([node])
+        have = "2 free" if suitable == 8 else "6 suit"
+        assert f"(7 needed, {have}{told})" in group.text
+
+
+def test_the_reason_behind_a_held_device_is_the_cause():
+    node = short("n", suitable=0)
+    held = Reason(rule="held", text="held by claim other")
+    memory = Reason(rule="selector", text="memory is 80Gi")
+    vendor = Reason(rule="class", text='vendor is "intel"')
+    devices = (
+        DeviceVerdict(device=DeviceID("d", "p", "intel"), reasons=(vendor,)),
+        DeviceVerdict(device=DeviceID("d", "p", "nvidia"), reasons=(held, memory)),
+    )
+    request = RequestVerdict(request="gpus", needed=4, devices=devices)
+    claims = (ClaimVerdict(claim="default/train", requests=(request,)),)
+    [group] = groups.group_nodes([dataclasses.replace(node, claims=claims)])
+    assert group.text.endswith(": memory is 80Gi")
+    assert group.brief == "too few GPUs that suit (4 needed, 0 suit)"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +172,7 @@ def test_the_nearest_miss_comes_first():
             "NodeResourcesFit",
             "Too many pods",
             "it runs 110 pods and may run 110",
-            "has as many pods as they may",
+            "has no room for another pod",
         ),
         (
             "NodePorts",
@@ -212,16 +259,17 @@ def test_of_groups_that_are_equally_near_the_larger_comes_first():
 @pytest.mark.parametrize(
     ("node", "distance"),
     [
-        (short("n", free=3), (False, 1, 0)),
-        (short("n", free=1), (False, 3, 0)),
+        (short("n", free=3), (0, 1, 0)),
+        (short("n", free=1), (0, 3, 0)),
         # Enough devices are free, but they cannot be allocated together.
-        (short("n", free=4), (False, 1, 0)),
-        (short("n", free=3, refusals=("a", "b")), (False, 3, 2)),
-        (short("n", suitable=0), (True, 1000, 0)),
-        (dataclasses.replace(short("n"), shortage=Shortage()), (True, 1000, 0)),
-        (dataclasses.replace(short("n"), devices="error"), (True, 1000, 0)),
-        (dataclasses.replace(short("n"), devices="yes"), (False, 0, 0)),
-        (dataclasses.replace(short("n"), devices=None, refusals=("a",)), (False, 1, 1)),
+        (short("n", free=4), (0, 1, 0)),
+        (short("n", free=3, refused_by=(CORDONED, FULL)), (0, 4, 3)),
+        (short("n", suitable=0), (1, 4, 0)),
+        (short("n", suitable=0, there=0), (2, 4, 0)),
+        (dataclasses.replace(short("n"), shortage=Shortage()), (3, 0, 0)),
+        (dataclasses.replace(short("n"), devices="error"), (3, 0, 0)),
+        (dataclasses.replace(short("n"), devices="yes"), (0, 0, 0)),
+        (dataclasses.replace(short("n"), devices=None, refused_by=(OTHER,)), (0, 4, 4)),
     ],
 )
 def test_how_far_a_node_is_from_good(node, distance):

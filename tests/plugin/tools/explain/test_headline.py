@@ -148,13 +148,13 @@ def test_what_the_pod_has_itself_is_not_to_be_freed():
     assert answer.help[0] == f"free {name(1)} (claim other)"
 
 
-def test_the_line_has_the_largest_groups_first():
+def test_the_line_has_the_nearest_groups_first():
     nodes = [node(f"n-{index}", cordoned=True) for index in range(3)]
     others = [node(f"m-{index}", pool=str(index)) for index in range(2)]
     answer = report(*nodes, *others, pod(nodeSelector={"pool": "a"}))
-    assert answer.line.startswith(
-        "pod default/job: 0 of 5 nodes could run it: "
-        "3 are cordoned and do not match the nodeSelector pool=a; 2 do not match"
+    assert answer.line == (
+        "pod default/job: 0 of 5 nodes could run it: 2 do not match the nodeSelector pool=a; "
+        "3 are cordoned and do not match the nodeSelector pool=a"
     )
 
 
@@ -199,14 +199,15 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     )
 
 
-def answered(nodes=(), *group_sizes, **more):
+def answered(nodes=(), *group_sizes, detail="", **more):
     """Returns an answer with groups of these sizes."""
     made = tuple(
         Group(
             causes=(f"cause {index}",),
             outcome="no",
             verb="have",
-            text=f"cause {index}",
+            text=f"cause {index}{detail}",
+            brief=f"cause {index}",
             nodes=tuple(f"n{index}-{number}" for number in range(size)),
             nearest=f"n{index}-0",
             have_devices=0,
@@ -222,16 +223,16 @@ def answered(nodes=(), *group_sizes, **more):
 @pytest.mark.parametrize(
     ("sizes", "line"),
     [
-        ((1, 2), "it: 0 of 3 nodes could have it: 2 have cause 1; n0-0 has cause 0"),
+        ((1, 2), "it: 0 of 3 nodes could have it: n0-0 has cause 0; 2 have cause 1"),
         (
             (1, 4, 2, 3),
-            "it: 0 of 10 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
-            "n0-0 has cause 0",
+            "it: 0 of 10 nodes could have it: n0-0 has cause 0; 4 have cause 1; 2 have cause 2; "
+            "3 have cause 3",
         ),
         (
             (1, 4, 2, 3, 1),
-            "it: 0 of 11 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
-            "2 for other reasons",
+            "it: 0 of 11 nodes could have it: n0-0 has cause 0; 4 have cause 1; 2 have cause 2; "
+            "4 for other reasons",
         ),
         ((2,), "it: 0 of 2 nodes could have it: both have cause 0"),
         ((3,), "it: 0 of 3 nodes could have it: all 3 have cause 0"),
@@ -239,6 +240,19 @@ def answered(nodes=(), *group_sizes, **more):
 )
 def test_groups_in_the_line(sizes, line):
     assert answered((), *sizes).line == line
+
+
+def test_the_line_stays_short():
+    line = answered((), 1, 2, 3, detail=": " + 100 * "x").line
+    assert line == (
+        f"it: 0 of 6 nodes could have it: n0-0 has cause 0: {100 * 'x'}; "
+        "2 have cause 1; 3 have cause 2"
+    )
+    line = answered((), 1, 2, 3, detail=": " + 200 * "x").line
+    assert (
+        line
+        == f"it: 0 of 6 nodes could have it: n0-0 has cause 0: {200 * 'x'}; 5 for other reasons"
+    )
 
 
 def outcomes(*those):
