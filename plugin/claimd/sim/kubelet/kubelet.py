@@ -25,7 +25,7 @@ from . import claim_info, node, pod_actions, podresources
 from .api import KubeletApi
 from .health import Device, HealthInfoCache
 from .plugins import PluginRegistry
-from .pod_worker import Dependencies, PodWorker
+from .pod_worker import NodeServices, PodWorker
 from .timing import Timing
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Kubelet:
             watch_health=self._health.watch,
         )
         self.claims = claim_info.ClaimInfoCache(folder, self._api, self.plugins, self._timing)
-        self._dependencies = Dependencies(
+        self._services = NodeServices(
             api=self._api,
             claims=self.claims,
             health=self._health,
@@ -167,7 +167,7 @@ class Kubelet:
                 if uid in self._workers:
                     self._workers[uid].update(pod)
                 else:
-                    self._start_worker(uid, PodWorker(self._dependencies, pod))
+                    self._start_worker(uid, PodWorker(self._services, pod))
             for uid, worker in self._workers.items():
                 if uid not in pods:
                     worker.update(None)

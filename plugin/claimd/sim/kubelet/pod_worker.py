@@ -39,8 +39,8 @@ _VOLUMES = ".volumes"  # the folder of a pod's volumes; no container can have th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """The objects that all pods of the node share."""
+class NodeServices:
+    """What the node offers to each of its pods."""
 
     api: KubeletApi
     claims: ClaimInfoCache
@@ -53,14 +53,12 @@ class Dependencies:
 class PodWorker:
     """Runs one pod. The kubelet passes it each change of the pod with `update`."""
 
-    def __init__(self, dependencies: Dependencies, pod: Document) -> None:
+    def __init__(self, node: NodeServices, pod: Document) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.phase: str = (pod.get("status") or {}).get("phase") or pod_actions.PENDING
         self.problem = ""  # why it makes no progress
-        self._api, self._claims = dependencies.api, dependencies.claims
-        self._health, self._runtime = dependencies.health, dependencies.runtime
-        self._timing, self._node_address = dependencies.timing, dependencies.address
+        self._node = node
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
         self._deleted = False  # it does not exist in the API server any more
@@ -109,24 +107,24 @@ class PodWorker:
                 except ClaimsError as error:
                     self.problem = str(error)
                     log.warning("%s: %s", object_key(self.pod), error)
-                    pause = self._timing.unprepare_retry
+                    pause = self._node.timing.unprepare_retry
                 except errors.ApiError as error:
                     log.warning("%s: %s", object_key(self.pod), error)
                     pause = _WRITE_RETRY
         finally:
             self._stop_probes()
-            if (sandbox := self._runtime.sandboxes.get(self.uid)) is not None:
+            if (sandbox := self._node.runtime.sandboxes.get(self.uid)) is not None:
                 sandbox.on_exit = lambda: None
 
     # ------------------------------------------------------------------ running
 
     async def _sync(self) -> float | None:
         """Runs one round. Returns the seconds until the next, if nothing happens before."""
-        sandbox = self._runtime.sandboxes.get(self.uid)
+        sandbox = self._node.runtime.sandboxes.get(self.uid)
         if self.phase in (pod_actions.SUCCEEDED, pod_actions.FAILED):
             if sandbox is not None:
-                await self._runtime.stop(sandbox, 0)
-            await self._claims.unprepare(self.uid)
+                await self._node.runtime.stop(sandbox, 0)
+            await self._node.claims.unprepare(self.uid)
             return None
 
         left = pod_actions.time_left(self.pod, time.time())
@@ -142,8 +140,8 @@ class PodWorker:
             # A pod whose runtime was lost stays Running until it is started again.
             await self._report(None, pod_actions.PodActions(phase=self.phase))
             if not await self._prepare() or not await self._set_up_volumes():
-                return self._timing.prepare_retry
-            sandbox = self._runtime.create(self.uid, self.pod["metadata"]["name"])
+                return self._node.timing.prepare_retry
+            sandbox = self._node.runtime.create(self.uid, self.pod["metadata"]["name"])
             sandbox.earlier_starts = _earlier_starts(self.pod)
         # An end of a container wakes the worker.
         sandbox.on_exit = self._wake.set
@@ -158,7 +156,7 @@ class PodWorker:
         # devices.
         if actions.is_terminal:
             await self._stop(sandbox)  # sidecars still run
-            await self._claims.unprepare(self.uid)
+            await self._node.claims.unprepare(self.uid)
         await self._record_back_offs()
         await self._report(sandbox, actions)
         return actions.look_again
@@ -166,10 +164,10 @@ class PodWorker:
     async def _exceed_deadline(self, sandbox: Sandbox | None) -> None:
         """Fails the pod, whatever its containers did, and unprepares its claims."""
         reason, message = pod_actions.DEADLINE_EXCEEDED, pod_actions.DEADLINE_MESSAGE
-        await self._api.record_event(self.pod, reason, message, warning=False)
+        await self._node.api.record_event(self.pod, reason, message, warning=False)
         if sandbox is not None:
             await self._stop(sandbox)
-        await self._claims.unprepare(self.uid)
+        await self._node.claims.unprepare(self.uid)
         initialized = sandbox is not None and self._compute_actions(sandbox).initialized
         actions = pod_actions.PodActions(
             phase=pod_actions.FAILED, initialized=initialized, reason=reason, message=message
@@ -179,11 +177,11 @@ class PodWorker:
     async def _prepare(self) -> bool:
         """Prepares the claims. Returns True if that succeeded and the pod is still wanted."""
         try:
-            await self._unless_ending(self._claims.prepare(self.pod))
+            await self._unless_ending(self._node.claims.prepare(self.pod))
         except ClaimsError as error:
             self.problem = str(error)
             message = f"Failed to prepare dynamic resources: {error}"
-            await self._api.record_event(self.pod, "FailedPrepareDynamicResources", message)
+            await self._node.api.record_event(self.pod, "FailedPrepareDynamicResources", message)
             return False
         self.problem = ""
         return not self._ending.is_set()
@@ -194,10 +192,10 @@ class PodWorker:
         for volume in volumes.supported_volumes(self.pod):
             read = {}
             for resource, name in volumes.sources(volume):
-                read[resource, name] = await self._api.read_files(resource, namespace, name)
+                read[resource, name] = await self._node.api.read_files(resource, namespace, name)
             tokens = {}
             for audience, seconds in volumes.tokens(volume):
-                token = await self._api.create_token(self.pod, audience, seconds)
+                token = await self._node.api.create_token(self.pod, audience, seconds)
                 tokens[audience, seconds] = token
             try:
                 files = volumes.contents(self.pod, volume, read, tokens)
@@ -205,7 +203,7 @@ class PodWorker:
             except (volumes.MissingSource, ValueError) as error:
                 message = f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
                 self.problem = message
-                await self._api.record_event(self.pod, "FailedMount", message)
+                await self._node.api.record_event(self.pod, "FailedMount", message)
                 return False
         self.problem = ""
         return True
@@ -213,18 +211,18 @@ class PodWorker:
     @property
     def _volumes(self) -> Path:
         """The folder that contains the pod's volumes by name."""
-        return self._runtime.folder_of(self.uid) / _VOLUMES
+        return self._node.runtime.folder_of(self.uid) / _VOLUMES
 
     async def _mounts_of(self, container: Document) -> tuple[cdi_spec.Mount, ...]:
         """Returns the container's mounts, and reports an event if this cluster cannot mount them."""
         mounts = volumes.mounts(self.pod, container, self._volumes)
         volumes.make_sub_paths(self.pod, container, self._volumes)
-        if mounts and not self._runtime.namespace:
+        if mounts and not self._node.runtime.namespace:
             message = (
                 "not simulated: containers have no mounts of their own where the cluster is not "
                 f"run by root: the volumes are in {self._volumes}"
             )
-            await self._api.record_event(self.pod, "NotSimulated", message)
+            await self._node.api.record_event(self.pod, "NotSimulated", message)
         return mounts
 
     async def _unless_ending(self, work: Coroutine[Any, Any, None]) -> None:
@@ -252,12 +250,12 @@ class PodWorker:
                 history = dataclasses.replace(history, is_starting=True)
             histories[name] = history
 
-            backoff = pod_actions.restart_backoff(history, self._timing)
+            backoff = pod_actions.restart_backoff(history, self._node.timing)
             if history.exit_code is not None and backoff and now < history.finished + backoff:
                 self._waiting[name] = ("CrashLoopBackOff", self._back_off_message(name, backoff))
             elif name not in self._not_before:
                 self._waiting.pop(name, None)
-        return pod_actions.compute_pod_actions(self.pod, histories, now, self._timing)
+        return pod_actions.compute_pod_actions(self.pod, histories, now, self._node.timing)
 
     def _back_off_message(self, name: str, seconds: float) -> str:
         minutes, rest = divmod(seconds, 60)
@@ -269,7 +267,7 @@ class PodWorker:
         for name, (reason, _) in list(self._waiting.items()):
             if reason == "CrashLoopBackOff":
                 message = f"Back-off restarting failed container {name} in pod {self._full_name}"
-                await self._api.record_event(self.pod, "BackOff", message)
+                await self._node.api.record_event(self.pod, "BackOff", message)
 
     def _probe(self, sandbox: Sandbox) -> None:
         """Starts probes for every running attempt, and copies their results to the sandbox."""
@@ -295,11 +293,11 @@ class PodWorker:
             self._probes[name].stop()
 
         async def tell(message: str) -> None:
-            await self._api.record_event(self.pod, "Unhealthy", message)
+            await self._node.api.record_event(self.pod, "Unhealthy", message)
 
         async def kill(kind: str, probe: Document) -> None:
             message = f"Container {name} failed {kind} probe, will be restarted"
-            await self._api.record_event(self.pod, "Killing", message, warning=False)
+            await self._node.api.record_event(self.pod, "Killing", message, warning=False)
             grace = probe.get("terminationGracePeriodSeconds")
             await attempt.stop(self._grace() if grace is None else float(grace))
 
@@ -316,51 +314,53 @@ class PodWorker:
     async def _start(self, sandbox: Sandbox, name: str) -> None:
         """Starts one attempt of a container, and reports the result as an event."""
         container = _container_spec(self.pod, name)
-        cdi_ids = container_config.cdi_devices(self._claims.uses_of(self.pod, container))
+        cdi_ids = container_config.cdi_devices(self._node.claims.uses_of(self.pod, container))
         values = {}
         for resource, source in container_config.sources(container):
             namespace = self.pod["metadata"]["namespace"]
-            read = await self._api.read_values(resource, namespace, source)
+            read = await self._node.api.read_values(resource, namespace, source)
             values[resource, source] = read
 
         self._not_before.pop(name, None)
         try:
             config = container_config.generate(
-                self.pod, container, cdi_ids, sandbox.address, self._node_address, values
+                self.pod, container, cdi_ids, sandbox.address, self._node.address, values
             )
             mounts = await self._mounts_of(container)
-            await self._runtime.start(sandbox, dataclasses.replace(config, mounts=mounts))
+            await self._node.runtime.start(sandbox, dataclasses.replace(config, mounts=mounts))
         except container_config.MissingSource as error:
             self._waiting[name] = ("CreateContainerConfigError", str(error))
-            self._not_before[name] = time.time() + self._timing.prepare_retry
-            await self._api.record_event(self.pod, "Failed", f"Error: {error}")
+            self._not_before[name] = time.time() + self._node.timing.prepare_retry
+            await self._node.api.record_event(self.pod, "Failed", f"Error: {error}")
         except cdi_spec.InvalidSpec as error:
             self._waiting[name] = ("CreateContainerError", str(error))
-            self._not_before[name] = time.time() + self._timing.prepare_retry
-            await self._api.record_event(self.pod, "Failed", f"Error: {error}")
+            self._not_before[name] = time.time() + self._node.timing.prepare_retry
+            await self._node.api.record_event(self.pod, "Failed", f"Error: {error}")
         except containers.StartError as error:
             message = f"Error: cannot start container {name}: {error}"
-            await self._api.record_event(self.pod, "Failed", message)
+            await self._node.api.record_event(self.pod, "Failed", message)
         else:
             self._waiting.pop(name, None)
             message = f"Container started: {name}"
-            await self._api.record_event(self.pod, "Started", message, warning=False)
+            await self._node.api.record_event(self.pod, "Started", message, warning=False)
 
     async def _report(self, sandbox: Sandbox | None, actions: pod_actions.PodActions) -> None:
         """Writes the pod's status if the API server has another one."""
 
         def resource_statuses(container: Document) -> list[Document]:
-            return self._health.resource_statuses(self._claims.uses_of(self.pod, container))
+            return self._node.health.resource_statuses(
+                self._node.claims.uses_of(self.pod, container)
+            )
 
         wanted = status.generate_pod_status(
-            self.pod, sandbox, actions, self._waiting, resource_statuses, self._node_address
+            self.pod, sandbox, actions, self._waiting, resource_statuses, self._node.address
         )
         before = self.pod.get("status") or {}
         if status.differs(wanted, before):
             patch = status.generate_patch(wanted, before, timestamps.now())
             # The pod may be gone or replaced by now.
             with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._api.patch_pod_status(self.pod, patch)
+                await self._node.api.patch_pod_status(self.pod, patch)
         # Set the phase only after the write: a pod that has ended is not synced again.
         self.phase = actions.phase
 
@@ -369,38 +369,38 @@ class PodWorker:
     async def _terminate(self) -> None:
         """Stops the containers, unprepares the claims and removes the pod; each step is retried
         until it succeeds."""
-        sandbox = self._runtime.sandboxes.get(self.uid)
+        sandbox = self._node.runtime.sandboxes.get(self.uid)
         if sandbox is not None:
             message = "Stopping the containers"
-            await self._api.record_event(self.pod, "Killing", message, warning=False)
+            await self._node.api.record_event(self.pod, "Killing", message, warning=False)
             await self._stop(sandbox)
 
         while True:
             try:
-                await self._claims.unprepare(self.uid)
+                await self._node.claims.unprepare(self.uid)
                 if not self._deleted:
                     await self._report_end(sandbox)
-                    await self._api.remove_pod(self.pod)
+                    await self._node.api.remove_pod(self.pod)
                 break
             except ClaimsError as error:
                 self.problem = str(error)
-                await self._api.record_event(
+                await self._node.api.record_event(
                     self.pod, "FailedUnprepareDynamicResources", str(error)
                 )
-                pause = self._timing.unprepare_retry
+                pause = self._node.timing.unprepare_retry
             except errors.ApiError as error:
                 log.warning("%s: %s", object_key(self.pod), error)
                 pause = _WRITE_RETRY
             await asyncio.sleep(pause)
 
-        await self._runtime.remove(self.uid)
-        self._api.forget_events(self.uid)
+        await self._node.runtime.remove(self.uid)
+        self._node.api.forget_events(self.uid)
 
     async def _stop(self, sandbox: Sandbox) -> None:
         """Stops the containers within the grace period, which may be shortened meanwhile."""
         self._stop_probes()
         last = pod_actions.sidecars(self.pod)[::-1]
-        stopping = asyncio.create_task(self._runtime.stop(sandbox, self._grace(), last))
+        stopping = asyncio.create_task(self._node.runtime.stop(sandbox, self._grace(), last))
         try:
             while not stopping.done():
                 self._wake.clear()
