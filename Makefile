@@ -102,7 +102,7 @@ soak-short: dev  ## 70 seconds of it, each kind of fault once
 docs: dev  ## rewrite the generated tables of docs/, and what its commands print
 	$(BIN)/python -m tests.docs
 
-ids: dev  ## the table of PCI ids from Debian's lists and those of ARGS (--nvidia README.md --intel pciids.h)
+ids: dev  ## the table of PCI ids from Debian's lists and those of ARGS (--nvidia README.md --intel pciids.h); ARGS="xids --catalog FILE --header nverror.h": the table of Xid errors
 	$(BIN)/python -m tests.ids $(ARGS)
 
 proto: dev  ## regenerate plugin/claimd/kubernetes/kubelet_api from proto/

@@ -1,8 +1,8 @@
 """Keeps the health of the node's GPUs current.
 
 The monitor checks every GPU periodically and takes the kernel's events. It keeps a GPU that has
-disappeared for a grace period, so that claims of it can still be looked up. `symptoms` does the
-reads, and `health` draws the conclusions.
+disappeared for a grace period, so that claims of it can still be looked up. `symptoms` and
+`log_lines` understand what the kernel shows, and `health` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
-from . import deadline, health, kmsg, symptoms, values, vfio
+from . import deadline, health, kmsg, log_lines, symptoms, values, vfio
 from .failures import LookFailedError
 from .gpu import Gpu, Inventory, Roots, Skipped, name_of
 from .health import Finding, HealthReport, HealthState, Symptom
@@ -117,7 +117,7 @@ class Monitor:
         now = time.time()
         event = None
         if uevent.wedged:
-            event = symptoms.wedged_event(uevent.address, uevent.wedged, now)
+            event = log_lines.wedged_event(uevent.address, uevent.wedged, now)
         elif uevent.action == "bind" and uevent.subsystem == "pci" and self._sets_up(uevent):
             event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
 
@@ -205,7 +205,7 @@ class Monitor:
 
         now = time.time()
         for line in lines:
-            event = symptoms.event_of(line)
+            event = log_lines.event_of(line)
             if event is not None:
                 self._add_event(event)
 
@@ -335,7 +335,7 @@ def check_once(
     )
     events = [*state.events]
     for line in lines:
-        event = symptoms.event_of(line)
+        event = log_lines.event_of(line)
         if event is not None:
             events.append(event)
 

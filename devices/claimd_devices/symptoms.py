@@ -1,7 +1,7 @@
-"""Reads the symptoms of a GPU from the kernel's files and its log, in one check.
+"""Reads the symptoms of a GPU from the kernel's files, in one check.
 
-The files are the same for all vendors. The lines of the log come from each vendor's driver; Xids
-are NVIDIA's. `health` decides how many checks make a finding.
+The files are the same for all vendors. `log_lines` understands the kernel's log. `health` decides
+how many checks make a finding.
 
 A check must not wake a sleeping GPU. Reads of its configuration space and its link (config,
 current_link_*, max_link_width) would wake it, and reads of its sensors may.
@@ -15,18 +15,7 @@ from collections.abc import Iterable
 
 from . import deadline, pci, sysfs
 from .gpu import Gpu, Roots
-from .health import (
-    BOUND,
-    DEGRADED,
-    ERROR_WINDOW,
-    FAILED,
-    NOTE,
-    RESET_WINDOW,
-    UNKNOWN,
-    Event,
-    Symptom,
-)
-from .kmsg import Line
+from .health import DEGRADED, FAILED, NOTE, UNKNOWN, Symptom
 
 _SLEEPING_STATES = ("D3hot", "D3cold")
 _NO_LANES = 255  # the width of a missing link
@@ -34,66 +23,6 @@ _NO_LANES = 255  # the width of a missing link
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
 SENSOR = re.compile(r"temp[0-9]+_input")
-
-# Lines of the kernel's log. The expressions match from the first character of a line on, because
-# later parts may contain text that any program chose, such as the name of a program that has
-# crashed.
-_SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
-
-# NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
-# compute instance in it.
-_XID = re.compile(
-    rf"NVRM: Xid \(PCI:({_SLOT})(?:\.[0-7])?"
-    r"(?: GPU-I:([0-9]{1,3})(?: GPU-CI:[0-9]{1,3})?)?\): ([0-9]{1,6})(?:,|$)",
-    re.I,
-)
-
-# From r570 on the driver says itself what a GPU needs. `None` means that nothing is needed any
-# more.
-_RECOVERY = re.compile(
-    r"NVRM: Xid \([^)]*\): 154, GPU recovery action changed "
-    r"from 0x[0-9a-f]{1,8} \([A-Za-z0-9 ]{1,40}\) to 0x[0-9a-f]{1,8} \(([A-Za-z0-9 ]{1,40})\)"
-)
-_NO_RECOVERY = "None"
-_DRAIN_P2P = "Drain P2P"  # the GPU works; other GPUs must not reach it
-_WEDGED = re.compile(
-    rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): \[drm\](?: \*ERROR\*)? device wedged, needs recovery"
-)
-_BOUND = (
-    re.compile(
-        rf"(?!vfio-pci )[a-z0-9_-]+ ({_SLOT}\.[0-7]): "
-        r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)"
-    ),
-    re.compile(
-        rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"
-        rf"for ({_SLOT}\.[0-7]) on"
-    ),
-)
-
-# Xids that are the fault of the program on the GPU. The GPU is healthy and can run the next
-# program.
-XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69, 109})
-
-# Xids after which the GPU must be reset before it can be used, with NVIDIA's explanations.
-XIDS_OF_HARDWARE = {
-    46: "the GPU has stopped processing",
-    48: "an error in the memory that could not be corrected",
-    61: "the GPU's own controller has stopped",
-    62: "the GPU's own controller has halted",
-    64: "bad memory could not be retired or remapped",
-    74: "an NVLink error",
-    79: "the GPU has fallen off the bus",
-    95: "an error in the memory that reached more than one program",
-    119: "the GPU's own processor (GSP) does not answer",
-    120: "the GPU's own processor (GSP) has failed",
-    136: "the link training of NVLink has failed",
-    140: "an error in the memory that could not be corrected",
-    143: "the GPU did not start",
-}
-
-
-# Xids that stop the whole GPU, also if the line names the instance in which they began.
-_XIDS_OF_WHOLE_GPU = frozenset({62, 64, 74, 79, 95, 119, 120, 136, 143})
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
@@ -311,93 +240,3 @@ def _xe_symptoms(files: Files) -> list[Symptom]:
         "it must be flashed anew"
     )
     return [Symptom(kind="survivability", severity=FAILED, sentence=sentence)]
-
-
-# ---------------------------------------------------------------- lines of the kernel's log
-
-
-def event_of(line: Line) -> Event | None:
-    """Returns the event that a line of the kernel's log reports about a GPU's health, or None.
-
-    A line is ignored if the kernel attributes it to another device than the one in its text.
-    """
-    event = _event_of_text(line.text, line.at)
-    if event is None or line.device not in ("", f"+pci:{event.address}"):
-        return None
-    return event
-
-
-def _event_of_text(text: str, at: float) -> Event | None:
-    match = _XID.match(text)
-    if match is not None:
-        address, code = f"{match[1].lower()}.0", int(match[3])
-        recovery = _RECOVERY.match(text)
-        if recovery is not None:
-            return _recovery(address, recovery[1], at)
-        instance = None
-        if match[2] is not None and code not in _XIDS_OF_WHOLE_GPU:
-            instance = int(match[2])
-        return _xid(address, code, at, instance)
-    match = _WEDGED.fullmatch(text)
-    if match is not None:
-        return wedged_event(match[1], "", at)
-    for pattern in _BOUND:
-        match = pattern.match(text)
-        if match is not None:
-            return Event(address=match[1], kind=BOUND, at=at)
-    return None
-
-
-def wedged_event(address: str, methods: str, at: float) -> Event | None:
-    """Returns the event of a GPU that hangs, as the kernel reports it by uevent or in its log.
-
-    `methods` are the ways to recover the GPU that a uevent advises. Returns None if the uevent
-    advises only "none": then the driver has recovered the GPU.
-    """
-    ways = [way for way in methods.split(",") if way and way != "none"]
-    if methods and not ways:
-        return None
-    advice = f"; the kernel advises: {', '.join(ways)}" if ways else ""
-    sentence = f"the GPU hangs and its driver could not recover it (wedged){advice}"
-    return Event(address=address, kind="wedged", at=at, severity=FAILED, sentence=sentence)
-
-
-def _recovery(address: str, action: str, at: float) -> Event:
-    """Returns the event of the driver's own verdict on the GPU (Xid 154)."""
-    if action == _NO_RECOVERY:
-        # The GPU was reset, so everything that was reported before is over.
-        return Event(address=address, kind=BOUND, at=at)
-    return Event(
-        address=address,
-        kind="xid",
-        at=at,
-        severity=DEGRADED if action == _DRAIN_P2P else FAILED,
-        sentence=f"the NVIDIA driver says what the GPU needs (Xid 154): {action}",
-        value="154",
-    )
-
-
-def _xid(address: str, code: int, at: float, instance: int | None) -> Event:
-    """Returns the event of an Xid.
-
-    Its code decides how severe the event is, and how long it lasts.
-    """
-    if code in XIDS_OF_PROGRAMS:
-        severity, lasts = NOTE, ERROR_WINDOW
-        meaning = "a fault of the program that used it, not of the GPU"
-    elif code in XIDS_OF_HARDWARE:
-        severity, lasts = FAILED, RESET_WINDOW
-        meaning = XIDS_OF_HARDWARE[code]
-    else:
-        severity, lasts = DEGRADED, ERROR_WINDOW
-        meaning = "see NVIDIA's list of Xid errors"
-    return Event(
-        address=address,
-        kind="xid",
-        at=at,
-        severity=severity,
-        sentence=f"the NVIDIA driver reported Xid {code}: {meaning}",
-        value=str(code),
-        lasts=lasts,
-        instance=instance,
-    )

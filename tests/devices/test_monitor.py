@@ -94,7 +94,7 @@ async def watching(
         ("aer", "nonfatal", "aer-nonfatal", DEGRADED),
         ("link", "", "link", DEGRADED),
         ("xid", "48", "xid", FAILED),
-        ("xid", "999", "xid", DEGRADED),
+        ("xid", "90", "xid", DEGRADED),
         ("eio", "", "unreadable", FAILED),
         ("hang", "", "unresponsive", UNKNOWN),
         ("unplug", "", "absent", FAILED),

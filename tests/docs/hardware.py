@@ -20,8 +20,9 @@ from claimd.node import config
 from claimd.node.publish import device as publish
 from claimd.node.report import health
 from claimd.tools import cli
-from claimd_devices import fake, faults, monitor, scan, symptoms, vendors
+from claimd_devices import fake, faults, monitor, scan, vendors
 from claimd_devices import health as severities
+from claimd_devices import xids as xid_table
 from claimd_devices.gpu import UNKNOWN, Roots
 from tests.docs.common import (
     NONE,
@@ -387,18 +388,25 @@ def sentences() -> str:
 
 
 def xids() -> str:
-    """The Xid errors that are told apart; any other is degraded."""
-    rows = {
-        number: [str(number), severities.FAILED, meaning]
-        for number, meaning in symptoms.XIDS_OF_HARDWARE.items()
-    }
-    for number in symptoms.XIDS_OF_PROGRAMS:
-        rows[number] = [
-            str(number),
-            severities.NOTE,
-            "brought about by the program that used the GPU",
-        ]
-    return table(["Xid", "severity", "meaning"], [rows[number] for number in sorted(rows)])
+    """The Xid errors, with our judgement and NVIDIA's action."""
+    rows = []
+    for xid in xid_table.read_all():
+        severity = "by the driver's words" if xid.action == "XID_154" else xid.severity
+        if xid.action == "WORKFLOW_NVLINK5_ERR":
+            severity = f"{severities.FAILED} if `Fatal`, else {xid.severity}"
+        if xid.is_of_whole_gpu:
+            severity += " ⁂"
+        action = code(xid.action) if xid.action else NONE
+        text = f"{xid.meaning}; {xid.advice}"
+        rows.append([str(xid.code), severity, code(xid.mnemonic), action, text])
+    titles = [
+        "Xid",
+        "severity",
+        "NVIDIA's name",
+        "NVIDIA's immediate action",
+        "meaning; what to do",
+    ]
+    return table(titles, rows)
 
 
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")

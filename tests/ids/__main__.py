@@ -1,20 +1,25 @@
 """`make ids`: devices/claimd_devices/ids.tsv, written anew from the lists that others keep.
 
     python -m tests.ids [--pci-ids FILE] [--amdgpu-ids FILE] [--nvidia FILE] [--intel FILE]
+    python -m tests.ids xids [--catalog FILE] [--header FILE] [--date DATE]
 
 `--nvidia` is the README of NVIDIA's open kernel modules, `--intel` the kernel's
 include/drm/intel/pciids.h. Of a list that is not given, what the table has from it stays.
+
+The second form writes devices/claimd_devices/xids.tsv from NVIDIA's catalog of Xid errors and the
+driver's nverror.h, as `xids` describes them.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import facts
+from . import facts, xids
 
 TABLE = Path(__file__).resolve().parents[2] / "devices/claimd_devices/ids.tsv"
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
@@ -226,7 +231,15 @@ def main() -> None:
     parser.add_argument("--amdgpu-ids", type=Path, default=Path("/usr/share/libdrm/amdgpu.ids"))
     parser.add_argument("--nvidia", type=Path)
     parser.add_argument("--intel", type=Path)
+    commands = parser.add_subparsers(dest="command")
+    xid_parser = commands.add_parser("xids")
+    xid_parser.add_argument("--catalog", type=Path)
+    xid_parser.add_argument("--header", type=Path)
+    xid_parser.add_argument("--date", default=datetime.date.today().isoformat())
     options = parser.parse_args()
+    if options.command == "xids":
+        xids.update(options.catalog, options.header, options.date)
+        return
 
     # What the table has from lists that are not given stays.
     table = read() if TABLE.exists() else {}
