@@ -119,6 +119,19 @@ def pod(called="job", **spec):
     return made("Pod", called, spec, api="v1")
 
 
+def event(about, reason, message, when="2026-11-22T10:00:00Z", kind="Warning"):
+    """Returns an Event about the object."""
+    metadata = about["metadata"]
+    written = made("Event", f"{metadata['name']}.{reason}", {}, api="v1")
+    return written | {
+        "involvedObject": {"kind": about["kind"], "name": metadata["name"], "namespace": "default"},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": when,
+    }
+
+
 def container(**requests):
     return {"name": "main", "resources": {"requests": requests}}
 

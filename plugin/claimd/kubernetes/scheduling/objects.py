@@ -149,8 +149,26 @@ class ExtendedClaimStatus(meta.ApiStruct, frozen=True, kw_only=True):
     resource_claim_name: str = ""
 
 
+class WaitingState(meta.ApiStruct, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(meta.ApiStruct, frozen=True, kw_only=True):
+    waiting: WaitingState | None = None
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(meta.ApiStruct, frozen=True, kw_only=True):
+    name: str
+    ready: bool = False
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(core.PodStatus, frozen=True, kw_only=True):
     phase: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
     conditions: list[Condition] = []
     start_time: str = ""
     nominated_node_name: str = ""

@@ -59,6 +59,7 @@ class Event(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     involved_object: ObjectReference | None = None
     regarding: ObjectReference | None = None
+    type: str = ""
     reason: str = ""
     message: str = ""
     note: str = ""

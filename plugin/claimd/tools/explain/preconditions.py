@@ -11,8 +11,11 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from claimd.kubernetes.allocator import extended
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
+
+from . import started
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.core import NodeSelector
@@ -25,6 +28,13 @@ _MOST_CONSUMERS = 256
 # The scheduler's default time in seconds for devices to get ready after their allocation.
 _BINDING_TIMEOUT = 600
 _ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+_CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
+# The components of the deployment that have device classes for a vendor's resources.
+_COMPONENTS = {
+    "nvidia.com": "nvidia-resources",
+    "amd.com": "amd-resources",
+    "gpu.intel.com": "intel-resources",
+}
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
@@ -49,10 +59,12 @@ class Preconditions:
 def check_pod(pod: Pod, objects: Objects) -> Preconditions:
     """Checks a pod and its claims. The blockers come in the order in which to resolve them."""
     found = Preconditions()
-    found.blockers += _blockers_of_pod(pod)
+    found.blockers += _blockers_of_pod(pod, objects)
     found.notes += _notes_of_pod(pod, objects)
     for claim in _claims_of(pod, objects, found):
         _check_state(claim, pod, objects, found)
+    if not pod.spec.node_name:
+        found.blockers += _blockers_of_places(found.allocated)
     _check_slices_are_visible(objects, found)
     return found
 
@@ -72,13 +84,13 @@ def check_claim(claim: Claim, objects: Objects) -> Preconditions:
 # The pod
 
 
-def _blockers_of_pod(pod: Pod) -> Iterator[str]:
+def _blockers_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     if pod.has_ended:
         yield f"it has ended ({pod.status.phase})"
     if pod.metadata.deletion_timestamp:
         yield f"it is being deleted since {pod.metadata.deletion_timestamp}"
     if pod.spec.node_name and not pod.has_ended:
-        yield f"it is on node {pod.spec.node_name} already: what it waits for is its kubelet"
+        yield started.describe(pod, objects)
     for gate in pod.spec.scheduling_gates:
         yield f"it has the scheduling gate {gate.name}, which somebody has to take away"
 
@@ -87,12 +99,29 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
     if scheduler not in ("", "default-scheduler"):
         yield f"scheduler {scheduler} decides, this is what the default one would say"
+    yield from _notes_on_resources(pod, objects)
     unseen = list(_unsupported_rules(pod))
     if unseen:
         yield f"not looked at: {', '.join(unseen)}"
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             yield f"the scheduler says: {condition.message or condition.reason}"
+
+
+def _notes_on_resources(pod: Pod, objects: Objects) -> Iterator[str]:
+    """Yields a note on each GPU resource that neither a device class nor a node offers."""
+    offered = set(extended.classes_by_resource(objects.classes))
+    for node in objects.nodes:
+        offered.update(node.status.allocatable)
+
+    requested = {name for container in pod.all_containers for name in container.resources.requests}
+    for name in sorted(requested - offered):
+        component = _COMPONENTS.get(name.partition("/")[0])
+        if component and objects.nodes and "deviceclasses" not in objects.unseen:
+            yield (
+                f"no device class and no device plugin offers {name}: "
+                f"claimd offers it with the component {component}"
+            )
 
 
 def _unsupported_rules(pod: Pod) -> Iterator[str]:
@@ -147,17 +176,20 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         name = claim_name(claim)
         if pod.metadata.uid:
             # The scheduler does not report anything about a pod until its claims exist.
+            refusal = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
             found.blockers.append(
-                f"claim {name} is not made yet: the controller manager makes it of template "
-                f"{template.metadata.name}, and where it cannot, an Event of the pod says why"
+                f"claim {name} is not made: {refusal}"
+                if refusal
+                else f"claim {name} is not made yet: the controller manager makes it of template "
+                f"{template.metadata.name}"
             )
         else:
             found.notes.append(
                 f"claim {name} is not made yet; template {template.metadata.name} is looked at"
             )
 
-    extended = _extended_claim(pod, objects)
-    return [*claims, extended] if extended else claims
+    of_resources = _extended_claim(pod, objects)
+    return [*claims, of_resources] if of_resources else claims
 
 
 def _report_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
@@ -308,6 +340,25 @@ def _selected_names(selector: NodeSelector) -> list[str]:
             if requirement.key == "metadata.name" and requirement.operator == "In":
                 names += requirement.values
     return names
+
+
+def _blockers_of_places(claims: Sequence[Claim]) -> Iterator[str]:
+    """Yields a sentence if two claims have their devices on different nodes."""
+    places: list[tuple[Claim, set[str]]] = []
+    for claim in claims:
+        selector = claim.status.allocation.node_selector if claim.status.allocation else None
+        names = set(_selected_names(selector)) if selector else set()
+        if not names:
+            continue
+        for other, other_names in places:
+            if not names & other_names:
+                yield (
+                    f"its claims are on different nodes: {claim_name(other)} on "
+                    f"{', '.join(sorted(other_names))}, {claim_name(claim)} on "
+                    f"{', '.join(sorted(names))}"
+                )
+                return
+        places.append((claim, names))
 
 
 def _list_consumers(consumers: Sequence[Consumer]) -> str:

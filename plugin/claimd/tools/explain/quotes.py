@@ -124,6 +124,9 @@ def _unseen_reasons(message: str) -> str:
     """Returns the scheduler's reasons that come from rules which explain does not check."""
     match = _MESSAGE.match(message)
     unseen = []
+    # A volume that does not exist is a reason without a number of nodes.
+    if match and _is_unseen(match[2]) and not match[2][:1].isdecimal():
+        return match[2]
     for count, reason in _split_reasons(match[2]) if match else ():
         if _is_unseen(reason):
             unseen.append(f"{count} {reason}")

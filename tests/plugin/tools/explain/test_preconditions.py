@@ -38,7 +38,7 @@ def test_nothing():
     ("waiting", "blocker"),
     [
         (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which somebody has to take away"),
-        (pod(nodeName="n"), "it is on node n already: what it waits for is its kubelet"),
+        (pod(nodeName="n"), "it is on node n already, and the kubelet there has not started it yet"),
         (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended (Succeeded)"),
         (pod(resourceClaims=CLAIM), "claim default/train does not exist"),
         (pod(resourceClaims=FROM_TEMPLATE), "claim template default/two does not exist"),
@@ -178,10 +178,55 @@ def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
     waiting["metadata"]["uid"] = "u"
     found = of_pod(waiting, template("two", claim()))
     assert found.blockers == [
-        "claim default/job-gpu-… is not made yet: the controller manager makes it of template two, "
-        "and where it cannot, an Event of the pod says why"
+        "claim default/job-gpu-… is not made yet: the controller manager makes it of template two"
     ]
     assert not found.notes and len(found.waiting) == 1
+
+
+def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    waiting["metadata"]["uid"] = "u"
+    refusal = "exceeded quota: gpus, requested: count/resourceclaims=1, limited: 0"
+    refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", refusal)
+    found = of_pod(waiting, template("two", claim()), refused)
+    assert found.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
+
+
+def test_claims_on_different_nodes():
+    claims = [{"name": called, "resourceClaimName": called} for called in ("train", "store")]
+    here, there = (
+        claim(called, held=[name(0)], pinned=node)
+        for called, node in [("train", "node-1"), ("store", "node-2")]
+    )
+    assert of_pod(pod(resourceClaims=claims), here, there).blockers == [
+        "its claims are on different nodes: default/train on node-1, default/store on node-2"
+    ]
+    together = claim("store", held=[name(1)], pinned="node-1")
+    assert of_pod(pod(resourceClaims=claims), here, together).blockers == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "component"),
+    [
+        ("nvidia.com/gpu", "nvidia-resources"),
+        ("amd.com/gpu", "amd-resources"),
+        ("gpu.intel.com/xe", "intel-resources"),
+    ],
+)
+def test_a_resource_without_a_class_names_the_component(resource, component):
+    waiting = pod(containers=[cluster_objects.container(**{resource: "1"})])
+    [note] = of_pod(waiting, cluster_objects.node("node-1")).notes
+    assert note == (
+        f"no device class and no device plugin offers {resource}: "
+        f"claimd offers it with the component {component}"
+    )
+
+    offered = class_("gpus")
+    offered["spec"]["extendedResourceName"] = resource
+    assert of_pod(waiting, cluster_objects.node("node-1"), offered).notes == []
+    plugged = cluster_objects.node("node-1")
+    plugged["status"]["allocatable"][resource] = "8"
+    assert of_pod(waiting, plugged).notes == []
 
 
 @pytest.mark.parametrize(

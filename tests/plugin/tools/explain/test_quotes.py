@@ -43,6 +43,12 @@ def test_a_condition_that_agrees():
     assert (quote.text, quote.source, quote.differences) == (HELD, "condition", ())
 
 
+def test_a_volume_that_does_not_exist_is_named():
+    missing = 'persistentvolumeclaim "data" not found'
+    [quote] = quotes(waiting(f"0/1 nodes are available: {missing}. not found"), claim())
+    assert quote.unseen == missing
+
+
 def test_the_newest_event_is_quoted_where_it_says_something_else():
     older = event("0/9 nodes are available.", "2026-11-22T09:00:00Z")
     found = quotes(waiting(HELD), event(HELD.replace("1 c", "2 c")), older, claim())

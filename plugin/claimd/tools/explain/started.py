@@ -1,0 +1,86 @@
+"""The state of a pod that has its node: preparing devices, pulling images, starting, running."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from claimd.kubernetes.scheduling.objects import ContainerStatus, Pod
+
+    from .objects import Event, Objects
+
+# Reasons to wait that do not mean a problem.
+_ORDINARY = ("", "ContainerCreating", "PodInitializing")
+_PREPARE_FAILED = "FailedPrepareDynamicResources"
+# The words that kubelets put before a driver's own message.
+_PREFIX = re.compile(
+    r"^(Failed to prepare dynamic resources: )?(prepare dynamic resources: )?"
+    r"(NodePrepareResources failed for ResourceClaim (?P<claim>\S+): )?"
+)
+_STOPPING = ("Killing", "Preempting", "Evicted")
+
+
+def describe(pod: Pod, objects: Objects) -> str:
+    """Returns a sentence with the state of the pod on its node, and the cause if it is stuck."""
+    here = f"on node {pod.spec.node_name}"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason not in _ORDINARY:
+            said = f": {waiting.message}" if waiting.message else ""
+            return f"{here} container {status.name} does not start: {waiting.reason}{said}"
+
+    running = [each for each in pod.status.container_statuses if each.state.running is not None]
+    if running:
+        return f"it runs {here}{_unready(running, pod)}"
+
+    event = newest_warning(pod, objects)
+    if event is not None:
+        return f"{here} {_problem(event)}"
+    for status in pod.status.init_container_statuses:
+        if status.state.running is not None:
+            return f"{here} its init container {status.name} runs, and the others wait for it"
+    return f"it is {here} already, and the kubelet there has not started it yet"
+
+
+def _unready(running: list[ContainerStatus], pod: Pod) -> str:
+    """Returns the rest of a sentence about a pod that runs: its containers that are not ready."""
+    unready = [each.name for each in pod.status.container_statuses if not each.ready]
+    if not unready:
+        return ""
+    if len(running) == len(pod.status.container_statuses):
+        return f", but container {unready[0]} is not ready"
+    return f", but container {unready[0]} does not run"
+
+
+def newest_warning(pod: Pod, objects: Objects) -> Event | None:
+    """Returns the newest Warning about the pod that does not come from its scheduler."""
+    warnings = []
+    for event in _events_about(pod, objects):
+        if event.type == "Warning" and event.reason not in ("FailedScheduling", *_STOPPING):
+            warnings.append(event)
+    return max(warnings, key=lambda event: event.last_seen, default=None)
+
+
+def newest_message(pod: Pod, objects: Objects, reason: str) -> str:
+    """Returns the message of the newest Event with this reason about the pod, or ""."""
+    events = [event for event in _events_about(pod, objects) if event.reason == reason]
+    newest = max(events, key=lambda event: event.last_seen, default=None)
+    return newest.text if newest else ""
+
+
+def _events_about(pod: Pod, objects: Objects) -> Iterator[Event]:
+    for event in objects.events:
+        if event.is_about("Pod", pod.metadata.namespace, pod.metadata.name):
+            yield event
+
+
+def _problem(event: Event) -> str:
+    """Returns the Event as the rest of a sentence. A driver's message comes without its wrapping."""
+    if event.reason != _PREPARE_FAILED:
+        return f"the kubelet says {event.reason}: {event.text}"
+    match = _PREFIX.match(event.text)
+    assert match
+    claim = f" of claim {match['claim']}" if match["claim"] else ""
+    return f"the devices{claim} cannot be prepared: {event.text[match.end() :]}"

@@ -1,0 +1,98 @@
+"""The state of a pod that has its node, by its containers and the Events about it."""
+
+import pytest
+
+from claimd.tools.explain import objects, preconditions, started
+from tests.support.cluster_objects import event, pod
+
+WAITING = {"waiting": {"reason": "ContainerCreating"}}
+RUNNING = {"running": {"startedAt": "2026-11-22T10:00:00Z"}}
+PREPARE_FAILED = "FailedPrepareDynamicResources"
+WRAPPING = (
+    "Failed to prepare dynamic resources: prepare dynamic resources: "
+    "NodePrepareResources failed for ResourceClaim gpu: "
+)
+
+
+def describe(*events, containers=(), init_containers=()):
+    known = objects.Objects()
+    placed = pod(nodeName="n") | {
+        "status": {
+            "phase": "Pending",
+            "containerStatuses": list(containers),
+            "initContainerStatuses": list(init_containers),
+        }
+    }
+    for document in (placed, *(event(placed, *each) for each in events)):
+        known.add(document)
+    answer = started.describe(known.pods[0], known)
+    assert preconditions.check_pod(known.pods[0], known).blockers == [answer]
+    return answer
+
+
+def container(state, name="main", *, ready=False):
+    return {"name": name, "ready": ready, "state": state}
+
+
+def test_nothing_has_happened_yet():
+    expected = "it is on node n already, and the kubelet there has not started it yet"
+    assert describe() == describe(containers=[container(WAITING)]) == expected
+
+
+def test_a_running_pod():
+    assert describe(containers=[container(RUNNING, ready=True)]) == "it runs on node n"
+    starting = [container(RUNNING, ready=True), container(RUNNING, "proxy")]
+    assert describe(containers=starting) == "it runs on node n, but container proxy is not ready"
+    half = [container(RUNNING, ready=True), container({"terminated": {}}, "proxy")]
+    assert describe(containers=half) == "it runs on node n, but container proxy does not run"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("ErrImagePull", 'pull access denied for "claimd"'),
+        ("CreateContainerError", "unresolvable CDI devices gpu.claimd.dev/claim=x"),
+        ("CreateContainerConfigError", 'configmap "settings" not found'),
+    ],
+)
+def test_a_container_that_does_not_start(reason, message):
+    waiting = {"waiting": {"reason": reason, "message": message}}
+    expected = f"on node n container main does not start: {reason}: {message}"
+    assert describe(containers=[container(waiting)]) == expected
+    bare = {"waiting": {"reason": reason}}
+    assert describe(containers=[container(bare)]) == expected.removesuffix(f": {message}")
+    assert describe(init_containers=[container(waiting)]) == expected
+
+
+def test_our_own_refusal_is_quoted_without_the_wrapping_of_the_kubelet():
+    refusal = "claim default/gpu: GpuConfig.spec.shares: 0 is not a number of shares"
+    answer = describe((PREPARE_FAILED, WRAPPING + refusal), containers=[container(WAITING)])
+    assert answer == f"on node n the devices of claim gpu cannot be prepared: {refusal}"
+    other = "DRA driver gpu.claimd.dev is not registered"
+    assert describe((PREPARE_FAILED, other)) == f"on node n the devices cannot be prepared: {other}"
+
+
+def test_other_problems_are_quoted_with_their_reason():
+    mount = 'MountVolume.SetUp failed for volume "v" : configmap "settings" not found'
+    expected = f"on node n the kubelet says FailedMount: {mount}"
+    assert describe(("FailedMount", mount)) == expected
+
+
+def test_the_newest_problem_counts():
+    older = ("FailedMount", "older", "2026-11-22T09:00:00Z")
+    newer = (PREPARE_FAILED, "newer", "2026-11-22T11:00:00Z")
+    assert describe(newer, older).endswith(": newer")
+
+
+def test_events_that_are_no_problem_of_the_node():
+    for ordinary in (
+        ("FailedScheduling", "0/1 nodes are available."),
+        ("Pulling", "Pulling image", "2026-11-22T10:00:00Z", "Normal"),
+        ("Killing", "Stopping container"),
+    ):
+        assert describe(ordinary) == describe()
+
+
+def test_an_init_container_that_runs():
+    answer = describe(init_containers=[container(RUNNING, "load")])
+    assert answer == "on node n its init container load runs, and the others wait for it"
