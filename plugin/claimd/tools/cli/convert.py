@@ -131,10 +131,13 @@ def _read_files(file: str) -> list[_File]:
     if file == "-" or not Path(file).is_dir():
         return [_read_file(file)]
 
-    files = [path for path in sorted(Path(file).iterdir()) if path.suffix in SUFFIXES]
+    files = []
+    for path in sorted(Path(file).iterdir()):
+        if path.suffix in SUFFIXES:
+            files.append(_read_file(str(path)))
     if not files:
         raise errors.Fatal(f"{file} has no files whose names end in {', '.join(SUFFIXES)}")
-    return [_read_file(str(path)) for path in files]
+    return files
 
 
 def _read_file(file: str) -> _File:

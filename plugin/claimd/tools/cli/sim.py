@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import collections
 import dataclasses
 
 from claimd.common import errors
@@ -50,8 +49,8 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
     if not arguments.words:
         raise errors.UsageError("after --: expected a COMMAND, such as `-- go test ./...`")
     machines = [words.machine(text) for text in arguments.node]
-    counts = collections.Counter(machine.name for machine in machines)
-    twice = sorted(name for name, count in counts.items() if count > 1)
+    names = [machine.name for machine in machines]
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
 

@@ -62,9 +62,12 @@ def judge_rights(account: str, denied_rights: Answer, driver: str) -> list[Findi
         missing = [right for right in missing_rights if right.level is level]
         if missing:
             # Several verbs may have the same loss, which is then named once.
-            losses = "; ".join(dict.fromkeys(right.without for right in missing))
+            losses: list[str] = []
+            for right in missing:
+                if right.without not in losses:
+                    losses.append(right.without)
             verbs = ", ".join(map(str, missing))
-            seen = f"{account} may not {verbs}: {losses}"
+            seen = f"{account} may not {verbs}: {'; '.join(losses)}"
             remedy = _remedy_for_rights(missing, driver)
             failures.append(RIGHTS.failure(seen, level=level, remedy=remedy))
     return failures
@@ -169,8 +172,11 @@ async def find_denied_rights(
     except errors.ApiError as error:
         return Answer(trouble=str(error), how="kubectl auth can-i --list --as " + account.value)
 
-    pairs = zip(needed, verdicts, strict=True)
-    return Answer(value=tuple(right for right, may in pairs if not may))
+    denied = []
+    for right, is_allowed in zip(needed, verdicts, strict=True):
+        if not is_allowed:
+            denied.append(right)
+    return Answer(value=tuple(denied))
 
 
 async def check_policy(

@@ -302,9 +302,10 @@ def claims_by_address(prepared: Iterable[PreparedClaim]) -> dict[str, list[str]]
 def _damaged_files(folder: str) -> tuple[str, ...]:
     marker = checkpoint.DAMAGED.partition("{")[0]
     try:
-        return tuple(sorted(name for name in os.listdir(folder) if marker in name))
+        names = sorted(os.listdir(folder))
     except OSError:
         return ()
+    return tuple([name for name in names if marker in name])
 
 
 def _uids_with_cdi_file(folder: str, driver: str) -> frozenset[str] | None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -190,11 +190,21 @@ def version_of(text: str) -> tuple[int, int] | None:
     return (int(digits[1]), int(digits[2])) if digits else None
 
 
+def _split_sockets(sockets: Iterable[tuple[str, bool]]) -> tuple[list[str], list[str]]:
+    """Returns the files of the sockets that have a listener, and of those that have none."""
+    listening, silent = [], []
+    for file, has_listener in sockets:
+        if has_listener:
+            listening.append(file)
+        else:
+            silent.append(file)
+    return listening, silent
+
+
 def _judge_claimd(facts: Facts) -> list[Finding]:
     """Judges whether claimd runs, is registered, and has its sockets."""
-    listening = [file for file, has_listener in facts.dra_sockets if has_listener]
-    silent = [file for file, has_listener in facts.dra_sockets if not has_listener]
-    registering = [file for file, has_listener in facts.registration_sockets if has_listener]
+    listening, silent = _split_sockets(facts.dra_sockets)
+    registering, _ = _split_sockets(facts.registration_sockets)
 
     # The endpoint knows best. Without one, a listener at a DRA socket shows that claimd runs.
     if facts.live is not None:

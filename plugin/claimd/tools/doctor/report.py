@@ -48,8 +48,11 @@ def as_data(findings: Sequence[Finding]) -> dict[str, Any]:
     ordered = sorted(findings, key=lambda finding: (rank(finding), finding.node))
     rows = []
     for finding in ordered:
-        row = dataclasses.asdict(finding)
-        rows.append({key: str(value) for key, value in row.items() if value})
+        row = {}
+        for key, value in dataclasses.asdict(finding).items():
+            if value:
+                row[key] = str(value)
+        rows.append(row)
 
     counts = {level.value: 0 for level in Level}
     for finding in ordered:

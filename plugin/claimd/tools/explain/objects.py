@@ -277,9 +277,12 @@ class Objects:
         decoded = self.json_slices.decode(attributes, self._decode_slice)
 
         # A slice of the same name that came as a document replaces the one in JSON.
-        replaced = {slice_.metadata.name for slice_ in self.slices}
-        others = [slice_ for slice_ in decoded if slice_.metadata.name not in replaced]
-        return [*self.slices, *others]
+        slices = list(self.slices)
+        replaced = {slice_.metadata.name for slice_ in slices}
+        for slice_ in decoded:
+            if slice_.metadata.name not in replaced:
+                slices.append(slice_)
+        return slices
 
     def _decode_slice(self, document: Document) -> ResourceSlice:
         """Decodes a slice as add() does, with its errors."""

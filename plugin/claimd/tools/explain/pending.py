@@ -228,9 +228,12 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
     if pod:
         # The quotes replace the note with the scheduler's message, as they compare it with the
         # answer.
-        other_notes = tuple(note for note in notes if not note.startswith("the scheduler says: "))
+        other_notes = []
+        for note in notes:
+            if not note.startswith("the scheduler says: "):
+                other_notes.append(note)
         scheduler_quotes = tuple(quotes.quotes_for_pod(pod, objects, result))
-        result = dataclasses.replace(result, notes=other_notes, quotes=scheduler_quotes)
+        result = dataclasses.replace(result, notes=tuple(other_notes), quotes=scheduler_quotes)
     return headline.with_line(result)
 
 

@@ -154,7 +154,11 @@ def _count_of(reason: str, ours: Counter[str]) -> int:
         return ours[reason]
 
     # The wording of a taint differs between releases of the scheduler, so all taints count as one.
-    return sum(count for message, count in ours.items() if "taint" in message)
+    total = 0
+    for message, count in ours.items():
+        if "taint" in message:
+            total += count
+    return total
 
 
 def _node_count(count: int) -> str:

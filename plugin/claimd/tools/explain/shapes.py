@@ -97,7 +97,9 @@ def attributes_read(
 
 
 def _expressions(selectors: Sequence[Any]) -> Iterable[str]:
-    return [selector.cel.expression for selector in selectors if selector.cel]
+    for selector in selectors:
+        if selector.cel:
+            yield selector.cel.expression
 
 
 class SliceReader:
@@ -148,12 +150,13 @@ class SliceReader:
             if self._attributes is None or name.rpartition("/")[2] in self._attributes:
                 values.append(bytes(value))
 
-        kinds: tuple[bytes, ...] = ()
+        kinds = []
         if with_kinds:
             # An attribute with a list requires a feature gate, whether or not a question reads it.
-            kinds = tuple(bytes(value).partition(b":")[0] for value in attributes.values())
-        rest = tuple(bytes(getattr(raw, field)) for field in _REST)
-        return raw.name, tuple(attributes), tuple(values), rest, kinds
+            for value in attributes.values():
+                kinds.append(bytes(value).partition(b":")[0])
+        rest = [bytes(getattr(raw, field)) for field in _REST]
+        return raw.name, tuple(attributes), tuple(values), tuple(rest), tuple(kinds)
 
 
 _SPEC_FIELDS = [name for name in ResourceSliceSpec.__struct_fields__ if name != "devices"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -234,7 +234,7 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
 async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[str, str]]:
     """Returns the paths of all relevant collections, each with its query parameters."""
     served = await _served_versions(client_)
-    version = next((known for known in versions.PREFERRED if known in served), "v1")
+    version = _first_served(versions.PREFERRED, served) or "v1"
     group = f"/apis/{GROUP}/{version}"
     within = "" if scope.everywhere else f"namespaces/{scope.namespace}/"
     paths: dict[str, dict[str, str]] = {
@@ -248,7 +248,7 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
     }
 
     # Taint rules are not in every version that has slices.
-    rules = next((known for known in ("v1", "v1beta2", "v1alpha3") if known in served), "")
+    rules = _first_served(("v1", "v1beta2", "v1alpha3"), served)
     if rules:
         paths[f"/apis/{GROUP}/{rules}/devicetaintrules"] = {}
 
@@ -257,6 +257,14 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
         name = scope.name.rpartition("/")[2]
         paths[f"/api/v1/{within}events"] = {"fieldSelector": f"involvedObject.name={name}"}
     return paths
+
+
+def _first_served(wanted: Iterable[str], served: Container[str]) -> str:
+    """Returns the first version that the API server serves, or an empty string."""
+    for version in wanted:
+        if version in served:
+            return version
+    return ""
 
 
 async def _served_versions(client_: client.Client) -> list[str]:

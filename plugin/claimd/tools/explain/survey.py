@@ -135,8 +135,11 @@ def _line(groups: Sequence[PodGroup], count: int) -> str:
         return "no pod waits for a node"
 
     by_verdict: dict[str, int] = {}
+    pending_lines = set()
     for group in groups:
         by_verdict[group.verdict] = by_verdict.get(group.verdict, 0) + len(group.pods)
+        if group.verdict == "pending":
+            pending_lines.add(group.line)
     parts = []
     for verdict, words in (
         ("pending", "cannot run"),
@@ -146,7 +149,7 @@ def _line(groups: Sequence[PodGroup], count: int) -> str:
         if by_verdict.get(verdict):
             parts.append(f"{by_verdict[verdict]} {words}")
 
-    causes = len({group.line for group in groups if group.verdict == "pending"})
+    causes = len(pending_lines)
     wait = "1 pod waits for a node" if count == 1 else f"{count} pods wait for a node"
     reasons = f", for {causes} reasons" if causes > 1 else ""
     return f"{wait}: {', '.join(parts)}{reasons}"

@@ -75,10 +75,9 @@ class Page:
         self._board, self._picture = board, picture
         self._streams = 0
         folder = resources.files(__package__) / "page"
-        self._files = {
-            path: ((folder / name).read_bytes(), content_type)
-            for path, (name, content_type) in _FILES.items()
-        }
+        self._files = {}
+        for path, (name, content_type) in _FILES.items():
+            self._files[path] = (folder / name).read_bytes(), content_type
 
     @property
     def address(self) -> str:
