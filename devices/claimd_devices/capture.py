@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from . import sysfs, tar
+from . import failures, sysfs, tar
 from .gpu import Gpu, Inventory, Roots
 
 ABOUT = "claimd-capture.json"
@@ -62,8 +62,8 @@ class _Trees:
     def take(self, path: str, *, follow: bool) -> None:
         """Takes a path that the scan accessed, with all links and folders on its way.
 
-        A missing path stays missing. Any other error is stored, so that the replay returns it too;
-        this includes errors of ours, such as EMFILE.
+        A missing path stays missing. Any other error is stored, so that the replay returns it too.
+        Raises LookFailedError if we could not look: that is no error of the file.
         """
         name = self._name(path)
         if name is None:
@@ -71,6 +71,9 @@ class _Trees:
         try:
             self._take(name, follow=follow)
         except OSError as error:
+            # An error of a read names no file. It is always about the file, as in `sysfs.read`.
+            if error.filename is not None:
+                failures.check(path, error)
             if error.errno != errno.ENOENT:
                 self.errors[name] = error.errno or errno.EIO
 
@@ -170,7 +173,8 @@ def pack(
 
     Returns the inventory, and the number of files and links. The same trees give the same bytes.
     With `redact`, serial numbers are replaced by others of the same form. Raises OSError if the
-    file cannot be written; then an old file stays as it was.
+    file cannot be written; then an old file stays as it was. Raises LookFailedError if we could not
+    look.
     """
     tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     with sysfs.recording() as accesses:

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import failures
 from .gpu import UNKNOWN
 
 _TABLE = Path(__file__).with_name("ids.tsv")
@@ -51,14 +52,18 @@ def find_board(vendor_id: int, device_id: int, name: str) -> Known:
 
 @functools.lru_cache(maxsize=256)
 def _look_up(key: str) -> Known:
-    """Returns the row with a key. Results are cached, because every scan needs the same keys."""
+    """Returns the row with a key. Results are cached, because every scan needs the same keys.
+
+    Raises LookFailedError if the table is there and cannot be read.
+    """
     try:
         table = _TABLE.read_bytes()
-    except OSError:
-        # The table is not there, or not readable, or we could not look: the three are not told
-        # apart here, and each leaves the facts unknown, and the cache keeps them unknown while the
-        # process lives.
+    except FileNotFoundError:
         return _NOTHING
+    except OSError as error:
+        # The table is a file of ours, so any error of it says nothing about a GPU. The cache keeps
+        # no exceptions: the next scan reads the table again.
+        raise failures.LookFailedError(f"{_TABLE}: {error.strerror}") from error
 
     # A search in the bytes of the file is faster than parsing its rows.
     _, known, rest = table.partition(f"\n{key}\t".encode(errors="replace"))

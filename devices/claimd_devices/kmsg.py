@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from . import deadline, values
+from . import deadline, failures, values
 from .gpu import Roots
 
 # A record of /dev/kmsg: facility and level, sequence number, microseconds since the boot, flags,
@@ -69,8 +69,8 @@ class Log:
         """Returns the lines since the last call. The first call returns all that the kernel still
         has.
 
-        Does not raise if the log cannot be read: `unavailable` says why, and the next call tries
-        again.
+        If the log cannot be read, `unavailable` says why, and the next call tries again. Raises
+        LookFailedError if we could not look; no line is lost then.
         """
         try:
             attempt = deadline.begin_read(self._path)
@@ -80,9 +80,8 @@ class Log:
                 if attempt is not None:
                     deadline.end_read(attempt)
         except OSError as error:
-            # The log is not there, or not readable, or hangs, or we could not look (EMFILE and the
-            # like): all of them end here. On a machine, dmesg needs no descriptor and is tried
-            # next. In a tree, a missing log is normal.
+            # The log is not there, or not readable, or hangs. On a machine, dmesg is tried next. In
+            # a tree, a missing log is normal.
             self._close()
             if not self._is_tree:
                 return self._read_dmesg()
@@ -95,11 +94,15 @@ class Log:
 
     def _read_records(self) -> list[Line]:
         # A tree may get a new log, for example when it is written again.
-        status = os.stat(self._path)
-        if self._opened != (status.st_dev, status.st_ino) or self._descriptor < 0:
-            self._close()
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            self._opened = status.st_dev, status.st_ino
+        try:
+            status = os.stat(self._path)
+            if self._opened != (status.st_dev, status.st_ino) or self._descriptor < 0:
+                self._close()
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._opened = status.st_dev, status.st_ino
+        except OSError as error:
+            failures.check(self._path, error)
+            raise
 
         boot = _boot_time()
         lines: list[Line] = []

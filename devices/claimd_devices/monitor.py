@@ -15,7 +15,7 @@ from dataclasses import field
 
 from . import deadline, health, kmsg, log_lines, symptoms, values, vfio
 from .failures import LookFailedError
-from .gpu import Gpu, Inventory, Roots, Skipped, name_of
+from .gpu import Gpu, Inventory, NotUsable, Roots, Skipped, name_of
 from .health import Finding, HealthReport, HealthState, Symptom
 from .uevents import Uevent
 
@@ -127,8 +127,14 @@ class Monitor:
         self._wake.set()
 
     def _sets_up(self, uevent: Uevent) -> bool:
-        """Returns True if the new driver initializes the GPU. vfio-pci does not touch it."""
-        return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
+        """Returns True if the new driver initializes the GPU. vfio-pci does not touch it.
+
+        False if the driver cannot be read: then what befell the GPU before counts on.
+        """
+        try:
+            return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
+        except (NotUsable, LookFailedError):
+            return False
 
     @property
     def state(self) -> HealthState:

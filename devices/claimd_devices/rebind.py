@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from . import drm, sysfs, values, vfio
+from .failures import LookFailedError
 from .gpu import NotUsable, Roots
 
 log = logging.getLogger(__name__)
@@ -98,11 +99,13 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
 
     The bindings are all that is needed to give the functions back. Raises Refused if the functions
     cannot or must not be given to vfio-pci, and InUse if a program uses the GPU. Changes nothing.
+
+    In this module, a file that is there and cannot be read makes every function raise Refused, and
+    LookFailedError means that we could not look.
     """
     folder = _folder(roots, address)
 
-    # Any error of the stat counts as "not there", also one of ours (ENOMEM).
-    if not os.path.isdir(folder):
+    if not sysfs.is_folder(folder):
         raise Refused("the kernel shows no such device")
     try:
         vfio.check_loaded(roots)
@@ -110,7 +113,9 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
     except NotUsable as error:
         raise Refused(str(error)) from error
 
-    virtual = sysfs.decimal(f"{folder}/sriov_numvfs", [])
+    notes: list[str] = []
+    virtual = sysfs.decimal(f"{folder}/sriov_numvfs", notes)
+    _check_readable(notes)
     if virtual:
         raise Refused(f"it is divided into {virtual} virtual functions")
     for one in together:
@@ -156,7 +161,7 @@ def renew_bindings(
     left = [
         function
         for function in known
-        if function.address not in addresses and os.path.isdir(_folder(roots, function.address))
+        if function.address not in addresses and sysfs.is_folder(_folder(roots, function.address))
     ]
     return (*right, *left)
 
@@ -172,7 +177,10 @@ def _is_foreign(before: Binding | None, now: Binding) -> bool:
 def check_unused(roots: Roots, address: str) -> None:
     """Raises InUse if a program has a node of the GPU open, or it shows the console on a screen."""
     folder = _folder(roots, address)
-    if sysfs.decimal(f"{folder}/boot_vga", []) == 1 and drm.has_screen(folder):
+    notes: list[str] = []
+    is_console = sysfs.decimal(f"{folder}/boot_vga", notes) == 1
+    _check_readable(notes)
+    if is_console and drm.has_screen(folder):
         raise InUse("it shows the node's console, and a screen is connected")
 
     programs = _programs_with(roots, _nodes(roots, address))
@@ -199,16 +207,16 @@ def take(attempt: Attempt, functions: Sequence[Binding]) -> None:
     """Binds all functions to vfio-pci, except those that are bound to it already.
 
     The caller must have stored `functions` on disk before, because a later process needs them to
-    give the functions back. Raises Refused if one function cannot be bound; then as many as
-    possible are given back first.
+    give the functions back. Raises Refused or LookFailedError if one function cannot be bound; then
+    as many as possible are given back first.
     """
     try:
         for function in functions:
             _take(attempt, function)
-    except Refused as error:
+    except (Refused, LookFailedError) as error:
         try:
             give_back(attempt, functions)
-        except Refused as other:
+        except (Refused, LookFailedError) as other:
             raise Refused(f"{error}; and it could not be given back: {other}") from error
         raise
 
@@ -234,7 +242,7 @@ def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
     for function in ours:
         try:
             _give_back(attempt, function)
-        except Refused as error:
+        except (Refused, LookFailedError) as error:
             reasons.append(str(error))
     if reasons:
         raise Refused("; ".join(reasons))
@@ -261,9 +269,7 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     roots, address = attempt.roots, function.address
     folder = _folder(roots, address)
 
-    # The function is gone from the bus. Any other error of the stat, also one of ours (ENOMEM), is
-    # taken for that too.
-    if not os.path.isdir(folder):
+    if not sysfs.is_folder(folder):
         return
     now = _binding(roots, address)
     if (now.driver, now.override) == (function.driver, function.override):
@@ -292,7 +298,7 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     # Several drivers may support the device, so the former driver is bound explicitly instead of
     # letting the kernel choose one.
     driver = f"{roots.sys}/bus/pci/drivers/{function.driver}"
-    if not function.driver or not os.path.isdir(driver):
+    if not function.driver or not sysfs.is_folder(driver):
         return
     attempt.write(f"{driver}/bind", address)
     if not attempt.wait_until(lambda: _driver(roots, address) == function.driver):
@@ -318,9 +324,8 @@ def _lock_nvidia(attempt: Attempt, address: str) -> None:
     """
     path = _nvidia_lock(attempt.roots, address)
 
-    # Only NVIDIA's driver has the file. Any other error of the stat, also one of ours (ENOMEM), is
-    # taken for a missing file too, and then the unbind goes on without the lock.
-    if not os.path.exists(path):
+    # Only NVIDIA's driver has the file.
+    if not sysfs.exists(path):
         return
     attempt.write(path, "1")
     if sysfs.decimal(path, []) != 1:
@@ -346,14 +351,25 @@ def _folder(roots: Roots, address: str) -> str:
 
 
 def _driver(roots: Roots, address: str) -> str:
-    return vfio.driver_of(roots, address)
+    try:
+        return vfio.driver_of(roots, address)
+    except NotUsable as error:
+        raise Refused(str(error)) from error
+
+
+def _check_readable(notes: Sequence[str]) -> None:
+    """Raises Refused if there is a note: a file is there and cannot be read."""
+    if notes:
+        raise Refused(notes[0])
 
 
 def _binding(roots: Roots, address: str) -> Binding:
     path = f"{_folder(roots, address)}/driver_override"
 
-    # A missing or unreadable file counts as no override.
-    override = sysfs.text(path, [], may_be_empty=True) or ""
+    # A missing file counts as no override.
+    notes: list[str] = []
+    override = sysfs.text(path, notes, may_be_empty=True) or ""
+    _check_readable(notes)
     return Binding(
         address=address,
         driver=_driver(roots, address),
@@ -364,8 +380,10 @@ def _binding(roots: Roots, address: str) -> Binding:
 
 def _device(roots: Roots, address: str) -> str:
     folder = _folder(roots, address)
-    vendor = sysfs.hexadecimal(f"{folder}/vendor", [])
-    device = sysfs.hexadecimal(f"{folder}/device", [])
+    notes: list[str] = []
+    vendor = sysfs.hexadecimal(f"{folder}/vendor", notes)
+    device = sysfs.hexadecimal(f"{folder}/device", notes)
+    _check_readable(notes)
     return f"{vendor:04x}:{device:04x}" if vendor is not None and device is not None else ""
 
 
@@ -392,31 +410,35 @@ _Nodes = dict[str, tuple[int, int] | None]
 def _nodes(roots: Roots, address: str) -> _Nodes:
     """Returns the nodes that belong only to this GPU while its own driver has it."""
     found: _Nodes = {}
+    notes: list[str] = []
     folder = _folder(roots, address)
     for kind in ("drm", "accel"):
-        for name in sysfs.names(f"{folder}/{kind}", []) or ():
+        for name in sysfs.names(f"{folder}/{kind}", notes) or ():
             place = "/dev/dri" if kind == "drm" else "/dev/accel"
-            found[f"{place}/{name}"] = drm.device_numbers(f"{folder}/{kind}/{name}/dev", [])
+            found[f"{place}/{name}"] = drm.device_numbers(f"{folder}/{kind}/{name}/dev", notes)
 
     path = f"{roots.proc}/driver/nvidia/gpus/{address}/information"
-    for line in sysfs.lines(path, []) or ():
+    for line in sysfs.lines(path, notes) or ():
         name, _, value = line.partition(":")
         if name == "Device Minor" and value.strip().isdecimal():
             minor = int(value)
             found[f"/dev/nvidia{minor}"] = _NVIDIA_MAJOR, minor
+    _check_readable(notes)
     return found
 
 
 def _vfio_nodes(roots: Roots, address: str) -> _Nodes:
     """Returns the nodes that belong only to this GPU while vfio-pci has it."""
     folder = _folder(roots, address)
-    group = os.path.basename(sysfs.link(f"{folder}/iommu_group", []) or "")
+    notes: list[str] = []
+    group = os.path.basename(sysfs.link(f"{folder}/iommu_group", notes) or "")
     found: _Nodes = {
-        f"/dev/vfio/{group}": drm.device_numbers(f"{roots.sys}/class/vfio/{group}/dev", [])
+        f"/dev/vfio/{group}": drm.device_numbers(f"{roots.sys}/class/vfio/{group}/dev", notes)
     }
-    for name in sysfs.names(f"{folder}/vfio-dev", []) or ():
-        numbers = drm.device_numbers(f"{folder}/vfio-dev/{name}/dev", [])
+    for name in sysfs.names(f"{folder}/vfio-dev", notes) or ():
+        numbers = drm.device_numbers(f"{folder}/vfio-dev/{name}/dev", notes)
         found[f"/dev/vfio/devices/{name}"] = numbers
+    _check_readable(notes)
     return found
 
 

@@ -131,26 +131,32 @@ def is_file(path: str) -> bool:
 
     False may also mean that a folder above it is not readable.
     """
-    if _accesses is not None:
-        _accesses.add((path, False))
-    return stat.S_ISREG(_mode(path))
+    return stat.S_ISREG(_mode(path, recorded_follow=False))
 
 
-def is_folder(path: str) -> bool:
-    """Returns True if there is a folder at the path. False as for `is_file`."""
-    if _accesses is not None:
-        _accesses.add((path, True))
-    return stat.S_ISDIR(_mode(path))
+def is_folder(path: str, *, follow: bool = True) -> bool:
+    """Returns True if there is a folder at the path. False as for `is_file`.
+
+    A link to a folder counts as a folder, unless `follow` is False.
+    """
+    return stat.S_ISDIR(_mode(path, follow=follow, recorded_follow=follow))
 
 
-def _mode(path: str) -> int:
-    """Returns the mode of what is at the path, following links.
+def exists(path: str) -> bool:
+    """Returns True if something is at the path. False as for `is_file`."""
+    return _mode(path, recorded_follow=False) != 0
+
+
+def _mode(path: str, *, follow: bool = True, recorded_follow: bool) -> int:
+    """Returns the mode of what is at the path.
 
     0 if the path is not there, or a folder above it is not readable. Raises LookFailedError if we
-    could not look.
+    could not look. `recorded_follow` says whether a capture follows a link at the path.
     """
     try:
-        return os.stat(path).st_mode
+        if _is_captured:
+            _before_access(path, follow=recorded_follow)
+        return os.stat(path, follow_symlinks=follow).st_mode
     except OSError as error:
         failures.check(path, error)
         return 0

@@ -28,6 +28,10 @@ SOCKETS = ".claimd-uevents"  # a folder of a fake tree, next to sys/
 _SUBSYSTEMS = ("pci", "drm")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?=/|$)")
 _LARGEST = 8192  # the most bytes of an event
+
+# Seconds until the kernel's events are tried again, doubled each time up to the second figure.
+RETRY = 5.0
+SLOWEST_RETRY = 600.0
 _SEND_TIMEOUT = 1.0  # seconds for a listener that does not read
 
 
@@ -62,25 +66,17 @@ def listening(
     """Calls `on_uevent` with each event, and `on_change` after a burst of them, within the block.
 
     Both run in the running event loop. Yields False, and logs the reason, if the kernel's events
-    cannot be received. Then a caller that also scans periodically sees changes later.
+    cannot be received now. It is tried again within the block. Until then a caller that also scans
+    periodically sees changes later.
     """
     with contextlib.ExitStack() as stack:
         if roots is not None:
             folder = roots.sys.parent / SOCKETS
             stack.enter_context(_listening_to_fakes(folder, on_change, on_uevent))
 
-        try:
-            monitor = _monitor()
-        except (ImportError, OSError) as error:
-            # There is no libudev, or the socket could not be made, also for an error of ours
-            # (EMFILE). It is not tried again: only periodic scans see changes then.
-            _log.warning(
-                "kernel uevents cannot be heard, changes are seen by the clock alone: %s", error
-            )
-            yield False
-            return
-        stack.enter_context(_listening_to_kernel(monitor, on_change, on_uevent))
-        yield True
+        kernel = _KernelEvents(on_change, on_uevent)
+        stack.callback(kernel.close)
+        yield kernel.open()
 
 
 def _monitor() -> Any:
@@ -96,38 +92,70 @@ def _monitor() -> Any:
     return monitor
 
 
-@contextmanager
-def _listening_to_kernel(
-    monitor: Any, on_change: Callable[[], None], on_uevent: OnUevent
-) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
+class _KernelEvents:
+    """Receives the kernel's events. While that fails, it tries again after RETRY, and then later."""
 
-    # A second descriptor of pyudev's socket, by which `_is_overflow` gets the socket's error.
-    with socket.socket(fileno=os.dup(monitor.fileno())) as shared:
+    def __init__(self, on_change: Callable[[], None], on_uevent: OnUevent) -> None:
+        self._on_change, self._on_uevent = on_change, on_uevent
+        self._loop = asyncio.get_running_loop()
+        self._retry = RETRY
+        self._timer: asyncio.TimerHandle | None = None
+        self._monitor: Any = None
 
-        def drain() -> None:
-            heard = False
-            try:
-                while (device := monitor.poll(timeout=0)) is not None:
-                    heard = True
-                    on_uevent(_from_pyudev(device))
-            except OSError as error:
-                # The lost events may have reported changes, so a scan is needed.
-                heard = True
-                if not _is_overflow(error, shared):
-                    # A broken socket stays readable, and would wake the loop for ever.
-                    loop.remove_reader(shared)
-                    _log.warning(
-                        "kernel uevents are lost, changes are seen by the clock alone: %s", error
-                    )
-            if heard:
-                on_change()
+        # A second descriptor of pyudev's socket, by which `_is_overflow` gets the socket's error.
+        self._shared: socket.socket | None = None
 
-        loop.add_reader(shared, drain)
+    def open(self) -> bool:
+        """Starts to receive events. Returns False, and logs the first reason, if it failed."""
         try:
-            yield
-        finally:
-            loop.remove_reader(shared)
+            self._monitor = _monitor()
+            self._shared = socket.socket(fileno=os.dup(self._monitor.fileno()))
+        except (ImportError, OSError) as error:
+            # There is no libudev, or the socket could not be made. Both may be an error of ours:
+            # libudev is not found without descriptors either.
+            self._retry_later("kernel uevents cannot be heard", error)
+            return False
+        self._loop.add_reader(self._shared, self._drain, self._shared)
+        self._retry = RETRY
+        return True
+
+    def close(self) -> None:
+        """Receives no more events."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._shared is not None:
+            self._loop.remove_reader(self._shared)
+            self._shared.close()
+        self._shared = self._monitor = self._timer = None
+
+    def _retry_later(self, what: str, error: Exception) -> None:
+        if self._retry == RETRY:
+            _log.warning("%s, changes are seen by the clock alone: %s", what, error)
+        self.close()
+        self._timer = self._loop.call_later(self._retry, self._open_again)
+        self._retry = min(self._retry * 2, SLOWEST_RETRY)
+
+    def _open_again(self) -> None:
+        if self.open():
+            _log.info("kernel uevents are heard again")
+
+            # Events that came meanwhile are lost, so a scan is needed.
+            self._on_change()
+
+    def _drain(self, shared: socket.socket) -> None:
+        has_events = False
+        try:
+            while (device := self._monitor.poll(timeout=0)) is not None:
+                has_events = True
+                self._on_uevent(_from_pyudev(device))
+        except OSError as error:
+            # The lost events may have reported changes, so a scan is needed.
+            has_events = True
+            if not _is_overflow(error, shared):
+                # A broken socket stays readable, and would wake the loop for ever.
+                self._retry_later("kernel uevents are lost", error)
+        if has_events:
+            self._on_change()
 
 
 def _is_overflow(error: OSError, shared: socket.socket) -> bool:
@@ -155,8 +183,10 @@ def _listening_to_fakes(
 ) -> Iterator[None]:
     """Receives the events of a fake tree, if there is a folder for its sockets."""
     path = folder / os.urandom(4).hex()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as events:
+    with contextlib.ExitStack() as stack:
         try:
+            events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            stack.enter_context(events)
             events.bind(str(path))
         except OSError as error:
             # ENOENT means that the tree has no such folder, as on every real machine.

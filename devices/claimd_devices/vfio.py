@@ -40,6 +40,7 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
         container: f"{classes}/misc/vfio",
         iommufd: f"{classes}/misc/iommu",
     }
+    noted = len(notes)
     for name in sysfs.names(f"{function.folder}/vfio-dev", notes) or ():
         if _DEVICE.fullmatch(name):
             folder_of[f"/dev/vfio/devices/{name}"] = f"{function.folder}/vfio-dev/{name}"
@@ -55,6 +56,8 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
     has_group = {group, container} <= paths
     has_iommufd = iommufd in paths and any("/devices/" in path for path in paths)
     if not has_group and not has_iommufd:
+        if len(notes) > noted:
+            raise NotUsable(notes[-1], is_unread=True)
         raise NotUsable(f"{NOT_READY}the kernel has made no nodes for it in /dev/vfio")
     return tuple(sorted(found))
 
@@ -79,7 +82,7 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
     together = [address]
     bus = f"{roots.sys}/bus/pci/devices"
     group = f"{bus}/{address}/iommu_group"
-    for other in sysfs.names(f"{group}/devices", []) or ():
+    for other in _names(f"{group}/devices"):
         # A function with a missing or unreadable class is treated as no bridge and no part of a
         # card.
         class_code = sysfs.hexadecimal(f"{bus}/{other}/class", [])
@@ -111,12 +114,11 @@ def _has_disk_or_network(folder: str) -> bool:
 
     The node may need it, so it must not be given away.
     """
-    for name in sysfs.names(folder, []) or ():
+    for name in _names(folder):
         path = f"{folder}/{name}"
 
-        # Links lead to other devices. Names that cannot be looked at, also for an error of ours
-        # (ENOMEM), count as files.
-        if os.path.islink(path) or not os.path.isdir(path):
+        # Links lead to other devices.
+        if not sysfs.is_folder(path, follow=False):
             continue
         if name in ("block", "net") or _has_disk_or_network(path):
             return True
@@ -124,9 +126,24 @@ def _has_disk_or_network(folder: str) -> bool:
 
 
 def driver_of(roots: Roots, address: str) -> str:
-    """Returns the name of the driver of a function.
+    """Returns the name of the driver of a function; empty if it has none.
 
-    Empty if the function has no driver, but also if the link is not readable.
+    Raises NotUsable if the link is there and is not readable.
     """
-    link = sysfs.link(f"{roots.sys}/bus/pci/devices/{address}/driver", [])
+    notes: list[str] = []
+    link = sysfs.link(f"{roots.sys}/bus/pci/devices/{address}/driver", notes)
+    if notes:
+        raise NotUsable(f"its driver cannot be read: {notes[0]}", is_unread=True)
     return os.path.basename(link) if link else ""
+
+
+def _names(folder: str) -> list[str]:
+    """Returns the names in a folder; empty if it is missing.
+
+    Raises NotUsable if it is there and is not readable.
+    """
+    notes: list[str] = []
+    names = sysfs.names(folder, notes)
+    if notes:
+        raise NotUsable(notes[0], is_unread=True)
+    return names or []

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import fcntl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from claimd_devices import fake
+from claimd_devices import fake, sysfs
 from tests.devices.trees import Make, Tree
 
 
@@ -30,3 +30,10 @@ def quiet_kernel() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / "claimd-uevents.lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture
+def errors_of() -> Iterator[Callable[[Mapping[str, int]], None]]:
+    """Makes files return errors, as in a capture of a machine that had them."""
+    yield sysfs.replay_errors
+    sysfs.replay_errors({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from claimd_devices import capture, fake, scan
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory
 from tests.devices.test_damage import DAMAGES
 from tests.devices.trees import Make, Tree
+from tests.support.limits import without_descriptors
 
 
 @pytest.fixture(autouse=True)
@@ -367,3 +370,18 @@ def test_a_capture_that_fails_leaves_what_was_there(tree: Make, tmp_path: Path) 
     with pytest.raises(OSError, match="Input/output error"):
         capture.pack(file, made.roots, fail)
     assert file.read_text() == "before"
+
+
+def test_an_error_of_ours_is_no_part_of_a_capture(tree: Make, tmp_path: Path) -> None:
+    made = tree("nvidia:h100")
+    file = tmp_path / "c.tar"
+    limits = contextlib.ExitStack()
+
+    def look() -> Inventory:
+        inventory = made.scan()
+        limits.enter_context(without_descriptors())
+        return inventory
+
+    with limits, pytest.raises(LookFailedError, match="Too many open files"):
+        capture.pack(file, made.roots, look)
+    assert not file.exists()

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from claimd_devices import ids
+from claimd_devices.failures import LookFailedError
 from claimd_devices.ids import Known
+from tests.support.limits import without_descriptors
 
 
 @pytest.fixture
@@ -80,3 +82,10 @@ def test_the_shipped_table(vendor_id: int, device_id: int, expected: Known) -> N
         expected.memory,
     )
     assert expected.name in (known.name, None)
+
+
+def test_a_table_that_cannot_be_read_now_is_read_the_next_time(table: Path) -> None:
+    table.write_text("#\n10de:0001\tX\t\t\t\t\n")
+    with without_descriptors(), pytest.raises(LookFailedError, match=r"ids.tsv: Too many open"):
+        ids.find_device(0x10DE, 1)
+    assert ids.find_device(0x10DE, 1).name == "X"

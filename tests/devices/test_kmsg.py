@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from claimd_devices import deadline, kmsg
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Roots
 from claimd_devices.kmsg import Line, Log
+from tests.support.limits import without_descriptors
 
 
 @pytest.fixture
@@ -159,3 +161,16 @@ def test_the_file_from_before_does_not_stay_open(log: Log, tmp_path: Path) -> No
     write(tmp_path, "two")
     assert [line.text for line in log.read_new_lines()] == ["two"]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_descriptors_no_line_is_lost_and_none_comes_twice(log: Log, tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    with without_descriptors(), pytest.raises(LookFailedError, match="Too many open files"):
+        log.read_new_lines()
+    assert [line.text for line in log.read_new_lines()] == ["one"]
+
+    # The log is open now: it is read on without another descriptor.
+    write(tmp_path, "two")
+    with without_descriptors():
+        assert [line.text for line in log.read_new_lines()] == ["two"]
+    assert log.unavailable == ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from claimd_devices import rebind, scan
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Roots, Rules
 from claimd_devices.rebind import Binding
 from tests.devices.trees import Make
@@ -389,3 +391,81 @@ def test_it_is_the_same_device_in_every_state(kernel: PlayingKernel) -> None:
     assert {len(gpu.nodes) for gpu in seen} == {0, 2}
     first = seen[0]
     assert (first.kind, first.driver, first.is_bound_on_demand) == ("vfio", "vfio-pci", True)
+
+
+# ---------------------------------------------------------------- files that cannot be read
+
+SYSFS = f"sys/bus/pci/devices/{GPU}"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"{SYSFS}/driver",
+        f"{SYSFS}/driver_override",
+        f"{SYSFS}/vendor",
+        f"{SYSFS}/boot_vga",
+        f"{SYSFS}/sriov_numvfs",
+        f"{SYSFS}/iommu_group/devices",
+        f"{SYSFS}/drm",
+        f"proc/driver/nvidia/gpus/{GPU}/information",
+    ],
+)
+def test_a_gpu_with_a_file_that_cannot_be_read_is_refused(
+    kernel: PlayingKernel, errors_of, file: str
+) -> None:
+    errors_of({f"{kernel.folder}/{file}": errno.EIO})
+    assert "Input/output error" in refusal(kernel)
+    errors_of({f"{kernel.folder}/{file}": errno.EMFILE})
+    with pytest.raises((rebind.Refused, LookFailedError), match="Too many open files"):
+        rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+
+
+@pytest.mark.parametrize("file", ["", "/driver", "/driver_override"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOMEM])
+def test_a_gpu_that_cannot_be_looked_at_is_given_back_later(
+    kernel: PlayingKernel, errors_of, file: str, error: int
+) -> None:
+    if not file and error == errno.EIO:
+        pytest.skip("only a lack of memory keeps the kernel from finding a folder")
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    errors_of({f"{kernel.folder}/{SYSFS}{file}": error})
+    with pytest.raises((rebind.Refused, LookFailedError)):
+        rebind.give_back(attempt(kernel), functions)
+    errors_of({})
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_a_look_that_fails_halfway_gives_back_what_was_taken(
+    kernel: PlayingKernel, errors_of
+) -> None:
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    errors_of({f"{kernel.folder}/sys/bus/pci/devices/{ITS_SOUND}/driver": errno.ENFILE})
+    with pytest.raises(rebind.Refused, match="Too many open files in system"):
+        rebind.take(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_nvidia_s_lock_that_cannot_be_looked_at_stops_the_unbind(
+    kernel: PlayingKernel, errors_of
+) -> None:
+    """Without the lock, the unbind would wait for the last user in the kernel."""
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    errors_of({f"{kernel.folder}/proc/driver/nvidia/gpus/{GPU}/unbindLock": errno.ENOMEM})
+    with pytest.raises((rebind.Refused, LookFailedError), match="Cannot allocate memory"):
+        rebind.take(attempt(kernel), functions)
+    assert {what for what, _, _ in kernel.done} & {"unbind"} == set()
+    assert kernel.driver(GPU) == "nvidia"
+
+
+def test_a_usb_controller_that_cannot_be_looked_at_does_not_go_with_the_gpu(
+    kernel: PlayingKernel, errors_of
+) -> None:
+    kernel.add_neighbour("0000:11:00.2", of=GPU, driver="xhci_hcd", class_code="0c0330")
+    usb = "sys/bus/pci/devices/0000:11:00.2/usb3"
+    (kernel.folder / usb / "3-2/net/eth1").mkdir(parents=True)
+    errors_of({f"{kernel.folder}/{usb}/3-2": errno.ENOMEM})
+    with pytest.raises(LookFailedError):
+        rebind.bindings(Roots.in_folder(kernel.folder), GPU)

@@ -6,6 +6,7 @@ These tests need root and a PCI bus.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -21,6 +22,7 @@ import pytest
 from claimd_devices import uevents
 from claimd_devices.gpu import Roots
 from tests.devices.kernel import announce, needs_kernel_events
+from tests.support.limits import without_descriptors
 
 REPOSITORY = Path(__file__).parents[2]
 NETLINK_KOBJECT_UEVENT = 15
@@ -254,3 +256,41 @@ async def test_events_that_are_lost_lead_to_a_look(
     assert (lost in caplog.text) is not goes_on
     monitor.ours.close()
     monitor.theirs.close()
+
+
+async def test_without_descriptors_at_the_start_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / uevents.SOCKETS).mkdir()
+    monkeypatch.setattr(uevents, "RETRY", 0.02)
+    looks: list[None] = []
+    with contextlib.ExitStack() as stack:
+        caplog.set_level(logging.INFO, "claimd.devices")
+        with without_descriptors():
+            listening = uevents.listening(
+                lambda: looks.append(None), roots=Roots.in_folder(tmp_path)
+            )
+            assert not stack.enter_context(listening)
+            await asyncio.sleep(0.1)
+            assert looks == []
+        await until(lambda: bool(looks))
+    cannot = [one for one in caplog.messages if "kernel uevents cannot be heard" in one]
+    assert len(cannot) == 1, "the reason is logged once"
+    assert "kernel uevents are heard again" in caplog.text
+
+
+async def test_a_socket_that_broke_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uevents, "RETRY", 0.02)
+    monitors = [Monitor(OSError(errno.EBADF, "broken")), Monitor(OSError(errno.ENOBUFS, "full"))]
+    waiting = list(monitors)
+    monkeypatch.setattr(uevents, "_monitor", lambda: waiting.pop(0))
+    looks: list[None] = []
+    with uevents.listening(lambda: looks.append(None)) as heard:
+        assert heard
+        monitors[0].ours.send(b"x")
+        await until(lambda: len(looks) == 2)  # one for the lost events, one after the opening
+        monitors[1].ours.send(b"x")
+        await until(lambda: len(looks) == 3)
+    for monitor in monitors:
+        monitor.ours.close()
+        monitor.theirs.close()

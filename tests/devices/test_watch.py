@@ -4,23 +4,23 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from claimd_devices import fake, scan, sysfs
+from claimd_devices import fake, scan
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
 from claimd_devices.watch import COALESCE, RETRY, UNREAD_SCANS, Watch
 from tests.devices.kernel import announce, needs_kernel_events
 from tests.devices.trees import Make
+from tests.support.limits import without_descriptors
 
 REPOSITORY = Path(__file__).parents[2]
 NEVER = 3600.0
@@ -373,19 +373,6 @@ async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_
 # ---------------------------------------------------------------- scans that fail
 
 
-@contextmanager
-def without_descriptors() -> Iterator[None]:
-    """Makes every open() of this process fail with EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 async def test_without_descriptors_what_was_seen_last_stays_in_force(tree: Make) -> None:
     watch = Watch(tree("amd:mi210", "nvidia:l4").roots, Rules(), NEVER)
     failures: list[str] = []
@@ -432,13 +419,6 @@ async def test_without_threads_what_was_seen_last_stays_in_force(tree: Make) -> 
     assert watch.last is seen
     assert watch.failure
     assert await watch.rescan() == seen
-
-
-@pytest.fixture
-def errors_of() -> Iterator[Callable[[Mapping[str, int]], None]]:
-    """Makes files fail with errors, as in a capture of a machine with such errors."""
-    yield sysfs.replay_errors
-    sysfs.replay_errors({})
 
 
 async def test_a_bus_that_cannot_be_listed_is_not_an_empty_bus(tree: Make, errors_of) -> None:

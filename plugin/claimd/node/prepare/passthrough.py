@@ -18,6 +18,7 @@ import msgspec
 
 from claimd.common import errors
 from claimd_devices import deadline, rebind, values
+from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots
 
 from ..prepared import Binding, Passthrough, PreparedClaim, PreparedDevice
@@ -177,7 +178,10 @@ class Binder:
             )
 
         attempt = self.attempt(self.roots)
-        future = deadline.run_in_thread(lambda: work(attempt))
+        try:
+            future = deadline.run_in_thread(lambda: work(attempt))
+        except LookFailedError as error:
+            raise _not_ready(device, error) from error
         self._hung[device.address] = future
         await asyncio.wait([future], timeout=self.patience)
         if not future.done():
@@ -193,12 +197,16 @@ class Binder:
         del self._hung[device.address]
         try:
             future.result()
-        except rebind.InUse as error:
-            raise errors.NotReadyError(
-                f"{device.device} cannot change its driver: {error}", patience=USER_PATIENCE
-            ) from error
+        except (rebind.InUse, LookFailedError) as error:
+            raise _not_ready(device, error) from error
         except (rebind.Refused, OSError) as error:
             raise errors.ClaimError(f"{device.device} cannot change its driver: {error}") from error
+
+
+def _not_ready(device: PreparedDevice, error: Exception) -> errors.NotReadyError:
+    return errors.NotReadyError(
+        f"{device.device} cannot change its driver: {error}", patience=USER_PATIENCE
+    )
 
 
 async def _run_all(work: Iterable[Awaitable[None]]) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from claimd.common import errors
+from claimd_devices.failures import LookFailedError
 
 from . import parser
 from .exit_codes import FAILED, OK, USAGE
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     except errors.Fatal as error:
         print(f"claimd: {error}", *error.details, sep="\n", file=sys.stderr)
         return USAGE if isinstance(error, errors.UsageError) else FAILED
+    except LookFailedError as error:
+        print(f"claimd: the hardware cannot be looked at: {error}", file=sys.stderr)
+        return FAILED
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does. At exit Python flushes stdout, fails
         # once more, and would report that on stderr.

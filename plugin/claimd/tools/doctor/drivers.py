@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from claimd.common import names
 from claimd.node.report import health_state
 from claimd_devices import kfd, monitor, nvidia_files, scan, sysfs, vendors, vfio
-from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, Roots, Skipped
+from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, NotUsable, Roots, Skipped
 from claimd_devices.health import HealthState
 
 from .check import Check, Finding, Level
@@ -426,7 +427,9 @@ def look(sight: Sight) -> Facts:
 
     driver_of = {}
     for skipped in inventory.skipped:
-        driver_of[skipped.address] = vfio.driver_of(roots, skipped.address)
+        # The reason why the GPU is left alone says that its driver cannot be read.
+        with contextlib.suppress(NotUsable):
+            driver_of[skipped.address] = vfio.driver_of(roots, skipped.address)
 
     return Facts(
         inventory=inventory,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from claimd.common import names
 from claimd.node import app, config
 from claimd.node.prepare import driver, hardware, passthrough
 from claimd.node.prepared import ClaimRef, PreparedClaim, PreparedDevice
-from claimd_devices import fake, rebind
+from claimd_devices import fake, rebind, sysfs
 from claimd_devices.gpu import Inventory, Roots
 from tests.support import apiserver, drivers, playing_kernel
 from tests.support.worlds import DRIVER, NODE, claim_object, result
@@ -409,6 +410,29 @@ async def test_what_cannot_be_given_back_stays_prepared_and_is_tried_again(
 
     world.kernel.unwilling.clear()
     assert await unprepare(await world.start(), c) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_a_look_that_fails_is_a_sentence_and_is_tried_again(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    tree = world.folder / "tree"
+    try:
+        lock = f"{tree}/proc/driver/nvidia/gpus/{GPU}/unbindLock"
+        sysfs.replay_errors({lock: errno.EMFILE})
+        expected = f"{NAME} cannot change its driver: {lock}: Too many open files"
+        assert await prepare(claimd, c, BRIEF) == expected
+        assert world.kernel.state() == OWN
+        sysfs.replay_errors({})
+        assert isinstance(await prepare(claimd, c), PreparedClaim)
+
+        nodes = f"{tree}/sys/bus/pci/devices/{GPU}/vfio-dev"
+        sysfs.replay_errors({nodes: errno.ENOMEM})
+        expected = f"{NAME} cannot change its driver: {nodes}: Cannot allocate memory"
+        assert await unprepare(claimd, c) == expected
+        assert world.kernel.state() == TAKEN
+    finally:
+        sysfs.replay_errors({})
+    assert await unprepare(claimd, c) is None
     assert world.kernel.state() == OWN
 
 

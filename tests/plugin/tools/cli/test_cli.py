@@ -68,6 +68,15 @@ def test_what_is_wrong_is_said_on_stderr(claimd, arguments, words):
     assert words in err
 
 
+def test_hardware_that_cannot_be_looked_at_is_a_sentence(claimd, tmp_path):
+    (tmp_path / "sys/bus/pci").mkdir(parents=True)
+    (tmp_path / "sys/bus/pci/devices").write_text("no folder")
+    code, out, err = claimd("devices", "--root", str(tmp_path))
+    assert (code, out) == (1, "")
+    expected = f"{tmp_path}/sys/bus/pci/devices: Not a directory"
+    assert err == f"claimd: the hardware cannot be looked at: {expected}\n"
+
+
 def test_a_wrong_flag_is_argparses(claimd):
     with pytest.raises(SystemExit) as ended:
         cli.main(["devices", "--nod", "x", "--no-such"])
