@@ -45,8 +45,8 @@ PYTEST := env PYTHONDONTWRITEBYTECODE= $(IN_MEMORY) $(BIN)/pytest -q
 unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)
 	$(PYTEST) -n $(WORKERS) -m "not slow"
 
-slow: dev  ## the unit tests that take many seconds each
-	$(PYTEST) -n $(WORKERS) -m slow --timeout=900
+slow: dev  ## the unit tests that take many seconds each, and all examples of those that take a sample
+	EXAMPLES=all $(PYTEST) -n $(WORKERS) -m "slow or sampled" --timeout=900
 
 clients: dev  ## programs on the clients that people use, and the demos of a driver, on `claimd sim` (Go, npm, Maven, helm, kubectl where they are)
 	$(BIN)/pytest -q tests/clients

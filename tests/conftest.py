@@ -9,9 +9,11 @@ import socket
 import pytest
 from hypothesis import settings
 
+from tests.support import samples
+
 # A gate throws no dice: the same examples every time, so that a red run is about the change in it.
 # Other examples are what the campaigns and `make fuzz` are for.
-settings.register_profile("gate", derandomize=True, database=None)
+settings.register_profile("gate", derandomize=True, database=None, max_examples=samples.share(100))
 settings.load_profile("gate")
 
 # Below what the kernel gives to clients: none of a neighbour's connections takes the port between

@@ -73,7 +73,7 @@ def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], out
     copied = [str(folder / part) for part in ("plugin", "devices", "")]
     root = Path(__file__).resolve().parent.parent
     originals = ["", *(str(root / part) for part in ("plugin", "devices", ""))]
-    os.environ |= environment | {"PYTHONPATH": os.pathsep.join(copied)}
+    os.environ |= environment | {"PYTHONPATH": os.pathsep.join(copied), "EXAMPLES": "all"}
     sys.path[:] = [*copied, *(path for path in sys.path if path not in originals)]
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from claimd_devices import kmsg, log_lines
 from claimd_devices.health import BOUND, DEGRADED, FAILED, NOTE, Event
 from claimd_devices.kmsg import Line
+from tests.support import samples
 
 ADDRESS = "0000:11:00.0"
 
@@ -292,7 +293,8 @@ def forged(dice: random.Random) -> str:
     return dice.choice(IN_KERNEL_LINES).format(program=program, file=file)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(300), deadline=None)
 @given(st.text(max_size=15), st.text(max_size=255), st.sampled_from(IN_KERNEL_LINES), st.data())
 def test_no_name_of_a_program_or_file_makes_an_event(
     program: str, file: str, line: str, data: st.DataObject

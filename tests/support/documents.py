@@ -3,6 +3,7 @@ without some paths.
 """
 
 import copy
+import functools
 import re
 
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ def documents(cls):
     return struct(cls).filter(lambda document: not cls.from_dict(document).problems())
 
 
+@functools.cache
 def struct(cls):
     fields = fields_of(cls)
     groups = getattr(cls, "one_of", ())

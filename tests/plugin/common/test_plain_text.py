@@ -35,6 +35,7 @@ def test_what_does_harm_is(character):
     assert plain_text.strange(f"a b\tc\nd {character}") == character, "after what does none"
 
 
+@pytest.mark.sampled
 @given(st.text())
 def test_one_line_is_one_line_for_everybody(text):
     line = plain_text.one_line(text)
@@ -51,6 +52,7 @@ def test_escapes_show_what_was_there(text, shown):
     assert plain_text.one_line(text) == shown
 
 
+@pytest.mark.sampled
 @given(st.text(st.characters(exclude_categories=("Cs",))))
 def test_json_means_the_same_and_steers_no_terminal(text):
     document = plain_text.json_escaped(json.dumps({"m": text}, ensure_ascii=False))

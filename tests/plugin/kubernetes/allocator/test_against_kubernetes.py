@@ -18,6 +18,7 @@ from tests.support import (
     allocating,
     oracle,
     pool_worlds,
+    samples,
     shared_worlds,
 )
 
@@ -44,6 +45,7 @@ def check(kubernetes, world, **options):
     assert allocating.comparable(ours) == allocating.comparable(theirs), json.dumps(world, indent=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options", [{"prune_after": 0}, {}, {"prune": False}], ids=["pruning", "usual", "no-pruning"]
 )
@@ -52,7 +54,11 @@ def test_same_answer(kubernetes, options, selectors):
     """Small worlds, which hypothesis shrinks further if the answers differ."""
 
     @settings(
-        max_examples=300, deadline=None, suppress_health_check=CALM, derandomize=True, database=None
+        max_examples=samples.share(300),
+        deadline=None,
+        suppress_health_check=CALM,
+        derandomize=True,
+        database=None,
     )
     @given(st.randoms(use_true_random=False), st.integers(1, 5))
     def same(source, size):
@@ -62,16 +68,18 @@ def test_same_answer(kubernetes, options, selectors):
     same()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"prune_after": 0}, {}], ids=["pruning", "usual"])
 def test_same_answer_in_larger_worlds(kubernetes, options):
-    for seed in range(150):
+    for seed in range(samples.share(150)):
         draw = alloc_worlds.Draw(random.Random(seed))
         check(kubernetes, alloc_worlds.world(draw, size=9), **options)
 
 
+@pytest.mark.sampled
 def test_same_answer_with_features_off(kubernetes):
     """Kubernetes then uses an older allocator, which does not know shared capacity."""
-    for seed in range(150):
+    for seed in range(samples.share(150)):
         world = alloc_worlds.for_the_oldest_allocator(seed)
         ours = allocating.comparable(allocating.ours(world))
         theirs, finished = allocating.among_theirs(kubernetes, world, ours)
@@ -91,10 +99,11 @@ def test_same_pools():
             assert pool_worlds.ours(world) == pool_worlds.theirs(running, world), seed
 
 
+@pytest.mark.sampled
 def test_same_answers_where_gpus_are_shared(kubernetes):
     """Nodes as claimd publishes them. Each claim gets what the claims before it have left."""
     outcomes = Counter()
-    for seed in range(200):
+    for seed in range(samples.share(200)):
         world, steps = shared_worlds.numbered(seed)
         taken = []
         for step in steps:
@@ -110,4 +119,4 @@ def test_same_answers_where_gpus_are_shared(kubernetes):
             if isinstance(ours, list):
                 taken = [*taken, shared_worlds.held(step, ours[0], seed)]
                 outcomes["shares"] += sum(result["shared"] for result in ours[0]["results"])
-    assert min(outcomes["yes"], outcomes["no"], outcomes["shares"]) > 300, outcomes
+    assert min(outcomes["yes"], outcomes["no"], outcomes["shares"]) > samples.share(300), outcomes

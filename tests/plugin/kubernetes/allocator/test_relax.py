@@ -6,7 +6,7 @@ import time
 import pytest
 
 from claimd.kubernetes.allocator import relax
-from tests.support import alloc_hard, alloc_worlds, remedies
+from tests.support import alloc_hard, alloc_worlds, remedies, samples
 from tests.support.alloc_hard import ROOT, rooted, taken, world
 
 
@@ -15,17 +15,18 @@ def ways_out(world, **options):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.sampled
 def test_random_worlds():
     """Plays a sample of the campaign in tests.support.remedies."""
     helped = 0
-    for seed in range(60):
+    for seed in range(samples.share(60)):
         world = alloc_worlds.numbered(seed)
         if seed % 2:
             world = remedies.as_scheduled(world)
         verdict = remedies.verdict_of(world)
         assert list(remedies.wrong(world, verdict)) == []
         helped += bool(verdict.shortage.remedies)
-    assert helped > 20
+    assert helped > samples.share(20)
 
 
 def test_one_of_several_devices():

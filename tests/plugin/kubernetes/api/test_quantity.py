@@ -90,6 +90,7 @@ def test_what_is_no_quantity_is_refused(text: str):
         quantity.parse(text)
 
 
+@pytest.mark.sampled
 @given(
     st.integers(0, 2**63 - 1)
     | st.integers(0, 2**33 - 1).map(lambda n: n * 1000)

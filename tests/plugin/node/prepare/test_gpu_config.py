@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claimd.common import budgets, errors, plain_text
 from claimd.kubernetes.api.resource import DeviceAllocationConfiguration, OpaqueConfig
 from claimd.node.prepare import cdi, checkpoint, gpu_config, metadata, plan
-from tests.support import worst_claims
+from tests.support import samples, worst_claims
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, opaque, result
 from tests.support.worlds import gpu_config as config
 
@@ -214,7 +214,8 @@ def test_a_value_that_no_runtime_could_read_is_refused(character):
         planned(of_claim(environment={"A": f"x{character}y"}))
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(300), deadline=None)
 @given(value=st.text(max_size=60))
 def test_whatever_is_taken_can_be_read_back_as_yaml(value):
     """Runtimes read specs as YAML, though we write JSON."""

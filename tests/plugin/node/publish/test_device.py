@@ -13,6 +13,7 @@ from claimd.kubernetes.api.resource import Device, DeviceAttribute
 from claimd.node.publish import device as devices
 from claimd_devices import fake, scan
 from claimd_devices.gpu import Gpu, Roots, Rules
+from tests.support import samples
 
 ROOTS = sorted((Path(__file__).parents[3] / "roots").glob("*.json"))
 
@@ -250,7 +251,8 @@ texts = st.none() | st.text(max_size=80)
 numbers = st.none() | st.integers(-2, 2**64)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(200), deadline=None)
 @given(
     st.fixed_dictionaries(
         {

@@ -19,6 +19,7 @@ from claimd.kubernetes.api.resource import (
     ResourceSliceSpec,
 )
 from claimd.node.publish import pool
+from tests.support import samples
 
 Raw = dict[str, Any]
 
@@ -319,7 +320,8 @@ events = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(400), deadline=None)
 @given(contents, events)
 def test_the_scheduler_never_sees_half_of_a_change(
     first: tuple[str, ...], steps: list[tuple[str, Any]]

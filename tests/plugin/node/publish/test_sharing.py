@@ -165,6 +165,7 @@ def test_what_cannot_be_shared_by_memory_is_exclusive(memory: int | None, why: s
     assert problems == [f"gpu-0000-41-00-0: not shared by memory: {why}"]
 
 
+@pytest.mark.sampled
 @given(memory=st.integers(1, 1 << 40), least=st.integers(1, 1 << 36), step=st.integers(1, 1 << 36))
 def test_beside_who_has_the_whole_there_is_room_for_nobody(memory: int, least: int, step: int):
     """And the API server's rules hold: the default stands on a step, and one step is possible."""

@@ -19,6 +19,7 @@ from claimd.kubernetes.api.resource import Device, DeviceTaint, ResourceSlice
 from claimd.node.publish import sharing, slices
 from claimd_devices import fake, scan
 from claimd_devices.gpu import Gpu, Inventory, Libraries, Roots, Rules
+from tests.support import samples
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
 CASES = sorted((Path(__file__).parents[3] / "cases/slices").glob("*.yaml"))
@@ -124,7 +125,8 @@ gpus = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(150), deadline=None)
 @given(st.lists(gpus, max_size=12))
 def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
     built, problems = slices.build(Inventory.from_unsorted(found), DRIVER, NODE)

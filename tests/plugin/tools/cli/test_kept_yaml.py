@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from claimd.kubernetes.api import text
 from claimd.kubernetes.api.objects import convert
 from claimd.tools.cli import kept_yaml
+from tests.support import samples
 
 FILE = """\
 # Copyright somebody
@@ -143,7 +144,8 @@ VALUES = st.recursive(
 MAPS = st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(60), deadline=None)
 @given(MAPS, MAPS, st.booleans())
 def test_whatever_is_written_says_the_same(before, after, indented):
     """For any two documents the result parses as the second one, or there is no result."""

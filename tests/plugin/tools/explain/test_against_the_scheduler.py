@@ -10,7 +10,7 @@ import pytest
 
 from claimd.tools.explain import objects, pending
 from tests.cluster.pending.situations import SITUATIONS
-from tests.support import mixed_fleets, recorded_pods, simulated_pods
+from tests.support import mixed_fleets, recorded_pods, samples, simulated_pods
 
 # Rules that claimd names but does not check. The simulated scheduler does not have them.
 NOT_MODELLED = {"a-volume-that-is-not-there", "a-volume-that-nobody-has-made"}
@@ -42,9 +42,11 @@ def test_what_is_not_looked_at_is_named(name):
     assert recorded_pods.explained(recorded).names_what_it_does_not_look_at
 
 
+@pytest.mark.sampled
 def test_random_pods():
     different = {}
-    for recorded in recorded_pods.random_pods():
+    pods = recorded_pods.random_pods()
+    for recorded in pods[: samples.share(len(pods))]:
         texts = (
             recorded_pods.difference_of_explain(recorded),
             recorded_pods.difference_of_simulation(recorded),
@@ -54,10 +56,11 @@ def test_random_pods():
     assert different == {}
 
 
+@pytest.mark.sampled
 def test_random_pods_of_the_simulated_scheduler():
     """Runs a sample of the campaign of tests.support.simulated_pods."""
     different = {}
-    for seed in range(60):
+    for seed in range(samples.share(60)):
         for recorded in simulated_pods.pods(seed):
             text, _ = simulated_pods.difference(recorded)
             if text:

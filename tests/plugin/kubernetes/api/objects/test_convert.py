@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimd.kubernetes.api.objects import convert, models, plain, v1, v1alpha3_31
+from tests.support import samples
 from tests.support.documents import documents, without
 
 LOSSLESS = ("v1", "v1beta2", "v1beta1")
@@ -28,11 +29,12 @@ def there_and_back(document, version, to):
 PAIRS = [(a, b) for a in convert.TARGETS for b in convert.TARGETS if a != b]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("version", "to"), PAIRS, ids=lambda version: version)
 def test_nothing_is_lost_unsaid(version, to):
     kinds = sorted(models.kinds(version).keys() & models.kinds(to).keys())
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=samples.share(40), deadline=None)
     @given(st.data(), st.sampled_from(kinds))
     def check(data, kind):
         document = make_document(version, kind) | data.draw(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimd.kubernetes.api.objects import merge, meta, models, plain, shapes, v1
+from tests.support import samples
 from tests.support.documents import documents
 
 Status = v1.ResourceClaimStatus
@@ -136,7 +137,8 @@ def test_nothing_is_shared_with_the_other():
         ours.merge_from(v1.ResourceClaim())
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.share(50), deadline=None)
 @given(st.data(), st.sampled_from([(v, k) for v in models.VERSIONS for k in models.kinds(v)]))
 def test_merging_twice_is_merging_once_and_with_itself_changes_nothing(data, which):
     cls = models.kinds(which[0])[which[1]]

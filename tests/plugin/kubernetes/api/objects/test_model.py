@@ -13,6 +13,7 @@ from claimd.kubernetes.api.objects.models import (
     V1alpha3ResourceClaimConsumerReference,
     V1alpha3ResourceClaimStatus,
 )
+from tests.support import samples
 from tests.support.documents import documents
 
 KINDS = [(version, kind) for version in models.VERSIONS for kind in models.kinds(version)]
@@ -22,11 +23,12 @@ def references(count):
     return [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(count)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("version", "kind"), KINDS, ids=lambda value: value)
 def test_a_document_comes_out_as_it_went_in(version, kind):
     cls = models.kinds(version)[kind]
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=samples.share(25), deadline=None)
     @given(documents(cls))
     def check(document):
         model = cls.from_dict(document, unknown="refuse")
@@ -191,6 +193,7 @@ def test_a_newer_servers_request_is_understood_as_one():
     assert v1.DeviceRequest.from_dict(request).to_dict() == request
 
 
+@pytest.mark.sampled
 @given(
     st.recursive(
         st.one_of(st.none(), st.integers(), st.text("ab")),
