@@ -90,15 +90,19 @@ def counts(search_input: SearchInput) -> Iterator[Degrees]:
 def capacities(search_input: SearchInput) -> Iterator[Degrees]:
     """Yields smaller amounts of each requested capacity.
 
-    They are the amounts that devices have left, and those that request policies name.
+    They are the amounts that devices have left, also if the other requests get their share of the
+    same device, and the amounts that request policies name.
     """
     for edit, request in _requests(search_input):
         for name, text in (request.capacity or {}).items():
             lesser: set[amounts.Amount] = set()
             absent = False
+            others = _requested_by_others(search_input, request, name)
             for candidate in _selectable(search_input, request):
                 absent = absent or name not in candidate.device.capacity
-                lesser |= _amounts(search_input, candidate, name, amounts.parse(text).billionths)
+                for amount in _amounts(search_input, candidate, name, others):
+                    if 0 < amount.billionths < amounts.parse(text).billionths:
+                        lesser.add(amount)
 
             # The largest amount is the smallest change.
             ordered = sorted(lesser, key=lambda amount: -amount.billionths)[:_MOST_AMOUNTS]
@@ -208,17 +212,28 @@ def _taint(taint: DeviceTaint) -> str:
     return f"{taint.key}{value}:{taint.effect}"
 
 
+def _requested_by_others(search_input: SearchInput, request: Request, name: str) -> list[int]:
+    """Returns what other requests may take of a device that they share with the request."""
+    each = []
+    for _, other in _requests(search_input):
+        if other.key != request.key and name in (other.capacity or {}):
+            assert other.capacity
+            each.append(amounts.parse(other.capacity[name]).billionths)
+    return [0, *each, sum(each)]
+
+
 def _amounts(
-    search_input: SearchInput, candidate: Candidate, name: str, requested: int
-) -> set[amounts.Amount]:
-    """Returns the amounts of the device's capacity that are less than the requested one."""
+    search_input: SearchInput, candidate: Candidate, name: str, others: Iterable[int]
+) -> Iterator[amounts.Amount]:
+    """Yields amounts of the device's capacity that it may be able to give."""
     capacity = candidate.device.capacity.get(name)
     if capacity is None:
-        return set()
+        return
 
     whole = amounts.parse(capacity.value)
     used = search_input.devices.allocated.capacity.get(candidate.id, {}).get(name, 0)
-    lesser = {amounts.from_billionths(candidate.limits[name] - used, whole.binary)}
+    for taken in others:
+        yield amounts.from_billionths(candidate.limits[name] - used - taken, whole.binary)
 
     # The amounts that the policy names are likely to be allowed.
     policy = capacity.request_policy
@@ -226,8 +241,9 @@ def _amounts(
         texts = [*(policy.valid_values or ()), policy.default]
         if policy.valid_range:
             texts += [policy.valid_range.max, policy.valid_range.min]
-        lesser.update(amounts.parse(text) for text in texts if text is not None)
-    return {amount for amount in lesser if 0 < amount.billionths < requested}
+        for text in texts:
+            if text is not None:
+                yield amounts.parse(text)
 
 
 def _constraint(constraint: DeviceConstraint) -> str:

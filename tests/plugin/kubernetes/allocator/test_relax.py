@@ -85,6 +85,18 @@ def test_less_of_a_capacity():
     assert ways_out(hard) == ["ask for memory=40Gi in request gpus"]
 
 
+def test_less_of_a_capacity_that_two_requests_share():
+    policy = {"default": "80Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
+    memory = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+    [device] = rooted(1, 1)
+    shared = device | {"capacity": memory, "allowMultipleAllocations": True}
+    hard = world([shared], {"count": 1, "capacity": {"requests": {"memory": "50Gi"}}})
+    requests = hard["claims"][0]["spec"]["devices"]["requests"]
+    second = requests[0]["exactly"] | {"capacity": {"requests": {"memory": "40Gi"}}}
+    requests.append({"name": "more", "exactly": second})
+    assert "ask for memory=40Gi in request gpus" in ways_out(hard)
+
+
 def test_changes_of_several_kinds():
     hard = world(rooted(2, 1), {"count": 2}, constraints=[{"matchAttribute": ROOT}])
     hard["taken"] = [taken("other", "gpu-0", "gpu-1", driver="gpu.example.com")]
