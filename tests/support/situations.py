@@ -1,8 +1,7 @@
-"""Why pods are pending: situations from real clusters, and docs/explain.md made of what claimd says
-about each.
+"""Situations from real clusters in which pods are pending, and the page that is written from them.
 
-`python -m tests.support.situations > docs/explain.md` writes it anew; a test compares. Nothing is
-asserted here.
+`python -m tests.support.situations > docs/explain.md` writes the page from claimd's answers. A test
+compares the page with this output. This module itself asserts nothing.
 """
 
 import contextlib
@@ -45,54 +44,60 @@ ROOT_FOLDER = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Why is my pod pending
 
-The scheduler says "cannot allocate all claims". `claimd explain` says what stands in the way on how many nodes, which
-node is the nearest miss, and what would help; then the nodes by what they have in common, with the same decisions as
-the scheduler's. It only reads:
+If a pod waits for GPUs, the scheduler only says "cannot allocate all claims". `claimd explain` gives the reasons, with
+the number of nodes for each. It says which node comes closest, and what would help there. Then it lists the nodes,
+grouped by reason. It decides as the scheduler does, and it only reads:
 
-    claimd explain train                        # a claim or a pod of the namespace default
+    claimd explain train                        # a claim or a pod in the namespace default
     claimd explain pod/job -n team-a --node node-3
-    claimd explain -A --pending                 # every pod that waits for a node, grouped by cause; -n NS --pending: of one namespace
-    claimd explain pod/job --watch              # again whenever the answer is another, until the pod has a node
-    claimd explain --dry web.yaml               # what is not there yet: a pod or what makes pods, a claim or template
-    claimd explain --class gpu.claimd.dev       # which devices a class has, and why not the others
-    claimd explain train -f dump.json -o json   # from files, for tools: every node, every device with every reason
+    claimd explain -A --pending                 # all pods that wait for a node, grouped by cause; -n NS --pending: in one namespace
+    claimd explain pod/job --watch              # prints each new answer, until the pod has a node
+    claimd explain --dry web.yaml               # objects that do not exist yet: a pod, a workload, a claim or a template
+    claimd explain --class gpu.claimd.dev       # which devices a class selects, and why not the others
+    claimd explain train -f dump.json -o json   # from files, for programs: every node and device with every reason
 
-And what if? The same question in a cluster that is a little different:
+It can also answer for a cluster with a small change:
 
     claimd explain pod/job --without claim/old --without pod/team-b/notebook
-    claimd explain pod/job --as-if-free node-3  # no pod runs there, no claim has its devices
-    claimd explain pod/job --on node-3          # it had to run there, whatever nodes it selects
+    claimd explain pod/job --as-if-free node-3  # as if node-3 had no pods, and no claim had its devices
+    claimd explain pod/job --on node-3          # as if the pod had to run on node-3, whatever it selects
 
-It finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`), or
-reads what `kubectl get -o yaml` or `-o json` wrote: files, a folder of them, or `-` for standard input; JSON is much
-faster. The role that a user needs is in `deploy/explain`; what may not be seen is named in a note.
+claimd finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`).
+With `-f` it reads the output of `kubectl get -o yaml` or `-o json` instead: files, a folder of files, or `-` for
+standard input. JSON is much faster. `deploy/explain` has the role that a user needs. If the user may not read some
+objects, a note in the answer names them.
 
 | exit code | it means |
 | --- | --- |
-| 0 | it could run, or there is nothing to wait for: it has its node or its devices |
-| 1, 2 | it could not be told; it was wrongly used |
-| 3 | pending: no node could run it, or something stands before all nodes. Of several pods: of one or more |
+| 0 | the pod could run; or it does not wait, because it has its node or its devices |
+| 1, 2 | the command failed; the command was used wrongly |
+| 3 | pending: no node could run the pod, or it waits for something other than a node. With several pods: at least one of them is pending |
 | 4 | unknown: not decided in time |
 
-Text has three nodes of each kind by name, and nodes with the same devices in the same state are judged once, so that
-5,000 nodes take a second or two and one screen. `-o wide` or `--all` has each node by itself; `-o json` has
-everything, of a node that is `like` another only what holds for both (with `--all` each has its own). Its `version`
-is `claimd.dev/explain/v2`, which changes when a field goes or means something else; `verdict`, `line`, `groups` and
-`nodes` are where to begin.
+The text names at most three nodes for each reason. Nodes with the same devices in the same state are examined once, so
+5,000 nodes take one or two seconds and one screen. `-o wide` or `--all` lists every node. `-o json` has everything; a
+node that is `like` another node has only the facts that hold for both nodes (with `--all` each node has its own). The
+`version` of the JSON is `claimd.dev/explain/v2`, and it changes if a field is removed or gets another meaning. Start
+with the fields `verdict`, `line`, `groups` and `nodes`.
 
-Before devices it looks at what else keeps a pod away: scheduling gates, claims that are missing, deleted or allocated
-elsewhere, and of each node whether it is cordoned, tainted, selected by the pod, has the CPU, memory, ports and the
-like that the pod asks for, and what the other pods mean for it: affinity, anti-affinity and topology spread. Volumes
-are not looked at: where a pod has them, the answer says so. Where pods of lower priority run, a note says which of
-them would go for the pod, or why none does (disruption budgets are not looked at). What the scheduler itself says in
-the pod's condition and Events stands beside it, with what is different. Where a claim is missing or being deleted the
-scheduler says nothing at all. `--dry` takes what people write: a Deployment, a Job and the like stand for the pods
-that they make, numbers are quantities, and limits are requests.
+Before devices, claimd checks what else keeps a pod from a node:
 
-An answer takes ten seconds at most (`--timeout`). The scheduler has as many for each node: where that is not enough, it
-says "timed out trying to allocate devices", and the pod stays pending.
+- of the pod: scheduling gates, and claims that are missing, being deleted, or allocated on another node
+- of the node: whether it is cordoned or tainted, whether the pod selects it, and whether it has the CPU, memory, ports
+  and other resources that the pod requests
+- of the other pods: affinity, anti-affinity and topology spread
 
-Below is what it says in situations from real clusters, the program's own words, checked by the tests.
+claimd does not check volumes; if the pod has volumes, the answer says so. If pods with lower priority run, a note says
+which of them the scheduler would evict for this pod, or why it evicts none (disruption budgets are not checked). The
+answer also shows the scheduler's own message from the pod's condition and Events, and where it differs. If a claim is
+missing or being deleted, the scheduler gives no message at all. `--dry` takes manifests as people write them: claimd
+replaces a Deployment, a Job or another workload by the pods that it creates, accepts numbers as quantities, and takes
+limits as requests.
+
+An answer takes at most ten seconds (`--timeout`). The scheduler itself spends at most ten seconds on each node. If that
+is not enough, it says "timed out trying to allocate devices" and the pod stays pending.
+
+The rest of this page has situations from real clusters with claimd's output. The tests check this output.
 """
 
 
@@ -101,7 +106,7 @@ class Situation:
     title: str
     objects: tuple
     words: tuple = ("train",)
-    dry: dict | None = None  # what the file of --dry has
+    dry: dict | None = None  # the content of the file for --dry
 
 
 MEMORY = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0')
@@ -118,7 +123,7 @@ def situation(title, *objects, **more):
 
 
 def slices_of_one_gpu(*wanted):
-    """Partitions that share a GPU's counters."""
+    """Returns partitions that share the counters of one GPU."""
     return [
         {
             "name": f"gpu-0-{slices}g-{index}",
@@ -135,7 +140,10 @@ def slices_of_one_gpu(*wanted):
 
 
 def parts_of_a_gpu():
-    """Parts of which any twelve fit by memory and any twelve by cores, and no twelve by both."""
+    """Yields slices with parts of a GPU that two counters limit.
+
+    Any twelve parts fit by memory, and any twelve by cores, but no twelve fit by both.
+    """
     slices = alloc_hard.opposing(unit=3)["slices"]
     devices = slices[0]["spec"]["devices"]
     counters = slices[1]["spec"]["sharedCounters"]
@@ -163,24 +171,24 @@ def sharer(called, memory):
 
 
 def made_of(called):
-    """What a pod says that has a claim made of a template."""
+    """Returns the `resourceClaims` of a pod with a claim from a template."""
     return [{"name": "gpus", "resourceClaimTemplateName": called}]
 
 
 def said(waiting, message):
-    """The pod with the scheduler's words about it."""
+    """Returns the pod with the scheduler's message in its condition."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return waiting | {"status": {"conditions": [condition | {"message": message}]}}
 
 
 def unnamed(device):
-    """A device whose driver says no vendor."""
+    """Removes the vendor from a device and returns the device."""
     del device["attributes"]["vendor"]
     return device
 
 
 def fleet(count):
-    """Nodes of eight GPUs: on each but the last, all but two are held."""
+    """Yields nodes with eight GPUs; except on the last node, claims hold all but two or three."""
     for index in range(count):
         yield slice_(gpus(8), node=f"node-{index}")
         if index + 1 < count:
@@ -503,7 +511,7 @@ SITUATIONS = (
 
 
 def say(one, folder, *more):
-    """The exit code, what `claimd explain` prints, and what it complains about."""
+    """Runs `claimd explain`; returns its exit code, its output and its errors."""
     dump = folder / "dump.yaml"
     dump.write_text(
         yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)})

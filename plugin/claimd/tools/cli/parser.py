@@ -178,7 +178,7 @@ def _add_run(commands: Commands) -> None:
 
 
 def _add_devices(commands: Commands) -> None:
-    about = "show the GPUs of this machine, and why others are left alone"
+    about = "show the GPUs of this machine, and why claimd does not use the others"
     _add_output(_add(commands, "devices", about))
 
 
@@ -192,9 +192,10 @@ def _add_slices(commands: Commands) -> None:
         const="here",
         default="",
         metavar="WHAT",
-        help="what autoscalers need to know of a node that does not exist yet, in YAML or JSON: of a "
-        "machine (machine:dgx-h100, or what `claimd fake write` takes, in quotes), of the live "
-        "node:NAME, or of what this command sees; docs/autoscalers.md",
+        help="print what autoscalers must know about nodes that do not exist yet, in YAML or JSON. "
+        "WHAT is a machine (machine:dgx-h100, or models as for `claimd fake write`, in quotes) or "
+        "an existing node (node:NAME); default: the machine of this command. See "
+        "docs/autoscalers.md",
     )
 
 
@@ -213,7 +214,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
         "--context",
         default="",
         metavar="NAME",
-        help="of the kubeconfig; default: its current context",
+        help="a context of the kubeconfig; default: its current context",
     )
 
 
@@ -223,8 +224,8 @@ def _add_files(command: argparse.ArgumentParser) -> None:
         "--file",
         action="append",
         type=Path,
-        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
-        "input, instead of the API server",
+        help="read the output of `kubectl get -o yaml` or `-o json` instead of the API server: a file, "
+        "a folder of such files, or - for standard input",
     )
 
 
@@ -234,7 +235,7 @@ def _add_fake(commands: Commands) -> None:
         title="commands", metavar="COMMAND", required=True, parser_class=_ListingParser
     )
 
-    write = _add(actions, "write", "write a tree, or another one in its place", within="fake")
+    write = _add(actions, "write", "write a tree, or replace one", within="fake")
     write.add_argument(
         "folder",
         type=Path,
@@ -252,16 +253,16 @@ def _add_fake(commands: Commands) -> None:
     fault = _add(
         actions,
         "fault",
-        "make a GPU of a tree sick, or well again, while it is read",
+        "make a GPU of a tree sick, or well again, while claimd reads the tree",
         within="fake",
     )
     fault.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="one that `claimd fake write` wrote"
+        "folder", type=Path, metavar="FOLDER", help="a folder that `claimd fake write` wrote"
     )
-    fault.add_argument("fault", metavar="FAULT", help="one of those below")
-    fault.add_argument("device", metavar="DEVICE", help="as `claimd devices` names it")
+    fault.add_argument("fault", metavar="FAULT", help="a fault of the list below")
+    fault.add_argument("device", metavar="DEVICE", help="a name that `claimd devices` prints")
     fault.add_argument(
-        "value", nargs="?", default="", metavar="VALUE", help="where a fault has one"
+        "value", nargs="?", default="", metavar="VALUE", help="the value, if the fault has one"
     )
     fault.set_defaults(listing=_faults)
 
@@ -286,7 +287,7 @@ def _fake_models() -> dict[str, dict[str, str]]:
     return {
         "models": fake.models(),
         "options of a model": fake.OPTIONS,
-        "of the whole machine": fake.MACHINE_OPTIONS,
+        "options of the whole machine": fake.MACHINE_OPTIONS,
         "machines": fake.machines(),
     }
 
@@ -305,10 +306,13 @@ def _add_convert(commands: Commands) -> None:
     convert = _add(
         commands,
         "convert",
-        "write objects of resource.k8s.io in another version, and what is lost by it",
+        "write objects of resource.k8s.io in another version, and list what is lost",
     )
     convert.add_argument(
-        "-f", "--file", required=True, help="YAML or JSON, or a folder of such files; - is stdin"
+        "-f",
+        "--file",
+        required=True,
+        help="YAML or JSON, or a folder of such files; - is standard input",
     )
     convert.add_argument(
         "--to",
@@ -328,7 +332,7 @@ def _add_capture(commands: Commands) -> None:
     capture = _add(
         commands,
         "capture",
-        "write what claimd reads of this machine's GPUs into a file for `--root`",
+        "write everything that claimd reads about this machine's GPUs into a file for `--root`",
     )
     capture.add_argument("file", type=Path, metavar="FILE.tar")
     capture.add_argument(
@@ -342,7 +346,7 @@ def _add_probe(commands: Commands) -> None:
     probe = _add(
         commands,
         "probe",
-        "ask a running `claimd run` at its endpoint whether it is live or ready",
+        "ask the endpoint of a running `claimd run` whether it is live or ready",
     )
     probe.add_argument("question", choices=("live", "ready"))
 
@@ -358,57 +362,59 @@ def _seconds(text: str) -> float:
 
 
 def _add_explain(commands: Commands) -> None:
-    explain = _add(commands, "explain", "tell why a pod or a claim gets no devices, node by node")
+    explain = _add(commands, "explain", "say why a pod or a claim gets no devices, node by node")
     subject = explain.add_mutually_exclusive_group(required=True)
     subject.add_argument(
-        "name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist"
+        "name", nargs="?", help="a pod or a claim; write pod/NAME or claim/NAME if both exist"
     )
     subject.add_argument(
         "--dry",
         metavar="FILE",
         type=Path,
-        help="what is not there yet: a pod, a Deployment or Job or the like, a claim or template",
+        help="a manifest of objects that do not exist yet: a pod, a workload such as a Deployment, a "
+        "claim or a template",
     )
     subject.add_argument(
-        "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has"
+        "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass selects"
     )
     subject.add_argument(
-        "--pending", action="store_true", help="every pod that waits for a node, grouped by cause"
+        "--pending", action="store_true", help="all pods that wait for a node, grouped by cause"
     )
     explain.add_argument("-n", "--namespace", default="default", help="default: default")
     explain.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="with --pending: of all namespaces"
+        "-A", "--all-namespaces", action="store_true", help="with --pending: in all namespaces"
     )
-    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument("--node", default="", help="look only at this node")
     explain.add_argument(
         "--without",
         action="append",
         metavar="claim/NAME",
-        help="as if that claim, or pod/NAME, were not there (may be given several times)",
+        help="as if that claim, or pod/NAME, did not exist; may be repeated",
     )
     explain.add_argument(
         "--as-if-free",
         action="append",
         metavar="NODE",
-        help="as if no pod ran there, and no claim had its devices (several times, too)",
+        help="as if this node ran no pods, and no claim had its devices; may be repeated",
     )
     explain.add_argument(
         "--on",
         default="",
         metavar="NODE",
-        help="as if it had to run there, whatever nodes it selects",
+        help="as if the pod had to run on this node, whatever nodes it selects",
     )
     explain.add_argument(
         "--watch",
         action="store_true",
-        help="tell again whenever the answer is another, until the pod has a node",
+        help="print each new answer, until the pod has a node",
     )
     explain.add_argument(
         "--timeout",
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="what is not decided by then is unknown (default 10, as the scheduler has for a node)",
+        help="answer `unknown` for nodes that are not decided by then (default 10, the scheduler's own "
+        "limit for a node)",
     )
     _add_context(explain)
     _add_files(explain)
@@ -417,58 +423,58 @@ def _add_explain(commands: Commands) -> None:
         "--output",
         choices=("text", "wide", "json"),
         default="text",
-        help="wide: each node by itself, as --all (default: text)",
+        help="wide: every node, as with --all (default: text)",
     )
-    explain.add_argument("--all", action="store_true", help="each node by itself, not in groups")
+    explain.add_argument("--all", action="store_true", help="list every node instead of groups")
 
 
 def _add_doctor(commands: Commands) -> None:
     doctor = _add(
-        commands, "doctor", "tell what stands between this node and GPUs that work, and what to do"
+        commands, "doctor", "say what keeps this node's GPUs from working, and what to do"
     )
     doctor.add_argument(
         "--cluster",
         action="store_true",
-        help="what can be seen of all nodes from outside, with an administrator's kubeconfig",
+        help="check all nodes from outside, with an administrator's kubeconfig",
     )
     doctor.add_argument(
         "-o",
         "--output",
         choices=("table", "wide", "json"),
         default="table",
-        help="wide: what is well, too, as --all (default: table)",
+        help="wide: also checks that are well, as with --all (default: table)",
     )
-    doctor.add_argument("--all", action="store_true", help="what is well, too")
+    doctor.add_argument("--all", action="store_true", help="also list checks that are well")
     _add_context(doctor)
 
 
 def _add_view(commands: Commands) -> None:
     view = _add(
-        commands, "view", "show a cluster's GPUs in a browser: who has them, what waits, live"
+        commands, "view", "show a cluster's GPUs in a browser: their users, and which pods wait"
     )
     _add_files(view)
     _add_context(view)
     view.add_argument(
-        "--port", type=int, default=0, help="on 127.0.0.1; default: one that the system chooses"
+        "--port", type=int, default=0, help="a port of 127.0.0.1; default: a free port"
     )
     view.add_argument(
         "-o",
         "--output",
         choices=("page", "table", "json"),
         default="page",
-        help="table, json: the devices as they are now, printed once (default: page)",
+        help="table, json: print the devices once (default: page)",
     )
-    view.add_argument("--open", action="store_true", help="open it in the browser")
+    view.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
 def _add_sim(commands: Commands) -> None:
     sim = _add(
-        commands, "sim", "serve an API server for tries and tests, with no cluster behind it"
+        commands, "sim", "run a simulated API server, or a simulated cluster around a command"
     )
     sim.usage = "claimd sim [OPTION …] [-- COMMAND …]"
     sim.epilog = (
-        "With a COMMAND it is run with KUBECONFIG set, the exit code is the command's, and whatever "
-        "it has left running is ended: claimd sim --node a=nvidia:h100=2 -- go test ./..."
+        "A COMMAND runs with KUBECONFIG set. Its exit code becomes that of claimd, and the processes "
+        "that it leaves behind are ended. Example: claimd sim --node a=nvidia:h100=2 -- go test ./..."
     )
     sim.set_defaults(words=None)
     sim.add_argument(
@@ -476,62 +482,73 @@ def _add_sim(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME[=GPUS]",
-        help="for a COMMAND: a node, with scheduler, controllers and a kubelet that runs pods as "
-        "processes of yours. With GPUs (a=nvidia:h100=2, b=machine:dgx-h100) claimd runs there, "
-        "without any the node waits for your own driver; again for each node",
+        help="add a node to the cluster of a COMMAND; may be repeated. The cluster has a scheduler and "
+        "controllers, and its kubelets run pods as processes of yours. On a node with GPUs "
+        "(a=nvidia:h100=2, b=machine:dgx-h100) claimd runs; one without GPUs waits for your own driver",
     )
     sim.add_argument(
         "--profile",
         default="1.37",
-        help="the release to be like: 1.30, 1.31, 1.34 or 1.37 (default)",
+        help="the Kubernetes release to simulate: 1.30, 1.31, 1.34 or 1.37 (default)",
     )
-    sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
+    sim.add_argument(
+        "--port", type=int, default=0, help="a port of 127.0.0.1; default: a free port"
+    )
     sim.add_argument(
         "--http",
         action="store_true",
-        help="no TLS, and the token in the address, where logs show it",
+        help="serve without TLS, and with the token in the address, where logs show it",
     )
     sim.add_argument(
         "--db",
         type=Path,
         metavar="FILE",
-        help="an SQLite file, so that the objects outlive the server",
+        help="keep the objects in an SQLite file after the end of the server",
     )
     sim.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="written for kubectl once it serves"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="write a kubeconfig for kubectl when the server is ready",
     )
     _add_programs(sim)
 
 
 def _add_demo(commands: Commands) -> None:
-    demo = _add(commands, "demo", "tell a story on a simulated cluster: no root, no Docker, no GPU")
+    demo = _add(
+        commands, "demo", "play a story on a simulated cluster, without root, Docker or a GPU"
+    )
     demo.epilog = (
-        "Containers run as plain processes of the user who starts this, with the user's rights: run "
-        "no story, and apply no pod, whose commands you would not type yourself."
+        "Containers run as plain processes with the rights of the user who starts the demo. Do not run "
+        "a story or apply a pod whose commands you would not type yourself."
     )
     demo.add_argument(
         "story",
         nargs="?",
         default="tour",
-        help="a file, or the name of one that is here; default: tour",
+        help="a file, or the name of a story of claimd; default: tour",
     )
     demo.add_argument(
-        "--profile", default="1.37", help="the release to be like: 1.34 or 1.37 (default)"
+        "--profile",
+        default="1.37",
+        help="the Kubernetes release to simulate: 1.34 or 1.37 (default)",
     )
     demo.add_argument(
-        "--serve", action="store_true", help="leave the cluster up, with a kubeconfig for kubectl"
+        "--serve",
+        action="store_true",
+        help="keep the cluster running afterwards, with a kubeconfig for kubectl",
     )
     demo.add_argument(
-        "--plain", action="store_true", help="no picture that is redrawn, lines alone"
+        "--plain", action="store_true", help="print only lines, without the picture that is redrawn"
     )
     demo.add_argument(
         "--state",
         type=Path,
         metavar="DIR",
-        help="keep the cluster in a folder, and go on with it later",
+        help="keep the cluster in a folder, where a later demo continues",
     )
     demo.add_argument(
-        "--speed", type=float, metavar="N", help="2: texts stay for half as long; 0: no pauses"
+        "--speed", type=float, metavar="N", help="2: show texts half as long; 0: without pauses"
     )
     _add_programs(demo)
 
@@ -541,11 +558,11 @@ def _add_programs(command: argparse.ArgumentParser) -> None:
         "--scheduler",
         default="",
         metavar="PATH",
-        help="a kube-scheduler, which takes the place of the cluster's own scheduler",
+        help="use this kube-scheduler instead of the cluster's own scheduler",
     )
     command.add_argument(
         "--controllers",
         default="",
         metavar="PATH",
-        help="a kube-controller-manager, which takes the place of the cluster's own controllers",
+        help="use this kube-controller-manager instead of the cluster's own controllers",
     )

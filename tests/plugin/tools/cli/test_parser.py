@@ -37,7 +37,9 @@ def test_the_help_of_the_demo_says_that_containers_are_plain_processes(capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "Containers run as plain processes of the user who starts this" in out
+    assert (
+        "Containers run as plain processes with the rights of the user who starts the demo" in out
+    )
 
 
 def test_run_takes_all_settings():
