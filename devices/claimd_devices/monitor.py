@@ -39,6 +39,9 @@ class _TrackedGpu:
     missing: Finding | None = None  # the reason why it is not in the last Inventory
     missing_since: float = 0.0
 
+    # How often the kernel reported each kind of event, by kind and value.
+    event_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
     @property
     def is_absent(self) -> bool:
         """True if the GPU is gone.
@@ -158,6 +161,18 @@ class Monitor:
             findings=tuple(serious),
         )
 
+    def event_counts(self) -> list[tuple[Gpu, str, str, int]]:
+        """Returns how often the kernel reported each event: GPU, kind, value and count.
+
+        The counts reach back as far as the kernel's log did when this process started. May be
+        called from another thread.
+        """
+        counts = []
+        for tracked in tuple(self._tracked.values()):
+            for (kind, value), count in tuple(tracked.event_counts.items()):
+                counts.append((tracked.gpu, kind, value, count))
+        return counts
+
     def restore(self, state: HealthState) -> None:
         """Takes over the state of the process before this one. Must be called before
         `on_inventory`.
@@ -261,6 +276,9 @@ class Monitor:
         for tracked in self._tracked.values():
             if _concerns(event, tracked.gpu):
                 tracked.history.add_event(event)
+                if event.kind != health.BOUND:
+                    key = event.kind, event.value
+                    tracked.event_counts[key] = tracked.event_counts.get(key, 0) + 1
 
     def _is_hung(self, gpu: Gpu) -> bool:
         return deadline.is_hung(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")

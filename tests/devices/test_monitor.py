@@ -139,7 +139,13 @@ def test_a_machine_that_is_well_shows_nothing(tree: Make, machine: str) -> None:
 async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
     async with watching(tree("nvidia:h100")) as world:
         world.give("xid", value="31")
+        world.give("xid", value="31")
         await world.finds("xid", "note")
+
+        # Each of the kernel's lines counts, though they are one finding.
+        ((gpu, *counted),) = world.monitor.event_counts()
+        assert gpu.name == NAME
+        assert counted == ["xid", "31", 2]
 
 
 async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:

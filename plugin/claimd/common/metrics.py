@@ -197,6 +197,14 @@ DEVICE_INFO_DROPPED = Scraped(
 DEVICE_HEALTHY = Scraped(
     "gauge", "claimd_device_healthy", "0 while the device has a finding, else 1.", *_DEVICE
 )
+DEVICE_EVENTS = Scraped(
+    "counter",
+    "claimd_device_events_total",
+    "Events that the kernel reported about the device, by kind and value.",
+    *_DEVICE,
+    "kind",
+    "value",
+)
 DEVICE_TEMPERATURE = Scraped(
     "gauge",
     "claimd_device_temperature_celsius",

@@ -101,7 +101,7 @@ class EndpointSetup:
             node=self.config.node_name,
             roots=self.config.roots,
             inventory=lambda: self.watch.last or Inventory(),
-            report=lambda: self.monitor.last,
+            monitor=self.monitor,
             claims=lambda: self.checkpoints.claims,
             users=users,
         ).install()

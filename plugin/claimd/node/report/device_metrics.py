@@ -19,7 +19,8 @@ from claimd.common import metrics, names
 from claimd.common.metrics import Labels
 from claimd_devices import telemetry
 from claimd_devices.gpu import Gpu, Inventory, Roots
-from claimd_devices.health import NOTE, HealthReport
+from claimd_devices.health import NOTE
+from claimd_devices.monitor import Monitor
 
 from ..prepared import PreparedClaim
 
@@ -54,13 +55,13 @@ class DeviceMetrics:
         node: str,
         roots: Roots,
         inventory: Callable[[], Inventory],
-        report: Callable[[], HealthReport],
+        monitor: Monitor,
         claims: Callable[[], Mapping[str, PreparedClaim]],
         users: Callable[[], Users],
     ) -> None:
         """Calls `users` to ask the kubelet. It returns an empty mapping if the kubelet is away."""
         self._node, self._roots = node, roots
-        self._inventory, self._report = inventory, report
+        self._inventory, self._monitor = inventory, monitor
         self._claims, self._ask_users = claims, users
         self._readings: dict[str, tuple[telemetry.Reading, ...]] = {}
         self._read_at = -_READ_AGAIN
@@ -73,6 +74,7 @@ class DeviceMetrics:
         metrics.DEVICE_INFO.source = self.info
         metrics.DEVICE_INFO_DROPPED.source = self.dropped_uses
         metrics.DEVICE_HEALTHY.source = self.healthy
+        metrics.DEVICE_EVENTS.source = self.events
         metrics.DEVICE_TEMPERATURE.source = self.temperatures
         metrics.DEVICE_POWER.source = lambda: self._of_kind("power")
         metrics.DEVICE_ENERGY.source = lambda: self._of_kind("energy")
@@ -114,7 +116,7 @@ class DeviceMetrics:
 
         A note does not count: for example, the PCIe link of an idle GPU slows down.
         """
-        report = self._report()
+        report = self._monitor.last
         sick = set()
         for name, findings in report.findings:
             if any(finding.severity != NOTE for finding in findings):
@@ -122,6 +124,11 @@ class DeviceMetrics:
         gpus = {gpu.name: gpu for gpu in (*report.retained, *self._inventory().gpus)}
         for _, gpu in sorted(gpus.items()):
             yield _identity(gpu), float(gpu.name not in sick)
+
+    def events(self) -> Samples:
+        """Yields how often the kernel reported each kind of event, also those that are only notes."""
+        for gpu, kind, value, count in self._monitor.event_counts():
+            yield (*_identity(gpu), kind, value), float(count)
 
     def temperatures(self) -> Samples:
         readings = self._read_telemetry()

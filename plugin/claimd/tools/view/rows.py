@@ -17,6 +17,7 @@ from claimd.kubernetes.api.scheduling import (
     ResourceSlice,
 )
 from claimd.kubernetes.scheduling.objects import Claim, Node
+from claimd_devices import xids
 
 from .world import DeviceKey, Holding, World
 
@@ -27,6 +28,9 @@ _NAMES_OF_MODELS = ("productName", "model", "cardSeries", "name", "type")
 _NAMES_OF_IDENTITIES = ("uuid", "resource.kubernetes.io/pciBusID", "pciAddress", "pciId", "serial")
 # The effects of taints that keep pods away, by severity. Taints with other effects only inform.
 _SEVERITIES = {"NoExecute": 2, "NoSchedule": 1}
+
+# The taint whose value alone does not tell a person what has happened.
+_XID_TAINT = "claimd.dev/xid"
 
 
 def row(world: World, name: str) -> Row | None:
@@ -160,8 +164,12 @@ def _is_occupied(holders: Sequence[Holding]) -> bool:
 
 
 def _taint(taint: DeviceTaint) -> Row:
+    text = f"{taint.key}={taint.value}" if taint.value else taint.key
+    if taint.key == _XID_TAINT and taint.value.isdecimal() and len(taint.value) < 7:
+        xid = xids.find(int(taint.value))
+        text += f" ({xid.meaning}; {xid.advice})"
     return {
-        "text": f"{taint.key}={taint.value}" if taint.value else taint.key,
+        "text": text,
         "effect": taint.effect,
         "since": taint.time_added or "",
     }

@@ -45,6 +45,15 @@ def claim(name="train", reserved=("pods/train-0 uid-1",), device=GPU, **more):
     )
 
 
+class PlayedMonitor:
+    """A monitor with a report that a test sets."""
+
+    last = HealthReport()
+
+    def event_counts(self):
+        return [(GPU, "xid", "31", 3)]
+
+
 @pytest.fixture
 def made(tmp_path):
     """Device metrics of two GPUs; claims and users are put into the two dicts."""
@@ -57,7 +66,12 @@ def made(tmp_path):
     roots = Roots(sys=str(tmp_path), proc=str(tmp_path), dev=str(tmp_path))
     inventory = Inventory(gpus=(GPU, OTHER))
     made = device_metrics.DeviceMetrics(
-        "n1", roots, lambda: inventory, HealthReport, lambda: claims, ask
+        "n1",
+        roots,
+        lambda: inventory,
+        PlayedMonitor(),
+        lambda: claims,
+        ask,
     )
     made.claims_given, made.users_given, made.asked = claims, users, asked
     return made
@@ -78,7 +92,7 @@ def test_a_note_is_no_sickness_and_what_has_vanished_is_sick(made):
         (OTHER.name, found("degraded")),
         (gone.name, found("failed")),
     )
-    made._report = lambda: HealthReport(retained=(gone,), findings=findings)
+    made._monitor.last = HealthReport(retained=(gone,), findings=findings)
     assert {labels[0]: value for labels, value in made.healthy()} == {
         GPU.name: 1,
         OTHER.name: 0,
@@ -207,6 +221,10 @@ def test_every_family_is_served_as_text(made, monkeypatch):
     assert (
         'claimd_device_healthy{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0"} 1' in text
     )
+    assert (
+        'claimd_device_events_total{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0",'
+        'kind="xid",value="31"} 3'
+    ) in text
     assert (
         f'claimd_device_memory_bytes{{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0"}} {80 << 30}'
         in text

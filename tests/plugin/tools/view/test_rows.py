@@ -114,6 +114,21 @@ def test_a_taint_and_its_rule():
     assert second["why"][0]["text"] == "drain"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("79", "claimd.dev/xid=79 (the GPU has fallen off the bus; reboot the node)"),
+        ("many", "claimd.dev/xid=many"),
+        ("9" * 60, f"claimd.dev/xid={'9' * 60}"),
+    ],
+)
+def test_the_taint_of_an_xid_says_what_it_means(value, text):
+    sick = gpu(0)
+    sick["taints"] = [{"key": "claimd.dev/xid", "value": value, "effect": "NoSchedule"}]
+    (device,) = rows.row(build_picture(slice_([sick])).world, "node-1")["devices"]
+    assert [why["text"] for why in device["why"]] == [text]
+
+
 def test_ten_comes_after_two():
     devices = [gpu(0) | {"name": f"gpu-{number}"} for number in (10, 2, 1)]
     made = rows.row(build_picture(slice_(devices)).world, "node-1")
