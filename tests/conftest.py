@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import socket
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -20,6 +22,17 @@ settings.load_profile("gate")
 # the look at it and its use. Test processes that run side by side begin at different ones.
 _PORTS = range(20_000, 30_000)
 _turns = itertools.count(7 * os.getpid())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spares the garbage collector what is collected: 300,000 objects, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture

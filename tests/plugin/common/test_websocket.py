@@ -19,10 +19,14 @@ def frame(payload, kind=BINARY, last=True, mask=b"\x01\x02\x03\x04", first=0):
         head += bytes([masked | 126]) + length.to_bytes(2, "big")
     else:
         head += bytes([masked | 127]) + length.to_bytes(8, "big")
-    covered = (
-        bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload)) if mask else payload
-    )
-    return head + mask + covered
+    return head + mask + (covered(payload, mask) if mask else payload)
+
+
+def covered(payload, mask):
+    """Returns each byte of the payload XOR the next one of the mask, which repeats."""
+    repeated = (mask * (len(payload) // 4 + 1))[: len(payload)]
+    number = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
+    return number.to_bytes(len(payload), "big")
 
 
 async def read_frame(reader):
