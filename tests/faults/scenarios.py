@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from claimd.common import names
+from claimd.node.prepare import checkpoint
+from claimd.node.prepared import PreparedClaim
 from tests.support.worlds import DRIVER
 
 from .stage import PREPARED, Stage
 from .world import FOR_MACHINES
 
 OLD, NEW = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
-STALE = "uid-stale"  # a claim that nobody records, with a file of ours
+STALE = "uid-stale"  # a claim that was given back, with files of ours
 
 Step = Callable[[Stage], Awaitable[None]]
 
@@ -144,6 +146,12 @@ async def _start_and_next_machine(stage: Stage) -> None:
     await _next_machine(stage)
 
 
+def _given_back(uid: str) -> bytes:
+    """The checkpoint of a claim without devices."""
+    claim = PreparedClaim(namespace="default", name="stale", uid=uid, prepared_at="")
+    return checkpoint.encode(checkpoint.Checkpoint(version=1, boot_id="b", claim=claim))
+
+
 async def _damage(stage: Stage) -> None:
     """What a start has to put right."""
     await _many(stage)
@@ -152,6 +160,7 @@ async def _damage(stage: Stage) -> None:
     (world.cdi / names.cdi_file(DRIVER, "uid-c")).unlink()
     (world.cdi / names.cdi_file(DRIVER, "uid-d")).write_bytes(b'{"cdi')
     (world.cdi / names.cdi_file(DRIVER, STALE)).write_text("{}")
+    (world.plugin / "claims" / f"{STALE}.gone").write_bytes(_given_back(STALE))
     (world.plugin / "claims" / f".{STALE}.new").write_text("half")
     metadata = world.plugin / "metadata"
     (metadata / "uid-d_gpu.json").unlink()

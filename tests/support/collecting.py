@@ -14,6 +14,7 @@ from claimd.node.prepare import (
     checkpoint,
     claim_reports,
     garbage,
+    lost_checkpoints,
     metadata,
 )
 from claimd.node.prepared import ClaimRef, PreparedClaim
@@ -68,6 +69,12 @@ class Instance:
             record_event=self.events.record,
             grace=GRACE,
             spacing=0.0,
+        )
+        self.lost = lost_checkpoints.LostCheckpoints(
+            driver=self.driver,
+            pods=self.pods,
+            another_publishes=lambda: False,
+            record_event=self.events.record,
         )
         self.tasks = [
             asyncio.create_task(self.reporter.run()),

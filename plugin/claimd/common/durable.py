@@ -73,6 +73,46 @@ def _open_again(beside: str, mode: int) -> int:
     return os.open(beside, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
+class NotAFileError(OSError):
+    """Something other than a regular file is at the path. `strerror` says what it is."""
+
+
+# The errors by which the kernel refuses to open something that is not a regular file.
+_REFUSED_KINDS = {
+    errno.ELOOP: "a link",
+    errno.ENXIO: "a socket or a device",
+    errno.ENODEV: "a device",
+}
+
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
+
+def open_regular(path: str) -> int:
+    """Opens a regular file for reading; returns its descriptor.
+
+    This never blocks, whatever is at the path, and never follows a link there. Raises NotAFileError
+    for anything but a regular file, and OSError as `os.open`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        kind = _REFUSED_KINDS.get(error.errno or 0)
+        if kind is None:
+            raise
+        raise NotAFileError(error.errno, f"it is {kind}, not a file", path) from error
+
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        os.close(descriptor)
+        raise
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise NotAFileError(errno.EINVAL, f"it is {kind}, not a file", path)
+    return descriptor
+
+
 def mark(path: str) -> Mark | None:
     """Returns a value that changes if somebody changes the file; None if there is no file."""
     try:
@@ -110,7 +150,7 @@ class Folder:
         """Creates the folder if it is missing, and syncs what an earlier writer left unsynced."""
         self.path.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, *self.path.parents[:2]):
-            _sync(folder)
+            sync_folder(folder)
 
     def fingerprint(self) -> tuple[int, int] | None:
         """Returns a value that changes with the folder's entries; None if there is no folder."""
@@ -164,11 +204,11 @@ class Folder:
             # The sync covers all changes that are counted before it begins.
             with self._counting:
                 covered = self._changes
-            _sync(self.path)
+            sync_folder(self.path)
             self._synced = covered
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

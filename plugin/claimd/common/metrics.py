@@ -134,9 +134,16 @@ CHECKPOINTS = Gauge("claimd_records", "Claims that are recorded as prepared on t
 CHECKPOINTS_DAMAGED = Counter(
     "claimd_records_damaged_total", "Checkpoints that were damaged and were quarantined."
 )
+CHECKPOINTS_UNREADABLE = Gauge(
+    "claimd_records_unreadable", "Checkpoints that could not be read at the last look."
+)
 CHECKPOINTS_REWRITTEN = Counter(
     "claimd_records_rewritten_total",
     "Checkpoints that somebody removed and that were written again.",
+)
+CHECKPOINTS_REBUILT = Counter(
+    "claimd_records_rebuilt_total",
+    "Checkpoints that were lost and were rebuilt from their claim's allocation.",
 )
 CDI_RESTORED = Counter(
     "claimd_cdi_files_restored_total", "CDI files that were restored from their checkpoint."

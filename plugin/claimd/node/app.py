@@ -37,6 +37,7 @@ from .prepare import (
     garbage,
     hardware,
     library_hook,
+    lost_checkpoints,
     metadata,
     mps,
     node_claims,
@@ -58,6 +59,7 @@ RESTART = 5.0
 FIRST_SCAN = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
+AskPods = Callable[[], Coroutine[Any, Any, garbage.Pods]]
 Start = Callable[[str, Work], None]
 
 
@@ -191,7 +193,7 @@ class App:
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():
             return "our ResourceSlices are not published yet"
-        return ""
+        return self.reports.checkpoints.unready_reason()
 
 
 # ---------------------------------------------------------------------- building
@@ -218,7 +220,10 @@ def build(config: Config) -> App:
     record_node_event = functools.partial(events_.record, events.node(config.node_name))
     reporter = status.StatusReporter(resources_, config.driver_name)
     checkpoints = checkpoint.CheckpointFolder(
-        folder, boot_id, functools.partial(record_node_event, "RecordDamaged")
+        folder,
+        boot_id,
+        on_damaged=functools.partial(record_node_event, "RecordDamaged"),
+        on_unreadable=functools.partial(record_node_event, "RecordUnreadable"),
     )
     reports = claim_reports.ClaimReports(
         driver=config.driver_name,
@@ -278,12 +283,14 @@ def build(config: Config) -> App:
         published=publisher_.published,
         record_event=record_node_event,
     )
+    pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
     background: list[tuple[str, Work]] = [
         ("the look for conflicts", conflict_detector.run),
         ("the check of the admission policies", policy_check_.run),
+        ("the rebuilding of lost checkpoints", _lost(driver_, pods, instance_, events_).run),
     ]
     if config.garbage_grace:
-        collector = _garbage_collector(config, driver_, instance_, events_)
+        collector = _garbage_collector(config, driver_, pods, instance_, events_)
         background.append(("the collection of garbage", collector.run))
 
     return App(
@@ -385,17 +392,31 @@ def _announcements(
     )
 
 
+def _lost(
+    driver_: driver.Driver,
+    pods: AskPods,
+    instance_: instance.Instance,
+    events_: events.EventRecorder,
+) -> lost_checkpoints.LostCheckpoints:
+    return lost_checkpoints.LostCheckpoints(
+        driver=driver_,
+        pods=pods,
+        another_publishes=instance_.another_publishes,
+        record_event=events_.record,
+    )
+
+
 def _garbage_collector(
     config: Config,
     driver_: driver.Driver,
+    pods: AskPods,
     instance_: instance.Instance,
     events_: events.EventRecorder,
 ) -> garbage.GarbageCollector:
     """Builds the collector. It waits until the kubelet has registered us, and for a grace after that."""
-    socket = names.pod_resources_socket(config.kubelet_dir)
     return garbage.GarbageCollector(
         driver=driver_,
-        pods=functools.partial(podresources.pods, socket),
+        pods=pods,
         may_collect=instance_.may_publish,
         record_event=events_.record,
         grace=config.garbage_grace,

@@ -29,8 +29,9 @@ from tests.support.worlds import DRIVER, NODE, claim_object, result
 
 
 class Plugin:
-    def __init__(self, tmp_path, api, **settings):
+    def __init__(self, tmp_path, api, strace=(), **settings):
         self.tmp_path, self.api = tmp_path, api
+        self.strace = strace
         self.settings = {
             "node-name": NODE,
             "kubelet-dir": tmp_path / "kubelet",
@@ -47,7 +48,14 @@ class Plugin:
         arguments = [f"--{key}={value}" for key, value in self.settings.items()]
         with self.log.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "claimd", "run", *arguments, stdout=log, stderr=log
+                *self.strace,
+                sys.executable,
+                "-m",
+                "claimd",
+                "run",
+                *arguments,
+                stdout=log,
+                stderr=log,
             )
         return self
 
@@ -437,6 +445,7 @@ async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
         await apiserver.until(lambda: world.reasons() == ["RecordDamaged"])
         async with calling(info.endpoint) as caller:
             assert not (await caller.prepare(claim))["uid-c"].error
+        assert world.reasons()[0] == "RecordDamaged"
         assert "claimd_records_damaged_total 1" in await plugin.metrics()
         assert "claimd_records 1" in await plugin.metrics()
         text = await plugin.metrics()
@@ -444,6 +453,32 @@ async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
         info_of_claim = [line for line in text if 'claim="c"' in line]
         assert [line.split("{")[0] for line in info_of_claim] == ["claimd_device_info"]
         assert any(line.startswith("process_resident_memory_bytes ") for line in text)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+async def test_a_checkpoint_that_cannot_be_read_is_told_and_costs_its_own_claim_alone(world):
+    claim, other = world.claim("c"), world.claim("other", 1)
+    async with world.plugin():
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            assert not (await caller.prepare(claim))["uid-c"].error
+    file = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims" / "uid-c.json"
+    fault = ["-P", str(file), "-e", "trace=openat", "-e", "inject=openat:error=EIO"]
+    strace = ["strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", *fault]
+    async with world.plugin(strace=strace) as plugin:
+        info = await world.kubelet.register()
+        await apiserver.until(lambda: world.reasons() == ["RecordUnreadable"])
+        async with calling(info.endpoint) as caller:
+            assert str(file) in (await caller.prepare(claim))["uid-c"].error
+            assert not (await caller.prepare(other))["uid-other"].error
+            assert str(file) in (await caller.unprepare(claim))["uid-c"].error
+        assert len(world.cdi()) == 2
+        await world.published()
+        code, said = await plugin.probe("ready")
+        assert (code, str(file) in said) == (1, True), said
+        assert "claimd_records_unreadable 1" in await plugin.metrics()
+        told = [line for line in plugin.lines() if "logged once" in str(line)]
+        assert len(told) == 1, told
 
 
 async def test_a_folder_that_cannot_be_used_is_said_at_once(world):

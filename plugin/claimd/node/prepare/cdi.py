@@ -67,6 +67,64 @@ def build(
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
 
+class _Edits(msgspec.Struct):
+    env: list[str] = []
+
+
+class _Device(msgspec.Struct):
+    name: str
+    edits: _Edits = msgspec.field(name="containerEdits", default_factory=_Edits)
+
+
+class _Spec(msgspec.Struct):
+    """The parts of a spec that tell which devices a claim has."""
+
+    devices: list[_Device]
+    edits: _Edits = msgspec.field(name="containerEdits", default_factory=_Edits)
+
+
+def read_devices(uid: str, text: bytes) -> tuple[PreparedDevice, ...]:
+    """Returns the devices of a claim as a spec that `build` has made tells them.
+
+    Only the device, its address, its share and whether it is for admin access are known. Raises
+    ValueError if the text is not such a spec.
+    """
+    try:
+        spec = msgspec.json.decode(text, type=_Spec)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"it is not a CDI spec of ours: {error}") from error
+
+    devices: list[PreparedDevice] = []
+    for described in spec.devices:
+        if not described.name.startswith(f"{uid}-"):
+            raise ValueError(f"its device {described.name} is not of claim uid {uid}")
+        variables = dict(
+            entry.partition("=")[::2] for entry in (*spec.edits.env, *described.edits.env)
+        )
+
+        # The name of a device may be followed by the id of a share, and both have dashes. Each
+        # device has a variable of its own, which tells where the device's name ends.
+        device = described.name.removeprefix(f"{uid}-")
+        share_id = ""
+        words = device.split("-")
+        for end in range(len(words), 0, -1):
+            if names.variable("-".join(words[:end])) in variables:
+                device, share_id = "-".join(words[:end]), "-".join(words[end:])
+                break
+
+        devices.append(
+            PreparedDevice(
+                requests=(),
+                pool="",
+                device=device,
+                share_id=share_id or None,
+                admin=names.ADMIN_VARIABLE in variables,
+                address=variables.get(names.variable(device), ""),
+            )
+        )
+    return tuple(devices)
+
+
 def _extract_common(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     """Removes the edits of this kind that all devices have from the devices; returns them.
 

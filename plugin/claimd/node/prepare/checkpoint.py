@@ -1,8 +1,9 @@
 """Checkpoints: the devices of each prepared claim, in one file per claim in the plugin's folder.
 
 A file can be read with `cat`, has a checksum that proves it complete, and survives a crash or a
-loss of power at any moment. A file that is damaged nevertheless goes into quarantine. A claim that
-was unprepared keeps its file under another name until its status is cleared.
+loss of power at any moment. A file that is damaged nevertheless goes into quarantine. A file that cannot
+be read costs its own claim alone, and is tried again. A claim that was unprepared keeps its file
+under another name until its status is cleared.
 
 Two instances of the plugin share the folder. An instance that commits holds the lock and has read
 what the other one wrote. A checkpoint that another program removes is written again while this
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from claimd.common import budgets, durable, metrics
+from claimd.common import budgets, durable, errors, metrics
 
 from ..prepared import PreparedClaim
 from . import commit_lock
@@ -40,6 +41,13 @@ VERSION = 1
 PREPARED = ".json"
 UNCLEARED = ".gone"
 DAMAGED = ".damaged-{time}"
+
+# Seconds between two tries to read the checkpoints that could not be read. A sick disk may take
+# seconds for each try, and nobody else is served meanwhile.
+RETRY_UNREADABLE = 1.0
+
+# Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
+UNREADABLE_PATIENCE = 3.0
 
 _CHECKSUM = b',\n "checksum": "sha256:'
 
@@ -71,6 +79,19 @@ def decode(text: bytes) -> Checkpoint:
         raise ValueError(f"it is whole but not understood: {error}") from error
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """A checkpoint that cannot be read, or something else that is at the path of one."""
+
+    path: str
+    reason: str
+    is_file: bool = True
+
+    def __str__(self) -> str:
+        if not self.is_file:
+            return f"{self.path} is at the place of a checkpoint and is left alone: {self.reason}"
+        return f"checkpoint {self.path} cannot be read: {self.reason}"
+
+
 class CheckpointFolder:
     """The checkpoints of this node's claims, on disk and in memory.
 
@@ -79,9 +100,17 @@ class CheckpointFolder:
     """
 
     def __init__(
-        self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path,
+        boot_id: str,
+        on_damaged: Callable[[str], None] = lambda _: None,
+        on_unreadable: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Calls `on_damaged` with a sentence for each checkpoint that it puts into quarantine."""
+        """Calls `on_damaged` with a sentence for each checkpoint that it puts into quarantine.
+
+        `on_unreadable` is called with a sentence for each checkpoint that cannot be read, once for
+        each reason.
+        """
         # By uid: the claims that are prepared, and those that were unprepared and whose status in
         # the API server still has our entries.
         self.claims: dict[str, PreparedClaim] = {}
@@ -90,14 +119,26 @@ class CheckpointFolder:
         # The uids of claims whose checkpoint is being stored or removed.
         self.in_flight: set[str] = set()
 
+        # By name: the files that could not be read at the last look. A claim that was in memory
+        # before stays there.
+        self.unreadable: dict[str, Unreadable] = {}
+
+        # By uid: the names of the damaged checkpoints that were quarantined.
+        self.quarantined: dict[str, set[str]] = {}
+
         # The number of times that the folder was read because others may have changed it.
         self.reads = 0
         self.patience = commit_lock.PATIENCE
+        self.retry_interval = RETRY_UNREADABLE
 
         self.path = folder / "claims"
         self._files = durable.Folder(self.path)
         self._boot_id = boot_id
         self._on_damaged = on_damaged
+        self._on_unreadable = on_unreadable
+
+        # The time of the last try to read all unreadable files.
+        self._tried_at = 0.0
 
         # The calls of this process share the lock, since they see each other's decisions in memory.
         self._lock = commit_lock.CommitLock(folder / "claims.lock")
@@ -178,12 +219,19 @@ class CheckpointFolder:
             self.in_flight.discard(uid)
 
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "checkpoint")
+        self._set_unreadable(f"{uid}{PREPARED}", None)
 
         # The report of the new checkpoint replaces the entries that would have to be cleared.
         self.mark_cleared(uid)
 
-    async def remove(self, uid: str, *, uncleared: bool) -> None:
+    async def remove(
+        self, uid: str, *, uncleared: bool, sync_first: Callable[[], object] = lambda: None
+    ) -> None:
         """Removes the claim's checkpoint, durably. The lock must be held.
+
+        `sync_first` makes the removal of the claim's other files durable. It is called in a thread
+        before the removal, so that no loss of power brings these files back without a checkpoint.
+        If it raises, the checkpoint stays.
 
         The claim counts as prepared, and its devices as in use, until this returns. With
         `uncleared` its file is only renamed, so that a later process knows that the status in the
@@ -192,17 +240,25 @@ class CheckpointFolder:
         self.in_flight.add(uid)
         try:
             self._lock.announce()
+            await durable.in_thread(
+                functools.partial(self._remove, uid, uncleared=uncleared, sync_first=sync_first)
+            )
             if uncleared:
-                rename = functools.partial(
-                    self._files.rename, f"{uid}{PREPARED}", f"{uid}{UNCLEARED}"
-                )
-                await durable.in_thread(rename)
                 self.uncleared[uid] = self.claims[uid]
-            else:
-                await durable.in_thread(functools.partial(self._files.remove, f"{uid}{PREPARED}"))
             self.claims.pop(uid, None)
+            self._set_unreadable(f"{uid}{PREPARED}", None)
+            self.remove_quarantined(uid)
         finally:
             self.in_flight.discard(uid)
+
+    def remove_quarantined(self, uid: str) -> None:
+        """Removes the damaged checkpoints of a claim that is over. The lock must be held.
+
+        No program reads these files, so a removal that fails is no failure.
+        """
+        for name in self.quarantined.pop(uid, ()):
+            with contextlib.suppress(OSError):
+                self._files.remove_unsynced(name)
 
     def mark_cleared(self, uid: str) -> None:
         """Notes that the claim's status has no entries of ours. The lock must be held.
@@ -215,6 +271,103 @@ class CheckpointFolder:
 
             # If the removal fails, the file stays, and the status will be cleared again.
             del self.uncleared[uid]
+
+    # ------------------------------------------------------------------ unreadable checkpoints
+
+    async def retry_unreadable(self) -> None:
+        """Reads the folder again if a file could not be read before and can be read now."""
+        if self.unreadable:
+            async with self.lock():
+                pass
+
+    def refuse_unreadable(self, uid: str) -> None:
+        """Raises NotReadyError if only the claim's checkpoint tells its state and is unreadable."""
+        found = self.unreadable_of(uid)
+        if found is None or uid in self.claims:
+            return
+        if found.is_file:
+            remedy = (
+                "look for errors of the disk with `dmesg`; it is read again at each call; if it "
+                "cannot be saved, delete the claim's pods, and then the file"
+            )
+        else:
+            remedy = "move it out of the folder"
+        raise errors.NotReadyError(f"{found}; {remedy}", patience=UNREADABLE_PATIENCE)
+
+    def unreadable_of(self, uid: str) -> Unreadable | None:
+        """Returns the claim's checkpoint if it could not be read at the last look, else None."""
+        return self.unreadable.get(f"{uid}{PREPARED}")
+
+    def unreadable_uids(self) -> set[str]:
+        """Returns the uids of the claims whose checkpoint could not be read at the last look."""
+        uids = set()
+        for name in self.unreadable:
+            if name.endswith(PREPARED):
+                uids.add(name.removesuffix(PREPARED))
+        return uids
+
+    def recordless_uids(self) -> set[str]:
+        """Returns the uids of claims whose checkpoint is unreadable or in quarantine."""
+        return (self.unreadable_uids() | self.quarantined.keys()) - self.claims.keys()
+
+    def unready_reason(self) -> str:
+        """Returns a sentence about the checkpoints that cannot be read, or "" if all can be."""
+        files = [found for found in self.unreadable.values() if found.is_file]
+        if not files:
+            return ""
+        more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+        return f"{files[0]}{more}"
+
+    def _set_unreadable(self, name: str, found: Unreadable | None) -> None:
+        """Notes that a file cannot be read, or with None that it is no longer unreadable.
+
+        People are told once for each file and reason.
+        """
+        before = self.unreadable.get(name)
+        if before == found:
+            return
+        if found is None:
+            del self.unreadable[name]
+        else:
+            self.unreadable[name] = found
+        metrics.CHECKPOINTS_UNREADABLE.set(sum(other.is_file for other in self.unreadable.values()))
+
+        if found is None:
+            log.info("%s is no longer unreadable", self._files.path / name)
+        elif found.is_file:
+            log.error(
+                "%s; the claim stays as it is, the other claims go on, and it is read again "
+                "(logged once)",
+                found,
+            )
+            self._on_unreadable(
+                f"C{str(found)[1:]}; prepare and unprepare of its claim may be refused, its CDI "
+                "file stays; look for errors of the disk in dmesg"
+            )
+        else:
+            log.warning("%s (logged once)", found)
+
+    def _is_readable_again(self) -> bool:
+        """Returns True if a file that could not be read can be read now, or is gone.
+
+        The folder does not show that a disk works again, so this tries.
+        """
+        if not self.unreadable:
+            return False
+        now = time.monotonic()
+        if now - self._tried_at < self.retry_interval:
+            return False
+        self._tried_at = now
+
+        for name in self.unreadable:
+            try:
+                _read_checkpoint(self._files.path / name)
+            except (FileNotFoundError, ValueError):
+                return True
+            except OSError:
+                continue
+            return True
+        return False
 
     # ------------------------------------------------------------------ reading what others did
 
@@ -234,7 +387,7 @@ class CheckpointFolder:
         """
         count = self._lock.count()
         unchanged = count == self._lock.seen and self._fingerprint == self._files.fingerprint()
-        if unchanged and not self._doubtful:
+        if unchanged and not self._doubtful and not self._is_readable_again():
             return
 
         # Another instance may have died between its write and its sync. From here on we rely on
@@ -268,6 +421,13 @@ class CheckpointFolder:
 
     # ------------------------------------------------------------------ the files
 
+    def _remove(self, uid: str, *, uncleared: bool, sync_first: Callable[[], object]) -> None:
+        sync_first()
+        if uncleared:
+            self._files.rename(f"{uid}{PREPARED}", f"{uid}{UNCLEARED}")
+        else:
+            self._files.remove(f"{uid}{PREPARED}")
+
     def _write(self, prepared: PreparedClaim) -> None:
         checkpoint = Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)
         self._files.write(f"{prepared.uid}{PREPARED}", encode(checkpoint))
@@ -275,48 +435,79 @@ class CheckpointFolder:
     def _read_all(self) -> tuple[dict[str, PreparedClaim], dict[str, PreparedClaim]]:
         """Returns the prepared claims and the uncleared ones, by uid.
 
-        Removes unfinished files on the way, and puts damaged ones into quarantine.
+        Removes unfinished files on the way, and puts damaged ones into quarantine. A file that
+        cannot be read changes nothing: what memory knows of its claim stays true.
         """
         prepared: dict[str, PreparedClaim] = {}
         uncleared: dict[str, PreparedClaim] = {}
         by_suffix = {PREPARED: prepared, UNCLEARED: uncleared}
+        in_memory = {PREPARED: self.claims, UNCLEARED: self.uncleared}
 
-        for name in sorted(os.listdir(self._files.path)):
+        names = sorted(os.listdir(self._files.path))
+        for name in self.unreadable.keys() - set(names):
+            self._set_unreadable(name, None)
+
+        marker = f"{PREPARED}{DAMAGED.partition('{')[0]}"
+        self.quarantined = {}
+        for name in names:
             path = self._files.path / name
-            if name.startswith(".") and name.endswith(durable.UNFINISHED):
+            if marker in name:
+                self.quarantined.setdefault(name.rpartition(marker)[0], set()).add(name)
+            elif name.startswith(".") and name.endswith(durable.UNFINISHED):
                 # A writer died before it could rename the file.
                 with contextlib.suppress(OSError):
                     path.unlink()
             elif path.suffix in by_suffix:
+                found = None
                 try:
                     claim = _read_checkpoint(path).claim
+                    by_suffix[path.suffix][claim.uid] = claim
                 except ValueError as error:
-                    self._quarantine(path, str(error))
-                    continue
-                by_suffix[path.suffix][claim.uid] = claim
+                    found = self._quarantine(path, str(error))
+                except FileNotFoundError:
+                    # Another program has removed it since the folder was listed.
+                    pass
+                except OSError as error:
+                    is_file = not isinstance(error, durable.NotAFileError)
+                    found = Unreadable(str(path), error.strerror or str(error), is_file)
+
+                self._set_unreadable(name, found)
+                if found is not None and path.stem in in_memory[path.suffix]:
+                    by_suffix[path.suffix][path.stem] = in_memory[path.suffix][path.stem]
 
         # A claim that is prepared again is not uncleared any more. The removal of the uncleared
         # file is not synced, so a loss of power may have brought it back.
         for uid in prepared.keys() & uncleared.keys():
-            self._files.remove_unsynced(f"{uid}{UNCLEARED}")
+            with contextlib.suppress(OSError):
+                self._files.remove_unsynced(f"{uid}{UNCLEARED}")
             del uncleared[uid]
         return prepared, uncleared
 
-    def _quarantine(self, path: Path, reason: str) -> None:
-        """Renames a damaged file, so that a person can look at it and the other claims go on."""
+    def _quarantine(self, path: Path, reason: str) -> Unreadable | None:
+        """Renames a damaged file, so that a person can look at it and the other claims go on.
+
+        Returns None, or the file as an unreadable one if it cannot be renamed.
+        """
         quarantined = path.with_name(path.name + DAMAGED.format(time=time.time_ns()))
-        os.rename(path, quarantined)
+        try:
+            os.rename(path, quarantined)
+        except OSError as error:
+            return Unreadable(str(path), f"{reason}; and it cannot be renamed: {error.strerror}")
+        if path.suffix == PREPARED:
+            self.quarantined.setdefault(path.stem, set()).add(quarantined.name)
         metrics.CHECKPOINTS_DAMAGED.add()
         log.error(
-            "checkpoint %s is damaged: %s; kept as %s, the next call prepares the claim again",
+            "checkpoint %s is damaged: %s; kept as %s, its CDI file stays and the checkpoint is "
+            "rebuilt from the claim's allocation",
             path,
             reason,
             quarantined,
         )
         self._on_damaged(
             f"Checkpoint {path} was damaged: {reason}; kept as {quarantined.name}, "
-            "the claim is prepared anew"
+            "its pods go on, and the checkpoint is rebuilt from the claim's allocation"
         )
+        return None
 
 
 class _Held(AbstractAsyncContextManager[None]):
@@ -365,10 +556,17 @@ def read_claims(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
 
 
 def _read_checkpoint(path: Path) -> Checkpoint:
-    size = path.stat().st_size
-    if size > budgets.CHECKPOINT.limit:
-        raise ValueError(f"it has {size:,} bytes, and {budgets.CHECKPOINT} is the most")
-    checkpoint = decode(path.read_bytes())
+    """Reads a checkpoint.
+
+    Raises ValueError with the reason if it is damaged, NotAFileError if something else is at the
+    path, and OSError if it cannot be read.
+    """
+    with open(durable.open_regular(str(path)), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > budgets.CHECKPOINT.limit:
+            raise ValueError(f"it has {size:,} bytes, and {budgets.CHECKPOINT} is the most")
+        text = file.read()
+    checkpoint = decode(text)
     if path.stem != checkpoint.claim.uid:
         raise ValueError(f"it is about claim uid {checkpoint.claim.uid}")
     return checkpoint

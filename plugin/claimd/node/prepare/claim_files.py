@@ -73,6 +73,11 @@ class ClaimFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
+    def sync(self) -> None:
+        """Makes the removal of files durable. A folder that is gone is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            durable.sync_folder(self._folder)
+
     def forget(self, name: str) -> None:
         """Ignores what others do to the file until the next `ensure`. The file stays."""
         self._seen.pop(name, None)
@@ -87,20 +92,26 @@ class ClaimFiles:
 
         No other thread or process may be writing meanwhile.
         """
-        try:
-            entries = os.listdir(self._folder)
-        except FileNotFoundError:
-            return set()
-
-        ours = set()
-        for entry in entries:
+        for entry in self._entries():
             if entry.startswith(f".{self._prefix}"):
                 # No program reads these files. The next start tries again to remove them.
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self._folder}/{entry}")
-            elif entry.startswith(self._prefix) and entry.endswith(".json"):
+        return self.list_names()
+
+    def list_names(self) -> set[str]:
+        """Returns the names of our files."""
+        ours = set()
+        for entry in self._entries():
+            if entry.startswith(self._prefix) and entry.endswith(".json"):
                 ours.add(entry[len(self._prefix) : -len(".json")])
         return ours
+
+    def _entries(self) -> list[str]:
+        try:
+            return os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
 
     def is_disturbed(self) -> bool:
         """Returns True if others have removed or changed a file of ours since its `ensure`."""
@@ -124,9 +135,9 @@ class ClaimFiles:
 
 
 def read_if_readable(path: str) -> bytes | None:
-    """Returns the content of a file, or None if it cannot be read."""
+    """Returns the content of a regular file, or None if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(durable.open_regular(path), "rb", buffering=0) as file:
             return file.read()
     except OSError:
         return None

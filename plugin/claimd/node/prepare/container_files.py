@@ -3,21 +3,25 @@
 All of them follow from the checkpoint and the hardware, so they may be written again at any time.
 The metadata is written before the CDI file that mounts it, and removed after it. Whoever changes a
 file holds the lock of the checkpoints.
+
+A CDI file exists only for a claim that has a checkpoint, with one exception: if the checkpoint was
+lost or cannot be read, the CDI file stays, since a pod may need it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 from claimd.common import durable, metrics
 from claimd_devices import values
 
-from ..prepared import PreparedClaim
-from . import cdi, library_hook, metadata
+from ..prepared import PreparedClaim, PreparedDevice
+from . import cdi, claim_files, library_hook, metadata
 from .hardware import Hardware
 
 log = logging.getLogger(__name__)
@@ -38,6 +42,16 @@ class ContainerFiles:
 
     # Claims whose files a thread is writing now, by uid.
     writing: set[str] = field(default_factory=set)
+
+    # Set when claims without a checkpoint are found.
+    has_unrecorded: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # The CDI files that were logged because they tell no devices.
+    _not_understood: set[str] = field(default_factory=set)
+
+    # The claims with a CDI file and without a checkpoint at the last look, by uid. None before the
+    # first look.
+    _unrecorded: dict[str, PreparedClaim] | None = None
 
     async def make(self, prepared: PreparedClaim) -> None:
         """Does the work of `ensure`, in a thread if the claim has many files."""
@@ -90,13 +104,77 @@ class ContainerFiles:
         for prepared in claims.values():
             self.metadata.forget(prepared)
 
-    def sweep(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Removes all our files but those of these claims. No thread may be writing meanwhile."""
-        for uid in self.specs.sweep() - set(claims):
-            log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
+    def sweep(
+        self,
+        claims: Mapping[str, PreparedClaim],
+        given_back: Collection[str],
+        lost: Collection[str],
+    ) -> None:
+        """Removes the files that no claim needs. No thread may be writing meanwhile.
+
+        `claims` are the prepared claims. The CDI file of a claim that was `given_back` is removed,
+        and so is metadata without a CDI file. The CDI file of any other claim stays, since a pod
+        may need it although we have lost our record of it. `lost` has the uids of claims whose
+        metadata stays as well, even without a CDI file.
+        """
+        others = self.specs.sweep() - set(claims)
+        for uid in others & set(given_back):
+            log.warning("removing the CDI file of claim uid %s: it was given back", uid)
             self.specs.remove(uid)
+        others -= set(given_back)
         self.specs.keep(set(claims))
-        self.metadata.keep(claims.values())
+        self.metadata.keep(claims.values(), others | set(lost))
+
+    # ------------------------------------------------------------------ without a checkpoint
+
+    def look_for_unrecorded(self, claims: Collection[str]) -> None:
+        """Looks for CDI files of claims whose checkpoint is not among these."""
+        unrecorded: dict[str, PreparedClaim] = {}
+        for uid in self.specs.list_names() - set(claims):
+            unrecorded[uid] = self.describe_unrecorded(uid)
+        self._unrecorded = unrecorded
+        if unrecorded:
+            self.has_unrecorded.set()
+
+    def find_unrecorded(self, claims: Collection[str]) -> list[PreparedClaim]:
+        """Returns the claims with a CDI file whose checkpoint is not among these.
+
+        They have only the fields that the files tell. Namespace and name are empty if the metadata
+        is gone, and there are no devices if the CDI file cannot be understood.
+        """
+        # Another instance may have removed a file since.
+        if self._unrecorded is None or self._unrecorded:
+            self.look_for_unrecorded(claims)
+        assert self._unrecorded is not None
+        return [claim for uid, claim in self._unrecorded.items() if uid not in claims]
+
+    def remove_unrecorded(self, uid: str) -> None:
+        """Removes the files of a claim that has no checkpoint. Files that are gone are no error."""
+        self.specs.remove(uid)
+        self.metadata.remove_all(uid)
+        if self._unrecorded is not None:
+            self._unrecorded.pop(uid, None)
+
+    def describe_unrecorded(self, uid: str) -> PreparedClaim:
+        """Returns what the files of a claim without a checkpoint tell about it."""
+        devices: tuple[PreparedDevice, ...] = ()
+        text = claim_files.read_if_readable(self.specs.path(uid))
+        if text is not None:
+            try:
+                devices = cdi.read_devices(uid, text)
+            except ValueError as error:
+                if uid not in self._not_understood:
+                    self._not_understood.add(uid)
+                    log.warning(
+                        "the devices of %s are not known (logged once): %s",
+                        self.specs.path(uid),
+                        error,
+                    )
+
+        namespace, name = self.metadata.find_claim(uid) or ("", "")
+        return PreparedClaim(
+            namespace=namespace, name=name, uid=uid, prepared_at="", devices=devices
+        )
 
     def is_disturbed(self) -> bool:
         """Returns True if others have changed or removed a file of ours, or the hook's program."""

@@ -112,6 +112,18 @@ class Driver:
         async with turn:
             return await self.claims.collect(prepared, still_unused)
 
+    async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
+        """Prepares a claim whose checkpoint was lost, as it is allocated now.
+
+        Returns None if another call works on the claim, or if its checkpoint is there again. Raises
+        ClaimError or OSError if it cannot be prepared; what was there before stays then.
+        """
+        turn = self._turn(claim.metadata.uid)
+        if turn.locked():
+            return None
+        async with turn:
+            return await self.claims.rebuild(claim)
+
     # ------------------------------------------------------------------ turns
 
     def _turn(self, uid: str) -> asyncio.Lock:
@@ -195,9 +207,12 @@ class Driver:
         """
         # Another instance may have prepared the claim meanwhile. Taking the lock reads its
         # checkpoint.
-        if self.claims.checkpoints.is_stale():
-            async with self.claims.checkpoints.lock():
+        checkpoints = self.claims.checkpoints
+        if checkpoints.is_stale():
+            async with checkpoints.lock():
                 pass
+        await checkpoints.retry_unreadable()
+        checkpoints.refuse_unreadable(ref.uid)
 
         has_checkpoint = ref.uid in self.claims.checkpoints.claims
         timeout = call_time.request_timeout(has_checkpoint=has_checkpoint)

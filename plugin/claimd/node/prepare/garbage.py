@@ -99,6 +99,12 @@ class GarbageCollector:
         async with checkpoints.lock():
             claims = dict(checkpoints.claims)
 
+            # A claim whose checkpoint was lost is over by the same rule. Without its name, the API
+            # server cannot be asked.
+            for lost in self.driver.claims.lost():
+                if lost.name:
+                    claims[lost.uid] = lost
+
         # Claims that were unprepared meanwhile are forgotten here.
         for uid in self._confirmed_at.keys() - claims.keys():
             del self._confirmed_at[uid]

@@ -9,7 +9,7 @@ that matters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +59,12 @@ class _Stamp(msgspec.Struct, frozen=True):
 
 class _Stamped(msgspec.Struct, frozen=True):
     metadata: _Stamp
+
+
+class _Described(msgspec.Struct, frozen=True):
+    """The part of a file that names the claim."""
+
+    metadata: ObjectMeta
 
 
 class Published:
@@ -227,20 +233,50 @@ class MetadataFolder:
         for request in _requests(prepared):
             self._files.forget(names.metadata_file(prepared.uid, request))
 
-    def keep(self, claims: Iterable[PreparedClaim]) -> None:
-        """Removes all files but those of these claims. No thread may be writing meanwhile."""
+    def find_claim(self, uid: str) -> tuple[str, str] | None:
+        """Returns namespace and name of a claim as its files say, or None if they do not."""
+        for name in self._names_of(uid):
+            text = claim_files.read_if_readable(self._files.path(name)) or b""
+            first, _, _ = text.partition(b"\n")
+            try:
+                meta = msgspec.json.decode(first, type=_Described).metadata
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            if meta.uid == uid and meta.namespace and meta.name:
+                return meta.namespace, meta.name
+        return None
+
+    def remove_all(self, uid: str) -> None:
+        """Removes the files of a claim whose requests are not known."""
+        for name in self._names_of(uid):
+            self._files.remove(name)
+
+    def _names_of(self, uid: str) -> list[str]:
+        return sorted(name for name in self._files.list_names() if _uid_of(name) == uid)
+
+    def keep(self, claims: Iterable[PreparedClaim], others: Collection[str] = ()) -> None:
+        """Removes all files but those of these claims, and of the others, which are uids.
+
+        No thread may be writing meanwhile.
+        """
         current: set[str] = set()
         for prepared in claims:
             for request in _requests(prepared):
                 current.add(names.metadata_file(prepared.uid, request))
 
         for name in self._files.sweep() - current:
-            self._files.remove(name)
+            if _uid_of(name) not in others:
+                self._files.remove(name)
         self._files.keep(current)
 
     def is_disturbed(self) -> bool:
         """Returns True if others have removed or changed a file of ours since its `ensure`."""
         return self._files.is_disturbed()
+
+
+def _uid_of(name: str) -> str:
+    """Returns the claim's uid in the name of a file: see names.metadata_file."""
+    return name.rpartition("_")[0]
 
 
 def _requests(prepared: PreparedClaim) -> set[str]:

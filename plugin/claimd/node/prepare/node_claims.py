@@ -83,10 +83,12 @@ class NodeClaims:
 
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
-        writes. It never leaves a file without a checkpoint.
+        writes. It never leaves a file without a checkpoint. A CDI file whose checkpoint was lost
+        gets a new checkpoint.
         """
         uid = claim.metadata.uid
         async with self.checkpoints.lock():
+            self.checkpoints.refuse_unreadable(uid)
             prepared = self.checkpoints.claims.get(uid)
             if prepared is None or not plan.is_still_allocated(
                 prepared, claim, self.name, self.node
@@ -156,7 +158,20 @@ class NodeClaims:
         )
         if self.require_libraries:
             plan.refuse_without_libraries(prepared, inventory)
+
+        # A container may still use what a CDI file gives it, whatever became of the checkpoint.
+        for other in self.files.find_unrecorded(self.checkpoints.claims):
+            if other.uid != prepared.uid:
+                reason = self._describe_unrecorded(other)
+                plan.refuse_unrecorded(prepared, other, inventory, reason)
         return prepared
+
+    def _describe_unrecorded(self, other: PreparedClaim) -> str:
+        """Returns why a claim without a readable checkpoint is believed to have its devices."""
+        unreadable = self.checkpoints.unreadable_of(other.uid)
+        state = str(unreadable) if unreadable else "its checkpoint is missing"
+        title = f"{other.title} (uid {other.uid})" if other.name else f"with uid {other.uid}"
+        return f"{self.files.specs.path(other.uid)} gives it to claim {title}, and {state}"
 
     async def _refuse_without_daemon(self, prepared: PreparedClaim) -> None:
         """Raises ClaimError if the claim needs an MPS daemon that is not there.
@@ -189,9 +204,11 @@ class NodeClaims:
         async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
-                # A crash may have left a CDI file without a checkpoint.
+                self.checkpoints.refuse_unreadable(ref.uid)
+
+                # The CDI file may be there without a checkpoint.
                 self._confirmed.discard(ref.uid)
-                self.files.specs.remove(ref.uid)
+                self._remove_lost(ref.uid)
                 return
 
             # The API server has nothing to clear if the first report was not sent.
@@ -220,13 +237,56 @@ class NodeClaims:
     ) -> bool:
         """Unprepares a claim that the kubelet has forgotten: see Driver.collect."""
         async with self.checkpoints.lock():
-            if self.checkpoints.claims.get(prepared.uid) != prepared or not await still_unused():
+            known = self.checkpoints.claims.get(prepared.uid)
+            is_lost = known is None and prepared in self.lost()
+            if not is_lost and known != prepared:
                 return False
+            if not await still_unused():
+                return False
+            if is_lost:
+                self._remove_lost(prepared.uid)
+                return True
 
             # The entries of the status disappeared together with the allocation.
             await self._remove(prepared, uncleared=False)
         self.reports.forget(prepared)
         return True
+
+    # ------------------------------------------------------------------ lost checkpoints
+
+    def lost(self) -> list[PreparedClaim]:
+        """Returns the claims whose checkpoint was lost, as far as their files tell.
+
+        They have a CDI file or a damaged checkpoint in quarantine. A claim whose checkpoint cannot
+        be read is not lost. ContainerFiles.find_unrecorded says which fields a claim has.
+        """
+        claims = self.checkpoints.claims
+        unreadable = self.checkpoints.unreadable_uids()
+        lost: dict[str, PreparedClaim] = {}
+        for other in self.files.find_unrecorded(claims):
+            if other.uid not in unreadable and other.uid not in self.checkpoints.uncleared:
+                lost[other.uid] = other
+        for uid in self.checkpoints.recordless_uids() - unreadable - lost.keys():
+            lost[uid] = self.files.describe_unrecorded(uid)
+        return list(lost.values())
+
+    async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
+        """Prepares a claim whose checkpoint was lost, or returns None if it is not lost any more.
+
+        The lock is held from the last look to the new checkpoint. So a claim that another call or
+        another instance gives back meanwhile is not prepared again.
+        """
+        async with self.checkpoints.lock():
+            if all(other.uid != claim.metadata.uid for other in self.lost()):
+                return None
+            prepared = await self.prepare(claim)
+        self.report_new(prepared)
+        return prepared
+
+    def _remove_lost(self, uid: str) -> None:
+        """Removes the files of a claim that is over and has no checkpoint."""
+        self.files.remove_unrecorded(uid)
+        self.checkpoints.remove_quarantined(uid)
 
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
         """Removes the files, then the checkpoint.
@@ -240,7 +300,9 @@ class NodeClaims:
         try:
             self.files.remove(prepared)
             await self.vm_gpus.give_back(prepared)
-            await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
+            await self.checkpoints.remove(
+                prepared.uid, uncleared=uncleared, sync_first=self.files.specs.sync
+            )
         except BaseException:
             # The claim is still prepared, so it needs its files again.
             self.restorer.is_due = True

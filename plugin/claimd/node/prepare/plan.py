@@ -99,6 +99,21 @@ def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> N
             )
 
 
+def refuse_unrecorded(
+    prepared: PreparedClaim, other: PreparedClaim, inventory: Inventory, reason: str
+) -> None:
+    """Raises NotReadyError if another claim, without a readable checkpoint, has a device of it.
+
+    `reason` says why the other claim is believed to have its devices.
+    """
+    for device in prepared.devices:
+        held = _find_overlap(device, other, inventory)
+        if held is not None:
+            raise errors.NotReadyError(
+                f"{held.device} is not free: {reason}", patience=HOLDER_PATIENCE
+            )
+
+
 def is_still_allocated(
     prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str
 ) -> bool:
@@ -297,25 +312,38 @@ def _refuse_overlap(
         return
 
     _refuse_too_much(device, others, inventory)
-    gpu = _whole_gpu(device, inventory)
     for other in others:
-        for held in other.devices:
-            if held.admin:
-                continue
-            if held.device == device.device:
-                conflict = not (device.share_id and held.share_id)
-            else:
-                # If the device is a part, another claim may have the whole GPU. If it is a whole
-                # GPU, another claim may have a part of it. A part has no parts of its own.
-                conflict = held.device == gpu or (
-                    gpu is None and device.device == _whole_gpu(held, inventory)
-                )
-            if conflict:
-                raise errors.NotReadyError(
-                    f"{held.device} is still prepared for claim {other.title} (uid {other.uid}); "
-                    "it is free when that claim's pods are gone and the kubelet has unprepared it",
-                    patience=HOLDER_PATIENCE,
-                )
+        held = _find_overlap(device, other, inventory)
+        if held is not None:
+            raise errors.NotReadyError(
+                f"{held.device} is still prepared for claim {other.title} (uid {other.uid}); "
+                "it is free when that claim's pods are gone and the kubelet has unprepared it",
+                patience=HOLDER_PATIENCE,
+            )
+
+
+def _find_overlap(
+    device: PreparedDevice, other: PreparedClaim, inventory: Inventory
+) -> PreparedDevice | None:
+    """Returns a device of the other claim that excludes this one, or None."""
+    if device.admin:
+        return None
+
+    gpu = _whole_gpu(device, inventory)
+    for held in other.devices:
+        if held.admin:
+            continue
+        if held.device == device.device:
+            conflict = not (device.share_id and held.share_id)
+        else:
+            # If the device is a part, another claim may have the whole GPU. If it is a whole
+            # GPU, another claim may have a part of it. A part has no parts of its own.
+            conflict = held.device == gpu or (
+                gpu is None and device.device == _whole_gpu(held, inventory)
+            )
+        if conflict:
+            return held
+    return None
 
 
 def _refuse_too_much(

@@ -55,13 +55,18 @@ class Restorer:
     async def restore(self) -> None:
         """Makes the CDI folder what the checkpoints say, with the device numbers of now.
 
-        Files of ours without a checkpoint are removed; files of others are not touched. A claim
+        The CDI file of a claim whose checkpoint was lost stays: see `lost_checkpoints`. Files of
+        claims that were given back are removed; files of others are not touched. A claim
         whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several
         instances does this. What could not be written is left to the next `repair`.
         """
         await self.files.library_hook.ensure()
 
         async with self.checkpoints.lock():
+            self.files.look_for_unrecorded(self.checkpoints.claims)
+            if self.checkpoints.quarantined.keys() - self.checkpoints.claims.keys():
+                self.files.has_unrecorded.set()
+
             # Two versions may write the same file differently. If both restored, each would undo
             # the other's work for as long as both live.
             self._left_to_another = self.another_publishes()
@@ -83,7 +88,10 @@ class Restorer:
             if self.files.writing:
                 self.is_due = True
                 return
-            self.files.sweep(self.checkpoints.claims)
+            checkpoints = self.checkpoints
+            self.files.sweep(
+                checkpoints.claims, checkpoints.uncleared, checkpoints.recordless_uids()
+            )
 
     async def repair(self) -> None:
         """Repairs our CDI files if others changed them, and follows up other instances' commits.
@@ -91,6 +99,9 @@ class Restorer:
         Meant to be called after each change in our folders. It costs next to nothing if there is
         nothing to do.
         """
+        # The folder does not show that a sick disk works again.
+        await self.checkpoints.retry_unreadable()
+
         # A call may have read the folder before this, and does not follow up what it read.
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read

@@ -31,9 +31,10 @@ CHECKPOINTS = Check(
     level=Level.ERROR,
     looks_at="the files in `claims` of our folder: that each is whole, and none was set aside",
     expected="checkpoints that can be read",
-    remedy="claimd sets a damaged one aside at its next start and prepares the claim anew; look for "
-    "the cause: errors of the disk or the file system in `dmesg`, about the time of the file; then "
-    "remove the file named *.damaged-*",
+    remedy="a checkpoint that cannot be read costs its own claim alone: its pod runs on, its GPUs stay "
+    "taken, and claimd reads it again and again. claimd sets a damaged one aside and rebuilds it from "
+    "the claim's allocation, while its pod runs on; look for the cause: errors of the disk or the file "
+    "system in `dmesg`, about the time of the file",
 )
 CDI_FILES = Check(
     name="cdi-files",
@@ -47,8 +48,9 @@ KUBELET_CLAIMS = Check(
     level=Level.ERROR,
     looks_at="which CDI ids of ours the kubelet has given to containers, beside the checkpoints",
     expected="a checkpoint for each claim that a container was given",
-    remedy="these GPUs may be given to others: delete the pods that are named, and see in the log of "
-    "claimd what became of the checkpoints",
+    remedy="leave the pods and their CDI files alone: they run on, and their GPUs are given to nobody "
+    "else. A running claimd rebuilds the checkpoints from the claims' allocations within a minute; if "
+    "it does not, its log and the Event RecordLost say why",
 )
 CLAIMS = Check(
     name="claims",
@@ -126,7 +128,7 @@ def judge(facts: Facts, *, registered: bool = True) -> list[Finding]:
 def _judge_checkpoints(facts: Facts) -> list[Finding]:
     failures = [CHECKPOINTS.failure(problem) for problem in facts.problems]
     for name in facts.damaged:
-        seen = f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew"
+        seen = f"{facts.folder}/{name} was damaged and set aside"
         remedy = _remedy_for_damaged(f"{facts.folder}/{name}")
         failures.append(CHECKPOINTS.failure(seen, level=Level.WARNING, remedy=remedy))
     return failures or [CHECKPOINTS.success(f"{len(facts.prepared)} claims are prepared")]
@@ -134,11 +136,13 @@ def _judge_checkpoints(facts: Facts) -> list[Finding]:
 
 def _remedy_for_damaged(path: str) -> str:
     return (
-        "no pod is affected. On the node look for errors of the disk before it was set aside"
+        "leave the pods of the claim alone: they run on, and claimd rebuilds the checkpoint from the "
+        "claim's allocation. On the node look for errors of the disk before it was set aside"
         f"{_time_set_aside(path)}:\n"
         "    dmesg -T | grep -iE 'I/O error|EXT4-fs error|XFS.*(error|corrupt)|"
         "nvme.*(timeout|reset)'\n"
-        "no line: nothing is known against the disk. Then remove the file, which nobody reads:\n"
+        "no line: nothing is known against the disk. claimd removes the file when the claim is over. "
+        "If it stays, remove it; nobody reads it:\n"
         f"    rm {path}"
     )
 
@@ -177,7 +181,10 @@ def _judge_cdi_files(facts: Facts) -> list[Finding]:
             CDI_FILES.failure(
                 f"there is no checkpoint for {_shorten(paths)}",
                 level=Level.WARNING,
-                remedy="see that claimd runs, which removes it by itself, or remove it",
+                remedy="leave it alone: a pod may use it. A running claimd rebuilds the checkpoint "
+                "from the claim's allocation within a minute, or removes the file after "
+                "`garbage-grace` if neither the kubelet nor the API server knows the claim. If it "
+                "stays, its log and the Event RecordLost say why; if no pod uses the claim, remove it",
             )
         )
     return failures or [CDI_FILES.success("one for each prepared claim")]

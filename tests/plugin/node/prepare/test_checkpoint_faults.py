@@ -238,6 +238,37 @@ def test_a_file_system_that_cannot_sync_folders_has_everything_synced(tmp_path):
     assert "EINVAL" in log.read_text()
 
 
+@traced
+@pytest.mark.parametrize("call", ["openat", "read", "fstat,newfstatat"])
+def test_an_error_of_the_disk_costs_the_claim_of_its_file_alone(tmp_path, call):
+    """After a start the claim is unreadable; a running process keeps it."""
+    script = """
+        import logging
+        logging.basicConfig()
+        async def main():
+            folder = place / "plugins" / %r / "claims"
+            folder.mkdir(parents=True)
+            for name in "cd":
+                os.rename(place / f"{name}.json", folder / f"uid-{name}.json")
+            for _ in range(2):
+                assert await seen() == ["uid-d"], await seen()
+                assert "cannot be read: Input/output error" in checkpoints.unready_reason()
+            checkpoints.claims["uid-c"] = c
+            await put(d)
+            checkpoints._doubtful = True
+            assert await seen() == ["uid-c", "uid-d"]
+        asyncio.run(main())
+    """
+    place = tmp_path / "plugins" / DRIVER / "claims"
+    run(
+        tmp_path,
+        script % DRIVER,
+        f"{call}:error=EIO",
+        paths=[place / "uid-c.json"],
+        trace=call,
+    )
+
+
 @pytest.mark.parametrize("gone", ["", "claims", "claims/uid-a.json", "claims.lock"])
 async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     """Pods hold the claims, whatever somebody has done to the files; the lock alone tells nothing

@@ -1,0 +1,304 @@
+"""A checkpoint that was lost costs no pod: with real files, a real API server and a real podresources
+socket.
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import grpc
+import pytest
+
+from claimd.common import metrics, names
+from claimd.node.prepare import cdi, checkpoint
+from claimd.node.prepared import ClaimRef, PreparedClaim
+from tests.support import apiserver, clock, drivers
+from tests.support import podresources as kubelets
+from tests.support.collecting import FIRST, GRACE, SECOND, World
+from tests.support.worlds import DRIVER, gpu, inventory, result
+
+ID = names.cdi_id("uid-c", FIRST, None)
+
+
+class LostWorld(World):
+    """One claim was prepared, its pod runs, and claimd died."""
+
+    def checkpoint(self):
+        return self.tmp_path / "plugin/claims/uid-c.json"
+
+    def spec(self):
+        return self.tmp_path / "cdi" / names.cdi_file(DRIVER, "uid-c")
+
+    def quarantined(self):
+        return sorted(self.checkpoint().parent.glob("*.damaged-*"))
+
+    def metadata(self):
+        return sorted(os.listdir(self.tmp_path / "plugin/metadata"))
+
+    async def restarted(self):
+        """Another process, as far as its files are restored at the start."""
+        self.one = self.instance()
+        await self.one.driver.claims.restorer.restore()
+        return self.one
+
+    async def refuses_a_rival(self):
+        self.claim("rival")
+        claims = self.one.driver.claims
+        rival = await self.one.driver.resources.claim("default", "rival")
+        with pytest.raises(Exception, match=f"{FIRST} is (not free|still prepared)"):
+            await claims.prepare(rival)
+
+    def reasons(self):
+        return {event["reason"] for event in self.events()}
+
+
+@pytest.fixture
+async def world():
+    with tempfile.TemporaryDirectory(prefix="c-") as folder:
+        async with apiserver.serve() as api:
+            made = LostWorld(Path(folder), api)
+            await made.prepared()
+            await apiserver.until(lambda: made.api.count("PATCH"))
+            yield made
+            for instance in made.instances:
+                await instance.close()
+
+
+@pytest.fixture
+async def kubelet(world):
+    async with kubelets.serve(names.pod_resources_socket(world.tmp_path)) as served:
+        served.runs("pod-c", c=[ID])
+        yield served
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    path.unlink()
+
+
+HARMS = [cut, empty, remove]
+
+
+@pytest.mark.parametrize("metadata", ["there", "gone"])
+@pytest.mark.parametrize("harm", HARMS)
+async def test_it_is_rebuilt_and_the_cdi_file_is_never_gone(world, kubelet, harm, metadata):
+    before, spec = world.one.driver.claims.checkpoints.claims["uid-c"], world.spec().read_bytes()
+    harm(world.checkpoint())
+    if metadata == "gone":
+        (world.tmp_path / "plugin/metadata/uid-c_gpu.json").unlink()
+    one = await world.restarted()
+    assert world.spec().read_bytes() == spec, "a container can restart at any moment"
+    await world.refuses_a_rival()
+
+    count = metrics.CHECKPOINTS_REBUILT.values[()]
+    await one.lost.sweep()
+    assert world.kept() == {"uid-c"}
+    assert world.spec().read_bytes() == spec
+    after = checkpoint.read_claims(world.tmp_path / "plugin")[0][0]
+    assert after.devices == before.devices
+    assert metrics.CHECKPOINTS_REBUILT.values[()] == count + 1
+    await apiserver.until(lambda: "RecordRebuilt" in world.reasons())
+    await world.refuses_a_rival()
+
+    # It is a claim like any other from now on.
+    again = await one.prepare(world.api.objects["resourceclaims", "default", "c"])
+    assert again.devices == before.devices
+    await drivers.unprepare(one.driver, [ClaimRef("default", "c", "uid-c")])
+    assert (world.kept(), world.quarantined(), world.metadata()) == (set(), [], [])
+
+
+@pytest.mark.parametrize("harm", HARMS)
+async def test_while_the_api_server_is_away_everything_stays(world, kubelet, harm):
+    harm(world.checkpoint())
+    world.api.fail(times=1000, path="/resourceclaims/c", status=500)
+    one = await world.restarted()
+    for _ in range(3):
+        await one.lost.sweep()
+        await world.sweeps()
+        assert world.spec().exists() and world.metadata() == ["uid-c_gpu.json"]
+    await apiserver.until(lambda: "RecordLost" in world.reasons())
+    await world.refuses_a_rival()
+    world.api.faults.clear()
+    await one.lost.sweep()
+    assert world.kept() == {"uid-c"}
+
+
+async def test_a_claim_whose_name_nobody_tells_stays_until_the_kubelet_tells_it(
+    world, kubelet, caplog
+):
+    remove(world.checkpoint())
+    (world.tmp_path / "plugin/metadata/uid-c_gpu.json").unlink()
+    one = await world.restarted()
+    kubelet.trouble = grpc.StatusCode.UNAVAILABLE
+    await one.lost.sweep()
+    kubelet.trouble = None
+    kubelet.pods.clear()
+    await one.lost.sweep()
+    await world.sweeps()
+    assert world.spec().exists()
+    assert "the kubelet cannot be asked for it" in caplog.text
+    assert "the kubelet lists no container that uses it" in caplog.text
+    await world.refuses_a_rival()
+    kubelet.runs("pod-c", c=[ID])
+    await one.lost.sweep()
+    assert world.kept() == {"uid-c"}
+
+
+def create_again(world):
+    world.api.delete("resourceclaims", "c", "default")
+    world.claim("c", SECOND, uid="uid-new")
+
+
+OVER = {
+    "deleted": lambda world: world.api.delete("resourceclaims", "c", "default"),
+    "created again": create_again,
+    "not allocated": lambda world: world.allocate(),
+    "on another node": lambda world: world.allocate({**result(FIRST), "pool": "node-2"}),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("end", OVER.values(), ids=OVER)
+async def test_a_claim_that_is_over_is_removed_by_the_collectors_rule(world, kubelet, end, harm):
+    harm(world.checkpoint())
+    end(world)
+    one = await world.restarted()
+
+    # The kubelet names the claim.
+    await one.lost.sweep()
+    await world.sweeps()
+    assert world.spec().exists()
+    await world.refuses_a_rival()
+
+    # The kubelet does not answer.
+    kubelet.trouble = grpc.StatusCode.UNAVAILABLE
+    await one.lost.sweep()
+    await world.sweeps()
+    assert world.spec().exists()
+
+    kubelet.trouble = None
+    kubelet.pods.clear()
+    await world.sweep()
+    assert world.spec().exists(), "once is not enough"
+    clock.leap(GRACE)
+    await world.sweep()
+    assert not world.spec().exists()
+    assert (world.records(), world.quarantined(), world.metadata()) == ([], [], [])
+    assert isinstance(await one.prepare(world.claim("rival")), PreparedClaim)
+
+
+async def test_a_claim_with_other_devices_is_not_rebuilt(world, kubelet, caplog):
+    remove(world.checkpoint())
+    world.allocate(result(SECOND))
+    one = await world.restarted()
+    await one.lost.sweep()
+    assert "is allocated with other devices" in caplog.text
+    assert (world.records(), world.spec().exists()) == ([], True)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+async def test_the_kubelet_unprepares_a_lost_claim(world, kubelet, harm):
+    harm(world.checkpoint())
+    one = await world.restarted()
+    ref = ClaimRef("default", "c", "uid-c")
+    assert await drivers.unprepare(one.driver, [ref]) == {"uid-c": None}
+    assert not world.spec().exists()
+    assert (world.quarantined(), world.metadata()) == ([], [])
+    await one.lost.sweep()
+    assert world.records() == [], "it is not prepared again"
+
+
+async def test_a_claim_that_is_unprepared_during_the_question_is_not_prepared_again(
+    world, kubelet, monkeypatch
+):
+    remove(world.checkpoint())
+    one = await world.restarted()
+    ask = type(one.driver.resources).claim
+
+    async def claim(resources, namespace, name, *more):
+        answer = await ask(resources, namespace, name, *more)
+        await drivers.unprepare(one.driver, [ClaimRef("default", "c", "uid-c")])
+        return answer
+
+    monkeypatch.setattr(type(one.driver.resources), "claim", claim)
+    await one.lost.sweep()
+    assert (world.records(), world.spec().exists()) == ([], False)
+
+
+async def test_a_damaged_checkpoint_without_a_cdi_file_is_rebuilt_too(world, kubelet):
+    cut(world.checkpoint())
+    world.spec().unlink()
+    one = await world.restarted()
+    await one.lost.sweep()
+    assert world.kept() == {"uid-c"}
+
+
+async def test_a_cdi_file_that_is_not_understood_stays(world, kubelet, caplog):
+    remove(world.checkpoint())
+    world.spec().write_text("{")
+    one = await world.restarted()
+    assert world.spec().read_text() == "{"
+    assert "are not known" in caplog.text
+    await one.lost.sweep()
+    assert world.kept() == {"uid-c"}
+
+
+async def test_the_cdi_file_of_a_claim_that_was_given_back_goes(world, kubelet):
+    text = world.spec().read_bytes()
+    await drivers.unprepare(world.one.driver, [ClaimRef("default", "c", "uid-c")])
+    (world.checkpoint().with_suffix(".gone")).touch()
+    world.spec().write_bytes(text)
+    text = checkpoint.encode(
+        checkpoint.Checkpoint(
+            version=1,
+            boot_id="b",
+            claim=PreparedClaim(namespace="default", name="c", uid="uid-c", prepared_at=""),
+        )
+    )
+    (world.checkpoint().with_suffix(".gone")).write_bytes(text)
+    await world.restarted()
+    assert not world.spec().exists()
+
+
+async def test_it_runs_by_itself_and_rests_afterwards(world, kubelet):
+    cut(world.checkpoint())
+    one = await world.restarted()
+    running = asyncio.create_task(one.lost.run())
+    await apiserver.until(lambda: world.records() == ["uid-c.json"])
+    await apiserver.until(lambda: not one.driver.claims.files.has_unrecorded.is_set())
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_the_devices_of_a_spec():
+    """Shares, parts and admin access, with edits that devices have in common and without."""
+    device = "gpu-0000-41-00-0"
+    share = "9c6ee5a4-5a5f-4c4e-9d4e-6a4f0d3c1b2a"
+    devices = [
+        drivers_device(device, share_id=share),
+        drivers_device("gpu-0000-42-00-0", admin=True),
+    ]
+    for some in (devices, devices[:1], devices[1:]):
+        claim = PreparedClaim(
+            namespace="d", name="c", uid="uid-c-1", prepared_at="", devices=tuple(some)
+        )
+        text = cdi.build(claim, inventory())
+        assert [
+            (read.device, read.share_id, read.admin, read.address)
+            for read in cdi.read_devices("uid-c-1", text)
+        ] == [(each.device, each.share_id, each.admin, each.address) for each in some]
+    with pytest.raises(ValueError, match="is not of claim uid x"):
+        cdi.read_devices("x", text)
+
+
+def drivers_device(name, **more):
+    address = next(each.address for each in map(gpu, range(4)) if each.name == name)
+    return cdi.PreparedDevice(requests=(), pool="", device=name, address=address, **more)
