@@ -12,8 +12,8 @@ from tests.devices.trees import Make, Tree
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Make:
-    """Writes a tree for words, as in `tree("nvidia:h100=2", "amd:mi210")`."""
+def make_tree(tmp_path: Path) -> Make:
+    """Writes a tree for words, as in `make_tree("nvidia:h100=2", "amd:mi210")`."""
 
     def write(*words: str) -> Tree:
         fake.write(tmp_path / "tree", fake.parse(words))

@@ -27,36 +27,41 @@ def forgetting() -> Iterator[None]:
     capture.stop_replay()
 
 
-def replayed(file: Path, folder: Path) -> Inventory:
+def scan_capture(file: Path, folder: Path) -> Inventory:
     folder.mkdir()
     replay = capture.unpack(file, folder)
     return replay.with_original_paths(scan.scan(replay.roots, with_link_now=True))
 
 
-def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:
-    capture.pack(file, made.roots, made.scan, redact=redact)
-    return made.scan()
+def pack(tree: Tree, file: Path, *, redact: bool = False) -> Inventory:
+    capture.pack(file, tree.roots, tree.scan, redact=redact)
+    return tree.scan()
 
 
 @pytest.mark.parametrize("machine", fake.MACHINES)
-def test_the_same_is_found(tree: Make, tmp_path: Path, machine: str) -> None:
-    made = tree(machine)
-    before = captured(made, tmp_path / "c.tar")
-    after = replayed(tmp_path / "c.tar", tmp_path / "again")
+def test_the_same_is_found(make_tree: Make, tmp_path: Path, machine: str) -> None:
+    tree = make_tree(machine)
+    before = pack(tree, tmp_path / "c.tar")
+    after = scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert after == before
     assert [gpu.link_speed_now for gpu in after.gpus] == [gpu.link_speed_now for gpu in before.gpus]
 
 
-def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_path: Path) -> None:
-    captured(tree("machine:mi300x-cpx"), tmp_path / "one.tar")
+def test_a_capture_of_a_capture_is_the_same_but_for_its_place(
+    make_tree: Make, tmp_path: Path
+) -> None:
+    pack(make_tree("machine:mi300x-cpx"), tmp_path / "one.tar")
     folder = tmp_path / "again"
     folder.mkdir()
     replay = capture.unpack(tmp_path / "one.tar", folder)
     capture.pack(
         tmp_path / "two.tar", replay.roots, lambda: scan.scan(replay.roots, with_link_now=True)
     )
-    with tarfile.open(tmp_path / "one.tar") as one, tarfile.open(tmp_path / "two.tar") as two:
-        assert one.getnames() == two.getnames()
+    with (
+        tarfile.open(tmp_path / "one.tar") as capture_file,
+        tarfile.open(tmp_path / "two.tar") as two,
+    ):
+        assert capture_file.getnames() == two.getnames()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -74,26 +79,26 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_pa
     ],
 )
 def test_what_is_wrong_is_wrong_again(
-    tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]
+    make_tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]
 ) -> None:
-    made = tree("amd:mi300x=2", "nvidia:l4")
-    if damage.__name__ == "_io_error" and (made.folder / path).is_symlink():
+    tree = make_tree("amd:mi300x=2", "nvidia:l4")
+    if damage.__name__ == "_io_error" and (tree.folder / path).is_symlink():
         pytest.skip("a link of the kernel's never leads out of its tree")
-    damage(made.folder / path)
-    before = captured(made, tmp_path / "c.tar")
-    assert replayed(tmp_path / "c.tar", tmp_path / "again") == before
+    damage(tree.folder / path)
+    before = pack(tree, tmp_path / "c.tar")
+    assert scan_capture(tmp_path / "c.tar", tmp_path / "again") == before
 
 
-def test_serials_are_replaced_on_request(tree: Make, tmp_path: Path) -> None:
-    made = tree("nvidia:h100", "amd:mi210")
-    before = captured(made, tmp_path / "c.tar", redact=True)
+def test_serials_are_replaced_on_request(make_tree: Make, tmp_path: Path) -> None:
+    tree = make_tree("nvidia:h100", "amd:mi210")
+    before = pack(tree, tmp_path / "c.tar", redact=True)
     content = (tmp_path / "c.tar").read_bytes()
     serials = [gpu.uuid or "" for gpu in before.gpus]
     kfd = str(int(serials[1], 16))
     for serial in (*serials, kfd):
         assert serial.encode() not in content
     assert b"root@host" not in content
-    after = replayed(tmp_path / "c.tar", tmp_path / "again")
+    after = scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert [gpu.uuid == old for gpu, old in zip(after.gpus, serials, strict=True)] == [False, False]
     assert [gpu.name for gpu in after.gpus] == [gpu.name for gpu in before.gpus]
     assert [len(gpu.uuid or "") for gpu in after.gpus] == [len(serial) for serial in serials]
@@ -134,7 +139,7 @@ def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) 
 def test_a_file_that_leads_out_is_refused(tmp_path: Path, entry: tuple[str, bytes, str]) -> None:
     hostile(tmp_path / "c.tar", entry)
     with pytest.raises(ValueError, match="must not be in it"):
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert not (tmp_path / "outside").exists()
 
 
@@ -144,7 +149,7 @@ def test_a_link_that_leads_out_leads_nowhere(tmp_path: Path) -> None:
         ("sys/a", tarfile.SYMTYPE, "/etc"),
         ("sys/b", tarfile.SYMTYPE, "../../../etc"),
     )
-    replayed(tmp_path / "c.tar", tmp_path / "again")
+    scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert not [path for path in (tmp_path / "again").rglob("*") if path.is_symlink()]
 
 
@@ -215,7 +220,7 @@ def test_a_maze_of_links_is_refused(tmp_path: Path) -> None:
     ]
     hostile(tmp_path / "c.tar", ("sys/d", tarfile.DIRTYPE, ""), *links)
     with pytest.raises(ValueError, match="its links are a maze"):
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
 
 
 def test_a_file_of_holes_is_refused(tmp_path: Path) -> None:
@@ -232,7 +237,7 @@ def test_a_file_of_holes_is_refused(tmp_path: Path) -> None:
     header[at + 148 : at + 156] = b"%06o\0 " % sum(header[at : at + 512])
     (tmp_path / "c.tar").write_bytes(header)
     with pytest.raises(ValueError, match="'sys/sparse' must not be in it"):
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
 
 
 def test_names_that_would_make_thousands_of_folders_are_refused(
@@ -240,17 +245,17 @@ def test_names_that_would_make_thousands_of_folders_are_refused(
 ) -> None:
     deepest = "/".join(["sys", *"a" * 39])
     hostile(tmp_path / "c.tar", (deepest, tarfile.REGTYPE, ""))
-    replayed(tmp_path / "c.tar", tmp_path / "again")
+    scan_capture(tmp_path / "c.tar", tmp_path / "again")
     hostile(tmp_path / "c.tar", (f"{deepest}/a", tarfile.REGTYPE, ""))
     with pytest.raises(ValueError, match="must not be in it"):
-        replayed(tmp_path / "c.tar", tmp_path / "deeper")
+        scan_capture(tmp_path / "c.tar", tmp_path / "deeper")
 
     monkeypatch.setattr(capture, "_MOST_FOLDERS", 3)
     hostile(tmp_path / "c.tar", ("sys/a/b/c", tarfile.REGTYPE, ""))
-    replayed(tmp_path / "c.tar", tmp_path / "three")
+    scan_capture(tmp_path / "c.tar", tmp_path / "three")
     hostile(tmp_path / "c.tar", ("sys/a/b/c/d", tarfile.REGTYPE, ""))
     with pytest.raises(ValueError, match="it has more than 3 folders"):
-        replayed(tmp_path / "c.tar", tmp_path / "four")
+        scan_capture(tmp_path / "c.tar", tmp_path / "four")
 
 
 def test_a_capture_that_is_larger_than_any_machine_s_is_refused(
@@ -259,26 +264,26 @@ def test_a_capture_that_is_larger_than_any_machine_s_is_refused(
     hostile(tmp_path / "c.tar")
     size = (tmp_path / "c.tar").stat().st_size
     monkeypatch.setattr(capture, "_LARGEST_CAPTURE", size)
-    replayed(tmp_path / "c.tar", tmp_path / "again")
+    scan_capture(tmp_path / "c.tar", tmp_path / "again")
     monkeypatch.setattr(capture, "_LARGEST_CAPTURE", size - 1)
     with pytest.raises(ValueError, match="is no capture: it has more than"):
-        replayed(tmp_path / "c.tar", tmp_path / "larger")
+        scan_capture(tmp_path / "c.tar", tmp_path / "larger")
 
 
-def test_nobody_but_its_owner_reads_what_is_put_down(tree: Make, tmp_path: Path) -> None:
-    captured(tree("nvidia:l4"), tmp_path / "c.tar")
-    replayed(tmp_path / "c.tar", tmp_path / "again")
+def test_nobody_but_its_owner_reads_what_is_put_down(make_tree: Make, tmp_path: Path) -> None:
+    pack(make_tree("nvidia:l4"), tmp_path / "c.tar")
+    scan_capture(tmp_path / "c.tar", tmp_path / "again")
     for path in (tmp_path / "again").rglob("*"):
         if not path.is_symlink():
             assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_a_capture_is_not_written_through_what_others_have_laid_there(
-    tree: Make, tmp_path: Path
+    make_tree: Make, tmp_path: Path
 ) -> None:
     (tmp_path / "precious").write_text("before")
     (tmp_path / ".c.tar.new").symlink_to(tmp_path / "precious")
-    captured(tree("nvidia:l4"), tmp_path / "c.tar")
+    pack(make_tree("nvidia:l4"), tmp_path / "c.tar")
     assert (tmp_path / "precious").read_text() == "before"
     assert not (tmp_path / ".c.tar.new").is_symlink()
 
@@ -286,7 +291,7 @@ def test_a_capture_is_not_written_through_what_others_have_laid_there(
     (tmp_path / ".c.tar.new").write_text("")
     (tmp_path / ".c.tar.new").chmod(0o666)
     with (tmp_path / ".c.tar.new").open("rb") as theirs:
-        captured(tree("nvidia:l4"), tmp_path / "c.tar")
+        pack(make_tree("nvidia:l4"), tmp_path / "c.tar")
         assert theirs.read() == b""
     assert stat.S_IMODE((tmp_path / "c.tar").stat().st_mode) == 0o600
 
@@ -306,14 +311,14 @@ def test_a_capture_is_not_written_through_what_others_have_laid_there(
 def test_words_about_it_that_make_no_sense(tmp_path: Path, about: object) -> None:
     hostile(tmp_path / "c.tar", about=about)
     with pytest.raises(ValueError, match=capture.ABOUT):
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
 def test_what_is_no_tar_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.tar").write_bytes(content)
     with pytest.raises(ValueError, match=r"c\.tar is no capture"):
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
 
 
 @pytest.mark.parametrize(("size", "is_refused"), [(1 << 22, False), ((1 << 22) + 1, True)])
@@ -327,9 +332,9 @@ def test_a_file_larger_than_any_of_the_kernel_s_is_refused(
         tar.addfile(entry, io.BytesIO(b"x" * size))
     if is_refused:
         with pytest.raises(ValueError, match="'sys/large' must not be in it"):
-            replayed(tmp_path / "c.tar", tmp_path / "again")
+            scan_capture(tmp_path / "c.tar", tmp_path / "again")
     else:
-        replayed(tmp_path / "c.tar", tmp_path / "again")
+        scan_capture(tmp_path / "c.tar", tmp_path / "again")
         assert (tmp_path / "again/sys/large").stat().st_size == size
 
 
@@ -339,49 +344,49 @@ def test_a_file_of_more_entries_than_any_machine_has_is_refused(
     entries = [(f"sys/{number}", tarfile.REGTYPE, "") for number in range(4)]
     hostile(tmp_path / "c.tar", *entries)
     monkeypatch.setattr(capture, "_MOST_ENTRIES", 5)  # the folder of the top is one
-    replayed(tmp_path / "c.tar", tmp_path / "again")
+    scan_capture(tmp_path / "c.tar", tmp_path / "again")
     monkeypatch.setattr(capture, "_MOST_ENTRIES", 4)
     with pytest.raises(ValueError, match="'sys/3' must not be in it"):
-        replayed(tmp_path / "c.tar", tmp_path / "once more")
+        scan_capture(tmp_path / "c.tar", tmp_path / "once more")
 
 
 def test_of_a_large_file_the_first_part_is_captured(
-    tree: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_tree: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = tree("nvidia:l4")
+    tree = make_tree("nvidia:l4")
     version = "proc/driver/nvidia/version"
-    content = (made.folder / version).read_bytes()
+    content = (tree.folder / version).read_bytes()
     monkeypatch.setattr(capture, "_LARGEST_FILE", 40)
-    capture.pack(tmp_path / "c.tar", made.roots, made.scan)
+    capture.pack(tmp_path / "c.tar", tree.roots, tree.scan)
     with tarfile.open(tmp_path / "c.tar") as tar:
         captured_content = tar.extractfile(version)
         assert captured_content is not None
         assert captured_content.read() == content[:40]
 
 
-def test_a_capture_that_fails_leaves_what_was_there(tree: Make, tmp_path: Path) -> None:
+def test_a_capture_that_fails_leaves_what_was_there(make_tree: Make, tmp_path: Path) -> None:
     file = tmp_path / "c.tar"
     file.write_text("before")
-    made = tree("nvidia:l4")
+    tree = make_tree("nvidia:l4")
 
     def fail() -> Inventory:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output error"):
-        capture.pack(file, made.roots, fail)
+        capture.pack(file, tree.roots, fail)
     assert file.read_text() == "before"
 
 
-def test_an_error_of_ours_is_no_part_of_a_capture(tree: Make, tmp_path: Path) -> None:
-    made = tree("nvidia:h100")
+def test_an_error_of_ours_is_no_part_of_a_capture(make_tree: Make, tmp_path: Path) -> None:
+    tree = make_tree("nvidia:h100")
     file = tmp_path / "c.tar"
     limits = contextlib.ExitStack()
 
     def look() -> Inventory:
-        inventory = made.scan()
+        inventory = tree.scan()
         limits.enter_context(without_descriptors())
         return inventory
 
     with limits, pytest.raises(LookFailedError, match="Too many open files"):
-        capture.pack(file, made.roots, look)
+        capture.pack(file, tree.roots, look)
     assert not file.exists()

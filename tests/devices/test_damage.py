@@ -104,18 +104,18 @@ def read(tree: Tree) -> list[Path]:
 
 
 def files(tree: Tree) -> list[Path]:
-    found = []
+    paths = []
     for top in ("sys", "proc"):
         for folder, folders, names in os.walk(tree.folder / top):
-            found += [
+            paths += [
                 Path(folder, name) for name in (*names, *folders) if not Path(folder, name).is_dir()
             ]
-            found += [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
-    return sorted(found)
+            paths += [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
+    return sorted(paths)
 
 
 @contextmanager
-def restored(path: Path) -> Iterator[None]:
+def restoring(path: Path) -> Iterator[None]:
     """Restores the file at the end of the block."""
     target = path.readlink() if path.is_symlink() else None
     content = path.read_bytes() if target is None else b""
@@ -169,12 +169,12 @@ def check_right_or_absent(before: Gpu, after: Gpu) -> None:
 def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
     addresses = [gpu.address for gpu in before.gpus]
     own, vendor = owner(tree, path, addresses), vendor_of(tree, path)
-    found = {gpu.address: gpu for gpu in after.gpus}
+    gpus = {gpu.address: gpu for gpu in after.gpus}
     reasons = {skipped.address: skipped.reason for skipped in after.skipped}
-    assert set(found) <= set(addresses)
+    assert set(gpus) <= set(addresses)
     for gpu in before.gpus:
-        if gpu.address in found and (gpu.address == own or (own is None and gpu.vendor == vendor)):
-            check_right_or_absent(gpu, found[gpu.address])
+        if gpu.address in gpus and (gpu.address == own or (own is None and gpu.vendor == vendor)):
+            check_right_or_absent(gpu, gpus[gpu.address])
         elif gpu.address == own:
             gone = (
                 path.name == gpu.address and gpu.address not in reasons
@@ -185,7 +185,7 @@ def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
             # GPUs.
             assert "nvidia-uvm is" in reasons[gpu.address]
         else:
-            assert found.get(gpu.address) == gpu, "a neighbour changed"
+            assert gpus.get(gpu.address) == gpu, "a neighbour changed"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -196,7 +196,7 @@ def test_a_damaged_file_costs_its_own_gpu_at_most(
     assert len(before.gpus) >= 3
     changed = 0
     for path in read(machine):
-        with restored(path):
+        with restoring(path):
             damage(path)
             after = machine.scan()
             try:
@@ -251,22 +251,22 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> list[Machine]:
-    found = []
+    paths = []
     for name, words in KINDS.items():
         folder = tmp_path_factory.mktemp(name) / "tree"
         fake.write(folder, fake.parse(words))
-        made = Tree(folder)
-        found.append(Machine(tree=made, before=made.scan(), files=files(made)))
-    return found
+        tree = Tree(folder)
+        paths.append(Machine(tree=tree, before=tree.scan(), files=files(tree)))
+    return paths
 
 
-def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
+def unreadable(tree: Tree, path: Path, code: int) -> Iterator[None]:
     """Makes every access to the file fail with the error."""
     real = path.parent.resolve() / path.name
     ways = {str(path), str(real)}
-    bus = made.folder / "sys/bus/pci/devices"
+    bus = tree.folder / "sys/bus/pci/devices"
     for address in (entry.name for entry in bus.iterdir()):
-        place = made.function(address)
+        place = tree.function(address)
         if real.is_relative_to(place):
             ways.add(str(bus / address / real.relative_to(place)))
     sysfs.replay_errors(dict.fromkeys(ways, code))
@@ -291,25 +291,25 @@ def test_any_file_of_any_machine(machines: list[Machine]) -> None:
         other_bytes = draw.randbytes(draw.randint(0, 24))
         damage = draw.choice((draw.choice((*DAMAGES, *ERRORS)), other_bytes))
         try:
-            after = scanned(machine.tree, path, damage)
+            after = scan_damaged(machine.tree, path, damage)
             check_all(machine, path, after, plausible=isinstance(damage, bytes))
         except AssertionError as error:
             raise AssertionError(f"{damage!r} in place of {path}: {error}") from error
 
 
-def scanned(made: Tree, path: Path, damage: Callable[[Path], None] | int | bytes) -> Inventory:
+def scan_damaged(tree: Tree, path: Path, damage: Callable[[Path], None] | int | bytes) -> Inventory:
     """Returns the inventory while the file is damaged, unreadable, or has other bytes."""
     if isinstance(damage, int):
-        with contextmanager(unreadable)(made, path, damage):
-            return made.scan()
+        with contextmanager(unreadable)(tree, path, damage):
+            return tree.scan()
 
-    with restored(path):
+    with restoring(path):
         if isinstance(damage, bytes):
             path.unlink()
             path.write_bytes(damage)
         else:
             damage(path)
-        return made.scan()
+        return tree.scan()
 
 
 def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool) -> None:
@@ -318,8 +318,8 @@ def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool
         owner(machine.tree, path, [gpu.address for gpu in machine.before.gpus]),
         vendor_of(machine.tree, path),
     )
-    found = {gpu.name: gpu for gpu in after.gpus}
-    assert set(found) <= {gpu.name for gpu in machine.before.gpus}, "a device that is not there"
+    gpus = {gpu.name: gpu for gpu in after.gpus}
+    assert set(gpus) <= {gpu.name for gpu in machine.before.gpus}, "a device that is not there"
     for gpu in machine.before.gpus:
         parent = machine.before.find_gpu(gpu.parent or "")
         concerned = own in (gpu.address, parent and parent.address) or (
@@ -330,7 +330,7 @@ def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool
             and own not in whole
             and any(g.address == own and g.parent == gpu.name for g in machine.before.gpus)
         )
-        new = found.get(gpu.name)
+        new = gpus.get(gpu.name)
         if not concerned:
             assert new == gpu, "a neighbour changed"
         elif new is None:

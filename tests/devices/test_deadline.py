@@ -53,22 +53,22 @@ def test_work_that_does_not_hang_gives_what_it_gives() -> None:
         deadline.run(lambda: 1 // 0)
 
 
-def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    path = made.function(FIRST) / "mem_info_vram_total"
+def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    path = tree.function(FIRST) / "mem_info_vram_total"
     before, began = left_behind(), time.monotonic()
     block(path)
-    inventory = made.scan()
+    inventory = tree.scan()
     assert deadline.READ_TIMEOUT <= time.monotonic() - began < 2 * deadline.READ_TIMEOUT
     assert [gpu.address for gpu in inventory.gpus] == [SECOND]
     (skipped,) = inventory.skipped
     assert skipped.address == FIRST
     assert "hangs: a read has not come back for more than 2 s" in skipped.reason
-    assert deadline.is_hung(f"{made.roots.sys}/bus/pci/devices/{FIRST}")
-    assert not deadline.is_hung(f"{made.roots.sys}/bus/pci/devices/{SECOND}")
+    assert deadline.is_hung(f"{tree.roots.sys}/bus/pci/devices/{FIRST}")
+    assert not deadline.is_hung(f"{tree.roots.sys}/bus/pci/devices/{SECOND}")
 
     began = time.monotonic()
-    assert made.scan() == inventory
+    assert tree.scan() == inventory
     assert time.monotonic() - began < deadline.READ_TIMEOUT, "waited for it again"
     assert left_behind() == before + 1, "one thread waits, however often we look"
 
@@ -76,24 +76,24 @@ def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(tree: Make) -> N
     until_gone(before)
     path.unlink()
     path.write_text("68702699520\n")
-    assert [gpu.address for gpu in made.scan().gpus] == [FIRST, SECOND]
+    assert [gpu.address for gpu in tree.scan().gpus] == [FIRST, SECOND]
 
 
 @pytest.mark.slow
-def test_two_that_hang_cost_a_deadline_each_and_two_threads(tree: Make) -> None:
-    made = tree("amd:mi210=3")
+def test_two_that_hang_cost_a_deadline_each_and_two_threads(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=3")
     for address in (FIRST, SECOND):
-        block(made.function(address) / "vendor")
+        block(tree.function(address) / "vendor")
     before, began = left_behind(), time.monotonic()
-    assert [gpu.address for gpu in made.scan().gpus] == ["0000:1b:00.0"]
+    assert [gpu.address for gpu in tree.scan().gpus] == ["0000:1b:00.0"]
     assert time.monotonic() - began < 3 * deadline.READ_TIMEOUT
     assert left_behind() == before + 2
 
 
-def test_a_file_of_nobody_hangs_alone(tree: Make) -> None:
-    made = tree("nvidia:h100", "amd:mi210")
-    block(made.folder / "proc/driver/nvidia/version")
-    gpus = made.scan().gpus
+def test_a_file_of_nobody_hangs_alone(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100", "amd:mi210")
+    block(tree.folder / "proc/driver/nvidia/version")
+    gpus = tree.scan().gpus
     assert [gpu.vendor for gpu in gpus] == ["nvidia", "amd"]
     assert any("hangs" in note for note in gpus[0].notes)
 

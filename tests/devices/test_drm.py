@@ -45,11 +45,11 @@ def test_numbers_that_are_none_or_not_drms(tmp_path: Path, content: str) -> None
         drm.card_and_render(str(tmp_path))
 
 
-def test_a_card_whose_numbers_are_missing_is_named(tree: Make) -> None:
-    made = tree("intel:arc")
-    (made.function("0000:13:00.0") / "drm/card0/dev").unlink()
-    assert made.refusal().endswith("0000:13:00.0/drm/card0/dev: missing")
-    assert made.refusal().startswith("not ready: ")
+def test_a_card_whose_numbers_are_missing_is_named(make_tree: Make) -> None:
+    tree = make_tree("intel:arc")
+    (tree.function("0000:13:00.0") / "drm/card0/dev").unlink()
+    assert tree.refusal().endswith("0000:13:00.0/drm/card0/dev: missing")
+    assert tree.refusal().startswith("not ready: ")
 
 
 @pytest.mark.parametrize(
@@ -64,21 +64,21 @@ def test_a_screen_is_connected(tmp_path: Path, status: str, expected: bool) -> N
     assert drm.has_screen(str(tmp_path)) is expected
 
 
-def test_who_shows_the_boot_on_a_connected_screen_is_the_console(tree: Make) -> None:
-    found = tree("amd:radeon,console", "intel:b580").scan().gpus
-    assert [gpu.console for gpu in found] == [True, False]
-    assert not any(gpu.console for gpu in tree("amd:radeon", "intel:b580").scan().gpus)
+def test_who_shows_the_boot_on_a_connected_screen_is_the_console(make_tree: Make) -> None:
+    gpus = make_tree("amd:radeon,console", "intel:b580").scan().gpus
+    assert [gpu.console for gpu in gpus] == [True, False]
+    assert not any(gpu.console for gpu in make_tree("amd:radeon", "intel:b580").scan().gpus)
 
 
-def test_a_screen_in_standby_is_still_a_screen(tree: Make) -> None:
+def test_a_screen_in_standby_is_still_a_screen(make_tree: Make) -> None:
     """The screen looks unplugged, but the frame buffer that was made for it stays."""
-    made = tree("amd:radeon,console", "intel:b580")
-    folder = made.function(made.scan().gpus[0].address)
+    tree = make_tree("amd:radeon,console", "intel:b580")
+    folder = tree.function(tree.scan().gpus[0].address)
     (folder / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
-    assert [gpu.console for gpu in made.scan().gpus] == [True, False]
+    assert [gpu.console for gpu in tree.scan().gpus] == [True, False]
     (folder / "graphics/fb0/name").unlink()
     (folder / "graphics/fb0").rmdir()
-    assert [gpu.console for gpu in made.scan().gpus] == [False, False]
+    assert [gpu.console for gpu in tree.scan().gpus] == [False, False]
 
 
 def test_a_node_of_another_number_is_another_device_s(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_virtual_function_may_lack_one_of_them(tmp_path: Path) -> None:
     with pytest.raises(NotUsable, match=r"^not ready: the driver has made no drm/\* yet"):
         drm.card_or_render(str(tmp_path))
     node(tmp_path, "renderD130", "226:130\n")
-    assert [found.path for found in drm.card_or_render(str(tmp_path))] == ["/dev/dri/renderD130"]
+    assert [nodes.path for nodes in drm.card_or_render(str(tmp_path))] == ["/dev/dri/renderD130"]
 
 
 def test_only_a_card_s_own_connectors_are_screens(tmp_path: Path) -> None:

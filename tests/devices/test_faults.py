@@ -21,79 +21,79 @@ FIRST = "0000:11:00.0"
 
 def snapshot(folder: Path) -> dict[str, str]:
     """Returns every file and link except the log, which only grows."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
+            contents[name] = f"-> {path.readlink()}"
         elif path.is_file() and name not in ("dev/kmsg", ".claimd-faults"):
-            found[name] = f"{path.stat().st_mode:o} {path.read_bytes()!r}"
+            contents[name] = f"{path.stat().st_mode:o} {path.read_bytes()!r}"
         elif not path.is_dir():
-            found[name] = "?" if name != "dev/kmsg" else ""
-    found.pop("dev/kmsg", None)
-    found.pop(".claimd-faults", None)
-    return found
+            contents[name] = "?" if name != "dev/kmsg" else ""
+    contents.pop("dev/kmsg", None)
+    contents.pop(".claimd-faults", None)
+    return contents
 
 
 @contextmanager
 def ear(folder: Path) -> Iterator[socket.socket]:
     faults.enable(folder)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as one:
-        one.bind(str(folder / uevents.SOCKETS / "ear"))
-        yield one
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listener:
+        listener.bind(str(folder / uevents.SOCKETS / "ear"))
+        yield listener
 
 
-def heard(one: socket.socket) -> list[uevents.Uevent]:
-    found = []
+def heard(listener: socket.socket) -> list[uevents.Uevent]:
+    messages = []
     try:
         while True:
-            found.append(uevents.parse(one.recv(8192)))
+            messages.append(uevents.parse(listener.recv(8192)))
     except BlockingIOError:
-        return found
+        return messages
 
 
 @pytest.mark.parametrize("model", ["nvidia:h100", "amd:mi300x", "intel:b580"])
 @pytest.mark.parametrize("fault", ["hot", "aer", "link", "eio", "hang", "wedge", "xid"])
-def test_heal_takes_back_what_was_done(tree: Make, model: str, fault: str) -> None:
-    made = tree(f"{model}=2")
-    name = made.scan().gpus[0].name
-    before = snapshot(made.folder)
+def test_heal_takes_back_what_was_done(make_tree: Make, model: str, fault: str) -> None:
+    tree = make_tree(f"{model}=2")
+    name = tree.scan().gpus[0].name
+    before = snapshot(tree.folder)
     for _ in range(2):
-        faults.inject(made.folder, fault, name)
+        faults.inject(tree.folder, fault, name)
     if fault not in ("wedge", "xid"):
-        assert snapshot(made.folder) != before
-    faults.inject(made.folder, "heal", name)
-    assert snapshot(made.folder) == before
+        assert snapshot(tree.folder) != before
+    faults.inject(tree.folder, "heal", name)
+    assert snapshot(tree.folder) == before
 
 
-def test_unplug_and_plug(tree: Make) -> None:
-    made = tree("nvidia:h100=2")
-    before = snapshot(made.folder)
-    faults.inject(made.folder, "hot", FIRST)
-    faults.inject(made.folder, "unplug", "gpu-0000-11-00-0")
-    assert [gpu.address for gpu in made.scan().gpus] == ["0000:13:00.0"]
-    faults.inject(made.folder, "plug", "gpu-0000-11-00-0")
-    assert snapshot(made.folder) == before
+def test_unplug_and_plug(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
+    before = snapshot(tree.folder)
+    faults.inject(tree.folder, "hot", FIRST)
+    faults.inject(tree.folder, "unplug", "gpu-0000-11-00-0")
+    assert [gpu.address for gpu in tree.scan().gpus] == ["0000:13:00.0"]
+    faults.inject(tree.folder, "plug", "gpu-0000-11-00-0")
+    assert snapshot(tree.folder) == before
 
 
-def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
-    made = tree("nvidia:l4=2")
-    before = made.scan()
-    faults.inject(made.folder, "renumber", FIRST)
-    after = made.scan()
+def test_renumber_gives_other_numbers_to_the_same_gpu(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=2")
+    before = tree.scan()
+    faults.inject(tree.folder, "renumber", FIRST)
+    after = tree.scan()
     assert [gpu.address for gpu in after.gpus] == [gpu.address for gpu in before.gpus]
     assert after.gpus[1] == before.gpus[1]
     numbers = [(node.path, node.minor) for node in after.gpus[0].nodes if "dri" in node.path]
     assert numbers == [("/dev/dri/card2", 2), ("/dev/dri/renderD130", 130)]
-    assert (made.folder / "sys/class/drm/card2/dev").read_text() == "226:2\n"
-    assert not (made.folder / "dev/dri/card0").exists()
-    faults.inject(made.folder, "unplug", FIRST)
-    links = [path for path in (made.folder / "sys/class/drm").iterdir() if not path.exists()]
+    assert (tree.folder / "sys/class/drm/card2/dev").read_text() == "226:2\n"
+    assert not (tree.folder / "dev/dri/card0").exists()
+    faults.inject(tree.folder, "unplug", FIRST)
+    links = [path for path in (tree.folder / "sys/class/drm").iterdir() if not path.exists()]
     assert links == [], "they lead nowhere"
 
 
-def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
-    made = tree("nvidia:l4=2")
+def test_what_was_renumbered_can_come_and_go(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=2")
     for fault in (
         "renumber",
         "unplug",
@@ -104,32 +104,32 @@ def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
         "plug",
         "renumber",
     ):
-        faults.inject(made.folder, fault, FIRST)
-        there = {path.name for path in (made.folder / "sys/class/drm").iterdir()}
-        assert {path.name for path in (made.folder / "dev/dri").iterdir()} == there
+        faults.inject(tree.folder, fault, FIRST)
+        there = {path.name for path in (tree.folder / "sys/class/drm").iterdir()}
+        assert {path.name for path in (tree.folder / "dev/dri").iterdir()} == there
 
 
-def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
-    made = tree("nvidia:l4")
+def test_whoever_listens_is_told_as_the_kernel_would(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
     path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
-    with ear(made.folder) as one:
-        faults.inject(made.folder, "wedge", FIRST, "rebind")
-        (event,) = heard(one)
+    with ear(tree.folder) as listener:
+        faults.inject(tree.folder, "wedge", FIRST, "rebind")
+        (event,) = heard(listener)
         assert event == uevents.Uevent(
             action="change", subsystem="drm", path=f"{path}/drm/card0", wedged="rebind"
         )
         assert event.address == FIRST
-        faults.inject(made.folder, "unplug", FIRST)
-        assert [(event.action, event.path) for event in heard(one)] == [
+        faults.inject(tree.folder, "unplug", FIRST)
+        assert [(event.action, event.path) for event in heard(listener)] == [
             ("unbind", path),
             ("remove", path),
         ]
-        faults.inject(made.folder, "plug", FIRST)
-        assert [event.action for event in heard(one)] == ["add", "bind", "add", "add"]
+        faults.inject(tree.folder, "plug", FIRST)
+        assert [event.action for event in heard(listener)] == ["add", "bind", "add", "add"]
     faults.inject(
-        made.folder, "hot", FIRST
+        tree.folder, "hot", FIRST
     )  # nobody listens any more: the socket of the dead is removed
-    assert list((made.folder / uevents.SOCKETS).iterdir()) == []
+    assert list((tree.folder / uevents.SOCKETS).iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,15 @@ def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused(tree: Make, fault: str, device: str, message: str) -> None:
-    made = tree("nvidia:l4", "bmc:aspeed")
-    before = snapshot(made.folder)
+def test_what_cannot_be_done_is_refused(
+    make_tree: Make, fault: str, device: str, message: str
+) -> None:
+    tree = make_tree("nvidia:l4", "bmc:aspeed")
+    before = snapshot(tree.folder)
     for refuse in (faults.check, faults.inject):
         with pytest.raises(ValueError, match=re.escape(message)):
-            refuse(made.folder, fault, device)
-    assert snapshot(made.folder) == before
+            refuse(tree.folder, fault, device)
+    assert snapshot(tree.folder) == before
 
 
 @pytest.mark.parametrize(
@@ -165,31 +167,33 @@ def test_what_cannot_be_done_is_refused(tree: Make, fault: str, device: str, mes
         ("first", "gpu-0000-11-00-0, gpu-0000-13-00-0"),
     ],
 )
-def test_only_gpus_are_suggested_and_spelt_as_asked(tree: Make, device: str, listed: str) -> None:
-    made = tree("nvidia:l4=2", "bmc:aspeed")
+def test_only_gpus_are_suggested_and_spelt_as_asked(
+    make_tree: Make, device: str, listed: str
+) -> None:
+    tree = make_tree("nvidia:l4=2", "bmc:aspeed")
     with pytest.raises(ValueError, match="is plugged into") as refused:
-        faults.check(made.folder, "hot", device)
-    assert str(refused.value) == f"no {device} is plugged into {made.folder}; its GPUs are {listed}"
+        faults.check(tree.folder, "hot", device)
+    assert str(refused.value) == f"no {device} is plugged into {tree.folder}; its GPUs are {listed}"
 
 
-def test_what_is_plugged_is_suggested_only_where_it_helps(tree: Make) -> None:
-    made = tree("nvidia:l4=2")
-    faults.inject(made.folder, "unplug", FIRST)
+def test_what_is_plugged_is_suggested_only_where_it_helps(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=2")
+    faults.inject(tree.folder, "unplug", FIRST)
     with pytest.raises(ValueError, match=r"is plugged into .*; its GPUs are 0000:13:00\.0$"):
-        faults.check(made.folder, "hot", FIRST)
+        faults.check(tree.folder, "hot", FIRST)
     with pytest.raises(ValueError, match=r"no gpu-7 was unplugged .*; unplugged are gpu-0000-11-"):
-        faults.check(made.folder, "plug", "gpu-7")
-    faults.check(made.folder, "plug", FIRST)
+        faults.check(tree.folder, "plug", "gpu-7")
+    faults.check(tree.folder, "plug", FIRST)
 
 
-def test_a_long_list_of_gpus_is_cut(tree: Make) -> None:
-    made = tree("nvidia:l4=20")
+def test_a_long_list_of_gpus_is_cut(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=20")
     with pytest.raises(ValueError, match=r"its GPUs are .* and 4 more$") as refused:
-        faults.check(made.folder, "hot", "0000:ff:1f.7")
+        faults.check(tree.folder, "hot", "0000:ff:1f.7")
     listed = str(refused.value).partition("its GPUs are ")[2].removesuffix(" and 4 more")
     assert len(listed.split(", ")) == 16
     with pytest.raises(ValueError, match="its GPUs are 0000:2f:00.0, "):
-        faults.check(made.folder, "hot", "0000:2f:00.1")
+        faults.check(tree.folder, "hot", "0000:2f:00.1")
 
 
 @pytest.mark.parametrize(
@@ -202,10 +206,10 @@ def test_a_long_list_of_gpus_is_cut(tree: Make) -> None:
         ("hot", "9", "hot takes no value, not '9'"),
     ],
 )
-def test_a_wrong_value_is_refused(tree: Make, fault: str, value: str, message: str) -> None:
-    made = tree("nvidia:l4")
+def test_a_wrong_value_is_refused(make_tree: Make, fault: str, value: str, message: str) -> None:
+    tree = make_tree("nvidia:l4")
     with pytest.raises(ValueError, match=re.escape(message)):
-        faults.inject(made.folder, fault, FIRST, value)
+        faults.inject(tree.folder, fault, FIRST, value)
 
 
 def test_every_fault_says_what_it_does() -> None:
@@ -230,9 +234,11 @@ def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)]
 )
-def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[str, ...]) -> None:
+def test_root_without_any_capability_may_inject_faults(
+    make_tree: Make, names: tuple[str, ...]
+) -> None:
     """In a pod, not even the owner can write into a read-only file."""
-    made = tree("nvidia:h100=2")
+    tree = make_tree("nvidia:h100=2")
     program = (
         "import sys; from pathlib import Path; from claimd_devices import faults\n"
         "for fault in sys.argv[2:]: faults.inject(Path(sys.argv[1]), fault, '0000:11:00.0')"
@@ -240,21 +246,23 @@ def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2] / "devices")}
     done = subprocess.run(
-        [*command, str(made.folder), *names],
+        [*command, str(tree.folder), *names],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert len(made.scan().gpus) == 2
+    assert len(tree.scan().gpus) == 2
 
 
 @pytest.mark.parametrize(("value", "lanes"), [("", "4"), ("2", "2")])
-def test_a_link_has_as_many_lanes_as_were_asked_for(tree: Make, value: str, lanes: str) -> None:
-    made = tree("nvidia:l4")
-    faults.inject(made.folder, "link", FIRST, value)
-    assert (made.function(FIRST) / "current_link_width").read_text() == f"{lanes}\n"
+def test_a_link_has_as_many_lanes_as_were_asked_for(
+    make_tree: Make, value: str, lanes: str
+) -> None:
+    tree = make_tree("nvidia:l4")
+    faults.inject(tree.folder, "link", FIRST, value)
+    assert (tree.function(FIRST) / "current_link_width").read_text() == f"{lanes}\n"
 
 
 # ---------------------------------------------------------------- a tree of another user
@@ -270,39 +278,39 @@ def everything(folder: Path) -> dict[str, bytes]:
     ["../../../../../../outside/precious", "/OUTSIDE/precious", "up/../../../outside/precious"],
 )
 def test_what_was_saved_names_no_file_outside_of_the_tree(
-    tree: Make, tmp_path: Path, name: str, fault: str
+    make_tree: Make, tmp_path: Path, name: str, fault: str
 ) -> None:
-    made = tree("nvidia:l4=2")
-    outside = made.folder.parent / "outside"
+    tree = make_tree("nvidia:l4=2")
+    outside = tree.folder.parent / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "precious").write_text("before")
-    gpu = (made.folder / "sys/bus/pci/devices" / FIRST).resolve()
-    (gpu / "up").symlink_to(made.folder.resolve() / "sys")
+    gpu = (tree.folder / "sys/bus/pci/devices" / FIRST).resolve()
+    (gpu / "up").symlink_to(tree.folder.resolve() / "sys")
     name = name.replace("/OUTSIDE", str(outside))
     saved = {FIRST: {name: ["after", 0o104755]}}
-    (made.folder / ".claimd-faults").write_text(json.dumps(saved))
+    (tree.folder / ".claimd-faults").write_text(json.dumps(saved))
 
     with contextlib.suppress(ValueError, FileNotFoundError):
-        faults.inject(made.folder, fault, FIRST)
+        faults.inject(tree.folder, fault, FIRST)
     assert everything(outside) == {str(outside / "precious"): b"before"}
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "{", '{"a": 1}', '{"0000:11:00.0": {"vendor": ["\u2028", 1]}}', "[" * 100_000]
 )
-def test_what_was_saved_and_makes_no_sense_is_told(tree: Make, text: str) -> None:
-    made = tree("nvidia:l4")
-    (made.folder / ".claimd-faults").write_text(text)
+def test_what_was_saved_and_makes_no_sense_is_told(make_tree: Make, text: str) -> None:
+    tree = make_tree("nvidia:l4")
+    (tree.folder / ".claimd-faults").write_text(text)
     with pytest.raises(ValueError, match=r"\.claimd-faults "):
-        faults.inject(made.folder, "heal", FIRST)
+        faults.inject(tree.folder, "heal", FIRST)
 
 
-def test_no_file_gets_to_be_set_uid(tree: Make) -> None:
-    made = tree("nvidia:l4")
+def test_no_file_gets_to_be_set_uid(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
     saved = {FIRST: {"vendor": ["0x10de\n", 0o104755]}}
-    (made.folder / ".claimd-faults").write_text(json.dumps(saved))
-    faults.inject(made.folder, "heal", FIRST)
-    vendor = made.folder / "sys/bus/pci/devices" / FIRST / "vendor"
+    (tree.folder / ".claimd-faults").write_text(json.dumps(saved))
+    faults.inject(tree.folder, "heal", FIRST)
+    vendor = tree.folder / "sys/bus/pci/devices" / FIRST / "vendor"
     assert vendor.stat().st_mode & 0o7777 == 0o755
 
 
@@ -317,16 +325,16 @@ def test_no_file_gets_to_be_set_uid(tree: Make) -> None:
 )
 @pytest.mark.parametrize("fault", ["hot", "xid", "heal", "unplug"])
 def test_nothing_is_written_through_a_link_that_leads_out(
-    tree: Make, tmp_path: Path, fault: str, link: str, target: str
+    make_tree: Make, tmp_path: Path, fault: str, link: str, target: str
 ) -> None:
-    made = tree("nvidia:l4")
-    outside = made.folder.parent / "outside"
+    tree = make_tree("nvidia:l4")
+    outside = tree.folder.parent / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "precious").write_text("before")
-    (made.folder / link).unlink(missing_ok=True)
-    (made.folder / link).symlink_to(outside / target)
+    (tree.folder / link).unlink(missing_ok=True)
+    (tree.folder / link).symlink_to(outside / target)
     with pytest.raises(ValueError, match="leads out of the tree, to "):
-        faults.inject(made.folder, fault, FIRST)
+        faults.inject(tree.folder, fault, FIRST)
     assert everything(outside) == {str(outside / "precious"): b"before"}
 
 

@@ -52,8 +52,8 @@ def test_an_inventory_is_sorted_whatever_it_was_made_of() -> None:
     gpus = [gpu("gpu-c"), gpu("gpu-a"), gpu("gpu-b")]
     skipped = [Skipped(address="b", reason="x"), Skipped(address="a", reason="y")]
     inventory = Inventory.from_unsorted(iter(gpus), iter(skipped))
-    assert [one.name for one in inventory.gpus] == ["gpu-a", "gpu-b", "gpu-c"]
-    assert [one.address for one in inventory.skipped] == ["a", "b"]
+    assert [entry.name for entry in inventory.gpus] == ["gpu-a", "gpu-b", "gpu-c"]
+    assert [entry.address for entry in inventory.skipped] == ["a", "b"]
     assert inventory == Inventory.from_unsorted(reversed(gpus), reversed(skipped))
 
 

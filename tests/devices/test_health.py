@@ -24,7 +24,7 @@ def kinds(history: History, now: float) -> list[str]:
     return [finding.kind for finding in history.findings(now)]
 
 
-def counted(count: int) -> Symptom:
+def fatal_errors(count: int) -> Symptom:
     return Symptom(kind="aer-fatal", severity=FAILED, sentence="fatal errors", count=count)
 
 
@@ -64,24 +64,24 @@ def test_what_is_certain_needs_no_second_look() -> None:
 
 def test_counters_count_only_what_comes() -> None:
     history = History()
-    history.observe([counted(7)], 10)
+    history.observe([fatal_errors(7)], 10)
     assert kinds(history, 10) == [], "errors from before we looked are not news"
-    history.observe([counted(9)], 20)
+    history.observe([fatal_errors(9)], 20)
     (finding,) = history.findings(20)
     assert (finding.sentence, finding.since) == ("fatal errors", 20)
-    history.observe([counted(10)], 300)
+    history.observe([fatal_errors(10)], 300)
     assert history.findings(300) == (finding,), "more of the same is no news"
     assert history.next_change(300) == ERROR_WINDOW
     assert kinds(history, 299 + ERROR_WINDOW) == ["aer-fatal"]
     assert kinds(history, 300 + ERROR_WINDOW) == []
-    history.observe([counted(11)], 2000)
+    history.observe([fatal_errors(11)], 2000)
     assert [finding.since for finding in history.findings(2000)] == [2000]
 
 
 def test_a_counter_that_was_not_there_began_at_zero() -> None:
     history = History()
     history.observe([], 10)
-    history.observe([counted(1)], 20)
+    history.observe([fatal_errors(1)], 20)
     assert kinds(history, 20) == ["aer-fatal"]
 
 
@@ -97,9 +97,9 @@ def test_the_same_with_other_numbers_is_no_news() -> None:
 def test_a_counter_that_begins_anew_is_a_device_set_up_anew() -> None:
     history = History()
     for now, count in ((10, 7), (20, 9), (30, 0)):
-        history.observe([counted(count)], now)
+        history.observe([fatal_errors(count)], now)
     assert kinds(history, 30) == []
-    history.observe([counted(1)], 40)
+    history.observe([fatal_errors(1)], 40)
     assert kinds(history, 40) == ["aer-fatal"]
 
 
@@ -181,13 +181,13 @@ def test_events_of_other_values_are_others() -> None:
 
 def test_a_driver_that_was_bound_ends_what_was_before_it_alone() -> None:
     history = History()
-    history.observe([counted(1)], 10)
-    history.observe([counted(2)], 20)
+    history.observe([fatal_errors(1)], 10)
+    history.observe([fatal_errors(2)], 20)
     history.add_event(WEDGED)
     history.reset(100.0)
     assert kinds(history, 101) == []
     history.add_event(Event(address="a", kind="wedged", at=100.5, severity=FAILED))
-    history.observe([counted(3)], 101)
+    history.observe([fatal_errors(3)], 101)
     history.reset(50.0)
     assert kinds(history, 102) == ["aer-fatal", "wedged"]
     assert history.next_change(102) == ERROR_WINDOW - 1
@@ -210,15 +210,15 @@ def test_a_report_knows_its_gpus_by_name() -> None:
 
 
 def test_the_worst_is_first_then_kind_and_value() -> None:
-    def one(kind: str, severity: str, value: str = "") -> Finding:
+    def finding(kind: str, severity: str, value: str = "") -> Finding:
         return Finding(kind=kind, severity=severity, value=value, sentence="", since=0)
 
     order = [
-        one("b", FAILED),
-        one("a", UNKNOWN),
-        one("a", DEGRADED),
-        one("b", DEGRADED, "1"),
-        one("b", DEGRADED, "2"),
-        one("a", NOTE),
+        finding("b", FAILED),
+        finding("a", UNKNOWN),
+        finding("a", DEGRADED),
+        finding("b", DEGRADED, "1"),
+        finding("b", DEGRADED, "2"),
+        finding("a", NOTE),
     ]
     assert list(health.worst_first(reversed(order))) == order

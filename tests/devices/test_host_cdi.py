@@ -12,12 +12,12 @@ from tests.support.driver_layouts import cdi_yaml
 
 def ids(host: Path) -> list[str]:
     notes: list[str] = []
-    found = host_cdi.devices(HostFiles(str(host)), notes)
+    devices = host_cdi.devices(HostFiles(str(host)), notes)
     assert notes == []
-    return [device.id for device in found]
+    return [device.id for device in devices]
 
 
-def put(host: Path, name: str, text: str) -> None:
+def write_spec(host: Path, name: str, text: str) -> None:
     folder = host / "etc/cdi"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
@@ -26,7 +26,7 @@ def put(host: Path, name: str, text: str) -> None:
 def test_kinds_of_nvidias_tools(tmp_path: Path) -> None:
     kinds = ["nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu", "management.nvidia.com/gpu"]
     for kind in [*kinds, "nvidia.com/gds", "evilnvidia.com/gpu", "k8s.gpu.nvidia.com/claim"]:
-        put(
+        write_spec(
             tmp_path,
             f"nvidia-{kind.replace('/', '-')}.yaml",
             cdi_yaml(kind, [("0", "/dev/nvidia0")], ()),
@@ -42,14 +42,14 @@ def test_as_json(tmp_path: Path) -> None:
             {"name": "not/a name", "containerEdits": {}},
         ],
     }
-    put(tmp_path, "nvidia.json", json.dumps(document))
+    write_spec(tmp_path, "nvidia.json", json.dumps(document))
     (device,) = host_cdi.devices(HostFiles(str(tmp_path)), [])
     assert (device.id, device.name, device.nodes) == ("nvidia.com/gpu=0", "0", {"/dev/nvidia3"})
 
 
 def test_files_of_others_are_not_opened(tmp_path: Path) -> None:
-    put(tmp_path, "vendor.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
-    put(tmp_path, ".nvidia.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
+    write_spec(tmp_path, "vendor.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
+    write_spec(tmp_path, ".nvidia.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
     assert ids(tmp_path) == []
 
 
@@ -64,7 +64,7 @@ def test_the_first_file_that_is_missing_is_told(tmp_path: Path, as_json: bool) -
         edits = {"mounts": mounts, "hooks": hooks, "deviceNodes": [{"path": "/dev/nvidia0"}]}
         document = {"kind": "nvidia.com/gpu", "devices": [{"name": "0"}], "containerEdits": edits}
         text, name = json.dumps(document), "nvidia.json"
-    put(tmp_path, name, text)
+    write_spec(tmp_path, name, text)
 
     def missing() -> str | None:
         (device,) = host_cdi.devices(HostFiles(str(tmp_path)), [])
@@ -84,14 +84,14 @@ def test_the_first_file_that_is_missing_is_told(tmp_path: Path, as_json: bool) -
     [('{"kind": "nvidia.com/gpu"}', "KeyError"), ("[" * 50_000, "RecursionError")],
 )
 def test_what_cannot_be_understood_is_noted(tmp_path: Path, text: str, error: str) -> None:
-    put(tmp_path, "nvidia.json", text)
+    write_spec(tmp_path, "nvidia.json", text)
     notes: list[str] = []
     assert host_cdi.devices(HostFiles(str(tmp_path)), notes) == ()
     assert notes == [f"/etc/cdi/nvidia.json: cannot be understood: {error}"]
 
 
 def test_what_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
-    put(tmp_path, "nvidia.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
+    write_spec(tmp_path, "nvidia.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
     (tmp_path / "etc/cdi/nvidia-gone.json").symlink_to("nothing")
     (tmp_path / "etc/cdi/nvidia-folder.json").mkdir()
     devices = host_cdi.devices(HostFiles(str(tmp_path)), [])

@@ -101,14 +101,14 @@ async def watching(
     ],
 )
 async def test_a_fault_is_found_and_is_over_when_it_is_healed(
-    tree: Make, order: str, value: str, kind: str, severity: str
+    make_tree: Make, order: str, value: str, kind: str, severity: str
 ) -> None:
-    made = tree("nvidia:h100=2")
-    async with watching(made) as world:
+    tree = make_tree("nvidia:h100=2")
+    async with watching(tree) as world:
         assert world.monitor.last.findings == ()
         world.give(order, value=value)
         await world.finds(kind, severity)
-        (finding,) = [found for found in world.monitor.last.findings_of(NAME) if found.kind == kind]
+        (finding,) = [each for each in world.monitor.last.findings_of(NAME) if each.kind == kind]
         assert finding.sentence
         assert world.kinds(OTHER) == [], "its neighbour is well"
         world.give("plug" if order == "unplug" else "heal")
@@ -118,26 +118,28 @@ async def test_a_fault_is_found_and_is_over_when_it_is_healed(
 
 
 @pytest.mark.parametrize("model", ["amd:mi300x", "amd:radeon", "intel:b580", "nvidia:gb200"])
-async def test_a_narrow_link_is_found_behind_a_switch_as_well(tree: Make, model: str) -> None:
-    made = tree(model)
-    (gpu,) = made.scan().gpus
-    async with watching(made) as world:
+async def test_a_narrow_link_is_found_behind_a_switch_as_well(make_tree: Make, model: str) -> None:
+    tree = make_tree(model)
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
         world.give("link", gpu.address)
         await world.until(
-            lambda: [one.kind for one in world.monitor.last.findings_of(gpu.name)] == ["link"]
+            lambda: (
+                [finding.kind for finding in world.monitor.last.findings_of(gpu.name)] == ["link"]
+            )
         )
         world.give("heal", gpu.address)
         await world.is_well(gpu.name)
 
 
 @pytest.mark.parametrize("machine", fake.MACHINES)
-def test_a_machine_that_is_well_shows_nothing(tree: Make, machine: str) -> None:
-    made = tree(machine)
-    assert monitor.check_once(made.roots, made.scan()).findings == ()
+def test_a_machine_that_is_well_shows_nothing(make_tree: Make, machine: str) -> None:
+    tree = make_tree(machine)
+    assert monitor.check_once(tree.roots, tree.scan()).findings == ()
 
 
-async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
-    async with watching(tree("nvidia:h100")) as world:
+async def test_a_program_s_own_fault_is_a_note(make_tree: Make) -> None:
+    async with watching(make_tree("nvidia:h100")) as world:
         world.give("xid", value="31")
         world.give("xid", value="31")
         await world.finds("xid", "note")
@@ -148,8 +150,8 @@ async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
         assert counted == ["xid", "31", 2]
 
 
-async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
-    async with watching(tree("nvidia:l4=2"), grace=0.3) as world:
+async def test_a_gpu_that_vanished_is_kept_for_a_while(make_tree: Make) -> None:
+    async with watching(make_tree("nvidia:l4=2"), grace=0.3) as world:
         world.give("unplug")
         await world.finds("absent", FAILED)
         report = world.monitor.last
@@ -161,17 +163,17 @@ async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
         assert world.monitor.last == HealthReport()
 
 
-async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    async with watching(made) as world:
-        (made.function(FIRST) / "driver").unlink()
+async def test_a_gpu_without_its_driver_is_kept_with_the_reason(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    async with watching(tree) as world:
+        (tree.function(FIRST) / "driver").unlink()
         await world.watch.rescan()
         assert [gpu.name for gpu in world.monitor.last.retained] == [NAME]
         assert "bound to no kernel driver" in world.monitor.last.findings_of(NAME)[0].sentence
 
 
-async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) -> None:
-    async with watching(tree("nvidia:l4")) as world:
+async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(make_tree: Make) -> None:
+    async with watching(make_tree("nvidia:l4")) as world:
         world.give("wedge")
         await world.finds("wedged", FAILED)
         world.give("unplug")
@@ -181,13 +183,13 @@ async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) ->
 
 
 @needs_broadcast
-async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
+async def test_the_kernel_s_own_word_that_a_gpu_hangs(make_tree: Make) -> None:
     """Only the event tells it; neither the files nor the log do."""
-    made = tree(
+    tree = make_tree(
         "nvidia:l4,domain=fa1d"
     )  # whoever listens on this machine hears it: of a GPU that it does not have
-    name, address = made.only().name, made.only().address
-    async with watching(made) as world:
+    name, address = tree.only().name, tree.only().address
+    async with watching(tree) as world:
         path = f"/devices/pcifa1d:10/fa1d:10:01.0/{address}"
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="none")
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="rebind,bus-reset")
@@ -198,51 +200,51 @@ async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
         await world.is_well(name)
 
 
-async def test_no_answer_on_the_bus(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    config = made.function(FIRST) / "config"
+async def test_no_answer_on_the_bus(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    config = tree.function(FIRST) / "config"
     config.write_bytes(b"\x02\x10\x0f\x74" + bytes(60))
-    async with watching(made) as world:
+    async with watching(tree) as world:
         config.write_bytes(b"\xff" * 64)
         await world.finds("lost", FAILED)
         config.write_bytes(b"\x02\x10\x0f\x74" + bytes(60))
         await world.is_well()
 
 
-async def test_uncorrectable_errors_of_amdgpu(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    count = made.function(FIRST) / "ras/umc_err_count"
+async def test_uncorrectable_errors_of_amdgpu(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    count = tree.function(FIRST) / "ras/umc_err_count"
     count.parent.mkdir(exist_ok=True)
     count.write_text("ue: 1\nce: 9\n")
-    async with watching(made) as world:
+    async with watching(tree) as world:
         await world.monitor.check()
         assert world.kinds() == [], "from before we looked"
         count.write_text("ue: 2\nce: 99\n")
         await world.finds("ras", FAILED)
 
 
-async def test_survivability_mode_of_xe(tree: Make) -> None:
-    made = tree("intel:b580")
-    gpu = made.only()
-    async with watching(made) as world:
-        made.function(gpu.address).joinpath("survivability_mode").write_text("Boot\n")
+async def test_survivability_mode_of_xe(make_tree: Make) -> None:
+    tree = make_tree("intel:b580")
+    gpu = tree.only()
+    async with watching(tree) as world:
+        tree.function(gpu.address).joinpath("survivability_mode").write_text("Boot\n")
         await world.finds("survivability", FAILED, gpu.name)
 
 
-async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    made.put(f"sys/bus/pci/devices/{FIRST}/power_state", "D3cold\n")
-    made.function(FIRST).joinpath("config").write_bytes(b"\xff" * 64)
-    async with watching(made) as world:
+async def test_a_sleeping_gpu_is_not_woken(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    tree.put(f"sys/bus/pci/devices/{FIRST}/power_state", "D3cold\n")
+    tree.function(FIRST).joinpath("config").write_bytes(b"\xff" * 64)
+    async with watching(tree) as world:
         for _ in range(3):
             await world.monitor.check()
         assert world.kinds() == []
 
 
 async def test_faults_are_said_once_and_that_they_are_over(
-    tree: Make, caplog: pytest.LogCaptureFixture
+    make_tree: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with watching(tree("nvidia:l4")) as world:
+    async with watching(make_tree("nvidia:l4")) as world:
         with caplog.at_level(logging.INFO, "claimd.devices"):
             world.give("wedge")
             await world.finds("wedged", FAILED)
@@ -257,26 +259,31 @@ async def test_faults_are_said_once_and_that_they_are_over(
     assert len(said) == 2
 
 
-def test_one_glance_tells_what_it_can(tree: Make) -> None:
-    made = tree("nvidia:h100=2")
+def test_one_glance_tells_what_it_can(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
     for order, value in (("aer", ""), ("hot", ""), ("wedge", ""), ("xid", "48")):
-        faults.inject(made.folder, order, FIRST, value)
-    report = monitor.check_once(made.roots, made.scan())
-    found = [(finding.kind, finding.severity) for finding in report.findings_of(NAME)]
-    assert found == [("wedged", FAILED), ("xid", FAILED), ("hot", DEGRADED), ("aer-fatal", "note")]
+        faults.inject(tree.folder, order, FIRST, value)
+    report = monitor.check_once(tree.roots, tree.scan())
+    findings = [(finding.kind, finding.severity) for finding in report.findings_of(NAME)]
+    assert findings == [
+        ("wedged", FAILED),
+        ("xid", FAILED),
+        ("hot", DEGRADED),
+        ("aer-fatal", "note"),
+    ]
     assert report.findings_of(OTHER) == ()
-    faults.inject(made.folder, "heal", NAME)
-    assert monitor.check_once(made.roots, made.scan()) == HealthReport()
+    faults.inject(tree.folder, "heal", NAME)
+    assert monitor.check_once(tree.roots, tree.scan()) == HealthReport()
 
 
-async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
-    made = tree("amd:mi300x=2,mode=cpx")
-    gpus = made.scan().gpus
+async def test_parts_share_the_fate_of_their_gpu(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x=2,mode=cpx")
+    gpus = tree.scan().gpus
     first = gpus[0].address
     parts = [gpu.name for gpu in gpus if gpu.address == first]
     others = [gpu.name for gpu in gpus if gpu.address != first]
     assert len(parts) == len(others) > 2
-    async with watching(made) as world:
+    async with watching(tree) as world:
         for order, kind, severity in (("wedge", "wedged", FAILED), ("unplug", "absent", FAILED)):
             world.give(order, first)
             for name in parts:
@@ -285,7 +292,7 @@ async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
             world.give("plug" if order == "unplug" else "heal", first)
             for name in parts:
                 await world.is_well(name)
-    assert others == [gpu.name for gpu in made.scan().gpus if gpu.address != first]
+    assert others == [gpu.name for gpu in tree.scan().gpus if gpu.address != first]
 
 
 # Tests with given symptoms, without a tree and without waiting for a clock.
@@ -330,31 +337,31 @@ def alone(tmp_path: Path, shown: Shown) -> monitor.Monitor:
     return monitor.Monitor(roots, grace=300, interval=3600, read_symptoms=shown.read)
 
 
-async def test_a_gpu_that_answers_again_is_scanned_for(tree: Make) -> None:
-    made = tree("nvidia:l4=2")
-    one = monitor.Monitor(made.roots, grace=300, interval=3600)
+async def test_a_gpu_that_answers_again_is_scanned_for(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=2")
+    watched = monitor.Monitor(tree.roots, grace=300, interval=3600)
     rescans: list[bool] = []
-    one.request_rescan = lambda: rescans.append(True)
-    one.on_inventory(made.scan())
+    watched.request_rescan = lambda: rescans.append(True)
+    watched.on_inventory(tree.scan())
 
-    faults.inject(made.folder, "hang", FIRST)
-    one.on_inventory(await asyncio.to_thread(made.scan))
-    assert [finding.kind for finding in one.last.findings_of(NAME)] == ["unresponsive"]
-    assert [gpu.name for gpu in one.last.retained] == [NAME]
-    await one.check()
+    faults.inject(tree.folder, "hang", FIRST)
+    watched.on_inventory(await asyncio.to_thread(tree.scan))
+    assert [finding.kind for finding in watched.last.findings_of(NAME)] == ["unresponsive"]
+    assert [gpu.name for gpu in watched.last.retained] == [NAME]
+    await watched.check()
     assert rescans == [], "it still hangs"
 
-    faults.inject(made.folder, "heal", FIRST)
-    folder = str(made.roots.sys / "bus/pci/devices" / FIRST)
+    faults.inject(tree.folder, "heal", FIRST)
+    folder = str(tree.roots.sys / "bus/pci/devices" / FIRST)
     async with asyncio.timeout(30):
         while deadline.is_hung(folder):
             await asyncio.sleep(0.01)
-    await one.check()
+    await watched.check()
     assert rescans == [True]
 
-    one.on_inventory(made.scan())
-    assert one.last == HealthReport()
-    await one.check()
+    watched.on_inventory(tree.scan())
+    assert watched.last == HealthReport()
+    await watched.check()
     assert rescans == [True], "it is there"
 
 
@@ -421,15 +428,15 @@ def test_the_time_since_when_a_gpu_is_gone_stays(
 
 
 async def test_an_absent_gpu_is_given_up_in_time_though_nothing_is_heard(tmp_path: Path) -> None:
-    one = monitor.Monitor(
+    watched = monitor.Monitor(
         Roots.in_folder(tmp_path), grace=0.2, interval=3600, read_symptoms=nothing
     )
     reports: list[HealthReport] = []
-    one.on_inventory(Inventory.from_unsorted([gpu()]))
-    one.on_inventory(Inventory())
-    task = asyncio.create_task(one.run(reports.append))
+    watched.on_inventory(Inventory.from_unsorted([gpu()]))
+    watched.on_inventory(Inventory())
+    task = asyncio.create_task(watched.run(reports.append))
     async with asyncio.timeout(30):
-        while one.last != HealthReport():
+        while watched.last != HealthReport():
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
@@ -475,9 +482,9 @@ async def test_a_check_that_fails_is_not_the_last(
     def fail(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
         raise RuntimeError("a mistake")
 
-    one = monitor.Monitor(alone._roots, grace=300, interval=0.01, read_symptoms=fail)
+    watched = monitor.Monitor(alone._roots, grace=300, interval=0.01, read_symptoms=fail)
     with caplog.at_level(logging.ERROR, "claimd.devices"):
-        task = asyncio.create_task(one.run(lambda report: None))
+        task = asyncio.create_task(watched.run(lambda report: None))
         async with asyncio.timeout(30):
             while len(caplog.records) < 2:
                 await asyncio.sleep(0.01)
@@ -500,7 +507,7 @@ async def test_the_state_is_what_a_later_process_cannot_find_out(
     state = alone.state
     assert [gone.name for gone, _ in state.gone] == [gpu(3).name]
     assert [(event.address, event.kind) for event in state.events] == [(gpu(1).address, "wedged")]
-    kinds = {name: [finding.kind for finding in found] for name, found in state.findings}
+    kinds = {name: [finding.kind for finding in of_gpu] for name, of_gpu in state.findings}
     assert kinds == {gpu(1).name: ["wedged"], gpu(2).name: ["lost"], gpu(3).name: ["absent"]}
 
 
@@ -549,46 +556,48 @@ def test_of_uevents_only_some_say_what_is_wrong(alone: monitor.Monitor) -> None:
 
 @pytest.mark.parametrize(("driver", "is_over"), [("vfio-pci", False), ("nvidia", True)])
 def test_only_a_driver_that_sets_it_up_ends_what_befell_a_gpu(
-    tree: Make, driver: str, is_over: bool
+    make_tree: Make, driver: str, is_over: bool
 ) -> None:
-    made = tree(f"nvidia:h100,driver={driver}")
-    alone = monitor.Monitor(made.roots, grace=300, interval=20)
-    alone.on_inventory(scan.scan(made.roots, Rules(vfio=True)))
+    tree = make_tree(f"nvidia:h100,driver={driver}")
+    alone = monitor.Monitor(tree.roots, grace=300, interval=20)
+    alone.on_inventory(scan.scan(tree.roots, Rules(vfio=True)))
     path = f"/devices/pci0000:00/{FIRST}"
     alone.on_uevent(Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
     alone.on_uevent(Uevent(action="bind", subsystem="pci", path=path))
     assert (alone.last == HealthReport()) is is_over
 
 
-def test_one_check_goes_by_what_a_monitor_knows(tree: Make) -> None:
-    made = tree("nvidia:h100=2")
-    inventory = made.scan()
+def test_one_check_goes_by_what_a_monitor_knows(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
+    inventory = tree.scan()
     for fault in ("hot", "aer"):
-        faults.inject(made.folder, fault, FIRST)
+        faults.inject(tree.folder, fault, FIRST)
     known = tuple(
         health.Finding(kind=kind, severity=severity, sentence="known", since=77)
         for kind, severity in (("aer-fatal", FAILED), ("hot", DEGRADED), ("wedged", FAILED))
     )
     gone = ((gpu(5), 88.0),)
     state = HealthState(gone=gone, findings=((NAME, known),))
-    report = monitor.check_once(made.roots, inventory, state)
-    found = [(finding.kind, finding.since) for finding in report.findings_of(NAME)]
-    assert found == [("aer-fatal", 77), ("hot", 77)], "what is not seen is not repeated"
+    report = monitor.check_once(tree.roots, inventory, state)
+    findings = [(finding.kind, finding.since) for finding in report.findings_of(NAME)]
+    assert findings == [("aer-fatal", 77), ("hot", 77)], "what is not seen is not repeated"
     assert [retained.name for retained in report.retained] == [gpu(5).name]
     assert [(finding.kind, finding.since) for finding in report.findings_of(gpu(5).name)] == [
         ("absent", 88)
     ]
 
     back = HealthState(gone=((inventory.gpus[1], 88.0),))
-    assert monitor.check_once(made.roots, inventory, back).retained == ()
+    assert monitor.check_once(tree.roots, inventory, back).retained == ()
 
 
-def test_one_check_says_what_hangs(tree: Make) -> None:
-    made = tree("nvidia:l4=2")
-    faults.inject(made.folder, "hang", FIRST)
-    report = monitor.check_once(made.roots, made.scan())
-    assert [(name, found[0].kind) for name, found in report.findings] == [(NAME, "unresponsive")]
-    faults.inject(made.folder, "heal", FIRST)
+def test_one_check_says_what_hangs(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4=2")
+    faults.inject(tree.folder, "hang", FIRST)
+    report = monitor.check_once(tree.roots, tree.scan())
+    assert [(name, finding[0].kind) for name, finding in report.findings] == [
+        (NAME, "unresponsive")
+    ]
+    faults.inject(tree.folder, "heal", FIRST)
 
 
 # ---------------------------------------------------------------- what the log says
@@ -599,7 +608,9 @@ def finding(kind: str, severity: str = FAILED, value: str = "") -> health.Findin
     return health.Finding(kind=kind, value=value, severity=severity, sentence=sentence, since=0)
 
 
-def told(caplog: pytest.LogCaptureFixture, before: HealthReport, after: HealthReport) -> list[str]:
+def log_changes(
+    caplog: pytest.LogCaptureFixture, before: HealthReport, after: HealthReport
+) -> list[str]:
     caplog.clear()
     monitor._log_changes(before, after)
     return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
@@ -611,14 +622,14 @@ def test_the_log_says_what_begins_and_what_is_over(caplog: pytest.LogCaptureFixt
     sick = HealthReport(
         findings=((NAME, (finding("wedged"), finding("aer", NOTE))), (OTHER, (finding("hot"),)))
     )
-    assert told(caplog, well, well) == []
-    assert told(caplog, well, sick) == [
+    assert log_changes(caplog, well, well) == []
+    assert log_changes(caplog, well, sick) == [
         f"WARNING {NAME}: failed: it is wedged",
         f"INFO {NAME}: note: it is aer",
         f"WARNING {OTHER}: failed: it is hot",
     ]
-    assert told(caplog, sick, sick) == []
-    assert told(caplog, sick, HealthReport(findings=((NAME, (finding("wedged"),)),))) == [
+    assert log_changes(caplog, sick, sick) == []
+    assert log_changes(caplog, sick, HealthReport(findings=((NAME, (finding("wedged"),)),))) == [
         f"INFO {NAME}: this is over: it is aer",
         f"INFO {OTHER}: this is over: it is hot",
     ]
@@ -628,7 +639,7 @@ def test_another_value_of_a_finding_is_another_finding(caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, "claimd.devices")
     first = HealthReport(findings=((NAME, (finding("xid", value="79"),)),))
     second = HealthReport(findings=((NAME, (finding("xid", value="48"),)),))
-    assert told(caplog, first, second) == [
+    assert log_changes(caplog, first, second) == [
         f"WARNING {NAME}: failed: it is xid 48",
         f"INFO {NAME}: this is over: it is xid 79",
     ]
@@ -638,9 +649,9 @@ def test_what_cannot_be_watched_is_said_once(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO, "claimd.devices")
     first = HealthReport(unwatched=("the kernel's log: no right",))
     both = HealthReport(unwatched=("the kernel's log: no right", "uevents: none"))
-    assert told(caplog, HealthReport(), first) == ["INFO the kernel's log: no right"]
-    assert told(caplog, first, both) == ["INFO uevents: none"]
-    assert told(caplog, both, first) == []
+    assert log_changes(caplog, HealthReport(), first) == ["INFO the kernel's log: no right"]
+    assert log_changes(caplog, first, both) == ["INFO uevents: none"]
+    assert log_changes(caplog, both, first) == []
 
 
 def log(tree: Tree, text: str) -> None:
@@ -652,33 +663,33 @@ def log(tree: Tree, text: str) -> None:
         file.write(f"6,{number},{microseconds},-;{text}\n")
 
 
-async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=2")
-    _whole, first, second = made.scan().gpus
+async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=2")
+    _whole, first, second = tree.scan().gpus
     slot, number = "PCI:0000:11:00", int(first.name.split("-mig-")[1].partition("-")[0])
-    async with watching(made) as world:
-        log(made, f"NVRM: Xid ({slot} GPU-I:{number:02} GPU-CI:00): 46, pid=1, name=x")
+    async with watching(tree) as world:
+        log(tree, f"NVRM: Xid ({slot} GPU-I:{number:02} GPU-CI:00): 46, pid=1, name=x")
         await world.monitor.check()
         assert world.kinds(first.name) == [("xid", FAILED)]
         assert (world.kinds(second.name), world.kinds(NAME)) == ([], [])
 
         # An error that is not contained reaches the whole GPU.
-        log(made, f"NVRM: Xid ({slot} GPU-I:{number:02}): 95, pid=1, name=x")
+        log(tree, f"NVRM: Xid ({slot} GPU-I:{number:02}): 95, pid=1, name=x")
         await world.monitor.check()
         assert world.kinds(second.name) == world.kinds(NAME) == [("xid", FAILED)]
 
 
-async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(tree: Make) -> None:
-    made = tree("nvidia:h100=2")
+async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
     said = "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from"
-    async with watching(made) as world:
-        log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
-        log(made, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
+    async with watching(tree) as world:
+        log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+        log(tree, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
         await world.monitor.check()
-        assert [one.value for one in world.monitor.last.findings_of(NAME)] == ["154", "79"]
+        assert [finding.value for finding in world.monitor.last.findings_of(NAME)] == ["154", "79"]
         assert world.monitor.last.findings_of(NAME)[0].sentence.endswith("GPU Reset Required")
         assert world.kinds(OTHER) == []
 
-        log(made, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
+        log(tree, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
         await world.monitor.check()
         assert world.monitor.last.findings_of(NAME) == ()

@@ -18,30 +18,30 @@ NODES = "sys/devices/system/node"
         ("numa=8", (0, 1, 2, 3)),
     ],
 )
-def test_the_node_and_its_nearest(tree: Make, word: str, near: tuple[int, ...]) -> None:
-    assert tree("amd:mi210", word).only().numa_nodes == near
+def test_the_node_and_its_nearest(make_tree: Make, word: str, near: tuple[int, ...]) -> None:
+    assert make_tree("amd:mi210", word).only().numa_nodes == near
 
 
-def test_the_least_distance_counts(tree: Make) -> None:
-    made = tree("amd:mi210=4", "numa=4")
-    made.put(f"{NODES}/node0/distance", "10 12 11 32\n")
-    assert made.scan().gpus[0].numa_nodes == (0,)  # node 2 is the nearest, on another socket
-    made.put(f"{NODES}/node0/distance", "10 11 11 32\n")
-    assert made.scan().gpus[0].numa_nodes == (0, 1)
+def test_the_least_distance_counts(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=4", "numa=4")
+    tree.put(f"{NODES}/node0/distance", "10 12 11 32\n")
+    assert tree.scan().gpus[0].numa_nodes == (0,)  # node 2 is the nearest, on another socket
+    tree.put(f"{NODES}/node0/distance", "10 11 11 32\n")
+    assert tree.scan().gpus[0].numa_nodes == (0, 1)
 
 
-def test_nodes_that_are_not_counted_through(tree: Make) -> None:
-    made = tree("amd:mi210=4", "numa=4")
-    made.put(f"{NODES}/online", "0,3\n")
-    made.put(f"{NODES}/node0/distance", "10 12\n")
-    assert made.scan().gpus[0].numa_nodes == (0,)
+def test_nodes_that_are_not_counted_through(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=4", "numa=4")
+    tree.put(f"{NODES}/online", "0,3\n")
+    tree.put(f"{NODES}/node0/distance", "10 12\n")
+    assert tree.scan().gpus[0].numa_nodes == (0,)
 
 
 @pytest.mark.parametrize("row", ["", "10 12", "10 x 12 12", "10 12 12 12 12"])
-def test_a_row_that_makes_no_sense(tree: Make, row: str) -> None:
-    made = tree("amd:mi210=4", "numa=4")
-    made.put(f"{NODES}/node0/distance", f"{row}\n")
-    assert made.scan().gpus[0].numa_nodes == (0,)
+def test_a_row_that_makes_no_sense(make_tree: Make, row: str) -> None:
+    tree = make_tree("amd:mi210=4", "numa=4")
+    tree.put(f"{NODES}/node0/distance", f"{row}\n")
+    assert tree.scan().gpus[0].numa_nodes == (0,)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_a_range_has_an_end() -> None:
     ],
 )
 def test_where_the_firmware_tells_no_more_the_node_is_alone(
-    tree: Make, file: str, content: str
+    make_tree: Make, file: str, content: str
 ) -> None:
-    made = tree("amd:mi210=4", "numa=4")
-    made.put(file, content)
-    assert made.scan().gpus[0].numa_nodes == (0,)
+    tree = make_tree("amd:mi210=4", "numa=4")
+    tree.put(file, content)
+    assert tree.scan().gpus[0].numa_nodes == (0,)
 
 
-def test_a_neighbour_of_no_known_socket_is_none(tree: Make) -> None:
-    made = tree("amd:mi210=4", "numa=4")
-    made.put(f"{NODES}/node1/cpulist", "\n")
-    assert made.scan().gpus[0].numa_nodes == (0,)
-    made.put(f"{NODES}/node1/cpulist", "0-7\n")
-    assert made.scan().gpus[0].numa_nodes == (0, 1), "the first processor tells the socket"
+def test_a_neighbour_of_no_known_socket_is_none(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=4", "numa=4")
+    tree.put(f"{NODES}/node1/cpulist", "\n")
+    assert tree.scan().gpus[0].numa_nodes == (0,)
+    tree.put(f"{NODES}/node1/cpulist", "0-7\n")
+    assert tree.scan().gpus[0].numa_nodes == (0, 1), "the first processor tells the socket"

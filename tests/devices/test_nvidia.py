@@ -28,19 +28,19 @@ GPU Excluded:\t No
 """
 
 
-def edited(old: str, new: str) -> str:
+def edit(old: str, new: str) -> str:
     assert old in RTX_3090
     return RTX_3090.replace(old, new)
 
 
-def test_a_gpu(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, RTX_3090)
-    made.put(
+def test_a_gpu(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, RTX_3090)
+    tree.put(
         "proc/devices",
         "Character devices:\n195 nvidia\n226 drm\n506 nvidia-uvm\n\nBlock devices:\n  7 loop\n",
     )
-    gpu = made.only()
+    gpu = tree.only()
     assert (gpu.vendor, gpu.product, gpu.uuid, gpu.driver) == (
         "nvidia",
         "NVIDIA GeForce RTX 3090",
@@ -83,64 +83,64 @@ def test_a_gpu(tree: Make) -> None:
         ("", "580.95.05"),
     ],
 )
-def test_driver_version(tree: Make, line: str, version: str) -> None:
-    made = tree("nvidia:h100")
-    made.put(VERSION, f"{line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
-    assert made.only().driver_version == version
+def test_driver_version(make_tree: Make, line: str, version: str) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(VERSION, f"{line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
+    assert tree.only().driver_version == version
 
 
-def test_a_driver_without_any_version(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    (made.folder / VERSION).unlink()
-    (made.folder / "sys/module/nvidia/version").unlink()
-    assert made.only().driver_version is None
+def test_a_driver_without_any_version(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.folder / VERSION).unlink()
+    (tree.folder / "sys/module/nvidia/version").unlink()
+    assert tree.only().driver_version is None
 
 
 @pytest.mark.parametrize("value", ["GPU-????????-????-????-????-????????????", "??"])
-def test_a_uuid_that_is_not_known_yet(tree: Make, value: str) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, edited(UUID, value))
-    gpu = made.only()
+def test_a_uuid_that_is_not_known_yet(make_tree: Make, value: str) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, edit(UUID, value))
+    gpu = tree.only()
     assert gpu.uuid is None
     assert "not known until the GPU is first used" in " ".join(gpu.notes)
 
 
 @pytest.mark.parametrize(
-    "text", [edited(f"GPU UUID: \t {UUID}\n", ""), edited(UUID, "GPU-1234"), edited(UUID, "\x07")]
+    "text", [edit(f"GPU UUID: \t {UUID}\n", ""), edit(UUID, "GPU-1234"), edit(UUID, "\x07")]
 )
-def test_a_uuid_that_is_none(tree: Make, text: str) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, text)
-    gpu = made.only()
+def test_a_uuid_that_is_none(make_tree: Make, text: str) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, text)
+    gpu = tree.only()
     assert gpu.uuid is None
     assert gpu.product == "NVIDIA GeForce RTX 3090"
     assert "is none" in " ".join(gpu.notes)
 
 
 @pytest.mark.parametrize("line", ["GPU Excluded:\t Yes", "Blacklisted:\t Yes"])
-def test_an_excluded_gpu(tree: Make, line: str) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, edited("GPU Excluded:\t No", line))
-    assert made.refusal() == "the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)"
+def test_an_excluded_gpu(make_tree: Make, line: str) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, edit("GPU Excluded:\t No", line))
+    assert tree.refusal() == "the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)"
 
 
 @pytest.mark.parametrize("value", ["", "?", "-1", "255", "254", "1.0"])
-def test_without_its_minor_there_is_no_gpu(tree: Make, value: str) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, edited("Device Minor: \t 3", f"Device Minor: \t {value}"))
-    assert f"Device Minor {value!r} is not a number below 254" in made.refusal()
+def test_without_its_minor_there_is_no_gpu(make_tree: Make, value: str) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, edit("Device Minor: \t 3", f"Device Minor: \t {value}"))
+    assert f"Device Minor {value!r} is not a number below 254" in tree.refusal()
 
 
-def test_before_the_driver_has_taken_it_up_it_is_not_ready(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    (made.folder / INFORMATION).unlink()
-    assert made.refusal().startswith("not ready: ")
+def test_before_the_driver_has_taken_it_up_it_is_not_ready(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.folder / INFORMATION).unlink()
+    assert tree.refusal().startswith("not ready: ")
 
 
-def test_a_model_that_is_none(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    made.put(INFORMATION, edited("NVIDIA GeForce RTX 3090", "??"))
-    gpu = made.only()
+def test_a_model_that_is_none(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(INFORMATION, edit("NVIDIA GeForce RTX 3090", "??"))
+    gpu = tree.only()
     assert gpu.product is None
     assert "Model '??' is no name" in " ".join(gpu.notes)
 
@@ -155,68 +155,68 @@ def test_a_model_that_is_none(tree: Make) -> None:
         ("nvidia:rtx4090", 24),
     ],
 )
-def test_memory_of_known_boards(tree: Make, model: str, gib: int) -> None:
-    assert tree(model).only().memory == gib << 30
+def test_memory_of_known_boards(make_tree: Make, model: str, gib: int) -> None:
+    assert make_tree(model).only().memory == gib << 30
 
 
-def test_memory_of_an_unknown_board_is_unknown(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    (made.function(ADDRESS) / "device").write_text("0x2924\n")  # nobody has told its size
-    assert made.only().memory is None
+def test_memory_of_an_unknown_board_is_unknown(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.function(ADDRESS) / "device").write_text("0x2924\n")  # nobody has told its size
+    assert tree.only().memory is None
 
 
 @pytest.mark.parametrize("model", ["NVIDIA A10-4Q", "NVIDIA A100-7-40C", "GRID T4-16A"])
-def test_a_share_of_a_board_does_not_have_the_boards_memory(tree: Make, model: str) -> None:
+def test_a_share_of_a_board_does_not_have_the_boards_memory(make_tree: Make, model: str) -> None:
     """In a virtual machine, the share has the PCI id of the whole board."""
-    made = tree("nvidia:l4")
-    made.put(INFORMATION, edited("NVIDIA GeForce RTX 3090", model))
-    gpu = made.only()
+    tree = make_tree("nvidia:l4")
+    tree.put(INFORMATION, edit("NVIDIA GeForce RTX 3090", model))
+    gpu = tree.only()
     assert (gpu.product, gpu.memory) == (model, None)
 
 
-def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(tree: Make) -> None:
-    assert tree("nvidia:a100").only().product == "NVIDIA A100-SXM4-80GB"
+def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(make_tree: Make) -> None:
+    assert make_tree("nvidia:a100").only().product == "NVIDIA A100-SXM4-80GB"
 
 
-def test_without_the_uvm_module_it_is_not_ready(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    made.put(
+def test_without_the_uvm_module_it_is_not_ready(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(
         "proc/devices",
         "Character devices:\n195 nvidia-frontend\n\nBlock devices:\n511 nvidia-uvm\n",
     )
-    assert made.refusal() == (
+    assert tree.refusal() == (
         "not ready: the module nvidia-uvm is not loaded, and CUDA needs it: "
         "`modprobe nvidia-uvm` on the host loads it"
     )
-    (made.folder / "proc/devices").unlink()
-    (made.folder / "proc/devices").mkdir()
-    assert made.refusal().endswith("proc/devices: Is a directory")
+    (tree.folder / "proc/devices").unlink()
+    (tree.folder / "proc/devices").mkdir()
+    assert tree.refusal().endswith("proc/devices: Is a directory")
 
 
-def test_what_else_cannot_be_read_is_not_why_the_uvm_module_is_missing(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    made.put("proc/devices", "Character devices:\n195 nvidia-frontend\n")
-    (made.folder / "proc/driver/nvidia/version").unlink()
-    (made.folder / "proc/driver/nvidia/version").mkdir()
-    assert made.refusal().endswith("`modprobe nvidia-uvm` on the host loads it")
+def test_what_else_cannot_be_read_is_not_why_the_uvm_module_is_missing(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put("proc/devices", "Character devices:\n195 nvidia-frontend\n")
+    (tree.folder / "proc/driver/nvidia/version").unlink()
+    (tree.folder / "proc/driver/nvidia/version").mkdir()
+    assert tree.refusal().endswith("`modprobe nvidia-uvm` on the host loads it")
 
 
-def test_numbers_that_the_kernel_has_not_are_none(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    made.put(
+def test_numbers_that_the_kernel_has_not_are_none(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(
         "proc/devices",
         "Character devices:\n9999999999 nvidia-uvm\nx nvidia-uvm\n"
         "510 nvidia-uvm\n511 nvidia-uvm\n195 nvidia-frontend\n",
     )
-    numbers = {node.path: node.major for node in made.only().nodes}
+    numbers = {node.path: node.major for node in tree.only().nodes}
     assert numbers["/dev/nvidia-uvm"] == 510
 
 
-def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    for path in (made.folder / "sys/module/nvidia_modeset", made.function(ADDRESS) / "drm"):
-        path.rename(made.folder / path.name)
-    gpu = made.only()
+def test_without_modeset_and_drm_it_is_a_gpu_for_computing(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    for path in (tree.folder / "sys/module/nvidia_modeset", tree.function(ADDRESS) / "drm"):
+        path.rename(tree.folder / path.name)
+    gpu = tree.only()
     assert [node.path for node in gpu.nodes] == [
         "/dev/nvidia-uvm",
         "/dev/nvidia-uvm-tools",
@@ -226,19 +226,19 @@ def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:
     assert gpu.notes == ()
 
 
-def test_another_driver(tree: Make) -> None:
+def test_another_driver(make_tree: Make) -> None:
     assert (
-        tree("nvidia:h100,driver=nouveau").refusal()
+        make_tree("nvidia:h100,driver=nouveau").refusal()
         == "bound to the kernel driver nouveau, expected nvidia"
     )
 
 
-def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(tree: Make) -> None:
-    made = tree("nvidia:h100")
-    before = made.only()
-    for path in (made.folder / "dev").glob("nvidia*"):
+def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    before = tree.only()
+    for path in (tree.folder / "dev").glob("nvidia*"):
         path.unlink()
-    assert made.only() == before
+    assert tree.only() == before
 
 
 @pytest.mark.parametrize(
@@ -258,38 +258,41 @@ def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(tree: Make
     ],
 )
 def test_its_generation_is_that_of_its_id(
-    tree: Make, device_id: str, family: str, architecture: str | None
+    make_tree: Make, device_id: str, family: str, architecture: str | None
 ) -> None:
-    made = tree("nvidia:h100")
-    path = made.function(ADDRESS) / "device"
+    tree = make_tree("nvidia:h100")
+    path = tree.function(ADDRESS) / "device"
     path.write_text(f"{device_id}\n")
-    gpu = made.only()
+    gpu = tree.only()
     assert (gpu.family, gpu.architecture) == (family, architecture)
 
 
-def test_no_driver(tree: Make) -> None:
-    assert tree("nvidia:h100,driver=none").refusal() == "bound to no kernel driver, expected nvidia"
+def test_no_driver(make_tree: Make) -> None:
+    assert (
+        make_tree("nvidia:h100,driver=none").refusal()
+        == "bound to no kernel driver, expected nvidia"
+    )
 
 
-def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(tree: Make) -> None:
+def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(make_tree: Make) -> None:
     """They are bound to the driver, which has no files in /proc for them."""
-    made = tree("nvidia:l4=2")
-    first, second = (gpu.address for gpu in made.scan().gpus)
-    (made.function(second) / "physfn").symlink_to(made.function(first))
-    shutil.rmtree(made.folder / "proc/driver/nvidia/gpus" / second)
-    inventory = made.scan()
+    tree = make_tree("nvidia:l4=2")
+    first, second = (gpu.address for gpu in tree.scan().gpus)
+    (tree.function(second) / "physfn").symlink_to(tree.function(first))
+    shutil.rmtree(tree.folder / "proc/driver/nvidia/gpus" / second)
+    inventory = tree.scan()
     assert [gpu.address for gpu in inventory.gpus] == [first]
     (skipped,) = inventory.skipped
     assert skipped.reason == "a virtual function, for virtual machines (vGPU)"
     assert skipped.expected
 
 
-def test_what_the_driver_tells_of_a_gpu_cannot_be_read(tree: Make) -> None:
+def test_what_the_driver_tells_of_a_gpu_cannot_be_read(make_tree: Make) -> None:
     """An unreadable file differs from a missing one, which means that the driver is not ready."""
-    made = tree("nvidia:l4")
-    file = made.folder / "proc/driver/nvidia/gpus/0000:11:00.0/information"
+    tree = make_tree("nvidia:l4")
+    file = tree.folder / "proc/driver/nvidia/gpus/0000:11:00.0/information"
     file.unlink()
-    assert made.refusal().startswith("not ready: ")
+    assert tree.refusal().startswith("not ready: ")
     file.mkdir()
-    assert "information: " in made.refusal()
-    assert not made.refusal().startswith("not ready: ")
+    assert "information: " in tree.refusal()
+    assert not tree.refusal().startswith("not ready: ")

@@ -13,12 +13,12 @@ from tests.support.driver_layouts import LAYOUTS, VERSION
 DEBIAN, REDHAT = "/usr/lib/x86_64-linux-gnu", "/usr/lib64"
 
 
-def found(host: Path, version: str = VERSION, root: str = "") -> nvidia_files.Driver | None:
+def find_driver(host: Path, version: str = VERSION, root: str = "") -> nvidia_files.Driver | None:
     return nvidia_files.find(nvidia_files.roots(str(host), root), version)
 
 
 def mounts(host: Path) -> dict[str, Mount]:
-    driver = found(host)
+    driver = find_driver(host)
     assert driver is not None
     return {mount.target: mount for mount in driver.mounts}
 
@@ -109,15 +109,15 @@ def test_a_library_of_a_newer_driver_is_given(tmp_path: Path) -> None:
 
 def test_another_version_is_none(tmp_path: Path) -> None:
     driver_layouts.write(tmp_path, "ubuntu")
-    assert found(tmp_path, "580.95") is None
-    assert found(tmp_path, "590.44.01") is None
+    assert find_driver(tmp_path, "580.95") is None
+    assert find_driver(tmp_path, "590.44.01") is None
     assert nvidia_files.other_versions(nvidia_files.roots(str(tmp_path))) == {VERSION: "/"}
 
 
 def test_two_versions_beside_each_other(tmp_path: Path) -> None:
     driver_layouts.write(tmp_path, "rhel", version="575.57.08")
     driver_layouts.write(tmp_path, "rhel")
-    old = found(tmp_path, "575.57.08")
+    old = find_driver(tmp_path, "575.57.08")
     assert old is not None
     sources = {mount.source for mount in old.mounts}
     assert "/usr/lib64/libcuda.so.575.57.08" in sources
@@ -128,7 +128,7 @@ def test_some_libraries_alone_are_no_driver(tmp_path: Path) -> None:
     folder = tmp_path / "usr/lib64"
     folder.mkdir(parents=True)
     (folder / f"libnvidia-cfg.so.{VERSION}").touch()
-    assert found(tmp_path) is None
+    assert find_driver(tmp_path) is None
 
 
 def test_of_another_processor(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Clock:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def started_helpers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns a list of the helpers that are started."""
     started: list[Any] = []
 
@@ -60,79 +60,85 @@ def by_name(inventory: Inventory) -> dict[str, Gpu]:
     return {gpu.name: gpu for gpu in inventory.gpus}
 
 
-def test_what_it_adds_to_an_instance(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made)
-    before = made.scan()
-    divided, part = library_of(made).complete(before).gpus
+def test_what_it_adds_to_an_instance(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree)
+    before = tree.scan()
+    divided, part = library_of(tree).complete(before).gpus
     assert divided == before.gpus[0]
     assert (part.profile, part.memory, part.compute_units) == ("1g.10gb+me", 9728 << 20, 14)
     assert part.uuid == "MIG-00000007-0000-0000-0000-000000000000"
     assert part.nodes == before.gpus[1].nodes
 
 
-def test_compute_instances_that_share_memory_have_none_of_their_own(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=3g.40gb")
-    stub(made, parts='{1, 0, "1c.3g.40gb", 14, 40000}, {1, 1, "2c.3g.40gb", 28, 40000},')
-    folder = made.folder / "proc/driver/nvidia/capabilities/gpu0/mig/gi1"
+def test_compute_instances_that_share_memory_have_none_of_their_own(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=3g.40gb")
+    stub(tree, parts='{1, 0, "1c.3g.40gb", 14, 40000}, {1, 1, "2c.3g.40gb", 28, 40000},')
+    folder = tree.folder / "proc/driver/nvidia/capabilities/gpu0/mig/gi1"
     access = "DeviceFileMinor: 14\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
-    made.put(str((folder / "ci1/access").relative_to(made.folder)), access)
-    _, *parts = library_of(made).complete(made.scan()).gpus
+    tree.put(str((folder / "ci1/access").relative_to(tree.folder)), access)
+    _, *parts = library_of(tree).complete(tree.scan()).gpus
     assert [(part.profile, part.memory, part.compute_units) for part in parts] == [
         ("1c.3g.40gb", None, 14),
         ("2c.3g.40gb", None, 28),
     ]
 
 
-def test_mig_is_on_and_there_is_no_instance(tree: Make) -> None:
+def test_mig_is_on_and_there_is_no_instance(make_tree: Make) -> None:
     """The kernel's files are the same as for a GPU with MIG off."""
-    made = tree("nvidia:a100=2")
-    stub(made, parts="")
-    empty, whole = library_of(made).complete(made.scan()).gpus
+    tree = make_tree("nvidia:a100=2")
+    stub(tree, parts="")
+    empty, whole = library_of(tree).complete(tree.scan()).gpus
     assert (empty.address, empty.kind, empty.memory) == ("0000:11:00.0", "divided", None)
     assert "MIG is on and there is no instance" in notes_of(Inventory.from_unsorted([empty]))
     assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
 
 
-def test_one_that_mig_cannot_divide_is_not_asked_about(tree: Make, asked: list[Any]) -> None:
-    made = tree("nvidia:l4", "amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
-    stub(made)
-    inventory = made.scan()
-    assert library_of(made).complete(inventory) is inventory
-    assert asked == []
+def test_one_that_mig_cannot_divide_is_not_asked_about(
+    make_tree: Make, started_helpers: list[Any]
+) -> None:
+    tree = make_tree("nvidia:l4", "amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
+    stub(tree)
+    inventory = tree.scan()
+    assert library_of(tree).complete(inventory) is inventory
+    assert started_helpers == []
 
 
-def test_it_is_asked_again_when_there_are_other_instances(tree: Make, asked: list[Any]) -> None:
-    made, clock = tree("nvidia:a100,mig=1"), Clock()
-    stub(made)
-    library = library_of(made, clock=clock)
+def test_it_is_asked_again_when_there_are_other_instances(
+    make_tree: Make, started_helpers: list[Any]
+) -> None:
+    tree, clock = make_tree("nvidia:a100,mig=1"), Clock()
+    stub(tree)
+    library = library_of(tree, clock=clock)
     for _ in range(3):
-        library.complete(made.scan())
+        library.complete(tree.scan())
     clock.now = nvml.FRESH - 1
-    library.complete(made.scan())
-    assert len(asked) == 1
-    more = tree("nvidia:a100,mig=2")
+    library.complete(tree.scan())
+    assert len(started_helpers) == 1
+    more = make_tree("nvidia:a100,mig=2")
     library.complete(more.scan())
-    assert len(asked) == 2
+    assert len(started_helpers) == 2
 
 
-def test_without_instances_it_is_asked_now_and_then(tree: Make, asked: list[Any]) -> None:
+def test_without_instances_it_is_asked_now_and_then(
+    make_tree: Make, started_helpers: list[Any]
+) -> None:
     """Only the library tells that MIG was turned on."""
-    made, clock = tree("nvidia:a100"), Clock()
-    stub(made, mig_on=0)
-    library = library_of(made, clock=clock)
-    assert library.complete(made.scan()).gpus[0].kind == "gpu"
-    stub(made, parts="")
+    tree, clock = make_tree("nvidia:a100"), Clock()
+    stub(tree, mig_on=0)
+    library = library_of(tree, clock=clock)
+    assert library.complete(tree.scan()).gpus[0].kind == "gpu"
+    stub(tree, parts="")
     clock.now = nvml.FRESH - 1
-    assert library.complete(made.scan()).gpus[0].kind == "gpu"
+    assert library.complete(tree.scan()).gpus[0].kind == "gpu"
     clock.now = nvml.FRESH
-    assert library.complete(made.scan()).gpus[0].kind == "divided"
-    assert len(asked) == 2
+    assert library.complete(tree.scan()).gpus[0].kind == "divided"
+    assert len(started_helpers) == 2
 
 
-def test_what_it_said_stands_while_it_cannot_be_asked(tree: Make) -> None:
+def test_what_it_said_stands_while_it_cannot_be_asked(make_tree: Make) -> None:
     """One GPU falls off the bus, and the library fails. The other GPUs stay as they are."""
-    two = tree("nvidia:a100=2")
+    two = make_tree("nvidia:a100=2")
     stub(two, parts="")
     library = library_of(two)
     divided = by_name(library.complete(two.scan()))["gpu-0000-11-00-0"]
@@ -147,43 +153,45 @@ def test_what_it_said_stands_while_it_cannot_be_asked(tree: Make) -> None:
     assert "cannot be asked" in " ".join(gpu.notes)
 
 
-def test_of_an_instance_that_came_while_it_cannot_be_asked_nothing_is_known(tree: Make) -> None:
-    made, more = tree("nvidia:a100,mig=1"), tree("nvidia:a100,mig=2")
-    stub(made)
-    library = library_of(made)
-    library.complete(made.scan())
-    stub(made, crashes_in="init")
+def test_of_an_instance_that_came_while_it_cannot_be_asked_nothing_is_known(
+    make_tree: Make,
+) -> None:
+    tree, more = make_tree("nvidia:a100,mig=1"), make_tree("nvidia:a100,mig=2")
+    stub(tree)
+    library = library_of(tree)
+    library.complete(tree.scan())
+    stub(tree, crashes_in="init")
     kept, new = library.complete(more.scan()).gpus[1:]
     assert (kept.profile, new.profile) == ("1g.10gb+me", more.scan().gpus[2].profile)
     assert new.compute_units is None
 
 
-def test_an_instance_that_was_made_again_under_its_number(tree: Make) -> None:
-    made, clock = tree("nvidia:a100,mig=1"), Clock()
-    stub(made)
-    library = library_of(made, clock=clock)
-    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
-    stub(made, parts='{7, 0, "1g.20gb", 14, 19456},')
+def test_an_instance_that_was_made_again_under_its_number(make_tree: Make) -> None:
+    tree, clock = make_tree("nvidia:a100,mig=1"), Clock()
+    stub(tree)
+    library = library_of(tree, clock=clock)
+    assert library.complete(tree.scan()).gpus[1].profile == "1g.10gb+me"
+    stub(tree, parts='{7, 0, "1g.20gb", 14, 19456},')
     clock.now = nvml.FRESH
-    assert library.complete(made.scan()).gpus[1].profile == "1g.20gb"
+    assert library.complete(tree.scan()).gpus[1].profile == "1g.20gb"
 
 
 def test_an_answer_that_leaves_something_out_is_soon_asked_for_again(
-    tree: Make, asked: list[Any]
+    make_tree: Make, started_helpers: list[Any]
 ) -> None:
-    made, clock = tree("nvidia:a100,mig=1"), Clock()
-    stub(made, parts="")
-    library = library_of(made, clock=clock)
-    assert library.complete(made.scan()).gpus[1].uuid is None
-    stub(made)
+    tree, clock = make_tree("nvidia:a100,mig=1"), Clock()
+    stub(tree, parts="")
+    library = library_of(tree, clock=clock)
+    assert library.complete(tree.scan()).gpus[1].uuid is None
+    stub(tree)
     clock.now = nvml.SOON
-    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
-    assert len(asked) == 2
+    assert library.complete(tree.scan()).gpus[1].profile == "1g.10gb+me"
+    assert len(started_helpers) == 2
 
 
-def check_as_without(library: nvml.Library, made: Tree, reason: str) -> None:
+def check_as_without(library: nvml.Library, tree: Tree, reason: str) -> None:
     """Checks that the inventory is the same as without the library, with a note that says why."""
-    before = made.scan()
+    before = tree.scan()
     after = library.complete(before)
     assert reason in notes_of(after)
     assert [(gpu.kind, gpu.profile, gpu.memory) for gpu in after.gpus] == [
@@ -192,63 +200,65 @@ def check_as_without(library: nvml.Library, made: Tree, reason: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["init", "parts"])
-def test_a_library_that_crashes(tree: Make, where: str) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made, crashes_in=where)
-    check_as_without(library_of(made), made, "ended with -11")
+def test_a_library_that_crashes(make_tree: Make, where: str) -> None:
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree, crashes_in=where)
+    check_as_without(library_of(tree), tree, "ended with -11")
 
 
-def test_a_library_that_hangs(tree: Make, asked: list[Any]) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made, hangs_in="parts")
-    check_as_without(library_of(made, seconds=0.5), made, "no answer within 0.5 s")
-    assert asked[0].poll() is not None
+def test_a_library_that_hangs(make_tree: Make, started_helpers: list[Any]) -> None:
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree, hangs_in="parts")
+    check_as_without(library_of(tree, seconds=0.5), tree, "no answer within 0.5 s")
+    assert started_helpers[0].poll() is not None
 
 
 def test_a_process_that_cannot_be_ended_is_left_alone(
-    tree: Make, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    make_tree: Make, started_helpers: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may wait in the driver for ever, so no second process is started meanwhile."""
-    made, clock = tree("nvidia:a100,mig=1"), Clock()
-    stub(made, hangs_in="init")
-    library = library_of(made, seconds=0.2, clock=clock)
+    tree, clock = make_tree("nvidia:a100,mig=1"), Clock()
+    stub(tree, hangs_in="init")
+    library = library_of(tree, seconds=0.2, clock=clock)
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", lambda process: None)
-        check_as_without(library, made, "no answer within 0.2 s")
+        check_as_without(library, tree, "no answer within 0.2 s")
     clock.now = nvml.FRESH
-    check_as_without(library, made, "the process that asked it cannot be ended")
-    assert len(asked) == 1
-    assert os.getsid(asked[0].pid) == asked[0].pid, "no signal of our terminal's ends it"
+    check_as_without(library, tree, "the process that asked it cannot be ended")
+    assert len(started_helpers) == 1
+    assert os.getsid(started_helpers[0].pid) == started_helpers[0].pid, (
+        "no signal of our terminal's ends it"
+    )
 
     # The process has ended now, so the library may be asked again. A busy machine needs more time.
     library._seconds = 60
-    asked[0].kill()
-    asked[0].wait()
-    stub(made)
+    started_helpers[0].kill()
+    started_helpers[0].wait()
+    stub(tree)
     clock.now = 2 * nvml.FRESH
-    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+    assert library.complete(tree.scan()).gpus[1].profile == "1g.10gb+me"
 
 
-def test_no_library(tree: Make, asked: list[Any]) -> None:
-    made = tree("nvidia:a100,mig=1")
-    check_as_without(library_of(made), made, "no libnvidia-ml.so.1")
-    assert asked == []
+def test_no_library(make_tree: Make, started_helpers: list[Any]) -> None:
+    tree = make_tree("nvidia:a100,mig=1")
+    check_as_without(library_of(tree), tree, "no libnvidia-ml.so.1")
+    assert started_helpers == []
 
 
-def test_an_error_of_the_library(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made, init="4")
-    check_as_without(library_of(made), made, "nvmlInit_v2: error 4")
+def test_an_error_of_the_library(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree, init="4")
+    check_as_without(library_of(tree), tree, "nvmlInit_v2: error 4")
 
 
-def test_trouble_does_not_last(tree: Make) -> None:
-    made, clock = tree("nvidia:a100,mig=1"), Clock()
-    stub(made, crashes_in="init")
-    library = library_of(made, clock=clock)
-    library.complete(made.scan())
-    stub(made)
+def test_trouble_does_not_last(make_tree: Make) -> None:
+    tree, clock = make_tree("nvidia:a100,mig=1"), Clock()
+    stub(tree, crashes_in="init")
+    library = library_of(tree, clock=clock)
+    library.complete(tree.scan())
+    stub(tree)
     clock.now = nvml.FRESH
-    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+    assert library.complete(tree.scan()).gpus[1].profile == "1g.10gb+me"
 
 
 @pytest.mark.parametrize(
@@ -267,21 +277,21 @@ def test_trouble_does_not_last(tree: Make) -> None:
     ids=range(9),
 )
 def test_output_of_another_form(
-    tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: bytes
+    make_tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: bytes
 ) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made)
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree)
     script = tmp_path / "helper.py"
     script.write_text(f"import sys; sys.stdout.buffer.write({output!r})")
     monkeypatch.setattr(nvml, "_HELPER", script)
-    check_as_without(library_of(made), made, "MIG: NVIDIA's library cannot be asked: ")
+    check_as_without(library_of(tree), tree, "MIG: NVIDIA's library cannot be asked: ")
 
 
 def test_values_of_another_form_are_left_out(
-    tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = tree("nvidia:a100,mig=1")
-    stub(made)
+    tree = make_tree("nvidia:a100,mig=1")
+    stub(tree)
     part = (
         '{"gpu_instance": 7, "compute_instance": 0, "uuid": "rm -rf", "profile": 3, '
         '"memory": -1, "multiprocessors": "many"}'
@@ -290,15 +300,15 @@ def test_values_of_another_form_are_left_out(
     script = tmp_path / "helper.py"
     script.write_text(f"print({document!r})")
     monkeypatch.setattr(nvml, "_HELPER", script)
-    before = made.scan()
-    assert library_of(made).complete(before) == before
+    before = tree.scan()
+    assert library_of(tree).complete(before) == before
 
 
-def test_it_costs_nothing_while_nothing_changes(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=7")
-    stub(made, hangs_in="init")
-    library = library_of(made, seconds=0.2)
-    inventory = made.scan()
+def test_it_costs_nothing_while_nothing_changes(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=7")
+    stub(tree, hangs_in="init")
+    library = library_of(tree, seconds=0.2)
+    inventory = tree.scan()
     library.complete(inventory)
     began = time.perf_counter()
     for _ in range(20):

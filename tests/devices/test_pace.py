@@ -20,17 +20,19 @@ NEVER = 3600.0
 pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 
-async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tree: Make) -> None:
-    made, counted = tree("nvidia:l4=16"), Counted()
-    faults.enable(made.folder)
+async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(
+    make_tree: Make,
+) -> None:
+    tree, counted = make_tree("nvidia:l4=16"), Counted()
+    faults.enable(tree.folder)
     event = uevents.message("change", f"/devices/pci0000:10/0000:10:01.0/{FIRST}", "pci")
-    async with running(watch.Watch(made.roots, Rules(), NEVER, counted)) as changes:
+    async with running(watch.Watch(tree.roots, Rules(), NEVER, counted)) as changes:
         assert len(await changes.next()) == 16
         began = time.monotonic()
         for number in range(300):
             if number == 299:
-                fake.unplug(made.folder, FIRST)
-            assert uevents.broadcast(made.folder, event) == 1
+                fake.unplug(tree.folder, FIRST)
+            assert uevents.broadcast(tree.folder, event) == 1
             await asyncio.sleep(0)
         passed = time.monotonic() - began
         while len(await changes.next()) != 15:
@@ -38,15 +40,15 @@ async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tr
         assert counted.begun <= 1 + 3 + passed / watch.COALESCE
 
 
-async def test_events_that_do_not_end_cost_few_looks(tree: Make) -> None:
+async def test_events_that_do_not_end_cost_few_looks(make_tree: Make) -> None:
     """A flickering display causes such events."""
-    made, counted = tree("nvidia:l4"), Counted()
-    one = watch.Watch(made.roots, Rules(), NEVER, counted)
-    async with running(one) as changes:
+    tree, counted = make_tree("nvidia:l4"), Counted()
+    watch_ = watch.Watch(tree.roots, Rules(), NEVER, counted)
+    async with running(watch_) as changes:
         await changes.next()
         began = time.monotonic()
         for _ in range(100):
-            one.wake()
+            watch_.wake()
             await asyncio.sleep(0.02)
         passed = time.monotonic() - began
         assert counted.begun <= 5 + 2 * passed / watch.SLOWEST, "after a stall it is quick again"
@@ -72,17 +74,17 @@ async def test_memory_after_3_000_changes_is_what_it_was_after_100(
         Inventory.from_unsorted(gpu(other) for other in range(16) if other != number)
         for number in range(16)
     ]
-    one = monitor.Monitor(Roots.in_folder(tmp_path), grace=0.0, interval=10.0)
+    monitor_ = monitor.Monitor(Roots.in_folder(tmp_path), grace=0.0, interval=10.0)
 
     def change(times: int) -> int:
         for number in range(times):
-            one.on_inventory(parts[number % 16])
+            monitor_.on_inventory(parts[number % 16])
             path = f"/devices/pci0000:00/0000:{number % 16:02x}:00.0"
-            one.on_uevent(
+            monitor_.on_uevent(
                 uevents.Uevent(action="change", subsystem="drm", path=path, wedged="rebind")
             )
-            one.on_inventory(whole)
-            one.on_uevent(uevents.Uevent(action="bind", subsystem="pci", path=path))
+            monitor_.on_inventory(whole)
+            monitor_.on_uevent(uevents.Uevent(action="bind", subsystem="pci", path=path))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -96,14 +98,14 @@ async def test_memory_after_3_000_changes_is_what_it_was_after_100(
 
 
 @pytest.mark.slow
-async def test_memory_after_300_real_scans_is_what_it_was_after_100(tree: Make) -> None:
-    made = tree("nvidia:h100=2")
-    one = watch.Watch(made.roots, Rules(), NEVER)
-    health = monitor.Monitor(made.roots, grace=300.0, interval=10.0)
+async def test_memory_after_300_real_scans_is_what_it_was_after_100(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
+    watch_ = watch.Watch(tree.roots, Rules(), NEVER)
+    health = monitor.Monitor(tree.roots, grace=300.0, interval=10.0)
 
     async def look(times: int) -> int:
         for _ in range(times):
-            health.on_inventory(await one.rescan())
+            health.on_inventory(await watch_.rescan())
             await health.check()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]

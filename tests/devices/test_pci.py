@@ -56,16 +56,16 @@ def test_pcie_root(tmp_path: Path, target: str | None, root: str | None) -> None
 def test_pcie_root_of_an_absolute_link_is_none(tmp_path: Path) -> None:
     """An absolute target, such as `/…/devices/pci0000:40/…`, does not start with `devices/pci`."""
     function(tmp_path, f"{tmp_path}/sys/devices/pci0000:40/0000:40:01.1/{ADDRESS}")
-    (found,) = look(tmp_path)
-    assert found.pcie_root is None
-    assert found.vendor_id == 0x10DE
+    (pci_function,) = look(tmp_path)
+    assert pci_function.pcie_root is None
+    assert pci_function.vendor_id == 0x10DE
 
 
 def test_a_function(tmp_path: Path) -> None:
     function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}")
     (tmp_path / BUS / ADDRESS / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
-    (found,) = look(tmp_path)
-    assert found == pci.Function(
+    (pci_function,) = look(tmp_path)
+    assert pci_function == pci.Function(
         address=ADDRESS,
         folder=f"{tmp_path}/{BUS}/{ADDRESS}",
         class_code=0x030200,
@@ -113,7 +113,7 @@ def test_boot_vga(tmp_path: Path, value: str, console: bool) -> None:
 @pytest.mark.parametrize("address", ["0003:00:01.0", "10000:e1:00.0", "0000:81:1f.7"])
 def test_domains_of_any_length(tmp_path: Path, address: str) -> None:
     function(tmp_path, f"../../../devices/pci0000:00/{address}", address)
-    assert [found.address for found in look(tmp_path)] == [address]
+    assert [pci_function.address for pci_function in look(tmp_path)] == [address]
 
 
 def test_names_that_are_no_addresses_are_ignored(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ ABOVE = {  # the ports of a GPU in a package with a switch: towards the slot, an
 }
 
 
-def linked(
+def write_linked(
     folder: Path, ports: dict[str, dict[str, str]], *, root: dict[str, str], **values: str
 ) -> pci.Function:
     place = "../../../devices/pci0000:40/0000:40:01.1"
@@ -168,14 +168,16 @@ def linked(
     function(
         folder, f"{place}/0000:44:00.0", "0000:44:00.0", **{"vendor": "0x1002"} | links | values
     )
-    (found,) = look(folder)
-    return found
+    (pci_function,) = look(folder)
+    return pci_function
 
 
 def test_the_link_of_a_package_with_a_switch_is_the_one_to_the_slot(tmp_path: Path) -> None:
     narrow = {"current_link_width": "8", "max_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}
-    found = linked(tmp_path, {**ABOVE, "0000:42:00.0": ABOVE["0000:42:00.0"] | narrow}, root={})
-    assert (found.link.width_now, found.link.width) == (8, 16)
+    function = write_linked(
+        tmp_path, {**ABOVE, "0000:42:00.0": ABOVE["0000:42:00.0"] | narrow}, root={}
+    )
+    assert (function.link.width_now, function.link.width) == (8, 16)
 
 
 def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
@@ -185,16 +187,21 @@ def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
         "device": "0x43f4",
         "current_link_width": "4",
     }
-    assert linked(tmp_path, {"0000:42:00.0": chipset}, root={}).link.width_now == 16
+    assert write_linked(tmp_path, {"0000:42:00.0": chipset}, root={}).link.width_now == 16
 
 
 @pytest.mark.parametrize("width", ["0", ""])
 def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> None:
     """A GB10 shows one lane of sixteen, below a port without a link."""
-    found = linked(tmp_path, {}, root={"current_link_width": width}, current_link_width="1")
-    assert (found.link.width, found.link.speed, found.link.width_now, found.link.speed_now) == (
-        None,
-    ) * 4
+    function = write_linked(
+        tmp_path, {}, root={"current_link_width": width}, current_link_width="1"
+    )
+    assert (
+        function.link.width,
+        function.link.speed,
+        function.link.width_now,
+        function.link.speed_now,
+    ) == (None,) * 4
 
 
 @pytest.mark.parametrize(
@@ -209,38 +216,38 @@ def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> No
     ],
 )
 def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
-    tree: Make, status: str | None, is_asleep: bool
+    make_tree: Make, status: str | None, is_asleep: bool
 ) -> None:
     """From Linux 6.18 on, a read of the width wakes the device and the ports before it."""
-    made = tree("amd:radeon")
-    (gpu,) = made.scan().gpus
-    path = made.function(gpu.address) / "power/runtime_status"
+    tree = make_tree("amd:radeon")
+    (gpu,) = tree.scan().gpus
+    path = tree.function(gpu.address) / "power/runtime_status"
     path.unlink()
     if status is not None:
         path.write_text(f"{status}\n")
     with sysfs.recording() as accesses:
-        (found,) = pci.functions(made.roots, with_link_now=True)[0]
+        (function,) = pci.functions(tree.roots, with_link_now=True)[0]
     names = [path.rpartition("/")[2] for path, _ in accesses]
     read = [name for name in names if "_link_" in name]
-    assert found.link.is_asleep is is_asleep
-    assert (found.link.width is None) is is_asleep
+    assert function.link.is_asleep is is_asleep
+    assert (function.link.width is None) is is_asleep
     assert (read == []) is is_asleep
     assert "config" not in names
 
 
-def test_what_a_link_has_now_is_read_only_for_who_wants_it(tree: Make) -> None:
+def test_what_a_link_has_now_is_read_only_for_who_wants_it(make_tree: Make) -> None:
     """A periodic scan reads only the port's width, which tells whether there is a link."""
-    made = tree("nvidia:h100")
+    tree = make_tree("nvidia:h100")
     with sysfs.recording() as accesses:
-        (found,) = pci.functions(made.roots)[0]
+        (function,) = pci.functions(tree.roots)[0]
     read = [path for path, _ in accesses if "/current_link_" in path]
     assert [path.rpartition("/")[2] for path in read] == ["current_link_width"]
-    assert found.address not in read[0]
-    assert (found.link.width, found.link.speed) == (16, 32000)
-    assert (found.link.width_now, found.link.speed_now) == (None, None)
+    assert function.address not in read[0]
+    assert (function.link.width, function.link.speed) == (16, 32000)
+    assert (function.link.width_now, function.link.speed_now) == (None, None)
 
-    (found,) = pci.functions(made.roots, with_link_now=True)[0]
-    assert (found.link.width_now, found.link.speed_now) == (16, 32000)
+    (function,) = pci.functions(tree.roots, with_link_now=True)[0]
+    assert (function.link.width_now, function.link.speed_now) == (16, 32000)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +263,6 @@ def test_what_a_link_has_now_is_read_only_for_who_wants_it(tree: Make) -> None:
 def test_the_speed_of_a_link(tmp_path: Path, text: str, speed: int | None, notes: int) -> None:
     target = f"../../../devices/pci0000:40/{ADDRESS}"
     function(tmp_path, target, max_link_speed=text)
-    (found,) = look(tmp_path)
-    assert found.link.speed == speed
-    assert len(found.notes) == notes
+    (pci_function,) = look(tmp_path)
+    assert pci_function.link.speed == speed
+    assert len(pci_function.notes) == notes

@@ -24,9 +24,9 @@ TAKEN = {GPU: ("vfio-pci", "vfio-pci"), ITS_SOUND: ("vfio-pci", "vfio-pci")}
 
 
 @pytest.fixture
-def kernel(tree: Make) -> Iterator[PlayingKernel]:
+def kernel(make_tree: Make) -> Iterator[PlayingKernel]:
     """A kernel with one GPU and the function for the sound of its screen."""
-    with playing_kernel.playing(tree("nvidia:l4", "iommu=1").folder) as kernel:
+    with playing_kernel.playing(make_tree("nvidia:l4", "iommu=1").folder) as kernel:
         kernel.add_neighbour(ITS_SOUND, of=GPU, driver=SOUND, class_code="040300")
         yield kernel
 
@@ -63,8 +63,8 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
 
 
 def test_what_an_older_checkpoint_does_not_know_does_not_matter(kernel: PlayingKernel) -> None:
-    found = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
-    functions = [replace(function, device="") for function in found]
+    bindings = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    functions = [replace(function, device="") for function in bindings]
     rebind.check_same(Roots.in_folder(kernel.folder), functions)
     rebind.take(attempt(kernel), functions)
     assert kernel.state() == TAKEN
@@ -337,10 +337,10 @@ def test_bridges_and_what_nobody_uses_are_no_hindrance(
     assert len(rebind.bindings(Roots.in_folder(kernel.folder), GPU)) == 2
 
 
-def test_without_vfio_pci(tree: Make) -> None:
-    made = tree("nvidia:l4", "iommu=1")
+def test_without_vfio_pci(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4", "iommu=1")
     with pytest.raises(rebind.Refused, match="run `modprobe vfio-pci` on the node"):
-        rebind.bindings(made.roots, GPU)
+        rebind.bindings(tree.roots, GPU)
 
 
 def test_a_gpu_with_virtual_functions(kernel: PlayingKernel) -> None:
@@ -348,12 +348,12 @@ def test_a_gpu_with_virtual_functions(kernel: PlayingKernel) -> None:
     assert refusal(kernel) == "it is divided into 4 virtual functions"
 
 
-def test_a_gpu_at_whose_screen_somebody_works(tree: Make) -> None:
-    made = tree("amd:radeon,console", "iommu=1")
-    with playing_kernel.playing(made.folder):
+def test_a_gpu_at_whose_screen_somebody_works(make_tree: Make) -> None:
+    tree = make_tree("amd:radeon,console", "iommu=1")
+    with playing_kernel.playing(tree.folder):
         with pytest.raises(rebind.InUse, match="^it shows the node's console, and a screen"):
-            rebind.bindings(made.roots, made.only().address)
-        (gpu,) = scan.scan(made.roots, Rules(vfio_bind=("*:*",))).gpus
+            rebind.bindings(tree.roots, tree.only().address)
+        (gpu,) = scan.scan(tree.roots, Rules(vfio_bind=("*:*",))).gpus
     assert (gpu.kind, gpu.console) == ("gpu", True)
 
 

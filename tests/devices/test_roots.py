@@ -33,10 +33,10 @@ def plain(gpu: Gpu, key: str) -> Any:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_machine(tree: Make, path: Path) -> None:
+def test_machine(make_tree: Make, path: Path) -> None:
     case = json.loads(path.read_text())
     inventory = scan.scan(
-        tree(*case["tree"]).roots, Rules(vfio=case.get("vfio", False)), with_link_now=True
+        make_tree(*case["tree"]).roots, Rules(vfio=case.get("vfio", False)), with_link_now=True
     )
     assert [gpu.name for gpu in inventory.gpus] == [expected["name"] for expected in case["gpus"]]
     for gpu, said in zip(inventory.gpus, case["gpus"], strict=True):

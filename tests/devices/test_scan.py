@@ -17,8 +17,8 @@ def addresses(inventory: Inventory) -> list[str]:
     return [gpu.address for gpu in inventory.gpus]
 
 
-def test_a_mixed_node(tree: Make) -> None:
-    inventory = tree(*MIXED, "numa=2").scan()
+def test_a_mixed_node(make_tree: Make) -> None:
+    inventory = make_tree(*MIXED, "numa=2").scan()
     assert [(gpu.name, gpu.vendor, gpu.numa_node, gpu.pcie_root) for gpu in inventory.gpus] == [
         ("gpu-0000-11-00-0", "nvidia", 0, "pci0000:10"),
         ("gpu-0000-13-00-0", "nvidia", 0, "pci0000:12"),
@@ -29,17 +29,17 @@ def test_a_mixed_node(tree: Make) -> None:
     assert inventory.find_gpu("gpu-0000-17-00-0") is inventory.gpus[2]
 
 
-def test_the_same_tree_gives_the_same_inventory(tree: Make) -> None:
-    made = tree(*MIXED)
-    assert made.scan() == made.scan()
+def test_the_same_tree_gives_the_same_inventory(make_tree: Make) -> None:
+    tree = make_tree(*MIXED)
+    assert tree.scan() == tree.scan()
 
 
-def test_nothing_there(tree: Make) -> None:
-    assert tree().scan() == Inventory()
+def test_nothing_there(make_tree: Make) -> None:
+    assert make_tree().scan() == Inventory()
 
 
-def test_a_domain_of_five_digits(tree: Make) -> None:
-    gpu = tree("nvidia:l4,domain=10000").only()
+def test_a_domain_of_five_digits(make_tree: Make) -> None:
+    gpu = make_tree("nvidia:l4,domain=10000").only()
     assert (gpu.name, gpu.address, gpu.pcie_root) == (
         "gpu-10000-11-00-0",
         "10000:11:00.0",
@@ -47,11 +47,11 @@ def test_a_domain_of_five_digits(tree: Make) -> None:
     )
 
 
-def test_a_name_survives_the_loss_of_a_neighbour(tree: Make) -> None:
-    made = tree("amd:mi300x=3")
-    before = made.scan()
-    (made.folder / "sys/bus/pci/devices/0000:13:00.0").unlink()
-    assert made.scan().gpus == before.gpus[1:]
+def test_a_name_survives_the_loss_of_a_neighbour(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x=3")
+    before = tree.scan()
+    (tree.folder / "sys/bus/pci/devices/0000:13:00.0").unlink()
+    assert tree.scan().gpus == before.gpus[1:]
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_a_name_survives_the_loss_of_a_neighbour(tree: Make) -> None:
         ("virtual:vmware", "a virtual GPU (VMware)"),
     ],
 )
-def test_screens_that_are_no_gpus(tree: Make, model: str, reason: str) -> None:
-    made = tree(model)
-    assert made.refusal() == reason
-    assert made.scan().skipped[0].expected
+def test_screens_that_are_no_gpus(make_tree: Make, model: str, reason: str) -> None:
+    tree = make_tree(model)
+    assert tree.refusal() == reason
+    assert tree.scan().skipped[0].expected
 
 
-def test_an_unknown_vendor(tree: Make) -> None:
-    made = tree("virtual:vmware")
-    (made.function("0000:00:02.0") / "vendor").write_text("0x1da3\n")
-    assert made.refusal() == "of a vendor that claimd does not know (1da3:0405)"
-    assert not made.scan().skipped[0].expected
+def test_an_unknown_vendor(make_tree: Make) -> None:
+    tree = make_tree("virtual:vmware")
+    (tree.function("0000:00:02.0") / "vendor").write_text("0x1da3\n")
+    assert tree.refusal() == "of a vendor that claimd does not know (1da3:0405)"
+    assert not tree.scan().skipped[0].expected
 
 
 NVIDIA = ["0000:11:00.0", "0000:13:00.0"]
@@ -104,17 +104,17 @@ INTEL = ["0000:1d:00.0"]
     ],
 )
 def test_rules(
-    tree: Make, include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]
+    make_tree: Make, include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]
 ) -> None:
-    inventory = scan.scan(tree(*MIXED).roots, Rules(include=include, exclude=exclude))
+    inventory = scan.scan(make_tree(*MIXED).roots, Rules(include=include, exclude=exclude))
     assert addresses(inventory) == taken
     ruled_out = [skipped for skipped in inventory.skipped if "rule" in skipped.reason]
     assert sorted([*taken, *(skipped.address for skipped in ruled_out)]) == NVIDIA + AMD + INTEL
     assert all(skipped.expected for skipped in ruled_out)
 
 
-def test_the_reason_names_the_rule(tree: Make) -> None:
-    inventory = scan.scan(tree("nvidia:l4").roots, Rules(exclude=("10de:*",)))
+def test_the_reason_names_the_rule(make_tree: Make) -> None:
+    inventory = scan.scan(make_tree("nvidia:l4").roots, Rules(exclude=("10de:*",)))
     assert inventory.skipped[0].reason == "excluded by the rule 10de:*"
 
 
@@ -170,9 +170,9 @@ MATROX = SimpleNamespace(
 )
 
 
-def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
-    made = tree("bmc:matrox", "amd:mi210")
-    inventory = scan.scan(made.roots, vendors=(*VENDORS, MATROX))
+def test_a_fourth_vendor_is_one_row(make_tree: Make) -> None:
+    tree = make_tree("bmc:matrox", "amd:mi210")
+    inventory = scan.scan(tree.roots, vendors=(*VENDORS, MATROX))
     assert [(gpu.vendor, gpu.product) for gpu in inventory.gpus] == [
         ("matrox", "at 0000:00:02.0"),
         ("amd", "AMD Instinct MI210"),
@@ -193,7 +193,7 @@ def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
     ],
 )
 def test_a_vendor_that_fails_costs_its_device_alone(
-    tree: Make, error: Exception, reason: str
+    make_tree: Make, error: Exception, reason: str
 ) -> None:
     def describe(roots: Roots, function: pci.Function) -> Detail:
         if function.address == "0000:13:00.0":
@@ -208,42 +208,42 @@ def test_a_vendor_that_fails_costs_its_device_alone(
         DEVICE_PLUGIN_RESOURCES=(),
         describe=describe,
     )
-    made = tree("amd:mi300x=3")
-    inventory = scan.scan(made.roots, vendors=(sick,))
-    assert inventory.gpus == made.scan().gpus[1:]
+    tree = make_tree("amd:mi300x=3")
+    inventory = scan.scan(tree.roots, vendors=(sick,))
+    assert inventory.gpus == tree.scan().gpus[1:]
     assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [
         ("0000:13:00.0", reason)
     ]
 
 
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])
-def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, ...]) -> None:
+def test_sixty_four_gpus_take_a_few_milliseconds(make_tree: Make, words: tuple[str, ...]) -> None:
     """Measures processor time, because other programs may use the machine as well."""
-    made = tree(*words)
+    tree = make_tree(*words)
     took = []
     for _ in range(20):
         before = time.process_time()
-        inventory = made.scan()
+        inventory = tree.scan()
         took.append(time.process_time() - before)
     assert len(inventory.gpus) == 64
     assert min(took) < 0.10
 
 
-def test_parts_and_virtual_functions_sleep_as_their_gpu_does(tree: Make) -> None:
-    made = tree("intel:flex170,vfs=1", "amd:mi300x,mode=dpx")
+def test_parts_and_virtual_functions_sleep_as_their_gpu_does(make_tree: Make) -> None:
+    tree = make_tree("intel:flex170,vfs=1", "amd:mi300x,mode=dpx")
     for address in ("0000:13:00.0", "0000:17:00.0"):
-        (made.function(address) / "power/runtime_status").write_text("suspended\n")
-    gpus = made.scan().gpus
+        (tree.function(address) / "power/runtime_status").write_text("suspended\n")
+    gpus = tree.scan().gpus
     assert len(gpus) == 5
     assert {gpu.is_asleep for gpu in gpus} == {True}
     assert {gpu.link_width for gpu in gpus} == {None}
 
 
-def test_a_gpu_that_sleeps_keeps_the_link_that_it_had(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    awake = made.scan()
-    (made.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
-    asleep = made.scan()
+def test_a_gpu_that_sleeps_keeps_the_link_that_it_had(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    awake = tree.scan()
+    (tree.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
+    asleep = tree.scan()
     assert [gpu.link_width for gpu in asleep.gpus] == [None, 16]
     known = scan.with_links_of(awake, asleep)
     assert known == awake
@@ -253,44 +253,44 @@ def test_a_gpu_that_sleeps_keeps_the_link_that_it_had(tree: Make) -> None:
     assert scan.with_links_of(Inventory(), asleep) == asleep
 
 
-def test_another_gpu_in_its_place_has_another_link(tree: Make) -> None:
-    awake = tree("amd:mi210").scan()
-    made = tree("amd:mi210")
-    (made.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
-    (made.function("0000:13:00.0") / "device").write_text("0x7408\n")
-    asleep = made.scan()
+def test_another_gpu_in_its_place_has_another_link(make_tree: Make) -> None:
+    awake = make_tree("amd:mi210").scan()
+    tree = make_tree("amd:mi210")
+    (tree.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
+    (tree.function("0000:13:00.0") / "device").write_text("0x7408\n")
+    asleep = tree.scan()
     assert scan.with_links_of(awake, asleep) == asleep
 
 
-def test_who_was_the_console_stays_it_though_the_screen_is_in_standby(tree: Make) -> None:
-    made = tree("nvidia:rtx4090,console")
-    before = made.scan()
-    folder = made.function("0000:11:00.0")
+def test_who_was_the_console_stays_it_though_the_screen_is_in_standby(make_tree: Make) -> None:
+    tree = make_tree("nvidia:rtx4090,console")
+    before = tree.scan()
+    folder = tree.function("0000:11:00.0")
     (folder / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
-    after = made.scan()
+    after = tree.scan()
     assert [gpu.console for gpu in (*before.gpus, *after.gpus)] == [True, False]
     assert scan.with_consoles_of(before, after) == before
     assert scan.with_consoles_of(after, after) == after
     assert scan.with_consoles_of(Inventory(), after) == after
 
 
-def test_another_gpu_in_the_console_s_place_is_none(tree: Make) -> None:
-    before = tree("nvidia:rtx4090,console").scan()
-    after = tree("nvidia:l4").scan()
+def test_another_gpu_in_the_console_s_place_is_none(make_tree: Make) -> None:
+    before = make_tree("nvidia:rtx4090,console").scan()
+    after = make_tree("nvidia:l4").scan()
     assert scan.with_consoles_of(before, after) == after
 
 
-def test_an_accelerator_of_another_vendor_is_no_screen(tree: Make) -> None:
+def test_an_accelerator_of_another_vendor_is_no_screen(make_tree: Make) -> None:
     """Huawei makes both screens of server management chips and accelerators (Ascend)."""
-    made = tree("bmc:aspeed")
-    folder = made.function("0000:00:02.0")
+    tree = make_tree("bmc:aspeed")
+    folder = tree.function("0000:00:02.0")
     for name, value in (("vendor", "0x19e5"), ("device", "0xd802"), ("class", "0x120000")):
         (folder / name).write_text(f"{value}\n")
-    (skipped,) = made.scan().skipped
+    (skipped,) = tree.scan().skipped
     assert skipped.reason == "an accelerator of a vendor that claimd does not know (19e5:d802)"
     assert not skipped.expected
     (folder / "class").write_text("0x030000\n")
-    (skipped,) = made.scan().skipped
+    (skipped,) = tree.scan().skipped
     assert skipped.reason == "a Huawei server management chip's screen"
     assert skipped.expected
 
@@ -302,22 +302,22 @@ def test_an_accelerator_of_another_vendor_is_no_screen(tree: Make) -> None:
         ("0x0005", "an emulated device (QEMU)"),
     ],
 )
-def test_of_qemu_s_devices_one_is_qxl(tree: Make, device: str, reason: str) -> None:
-    made = tree("bmc:aspeed")
-    folder = made.function("0000:00:02.0")
+def test_of_qemu_s_devices_one_is_qxl(make_tree: Make, device: str, reason: str) -> None:
+    tree = make_tree("bmc:aspeed")
+    folder = tree.function("0000:00:02.0")
     (folder / "vendor").write_text("0x1b36\n")
     (folder / "device").write_text(f"{device}\n")
-    (skipped,) = made.scan().skipped
+    (skipped,) = tree.scan().skipped
     assert (skipped.reason, skipped.expected) == (reason, True)
 
 
 @pytest.mark.parametrize("driver", ["intel_vpu", "none"])
-def test_an_npu_is_no_gpu_and_nothing_is_wrong_with_it(tree: Make, driver: str) -> None:
-    made = tree(f"intel:uhd770,driver={driver}")
-    folder = made.function("0000:00:02.0")
+def test_an_npu_is_no_gpu_and_nothing_is_wrong_with_it(make_tree: Make, driver: str) -> None:
+    tree = make_tree(f"intel:uhd770,driver={driver}")
+    folder = tree.function("0000:00:02.0")
     (folder / "class").write_text("0x120000\n")
     (folder / "device").write_text("0x7d1d\n")
-    (skipped,) = made.scan().skipped
+    (skipped,) = tree.scan().skipped
     assert skipped.reason == "an accelerator that is no GPU (8086:7d1d)"
     assert skipped.expected
 
@@ -333,14 +333,14 @@ def test_an_npu_is_no_gpu_and_nothing_is_wrong_with_it(tree: Make, driver: str) 
     ],
 )
 def test_a_rule_of_its_own_takes_gpus_as_those_of_a_scan_do(
-    tree: Make, rule: str, taken: list[bool]
+    make_tree: Make, rule: str, taken: list[bool]
 ) -> None:
     takes = scan.matcher(rule)
-    assert [takes(gpu) for gpu in tree("nvidia:l4", "amd:mi210").scan().gpus] == taken
+    assert [takes(gpu) for gpu in make_tree("nvidia:l4", "amd:mi210").scan().gpus] == taken
 
 
-def test_a_rule_takes_a_virtual_function_by_the_address_of_its_gpu(tree: Make) -> None:
+def test_a_rule_takes_a_virtual_function_by_the_address_of_its_gpu(make_tree: Make) -> None:
     takes = scan.matcher("0000:13:00.0")
-    found = tree("intel:flex170,vfs=1", "intel:flex170").scan().gpus
-    assert [takes(gpu) for gpu in found] == [True, True, False]
-    assert [gpu.parent is not None for gpu in found] == [False, True, False]
+    gpus = make_tree("intel:flex170,vfs=1", "intel:flex170").scan().gpus
+    assert [takes(gpu) for gpu in gpus] == [True, True, False]
+    assert [gpu.parent is not None for gpu in gpus] == [False, True, False]

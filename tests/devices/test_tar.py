@@ -10,7 +10,7 @@ import pytest
 from claimd_devices import tar
 
 
-def written(format_: int, *entries: tuple[str, bytes, str, bytes]) -> bytes:
+def write_tar(format_: int, *entries: tuple[str, bytes, str, bytes]) -> bytes:
     """Returns a tar file with these names, types, targets and contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=format_) as archive:
@@ -29,7 +29,7 @@ LONG = "/".join(["sys"] + ["devices"] * 12 + ["card0"])  # more than 100 charact
 
 @FORMATS
 def test_what_the_library_writes_is_read_as_the_library_reads_it(format_: int) -> None:
-    data = written(
+    data = write_tar(
         format_,
         ("sys", tarfile.DIRTYPE, "", b""),
         ("sys/file", tarfile.REGTYPE, "", b"x" * 513),
@@ -39,8 +39,8 @@ def test_what_the_library_writes_is_read_as_the_library_reads_it(format_: int) -
         ("sys/ünïcode", tarfile.REGTYPE, "", b""),
         ("sys/pipe", tarfile.FIFOTYPE, "", b""),
     )
-    found = [(entry.name, entry.kind, entry.content, entry.target) for entry in tar.entries(data)]
-    assert found == [
+    entries = [(entry.name, entry.kind, entry.content, entry.target) for entry in tar.entries(data)]
+    assert entries == [
         ("sys", tar.FOLDER, b"", ""),
         ("sys/file", tar.FILE, b"x" * 513, ""),
         ("sys/empty", tar.FILE, b"", ""),
@@ -53,19 +53,19 @@ def test_what_the_library_writes_is_read_as_the_library_reads_it(format_: int) -
 
 @pytest.mark.parametrize("format_", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_long_targets(format_: int) -> None:
-    data = written(format_, (LONG, tarfile.SYMTYPE, f"../{LONG}", b""))
+    data = write_tar(format_, (LONG, tarfile.SYMTYPE, f"../{LONG}", b""))
     [entry] = tar.entries(data)
     assert (entry.name, entry.target) == (LONG, f"../{LONG}")
 
 
 def test_what_is_said_of_one_entry_is_not_said_of_the_next() -> None:
-    data = written(
+    data = write_tar(
         tarfile.PAX_FORMAT, (LONG, tarfile.REGTYPE, "", b""), ("sys/a", tarfile.REGTYPE, "", b"")
     )
     assert [entry.name for entry in tar.entries(data)] == [LONG, "sys/a"]
 
 
-def damaged(data: bytes, at: int, value: bytes) -> bytes:
+def damage_header(data: bytes, at: int, value: bytes) -> bytes:
     """Returns the file with other bytes in its first header, and with the right checksum."""
     header = bytearray(data)
     header[at : at + len(value)] = value
@@ -74,7 +74,7 @@ def damaged(data: bytes, at: int, value: bytes) -> bytes:
     return bytes(header)
 
 
-ONE = written(tarfile.USTAR_FORMAT, ("sys/a", tarfile.REGTYPE, "", b"content"))
+ONE = write_tar(tarfile.USTAR_FORMAT, ("sys/a", tarfile.REGTYPE, "", b"content"))
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ ONE = written(tarfile.USTAR_FORMAT, ("sys/a", tarfile.REGTYPE, "", b"content"))
         (b"sys/b" + ONE[5:], "no tar header at byte 0"),
         (ONE[:511], "ends in the middle"),
         (ONE[:515], "ends in the middle"),
-        (damaged(ONE, 124, b"77777777777\0"), "ends in the middle"),
-        (damaged(ONE, 124, b"-0000000001\0"), "is no number"),
-        (damaged(ONE, 124, b"\xff" * 12), "is no number"),
-        (damaged(ONE, 156, b"x"), "PAX header makes no sense"),
+        (damage_header(ONE, 124, b"77777777777\0"), "ends in the middle"),
+        (damage_header(ONE, 124, b"-0000000001\0"), "is no number"),
+        (damage_header(ONE, 124, b"\xff" * 12), "is no number"),
+        (damage_header(ONE, 156, b"x"), "PAX header makes no sense"),
     ],
 )
 def test_what_makes_no_sense_is_refused(data: bytes, reason: str) -> None:
@@ -109,7 +109,7 @@ def test_what_makes_no_sense_is_refused(data: bytes, reason: str) -> None:
     ],
 )
 def test_records_that_make_no_sense(records: bytes, reason: str) -> None:
-    data = written(tarfile.USTAR_FORMAT, ("x", b"x", "", records))
+    data = write_tar(tarfile.USTAR_FORMAT, ("x", b"x", "", records))
     with pytest.raises(ValueError, match=reason):
         list(tar.entries(data))
 
@@ -117,5 +117,5 @@ def test_records_that_make_no_sense(records: bytes, reason: str) -> None:
 @pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g"])
 def test_thousands_of_entries_about_entries_are_no_trouble(kind: bytes) -> None:
     content = b"10 path=a\n" if kind in b"xg" else b"name"
-    one = written(tarfile.USTAR_FORMAT, ("x", kind, "", content))[:1024]
-    assert list(tar.entries(one * 5000)) == []
+    header = write_tar(tarfile.USTAR_FORMAT, ("x", kind, "", content))[:1024]
+    assert list(tar.entries(header * 5000)) == []

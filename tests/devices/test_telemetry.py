@@ -10,9 +10,9 @@ ADDRESS = "0000:41:00.0"
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "sys/bus/pci/devices" / ADDRESS
-    made.mkdir(parents=True)
-    return made
+    folder_ = tmp_path / "sys/bus/pci/devices" / ADDRESS
+    folder_.mkdir(parents=True)
+    return folder_
 
 
 def gpu(**more):

@@ -53,16 +53,16 @@ async def test_a_burst_is_drained_at_once() -> None:
 
 def shrink_event_sockets() -> int:
     """Shrinks the buffers of this process's uevent sockets. Returns the number of the sockets."""
-    found = 0
+    count = 0
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the folder's own descriptor is gone by now
             if not str(link.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(link.name))) as one:
-                if (one.family, one.proto) == (socket.AF_NETLINK, NETLINK_KOBJECT_UEVENT):
-                    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                    found += 1
-    return found
+            with socket.socket(fileno=os.dup(int(link.name))) as socket_:
+                if (socket_.family, socket_.proto) == (socket.AF_NETLINK, NETLINK_KOBJECT_UEVENT):
+                    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    count += 1
+    return count
 
 
 @needs_kernel_events
@@ -274,7 +274,7 @@ async def test_without_descriptors_at_the_start_it_is_tried_again(
             await asyncio.sleep(0.1)
             assert looks == []
         await until(lambda: bool(looks))
-    cannot = [one for one in caplog.messages if "kernel uevents cannot be heard" in one]
+    cannot = [text for text in caplog.messages if "kernel uevents cannot be heard" in text]
     assert len(cannot) == 1, "the reason is logged once"
     assert "kernel uevents are heard again" in caplog.text
 

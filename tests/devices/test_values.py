@@ -122,7 +122,7 @@ def test_what_is_frozen_stays_as_it_is(pair: tuple[Any, Any]) -> None:
 def test_the_standard_library_knows_it(pair: tuple[Any, Any]) -> None:
     def look(kind: Any) -> Any:
         point = dataclasses.replace(kind(x=1, names=["n"]), y=3)
-        fields = [(one.name, one.init, one.compare) for one in dataclasses.fields(kind)]
+        fields = [(field.name, field.init, field.compare) for field in dataclasses.fields(kind)]
         plain = dataclasses.asdict(point)
         return dataclasses.is_dataclass(kind), fields, plain, kind.__match_args__, kind.__doc__
 
@@ -133,9 +133,9 @@ def test_the_standard_library_knows_it(pair: tuple[Any, Any]) -> None:
 
 def test_each_has_lists_of_its_own(pair: tuple[Any, Any]) -> None:
     ours, _ = pair
-    one, other = ours(x=1), ours(x=1)
+    value, other = ours(x=1), ours(x=1)
 
-    one.names.append("a")
+    value.names.append("a")
 
     assert other.names == []
 
@@ -149,12 +149,12 @@ class Copied:
 
 
 @pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
+    "copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))]
 )
 def test_it_can_be_copied(copied: Any) -> None:
-    one = Copied(x=1, names=("a",))
+    value = Copied(x=1, names=("a",))
 
-    assert copied(one) == one
+    assert copied(value) == value
 
 
 def test_a_method_of_the_class_stays() -> None:

@@ -94,7 +94,7 @@ print([gpu.vendor for gpu in scan.scan(roots, Rules(exclude=("acme",))).gpus])
 print([vendor.DEVICE_PLUGIN_RESOURCES for vendor in vendors.VENDORS][-1])
 faults.inject(tree, "hot", gpus[0].name)
 report = monitor.check_once(roots, scan.scan(roots))
-print([(name, finding.kind) for name, found in report.findings for finding in found])
+print([(name, finding.kind) for name, findings in report.findings for finding in findings])
 """
     name = "gpu-0000-11-00-0"
     assert run(copy, sys.executable, "-c", program, str(copy / "tree")).splitlines() == [
@@ -108,7 +108,9 @@ print([(name, finding.kind) for name, found in report.findings for finding in fo
 def test_the_device_class_of_the_page_is_like_the_others() -> None:
     (text,) = listings("yaml")
     path = ROOT / "deploy/base/deviceclasses.yaml"
-    classes = {one["metadata"]["name"]: one for one in yaml.safe_load_all(path.read_text())}
+    classes = {
+        document["metadata"]["name"]: document for document in yaml.safe_load_all(path.read_text())
+    }
     assert yaml.safe_load(text.replace("acme", "intel")) == classes["intel.gpu.claimd.dev"]
     for vendor in vendors.VENDORS:
         assert f"{vendor.NAME}.gpu.claimd.dev" in classes
@@ -145,7 +147,7 @@ def test_every_vendor_has_fakes_that_are_found_as_its_own() -> None:
     ],
 )
 def test_what_one_vendor_needs_is_loaded_where_it_has_a_gpu(
-    tree: Make, model: str, loaded: list[str]
+    make_tree: Make, model: str, loaded: list[str]
 ) -> None:
     """Otherwise every start would load it, which is a tenth of loading the hardware package."""
     code = """
@@ -159,7 +161,7 @@ scan.scan(Roots.in_folder(Path(sys.argv[1])))
 print(sorted(dear & set(sys.modules)))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tree(model).folder)],
+        [sys.executable, "-c", code, str(make_tree(model).folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,

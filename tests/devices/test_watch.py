@@ -92,49 +92,49 @@ async def until(fact: Callable[[], bool]) -> None:
 FIRST, SECOND = "0000:13:00.0", "0000:17:00.0"
 
 
-async def test_the_clock_alone_sees_a_change(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    async with running(Watch(made.roots, Rules(), 0.05)) as changes:
+async def test_the_clock_alone_sees_a_change(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    async with running(Watch(tree.roots, Rules(), 0.05)) as changes:
         assert await changes.next() == [FIRST, SECOND]
-        fake.unplug(made.folder, FIRST)
+        fake.unplug(tree.folder, FIRST)
         assert await changes.next() == [SECOND]
-        fake.plug(made.folder, FIRST)
+        fake.plug(tree.folder, FIRST)
         while await changes.next() != [FIRST, SECOND]:
             pass  # what is half plugged in may have been seen
 
 
-async def test_what_does_not_change_is_not_told_again(tree: Make) -> None:
-    made, counted = tree("amd:mi210"), Counted()
-    async with running(Watch(made.roots, Rules(), 0.01, counted)) as changes:
+async def test_what_does_not_change_is_not_told_again(make_tree: Make) -> None:
+    tree, counted = make_tree("amd:mi210"), Counted()
+    async with running(Watch(tree.roots, Rules(), 0.01, counted)) as changes:
         await changes.next()
         await until(lambda: counted.begun > 5)
         assert changes.nothing_more()
 
 
-async def test_rules_hold(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    async with running(Watch(made.roots, Rules(exclude=(FIRST,)), NEVER)) as changes:
+async def test_rules_hold(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    async with running(Watch(tree.roots, Rules(exclude=(FIRST,)), NEVER)) as changes:
         assert await changes.next() == [SECOND]
 
 
-async def test_wake_leads_to_one_look_a_burst(tree: Make) -> None:
-    made, counted = tree("amd:mi210=2"), Counted()
-    watch = Watch(made.roots, Rules(), NEVER, counted)
+async def test_wake_leads_to_one_look_a_burst(make_tree: Make) -> None:
+    tree, counted = make_tree("amd:mi210=2"), Counted()
+    watch = Watch(tree.roots, Rules(), NEVER, counted)
     async with running(watch) as changes:
         await changes.next()
-        fake.unplug(made.folder, FIRST)
+        fake.unplug(tree.folder, FIRST)
         for _ in range(100):
             watch.wake()
         assert await changes.next() == [SECOND]
         assert counted.begun == 2
 
 
-async def test_wakes_that_come_one_by_one_cost_few_looks(tree: Make) -> None:
-    made, counted = tree("amd:mi210=2"), Counted()
-    watch = Watch(made.roots, Rules(), NEVER, counted)
+async def test_wakes_that_come_one_by_one_cost_few_looks(make_tree: Make) -> None:
+    tree, counted = make_tree("amd:mi210=2"), Counted()
+    watch = Watch(tree.roots, Rules(), NEVER, counted)
     async with running(watch) as changes:
         await changes.next()
-        fake.unplug(made.folder, FIRST)
+        fake.unplug(tree.folder, FIRST)
         began = time.monotonic()
         for _ in range(20):
             watch.wake()
@@ -144,9 +144,9 @@ async def test_wakes_that_come_one_by_one_cost_few_looks(tree: Make) -> None:
         assert counted.begun <= 5 + passed / COALESCE
 
 
-async def test_a_wake_during_a_scan_is_not_lost(tree: Make) -> None:
-    made, counted = tree("amd:mi210=2"), Counted()
-    watch = Watch(made.roots, Rules(), NEVER, counted)
+async def test_a_wake_during_a_scan_is_not_lost(make_tree: Make) -> None:
+    tree, counted = make_tree("amd:mi210=2"), Counted()
+    watch = Watch(tree.roots, Rules(), NEVER, counted)
     async with running(watch) as changes:
         await changes.next()
         counted.hold()
@@ -157,13 +157,13 @@ async def test_a_wake_during_a_scan_is_not_lost(tree: Make) -> None:
         await until(lambda: counted.begun == 3)
 
 
-async def test_a_rescan_is_told_to_the_listener_and_is_the_last(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    watch = Watch(made.roots, Rules(), NEVER)
+async def test_a_rescan_is_told_to_the_listener_and_is_the_last(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    watch = Watch(tree.roots, Rules(), NEVER)
     assert watch.last is None
     async with running(watch) as changes:
         await changes.next()
-        fake.unplug(made.folder, SECOND)
+        fake.unplug(tree.folder, SECOND)
         inventory = await watch.rescan()
         assert [gpu.address for gpu in inventory.gpus] == [FIRST] == await changes.next()
         assert watch.last is inventory
@@ -171,26 +171,26 @@ async def test_a_rescan_is_told_to_the_listener_and_is_the_last(tree: Make) -> N
         assert changes.nothing_more()
 
 
-async def test_a_listener_that_comes_late_hears_the_last(tree: Make) -> None:
-    made = tree("amd:mi210")
-    watch = Watch(made.roots, Rules(), NEVER)
+async def test_a_listener_that_comes_late_hears_the_last(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210")
+    watch = Watch(tree.roots, Rules(), NEVER)
     await watch.rescan()
     async with running(watch) as changes:
         assert await changes.next() == [FIRST]
 
 
-async def test_callers_at_the_same_time_share_one_scan(tree: Make) -> None:
+async def test_callers_at_the_same_time_share_one_scan(make_tree: Make) -> None:
     counted = Counted()
-    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER, counted)
+    watch = Watch(make_tree("amd:mi210").roots, Rules(), NEVER, counted)
     inventories = await asyncio.gather(*(watch.rescan() for _ in range(32)))
     assert counted.begun == 1
     assert all(inventory is inventories[0] for inventory in inventories)
 
 
-async def test_a_scan_under_way_does_not_answer_a_later_caller(tree: Make) -> None:
+async def test_a_scan_under_way_does_not_answer_a_later_caller(make_tree: Make) -> None:
     """The scan may have passed the device that the caller asks about."""
-    made, counted = tree("amd:mi210=2"), Counted()
-    watch = Watch(made.roots, Rules(), NEVER, counted)
+    tree, counted = make_tree("amd:mi210=2"), Counted()
+    watch = Watch(tree.roots, Rules(), NEVER, counted)
     counted.hold()
     early = asyncio.create_task(watch.rescan())
     await until(lambda: counted.begun == 1)
@@ -207,9 +207,9 @@ async def test_a_scan_under_way_does_not_answer_a_later_caller(tree: Make) -> No
     assert counted.most == 1
 
 
-async def test_a_caller_that_gives_up_takes_nothing_from_the_others(tree: Make) -> None:
+async def test_a_caller_that_gives_up_takes_nothing_from_the_others(make_tree: Make) -> None:
     counted = Counted()
-    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER, counted)
+    watch = Watch(make_tree("amd:mi210").roots, Rules(), NEVER, counted)
     counted.hold()
     callers = [asyncio.create_task(watch.rescan()) for _ in range(2)]
     await until(lambda: counted.begun == 1)
@@ -220,40 +220,42 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(tree: Make) 
 
 
 async def test_a_scan_that_fails_is_said_and_the_watch_goes_on(
-    tree: Make, caplog: pytest.LogCaptureFixture
+    make_tree: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made, failures = tree("amd:mi210"), [RuntimeError("a mistake")]
+    tree, failures = make_tree("amd:mi210"), [RuntimeError("a mistake")]
 
     def sick(roots: Roots, rules: Rules) -> Inventory:
         if failures:
             raise failures.pop()
         return scan.scan(roots, rules)
 
-    watch = Watch(made.roots, Rules(), 0.01, sick)
+    watch = Watch(tree.roots, Rules(), 0.01, sick)
     async with running(watch) as changes:
         assert await changes.next() == [FIRST]
     assert "the scan failed" in caplog.text
     assert "a mistake" in caplog.text
 
 
-async def test_rescan_raises_what_the_scan_raised(tree: Make) -> None:
-    watch = Watch(tree("amd:mi210").roots, Rules(include=("nobody",)), NEVER)
+async def test_rescan_raises_what_the_scan_raised(make_tree: Make) -> None:
+    watch = Watch(make_tree("amd:mi210").roots, Rules(include=("nobody",)), NEVER)
     with pytest.raises(ValueError, match="'nobody' is no rule"):
         await watch.rescan()
 
 
-async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
-    made = tree("amd:mi210", "nvidia:l4,driver=nouveau", "bmc:aspeed")
-    watch = Watch(made.roots, Rules(), NEVER)
-    unique_id = made.function(FIRST) / "unique_id"
+async def test_what_is_wrong_is_said_once(
+    make_tree: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = make_tree("amd:mi210", "nvidia:l4,driver=nouveau", "bmc:aspeed")
+    watch = Watch(tree.roots, Rules(), NEVER)
+    unique_id = tree.function(FIRST) / "unique_id"
 
-    async def said() -> list[tuple[str, str]]:
+    async def rescan_log() -> list[tuple[str, str]]:
         caplog.clear()
         with caplog.at_level(logging.INFO, "claimd.devices"):
             await watch.rescan()
         return sorted((record.levelname, record.getMessage()) for record in caplog.records)
 
-    assert await said() == [
+    assert await rescan_log() == [
         ("INFO", "0000:00:02.0 is no GPU of ours: an ASPEED server management chip's screen"),
         ("INFO", "gpu-0000-13-00-0 is there"),
         (
@@ -261,37 +263,37 @@ async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureF
             "0000:15:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia",
         ),
     ]
-    assert await said() == []
+    assert await rescan_log() == []
     unique_id.write_text("")
-    note = f"{made.folder}/sys/bus/pci/devices/{FIRST}/unique_id: empty"
+    note = f"{tree.folder}/sys/bus/pci/devices/{FIRST}/unique_id: empty"
     for _ in range(UNREAD_SCANS - 1):
-        assert await said() == []
-    assert await said() == [("INFO", f"gpu-0000-13-00-0 is there; {note}")]
-    assert await said() == []
-    (made.function("0000:15:00.0") / "driver").unlink()
-    assert await said() == [
+        assert await rescan_log() == []
+    assert await rescan_log() == [("INFO", f"gpu-0000-13-00-0 is there; {note}")]
+    assert await rescan_log() == []
+    (tree.function("0000:15:00.0") / "driver").unlink()
+    assert await rescan_log() == [
         ("WARNING", "0000:15:00.0 is no GPU of ours: bound to no kernel driver, expected nvidia"),
     ]
-    fake.unplug(made.folder, FIRST)
-    assert await said() == [("WARNING", "0000:13:00.0 is gone from the bus")]
+    fake.unplug(tree.folder, FIRST)
+    assert await rescan_log() == [("WARNING", "0000:13:00.0 is gone from the bus")]
 
 
 @needs_kernel_events
-async def test_a_kernel_event_is_seen_without_the_clock(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    async with running(Watch(made.roots, Rules(), NEVER)) as changes:
+async def test_a_kernel_event_is_seen_without_the_clock(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    async with running(Watch(tree.roots, Rules(), NEVER)) as changes:
         assert await changes.next() == [FIRST, SECOND]
-        fake.unplug(made.folder, SECOND)
+        fake.unplug(tree.folder, SECOND)
         announce()
         assert await changes.next() == [FIRST]
 
 
 @needs_kernel_events
-async def test_a_burst_of_events_costs_few_scans(tree: Make) -> None:
-    made, counted = tree("amd:mi210=2"), Counted()
-    async with running(Watch(made.roots, Rules(), NEVER, counted)) as changes:
+async def test_a_burst_of_events_costs_few_scans(make_tree: Make) -> None:
+    tree, counted = make_tree("amd:mi210=2"), Counted()
+    async with running(Watch(tree.roots, Rules(), NEVER, counted)) as changes:
         await changes.next()
-        fake.unplug(made.folder, SECOND)
+        fake.unplug(tree.folder, SECOND)
         announce(300)
         assert await changes.next() == [FIRST]
         await asyncio.sleep(3 * COALESCE)  # for the scans that must not come
@@ -314,10 +316,10 @@ def look(roots, rules):
     begun.set()
     return scan.scan(roots, rules)
 async def main():
-    one = asyncio.create_task(watch.Watch(Roots.in_folder(Path(sys.argv[1])), Rules(), 60, look).run(print))
+    task = asyncio.create_task(watch.Watch(Roots.in_folder(Path(sys.argv[1])), Rules(), 60, look).run(print))
     await asyncio.to_thread(begun.wait, 30)
-    assert begun.is_set() and not one.done()
-    one.cancel()
+    assert begun.is_set() and not task.done()
+    task.cancel()
 asyncio.run(main())
 print("ended")
 """
@@ -329,15 +331,15 @@ print("ended")
     assert done.stdout == "ended\n"
 
 
-async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
-    made = tree("amd:mi210=2")
-    watch = Watch(made.roots, Rules(), NEVER)
+async def test_a_gpu_that_falls_asleep_is_no_change(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=2")
+    watch = Watch(tree.roots, Rules(), NEVER)
     heard: list[Inventory] = []
     task = asyncio.create_task(watch.run(heard.append))
     async with asyncio.timeout(30):
         while not heard:
             await asyncio.sleep(0.01)
-    (made.function(FIRST) / "power/runtime_status").write_text("suspended\n")
+    (tree.function(FIRST) / "power/runtime_status").write_text("suspended\n")
     for _ in range(2):
         assert (await watch.rescan()).gpus[0].link_width == 16
     task.cancel()
@@ -345,24 +347,24 @@ async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
     assert len(heard) == 1
 
 
-async def test_a_screen_in_standby_is_no_change(tree: Make) -> None:
+async def test_a_screen_in_standby_is_no_change(make_tree: Make) -> None:
     """Only the last scan shows that there was a screen: this driver makes no frame buffer."""
-    made = tree("nvidia:rtx4090,console", "nvidia:l4")
-    watch = Watch(made.roots, Rules(), NEVER)
+    tree = make_tree("nvidia:rtx4090,console", "nvidia:l4")
+    watch = Watch(tree.roots, Rules(), NEVER)
     first = await watch.rescan()
     assert [gpu.console for gpu in first.gpus] == [True, False]
-    (made.function("0000:11:00.0") / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
+    (tree.function("0000:11:00.0") / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
     for _ in range(2):
         assert await watch.rescan() == first
 
 
 async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_wakes(
-    tree: Make,
+    make_tree: Make,
 ) -> None:
-    made = tree("amd:mi210")
-    status = made.function(FIRST) / "power/runtime_status"
+    tree = make_tree("amd:mi210")
+    status = tree.function(FIRST) / "power/runtime_status"
     status.write_text("suspended\n")
-    watch = Watch(made.roots, Rules(), NEVER)
+    watch = Watch(tree.roots, Rules(), NEVER)
     assert (await watch.rescan()).gpus[0].link_width is None
     status.write_text("active\n")
     assert (await watch.rescan()).gpus[0].link_width == 16
@@ -373,8 +375,8 @@ async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_
 # ---------------------------------------------------------------- scans that fail
 
 
-async def test_without_descriptors_what_was_seen_last_stays_in_force(tree: Make) -> None:
-    watch = Watch(tree("amd:mi210", "nvidia:l4").roots, Rules(), NEVER)
+async def test_without_descriptors_what_was_seen_last_stays_in_force(make_tree: Make) -> None:
+    watch = Watch(make_tree("amd:mi210", "nvidia:l4").roots, Rules(), NEVER)
     failures: list[str] = []
     watch.on_failure = failures.append
     seen = await watch.rescan()
@@ -391,8 +393,8 @@ async def test_without_descriptors_what_was_seen_last_stays_in_force(tree: Make)
     assert failures[1:] == [""]
 
 
-async def test_a_failed_scan_is_tried_again_after_a_second(tree: Make) -> None:
-    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER)
+async def test_a_failed_scan_is_tried_again_after_a_second(make_tree: Make) -> None:
+    watch = Watch(make_tree("amd:mi210").roots, Rules(), NEVER)
     failed, healed = asyncio.Event(), asyncio.Event()
     async with running(watch) as changes:
         assert await changes.next() == [FIRST]
@@ -407,8 +409,8 @@ async def test_a_failed_scan_is_tried_again_after_a_second(tree: Make) -> None:
         assert changes.nothing_more()
 
 
-async def test_without_threads_what_was_seen_last_stays_in_force(tree: Make) -> None:
-    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER)
+async def test_without_threads_what_was_seen_last_stays_in_force(make_tree: Make) -> None:
+    watch = Watch(make_tree("amd:mi210").roots, Rules(), NEVER)
     seen = await watch.rescan()
     size = threading.stack_size(1 << 46)  # more than there are addresses: no thread can start
     try:
@@ -421,24 +423,24 @@ async def test_without_threads_what_was_seen_last_stays_in_force(tree: Make) -> 
     assert await watch.rescan() == seen
 
 
-async def test_a_bus_that_cannot_be_listed_is_not_an_empty_bus(tree: Make, errors_of) -> None:
-    made = tree("amd:mi210")
-    watch = Watch(made.roots, Rules(), NEVER)
+async def test_a_bus_that_cannot_be_listed_is_not_an_empty_bus(make_tree: Make, errors_of) -> None:
+    tree = make_tree("amd:mi210")
+    watch = Watch(tree.roots, Rules(), NEVER)
     seen = await watch.rescan()
     for error in (errno.EIO, errno.EACCES, errno.ESTALE):
-        errors_of({f"{made.roots.sys}/bus/pci/devices": error})
+        errors_of({f"{tree.roots.sys}/bus/pci/devices": error})
         with pytest.raises(LookFailedError):
             await watch.rescan()
         assert watch.last is seen
 
 
 async def test_ids_that_cannot_be_read_are_believed_after_several_scans(
-    tree: Make, errors_of
+    make_tree: Make, errors_of
 ) -> None:
-    made = tree("amd:mi210", "nvidia:l4")
-    watch = Watch(made.roots, Rules(), NEVER)
+    tree = make_tree("amd:mi210", "nvidia:l4")
+    watch = Watch(tree.roots, Rules(), NEVER)
     seen = await watch.rescan()
-    errors_of({f"{made.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
+    errors_of({f"{tree.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
     for _ in range(2):
         assert (await watch.rescan()).gpus == seen.gpus
 
@@ -448,7 +450,7 @@ async def test_ids_that_cannot_be_read_are_believed_after_several_scans(
     assert (skipped.address, skipped.is_unread) == (FIRST, True)
     errors_of({})
     assert (await watch.rescan()).gpus == seen.gpus
-    errors_of({f"{made.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
+    errors_of({f"{tree.roots.sys}/bus/pci/devices/{FIRST}/vendor": errno.EIO})
     assert (await watch.rescan()).gpus == seen.gpus
 
 
@@ -470,13 +472,13 @@ async def test_ids_that_cannot_be_read_are_believed_after_several_scans(
 )
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOMEM])
 async def test_a_file_that_cannot_be_read_is_believed_after_several_scans(
-    tree: Make, errors_of, gpu: str, file: str, error: int
+    make_tree: Make, errors_of, gpu: str, file: str, error: int
 ) -> None:
-    made = tree(gpu)
-    watch = Watch(made.roots, Rules(), NEVER)
+    tree = make_tree(gpu)
+    watch = Watch(tree.roots, Rules(), NEVER)
     seen = await watch.rescan()
     assert seen.gpus
-    errors_of({f"{made.folder}/{file.format(address=seen.gpus[0].address)}": error})
+    errors_of({f"{tree.folder}/{file.format(address=seen.gpus[0].address)}": error})
     if error == errno.ENOMEM and file.endswith(("/drm", "/mig", "/driver")):
         # Folders and links are the kernel's own: its lack of memory says nothing about a GPU.
         with pytest.raises(LookFailedError):
@@ -490,14 +492,14 @@ async def test_a_file_that_cannot_be_read_is_believed_after_several_scans(
 
 
 async def test_a_mig_instance_that_cannot_be_read_is_believed_gone_after_several_scans(
-    tree: Make, errors_of
+    make_tree: Make, errors_of
 ) -> None:
-    made = tree("nvidia:h100,mig=7")
-    watch = Watch(made.roots, Rules(), NEVER)
+    tree = make_tree("nvidia:h100,mig=7")
+    watch = Watch(tree.roots, Rules(), NEVER)
     seen = await watch.rescan()
     count = len(seen.gpus)
     (access, *_) = sorted(
-        (made.folder / "proc/driver/nvidia/capabilities").glob("gpu0/mig/*/access")
+        (tree.folder / "proc/driver/nvidia/capabilities").glob("gpu0/mig/*/access")
     )
     errors_of({str(access): errno.EIO})
     for _ in range(UNREAD_SCANS - 1):
@@ -505,9 +507,9 @@ async def test_a_mig_instance_that_cannot_be_read_is_believed_gone_after_several
     assert len((await watch.rescan()).gpus) == count - 1
 
 
-async def test_a_gpu_that_is_not_on_the_bus_is_gone_at_once(tree: Make) -> None:
-    made = tree("amd:mi210", "nvidia:l4")
-    watch = Watch(made.roots, Rules(), NEVER)
+async def test_a_gpu_that_is_not_on_the_bus_is_gone_at_once(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210", "nvidia:l4")
+    watch = Watch(tree.roots, Rules(), NEVER)
     await watch.rescan()
-    fake.unplug(made.folder, FIRST)
+    fake.unplug(tree.folder, FIRST)
     assert [gpu.address for gpu in (await watch.rescan()).gpus] == ["0000:15:00.0"]

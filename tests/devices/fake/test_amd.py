@@ -65,19 +65,19 @@ def test_an_apu_has_no_id_of_its_own() -> None:
 def test_sensors(model: str, sensors: dict[int, tuple[str, bool]]) -> None:
     (function,) = functions(model)
     files = own_files(function)
-    found = {}
+    readings = {}
     for number in range(1, 5):
         stem = f"hwmon/hwmon0/temp{number}"
         if f"{stem}_input" in files:
-            found[number] = (files[f"{stem}_label"], f"{stem}_crit" in files)
-    assert found == sensors
+            readings[number] = (files[f"{stem}_label"], f"{stem}_crit" in files)
+    assert readings == sensors
 
 
 def test_kfd_counts_its_nodes_after_the_processors() -> None:
-    found = functions("amd:mi210", "amd:mi300x,mode=dpx", "amd:mi210", "numa=2")
-    assert [function.numbers.index for function in found] == [2, 3, 5]
-    assert [function.numbers.first_part for function in found] == [0, 0, 7]
-    entries = VENDOR.machine_entries(found, 2)
+    layout = functions("amd:mi210", "amd:mi300x,mode=dpx", "amd:mi210", "numa=2")
+    assert [function.numbers.index for function in layout] == [2, 3, 5]
+    assert [function.numbers.first_part for function in layout] == [0, 0, 7]
+    entries = VENDOR.machine_entries(layout, 2)
     assert entries.files[f"{KFD}/topology/nodes/1/gpu_id"] == "0"
     assert f"{KFD}/topology/nodes/2/gpu_id" not in entries.files
     assert entries.majors == {"kfd": 235}

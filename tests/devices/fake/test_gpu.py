@@ -169,9 +169,9 @@ def test_what_is_no_number(value: object) -> None:
 
 
 def test_entries_are_added_and_the_later_value_wins() -> None:
-    one = Entries(files={"a": "1", "b": "1"}, folders=["x"], majors={"m": 1})
-    one.add(Entries(files={"a": "2"}, links={"l": "a"}, nodes={"n": (1, 2)}, folders=["y"]))
-    assert one == Entries(
+    entries = Entries(files={"a": "1", "b": "1"}, folders=["x"], majors={"m": 1})
+    entries.add(Entries(files={"a": "2"}, links={"l": "a"}, nodes={"n": (1, 2)}, folders=["y"]))
+    assert entries == Entries(
         files={"a": "2", "b": "1"},
         links={"l": "a"},
         nodes={"n": (1, 2)},

@@ -102,8 +102,8 @@ def test_a_switch_takes_two_buses_more() -> None:
 
 
 def test_gpus_that_share_a_root_have_ports_of_their_own() -> None:
-    found = functions("nvidia:l4=3", "roots=2")
-    assert [function.bridges for function in found] == [
+    layout = functions("nvidia:l4=3", "roots=2")
+    assert [function.bridges for function in layout] == [
         ("pci0000:10", "0000:10:01.0"),
         ("pci0000:10", "0000:10:02.0"),
         ("pci0000:13", "0000:13:01.0"),
@@ -117,13 +117,13 @@ def test_on_arm_each_root_has_a_domain_that_begins_at_bus_0() -> None:
 
 
 def test_a_processor_s_own_gpu_and_screens_are_on_the_first_root() -> None:
-    found = functions("bmc:aspeed", "intel:uhd770", "nvidia:l4")
-    assert [(function.model.name, function.address) for function in found] == [
+    layout = functions("bmc:aspeed", "intel:uhd770", "nvidia:l4")
+    assert [(function.model.name, function.address) for function in layout] == [
         ("bmc:aspeed", "0000:00:02.0"),
         ("intel:uhd770", "0000:00:03.0"),
         ("nvidia:l4", "0000:11:00.0"),
     ]
-    assert found[0].bridges == ("pci0000:00",)
+    assert layout[0].bridges == ("pci0000:00",)
 
 
 def test_the_first_root_has_room_for_30() -> None:
@@ -156,14 +156,14 @@ def test_virtual_functions_follow_their_gpu() -> None:
 
 def test_drm_counts_in_the_order_of_the_bus() -> None:
     """Cards and render nodes have separate numbers: the screen has no render node."""
-    found = functions("amd:mi300x=2,mode=dpx", "bmc:aspeed", "nvidia:l4,driver=vfio-pci")
-    assert [function.drm for function in found] == [
+    layout = functions("amd:mi300x=2,mode=dpx", "bmc:aspeed", "nvidia:l4,driver=vfio-pci")
+    assert [function.drm for function in layout] == [
         {"card0": 0},
         {"card1": 1, "renderD128": 128},
         {"card9": 9, "renderD136": 136},
         {},
     ]
-    assert [function.numbers.more_drm for function in found] == [
+    assert [function.numbers.more_drm for function in layout] == [
         [],
         [(number, 127 + number) for number in range(2, 9)],
         [(number, 127 + number) for number in range(10, 17)],
@@ -172,16 +172,16 @@ def test_drm_counts_in_the_order_of_the_bus() -> None:
 
 
 def test_past_64_gpus_drm_goes_on_from_192() -> None:
-    found = functions("nvidia:l4=66")
-    assert found[63].drm == {"card63": 63, "renderD191": 191}
-    assert found[64].drm == {"card193": 193, "renderD192": 192}
-    assert found[65].drm == {"card195": 195, "renderD194": 194}
+    layout = functions("nvidia:l4=66")
+    assert layout[63].drm == {"card63": 63, "renderD191": 191}
+    assert layout[64].drm == {"card193": 193, "renderD192": 192}
+    assert layout[65].drm == {"card195": 195, "renderD194": 194}
 
     # A screen uses a card but no render node, so the cards run out one GPU earlier.
-    _, *found = functions("bmc:aspeed", "nvidia:l4=65")
-    assert found[62].drm == {"card63": 63, "renderD190": 190}
-    assert found[63].drm == {"card192": 192, "renderD191": 191}
-    assert found[64].drm == {"card194": 194, "renderD193": 193}
+    _, *layout = functions("bmc:aspeed", "nvidia:l4=65")
+    assert layout[62].drm == {"card63": 63, "renderD190": 190}
+    assert layout[63].drm == {"card192": 192, "renderD191": 191}
+    assert layout[64].drm == {"card194": 194, "renderD193": 193}
 
 
 def test_groups_of_the_iommu_only_where_there_is_one() -> None:

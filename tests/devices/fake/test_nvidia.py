@@ -58,15 +58,15 @@ def test_instances_are_numbered_from_7_and_their_minors_by_nines() -> None:
 
 
 def test_the_driver_counts_against_the_order_of_the_bus() -> None:
-    found = functions("nvidia:l4=2", "nvidia:l4,driver=nouveau", "amd:mi210", "nvidia:l4")
-    ours = [function for function in found if function.driver == "nvidia"]
+    layout = functions("nvidia:l4=2", "nvidia:l4,driver=nouveau", "amd:mi210", "nvidia:l4")
+    ours = [function for function in layout if function.driver == "nvidia"]
     assert [function.numbers.index for function in ours] == [2, 1, 0]
 
 
 def test_without_its_driver_there_is_nothing() -> None:
-    found = functions("nvidia:l4,driver=vfio-pci", "nvidia:l4,driver=none")
-    assert [VENDOR.function_entries(function) for function in found] == [Entries(), Entries()]
-    assert VENDOR.machine_entries(found, 1) == Entries()
+    layout = functions("nvidia:l4,driver=vfio-pci", "nvidia:l4,driver=none")
+    assert [VENDOR.function_entries(function) for function in layout] == [Entries(), Entries()]
+    assert VENDOR.machine_entries(layout, 1) == Entries()
 
 
 def test_the_machine_s_own_files_and_nodes() -> None:
@@ -101,8 +101,8 @@ def test_the_number_of_an_instance_follows_its_size(wanted: str, numbers: list[i
     names = sorted(
         name for name in VENDOR.function_entries(function).files if name.startswith(f"{folder}/")
     )
-    found = {int(name.split("/")[6].removeprefix("gi")) for name in names}
-    assert sorted(found) == numbers
+    seen = {int(name.split("/")[6].removeprefix("gi")) for name in names}
+    assert sorted(seen) == numbers
 
 
 @pytest.mark.parametrize(

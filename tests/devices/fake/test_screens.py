@@ -7,8 +7,8 @@ from tests.devices.trees import Make
 
 
 @pytest.mark.parametrize("name", [model.name for model in FakeScreens.models])
-def test_a_scan_leaves_screens_alone(tree: Make, name: str) -> None:
-    inventory = tree(name).scan()
+def test_a_scan_leaves_screens_alone(make_tree: Make, name: str) -> None:
+    inventory = make_tree(name).scan()
     assert inventory.gpus == ()
     (skipped,) = inventory.skipped
     assert (skipped.address, skipped.expected) == ("0000:00:02.0", True)

@@ -24,16 +24,16 @@ WORDS = (
 
 def contents(folder: Path) -> dict[str, str]:
     """Returns the bytes, the target or the numbers of each path in the tree."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
+            files[name] = f"-> {path.readlink()}"
         elif path.is_char_device():
-            found[name] = f"node {path.stat().st_rdev}"
+            files[name] = f"node {path.stat().st_rdev}"
         elif path.is_file():
-            found[name] = path.read_bytes().decode("latin-1")
-    return found
+            files[name] = path.read_bytes().decode("latin-1")
+    return files
 
 
 def test_the_same_words_give_the_same_tree(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_words_and_mappings_mean_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", fake.MODELS)
-def test_every_model_is_found_as_what_it_is(tree: Make, model: str) -> None:
-    made = tree(f"{model}=2")
-    inventory = made.scan()
+def test_every_model_is_found_as_what_it_is(make_tree: Make, model: str) -> None:
+    tree = make_tree(f"{model}=2")
+    inventory = tree.scan()
     vendor = model.partition(":")[0]
     if vendor in ("bmc", "virtual"):
         assert inventory.gpus == ()
@@ -77,16 +77,16 @@ def test_every_model_is_found_as_what_it_is(tree: Make, model: str) -> None:
         )
 
 
-def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
-    made = tree(*WORDS)
-    for path in made.folder.rglob("*"):
+def test_files_end_with_a_newline_and_links_are_relative(make_tree: Make) -> None:
+    tree = make_tree(*WORDS)
+    for path in tree.folder.rglob("*"):
         if path.is_symlink():
             assert not path.readlink().is_absolute()
             assert path.exists(), f"{path} dangles"
         elif (
             path.is_file()
             and path.name != "config"
-            and path.relative_to(made.folder).parts[0] != "dev"
+            and path.relative_to(tree.folder).parts[0] != "dev"
         ):
             assert path.read_bytes().endswith(b"\n")
 
@@ -108,12 +108,12 @@ def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
         ("sys/class/kfd/kfd/dev", "235:0\n"),
     ],
 )
-def test_what_it_prints(tree: Make, path: str, content: str) -> None:
-    assert (tree(*WORDS).folder / path).read_text() == content
+def test_what_it_prints(make_tree: Make, path: str, content: str) -> None:
+    assert (make_tree(*WORDS).folder / path).read_text() == content
 
 
-def test_links_are_as_the_kernel_makes_them(tree: Make) -> None:
-    sys = tree(*WORDS).folder / "sys"
+def test_links_are_as_the_kernel_makes_them(make_tree: Make) -> None:
+    sys = make_tree(*WORDS).folder / "sys"
     function = sys / "devices/pci0000:10/0000:10:01.0/0000:11:00.0"
     assert (sys / "bus/pci/devices/0000:11:00.0").readlink() == Path(
         "../../../devices/pci0000:10/0000:10:01.0/0000:11:00.0"
@@ -128,29 +128,29 @@ def test_links_are_as_the_kernel_makes_them(tree: Make) -> None:
     assert (function / "drm/card1/device").readlink() == Path("../../../0000:11:00.0")
 
 
-def test_nodes_carry_the_numbers_that_the_scan_tells(tree: Make) -> None:
-    made = tree(*WORDS)
-    for gpu in made.scan().gpus:
+def test_nodes_carry_the_numbers_that_the_scan_tells(make_tree: Make) -> None:
+    tree = make_tree(*WORDS)
+    for gpu in tree.scan().gpus:
         for node in gpu.nodes:
-            status = (made.folder / node.path.lstrip("/")).stat()
+            status = (tree.folder / node.path.lstrip("/")).stat()
             if os.geteuid() == 0:
                 assert stat.S_ISCHR(status.st_mode)
                 assert status.st_rdev == os.makedev(node.major, node.minor)
 
 
-def test_drm_numbers_are_unique_across_vendors(tree: Make) -> None:
-    inventory = tree("nvidia:h100=30", "amd:mi210=30", "intel:flex170=10", "bmc:aspeed").scan()
+def test_drm_numbers_are_unique_across_vendors(make_tree: Make) -> None:
+    inventory = make_tree("nvidia:h100=30", "amd:mi210=30", "intel:flex170=10", "bmc:aspeed").scan()
     nodes = [node for gpu in inventory.gpus for node in gpu.nodes if node.major == 226]
     nodes = [node for node in nodes if "by-path" not in node.path]
     assert len(inventory.gpus) == 70
     assert len({node.path for node in nodes}) == len({node.minor for node in nodes}) == 140
 
 
-def test_nvidias_count_does_not_follow_the_bus(tree: Make) -> None:
+def test_nvidias_count_does_not_follow_the_bus(make_tree: Make) -> None:
     """The same is true on some real boards, so code must not use the index as the place."""
     paths = [
         [node.path for node in gpu.nodes if node.path[-1].isdigit()][-1]
-        for gpu in tree("nvidia:h100=3").scan().gpus
+        for gpu in make_tree("nvidia:h100=3").scan().gpus
     ]
     assert paths == ["/dev/nvidia2", "/dev/nvidia1", "/dev/nvidia0"]
 
@@ -164,8 +164,8 @@ def test_nvidias_count_does_not_follow_the_bus(tree: Make) -> None:
         ("roots=0", ["pci0000:00"] * 4),
     ],
 )
-def test_gpus_on_one_root(tree: Make, word: str, roots: list[str]) -> None:
-    assert [gpu.pcie_root for gpu in tree("amd:mi300x=4", word).scan().gpus] == roots
+def test_gpus_on_one_root(make_tree: Make, word: str, roots: list[str]) -> None:
+    assert [gpu.pcie_root for gpu in make_tree("amd:mi300x=4", word).scan().gpus] == roots
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,16 @@ def test_gpus_on_one_root(tree: Make, word: str, roots: list[str]) -> None:
         ("numa=0", [None] * 4),
     ],
 )
-def test_numa_nodes(tree: Make, word: str, nodes: list[int | None]) -> None:
-    assert [gpu.numa_node for gpu in tree("amd:mi300x=4", word).scan().gpus] == nodes
+def test_numa_nodes(make_tree: Make, word: str, nodes: list[int | None]) -> None:
+    assert [gpu.numa_node for gpu in make_tree("amd:mi300x=4", word).scan().gpus] == nodes
 
 
-def test_the_first_screen_is_the_console_unless_told_otherwise(tree: Make) -> None:
+def test_the_first_screen_is_the_console_unless_told_otherwise(make_tree: Make) -> None:
     def consoles(*words: str) -> list[str]:
-        made = tree(*words)
+        tree = make_tree(*words)
         return [
             path.parent.name
-            for path in made.folder.glob("sys/bus/pci/devices/*/boot_vga")
+            for path in tree.folder.glob("sys/bus/pci/devices/*/boot_vga")
             if path.read_text() == "1\n"
         ]
 
@@ -195,51 +195,51 @@ def test_the_first_screen_is_the_console_unless_told_otherwise(tree: Make) -> No
     assert consoles("nvidia:h100") == []
 
 
-def test_a_boot_id(tree: Make) -> None:
+def test_a_boot_id(make_tree: Make) -> None:
     path = "proc/sys/kernel/random/boot_id"
-    first = (tree("nvidia:l4").folder / path).read_text()
+    first = (make_tree("nvidia:l4").folder / path).read_text()
     assert len(first) == 37
-    assert (tree("nvidia:l4", "boot_id=another").folder / path).read_text() == "another\n"
+    assert (make_tree("nvidia:l4", "boot_id=another").folder / path).read_text() == "another\n"
 
 
-def test_unplug_and_plug(tree: Make) -> None:
-    made = tree(*WORDS)
-    everything, before = contents(made.folder), made.scan()
+def test_unplug_and_plug(make_tree: Make) -> None:
+    tree = make_tree(*WORDS)
+    everything, before = contents(tree.folder), tree.scan()
     for gpu in before.gpus:
-        fake.unplug(made.folder, gpu.address)
-        after = made.scan()
+        fake.unplug(tree.folder, gpu.address)
+        after = tree.scan()
         assert after.gpus == tuple(other for other in before.gpus if other != gpu)
-        assert not [name for name in contents(made.folder) if gpu.address in name]
+        assert not [name for name in contents(tree.folder) if gpu.address in name]
         with pytest.raises(FileNotFoundError):
-            fake.unplug(made.folder, gpu.address)
-        fake.plug(made.folder, gpu.address)
-        assert contents(made.folder) == everything
-    assert made.scan() == before
+            fake.unplug(tree.folder, gpu.address)
+        fake.plug(tree.folder, gpu.address)
+        assert contents(tree.folder) == everything
+    assert tree.scan() == before
     with pytest.raises(ValueError, match="is plugged in already"):
-        fake.plug(made.folder, before.gpus[0].address)
+        fake.plug(tree.folder, before.gpus[0].address)
     with pytest.raises(ValueError, match="no 0000:ff:00.0 in "):
-        fake.unplug(made.folder, "0000:ff:00.0")
+        fake.unplug(tree.folder, "0000:ff:00.0")
 
 
 @pytest.mark.parametrize("model", ["nvidia:l4", "amd:mi210", "intel:max1550"])
 def test_bound_to_another_driver_it_is_as_if_written_so(
-    tree: Make, tmp_path: Path, model: str
+    make_tree: Make, tmp_path: Path, model: str
 ) -> None:
-    made = tree(model, "iommu=1")
-    before, written = made.scan(), contents(made.folder)
-    fake.load_vfio(made.folder)
-    fake.bind(made.folder, made.only().address, "vfio-pci")
-    (gpu,) = scan(made.roots, Rules(vfio=True)).gpus
+    tree = make_tree(model, "iommu=1")
+    before, written = tree.scan(), contents(tree.folder)
+    fake.load_vfio(tree.folder)
+    fake.bind(tree.folder, tree.only().address, "vfio-pci")
+    (gpu,) = scan(tree.roots, Rules(vfio=True)).gpus
 
     fake.write(tmp_path / "other", fake.parse([f"{model},driver=vfio-pci", "iommu=1"]))
     (expected,) = scan(Roots.in_folder(tmp_path / "other"), Rules(vfio=True)).gpus
     assert gpu == expected
 
-    fake.bind(made.folder, gpu.address, "")
-    assert made.scan().skipped[0].reason.startswith("bound to no kernel driver")
-    fake.bind(made.folder, gpu.address, before.gpus[0].driver)
-    assert made.scan() == before
-    assert set(written) <= set(contents(made.folder))
+    fake.bind(tree.folder, gpu.address, "")
+    assert tree.scan().skipped[0].reason.startswith("bound to no kernel driver")
+    fake.bind(tree.folder, gpu.address, before.gpus[0].driver)
+    assert tree.scan() == before
+    assert set(written) <= set(contents(tree.folder))
 
 
 def test_a_fake_tree_is_written_anew(tmp_path: Path) -> None:
@@ -284,16 +284,16 @@ def test_a_tree_that_was_never_finished_is_written_again(tmp_path):
     assert fake.write(tmp_path / "t", description)
 
 
-def test_gpus_are_told_from_screens(tree: Make) -> None:
-    made = tree("nvidia:l4", "intel:flex170,vfs=2", "bmc:aspeed", "virtual:bochs")
-    addresses = [gpu.address for gpu in made.scan().gpus]
+def test_gpus_are_told_from_screens(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4", "intel:flex170,vfs=2", "bmc:aspeed", "virtual:bochs")
+    addresses = [gpu.address for gpu in tree.scan().gpus]
     assert len(addresses) == 4
-    assert fake.gpu_addresses(made.folder) == addresses
-    fake.unplug(made.folder, addresses[0])
-    assert fake.gpu_addresses(made.folder) == addresses, "as when all are plugged in"
+    assert fake.gpu_addresses(tree.folder) == addresses
+    fake.unplug(tree.folder, addresses[0])
+    assert fake.gpu_addresses(tree.folder) == addresses, "as when all are plugged in"
 
 
 @pytest.mark.parametrize(("word", "online"), [("numa=0", "0"), ("numa=1", "0"), ("numa=4", "0-3")])
-def test_nodes_of_processors(tree: Make, word: str, online: str) -> None:
+def test_nodes_of_processors(make_tree: Make, word: str, online: str) -> None:
     path = "sys/devices/system/node/online"
-    assert (tree("nvidia:l4", word).folder / path).read_text() == f"{online}\n"
+    assert (make_tree("nvidia:l4", word).folder / path).read_text() == f"{online}\n"

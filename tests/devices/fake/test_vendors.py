@@ -94,7 +94,7 @@ def test_a_model_is_as_a_public_dump_shows_it(row: list[str]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_what_a_model_is_is_known(row: list[str], tmp_path: Path) -> None:
     fake.write(tmp_path, fake.parse([row[0]]))
-    (found,) = scan.scan(Roots.in_folder(tmp_path)).gpus
-    assert found.product
-    assert found.family not in (None, UNKNOWN)
-    assert found.integrated is not None
+    (gpu,) = scan.scan(Roots.in_folder(tmp_path)).gpus
+    assert gpu.product
+    assert gpu.family not in (None, UNKNOWN)
+    assert gpu.integrated is not None

@@ -16,7 +16,7 @@ from claimd_devices import fake
 CASES = Path(__file__).parents[2] / "cases/fake"
 
 
-def shown(folder: Path) -> list[str]:
+def list_entries(folder: Path) -> list[str]:
     """Returns a line for everything in the tree except the marker, which has the words."""
     lines = []
     for path in sorted(folder.rglob("*")):
@@ -42,13 +42,13 @@ def shown(folder: Path) -> list[str]:
 def test_a_tree_is_as_it_was_also_once_its_gpus_were_away(case: Path, tmp_path: Path) -> None:
     words, *lines = case.read_text().splitlines()
     fake.write(tmp_path, fake.parse(words.split()))
-    assert shown(tmp_path) == lines
+    assert list_entries(tmp_path) == lines
 
     physical = [address for address in fake.gpu_addresses(tmp_path) if address.endswith("0")]
     for address in physical:
         fake.unplug(tmp_path, address)
-    left = "\n".join(shown(tmp_path))
+    left = "\n".join(list_entries(tmp_path))
     assert not [address for address in physical if address in left]
     for address in physical:
         fake.plug(tmp_path, address)
-    assert shown(tmp_path) == lines
+    assert list_entries(tmp_path) == lines
