@@ -121,16 +121,18 @@ class Allocator:
                 raise AllocationError("invalid resource pools were encountered", node_only=True)
             return None
 
-        return [
-            results.result(
-                claim,
-                search.solution[index],
-                search.chosen_requests(index),
-                node=node,
-                features=self.features,
+        allocated = []
+        for index, claim in enumerate(claims):
+            allocated.append(
+                results.result(
+                    claim,
+                    search.solution[index],
+                    search.chosen_requests(index),
+                    node=node,
+                    features=self.features,
+                )
             )
-            for index, claim in enumerate(claims)
-        ]
+        return allocated
 
     def search_input(
         self,
@@ -296,6 +298,4 @@ def _is_one_of_all(request: Request, candidate: Candidate, devices: NodeDevices)
     # "All" excludes a device that never has the capacity, and includes one whose capacity is
     # consumed by others.
     consumed = devices.consumption(request, candidate)
-    return consumed is not None and all(
-        amount.billionths <= candidate.limits[name] for name, amount in consumed.items()
-    )
+    return consumed is not None and candidate.has_room(consumed)

@@ -266,10 +266,11 @@ def apply_edits(claims: Sequence[ResourceClaim], edits: Iterable[Edit]) -> list[
     by_claim: dict[int, list[Edit]] = {}
     for edit in edits:
         by_claim.setdefault(edit.claim, []).append(edit)
-    return [
-        _edit_claim(claim, by_claim[index]) if index in by_claim else claim
-        for index, claim in enumerate(claims)
-    ]
+
+    edited = list(claims)
+    for index, of_claim in by_claim.items():
+        edited[index] = _edit_claim(claims[index], of_claim)
+    return edited
 
 
 def _edit_claim(claim: ResourceClaim, edits: Sequence[Edit]) -> ResourceClaim:
@@ -305,10 +306,12 @@ def _without_requests(constraint: DeviceConstraint, names: set[str]) -> list[Dev
 
     A constraint without requests would be a constraint on all requests of the claim.
     """
-    if not names.intersection(name.partition("/")[0] for name in constraint.requests):
+    rest = []
+    for name in constraint.requests:
+        if name.partition("/")[0] not in names:
+            rest.append(name)
+    if len(rest) == len(constraint.requests):
         return [constraint]
-
-    rest = [name for name in constraint.requests if name.partition("/")[0] not in names]
     return [msgspec.structs.replace(constraint, requests=rest)] if rest else []
 
 
@@ -356,11 +359,10 @@ def _selectors(
     A selector that loses all its clauses is removed.
     """
     for number, selector in enumerate(spec.selectors, 1):
-        without = {
-            edit.change.clause
-            for edit in edits
-            if edit.change.kind == "selector" and edit.change.number == number
-        }
+        without = set()
+        for edit in edits:
+            if edit.change.kind == "selector" and edit.change.number == number:
+                without.add(edit.change.clause)
         if not without or selector.cel is None:
             yield selector
             continue

@@ -5,7 +5,7 @@ The candidates of a slice are created once. Allocations for many nodes and pods 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import amounts, capacity, selectors
@@ -14,6 +14,7 @@ from .identity import DeviceID, PoolID
 if TYPE_CHECKING:
     from .. import cel
     from ..api.scheduling import Device, ResourceSlice
+    from .amounts import Amount
     from .pools import Pool
 
 # Pairs of a counter (counter set and name) and the used amount in billionths.
@@ -52,6 +53,16 @@ class Candidate:
         if self._limits is None:
             self._limits = capacity.limits(self.device)
         return self._limits
+
+    def has_room(self, consumed: Mapping[str, Amount], *used: Mapping[str, int]) -> bool:
+        """Returns True if the device's capacity is enough for this and for all that is used."""
+        for name, amount in consumed.items():
+            total = amount.billionths
+            for of_others in used:
+                total += of_others.get(name, 0)
+            if total > self.limits[name]:
+                return False
+        return True
 
 
 def _uses(device: Device) -> Uses:

@@ -51,7 +51,7 @@ def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> Reso
     # Only resources of a class are of interest here.
     requested: set[str] = set()
     for container in containers:
-        requested.update(name for name in container.resources.requests if name in by_resource)
+        requested |= container.resources.requests.keys() & by_resource.keys()
     if not requested:
         return None
 
@@ -100,10 +100,14 @@ def mappings(pod: Pod, counts: Mapping[str, int]) -> list[RequestMapping]:
 
     result: list[RequestMapping] = []
     for resource, requests in sorted(by_resource.items()):
-        lasting = [(index, name) for index, name in requests if not _ends(pod, index)]
-        beyond = [name for index, name in requests if _ends(pod, index)]
-        for index, name in lasting:
-            result.append(_mapping(containers[index], resource, name))
+        lasting: list[tuple[int, str]] = []
+        beyond: list[str] = []
+        for index, name in requests:
+            if _ends(pod, index):
+                beyond.append(name)
+            else:
+                lasting.append((index, name))
+                result.append(_mapping(containers[index], resource, name))
 
         # Init containers reuse the devices of later containers, in the order of the containers.
         for index, container in enumerate(pod.spec.init_containers):
@@ -156,15 +160,17 @@ def _requests(
     beyond: dict[int, int] = {}
     most = 0
     for index in ending:
-        reused = sum(count for later, count in lasting.items() if later > index)
-        missing = _count(containers[index].resources.requests, resource) - reused
+        missing = _count(containers[index].resources.requests, resource)
+        for later, count in lasting.items():
+            if later > index:
+                missing -= count
         if missing > most:
             beyond, most = {index: missing}, missing
 
-    return [
-        _request(index, containers[index], resource, class_name, count)
-        for index, count in (beyond | lasting).items()
-    ]
+    requests = []
+    for index, count in (beyond | lasting).items():
+        requests.append(_request(index, containers[index], resource, class_name, count))
+    return requests
 
 
 def _count(requests: Mapping[str, str], resource: str) -> int:

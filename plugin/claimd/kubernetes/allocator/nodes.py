@@ -35,20 +35,18 @@ def selects(selector: NodeSelector, node: Node) -> bool:
 
     ValueError if any term is invalid, even after a term that selects the node.
     """
-    results = [
-        _term_selects(term, node)
-        for term in selector.node_selector_terms
-        if term.match_expressions or term.match_fields
-    ]
-    return any(results)
+    is_selected = False
+    for term in selector.node_selector_terms:
+        if term.match_expressions or term.match_fields:
+            is_selected |= _term_selects(term, node)
+    return is_selected
 
 
 def _term_selects(term: NodeSelectorTerm, node: Node) -> bool:
     # All requirements are evaluated before one of them decides, because each may be invalid.
-    expressions = [
-        _compile_requirement(requirement)(node.metadata.labels)
-        for requirement in term.match_expressions
-    ]
+    expressions = []
+    for requirement in term.match_expressions:
+        expressions.append(_compile_requirement(requirement)(node.metadata.labels))
     fields = [_field_matches(requirement, node) for requirement in term.match_fields]
     return all(expressions) and (all(fields) or not node.metadata.name)
 

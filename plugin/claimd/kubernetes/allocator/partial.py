@@ -82,11 +82,7 @@ class PartialAllocation:
 
         allocated = devices.allocated.capacity.get(candidate.id, {})
         taken = self.shares.get(candidate.id, {})
-        return all(
-            amount.billionths + allocated.get(name, 0) + taken.get(name, 0)
-            <= candidate.limits[name]
-            for name, amount in consumed.items()
-        )
+        return candidate.has_room(consumed, allocated, taken)
 
     def counters(self, pool_id: PoolID) -> PoolCounters:
         """Returns the pool's counters. They include the devices of this partial allocation."""

@@ -203,7 +203,8 @@ class Places:
         if sum(fits("free", profile, value) for value in values) >= len(components):
             return
 
-        short: list[tuple[bool, Group, Count]] = []
+        short: list[tuple[Group, Count]] = []
+        short_alone: list[tuple[Group, Count]] = []
         for group, each in profile.items():
             # At each place, the other groups limit how many components find room.
             others = [other for other in profile if other is not group]
@@ -235,18 +236,18 @@ class Places:
                 requests=requests,
             )
             # The numbers above replace those of the group, which count single devices.
-            is_own = each * sum(fits("free", (group,), value) for value in values) < needed
             count = dataclasses.replace(
                 count,
                 there=numbers["there"],
                 suitable=numbers["suitable"],
                 free=numbers["free"],
             )
-            short.append((is_own, group, count))
+            short.append((group, count))
+            if each * sum(fits("free", (group,), value) for value in values) < needed:
+                short_alone.append((group, count))
 
         # A group may be short only because of the others. Prefer groups that lack devices.
-        own = [(group, count) for is_own, group, count in short if is_own]
-        yield from own or [(group, count) for _, group, count in short]
+        yield from short_alone or short
 
     # distinctAttribute
 

@@ -194,12 +194,11 @@ def _pool(
     for slice_ in index.in_pool(pool_id):
         if slice_.spec.pool.generation > pool.generation:
             return None
-        if slice_.spec.pool.generation == pool.generation:
+        # Slices that are not understood count as missing.
+        is_understood = COMPATIBILITY_GROUPS in features or not _has_groups(slice_)
+        if slice_.spec.pool.generation == pool.generation and is_understood:
             whole_pool.append(slice_)
 
-    # Slices that are not understood count as missing.
-    if COMPATIBILITY_GROUPS not in features:
-        whole_pool = [slice_ for slice_ in whole_pool if not _has_groups(slice_)]
     if len(whole_pool) != pool.resource_slice_count:
         return Pool(
             pool_id=pool_id,
@@ -226,9 +225,8 @@ def _complete(
     # A slice has either shared counters or devices.
     with_counters: list[ResourceSlice] = []
     if PARTITIONABLE_DEVICES in features:
-        with_counters = [slice_ for slice_ in here + elsewhere if slice_.spec.shared_counters]
-        here = [slice_ for slice_ in here if not slice_.spec.shared_counters]
-        elsewhere = [slice_ for slice_ in elsewhere if not slice_.spec.shared_counters]
+        here = _take_counters(here, with_counters)
+        elsewhere = _take_counters(elsewhere, with_counters)
 
     try:
         _check_names(here)
@@ -244,6 +242,19 @@ def _complete(
         slices_elsewhere=tuple(elsewhere),
         counter_sets=counter_sets,
     )
+
+
+def _take_counters(
+    slices: Iterable[ResourceSlice], with_counters: list[ResourceSlice]
+) -> list[ResourceSlice]:
+    """Moves the slices with shared counters to `with_counters`, and returns the others."""
+    others = []
+    for slice_ in slices:
+        if slice_.spec.shared_counters:
+            with_counters.append(slice_)
+        else:
+            others.append(slice_)
+    return others
 
 
 def _check_names(slices: Sequence[ResourceSlice]) -> None:

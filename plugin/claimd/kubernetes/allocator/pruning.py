@@ -170,10 +170,7 @@ class Pruner:
             return False
 
         allocated = devices.allocated.capacity.get(candidate.id, {})
-        return all(
-            amount.billionths + allocated.get(name, 0) <= candidate.limits[name]
-            for name, amount in consumed.items()
-        )
+        return candidate.has_room(consumed, allocated)
 
     def _find_alike(self, every_request: Sequence[Request]) -> None:
         """Gives the same number to devices that all requests and rules treat in the same way."""
@@ -198,21 +195,21 @@ class Pruner:
     def _capacities(self, candidate: Candidate, every_request: Sequence[Request]) -> Hashable:
         """Describes a shared device: its free capacity, and the consumption of each request."""
         allocated = self.devices.allocated.capacity.get(candidate.id, {})
-        left = tuple(
-            (name, limit - allocated.get(name, 0))
-            for name, limit in sorted(candidate.limits.items())
-        )
+        left = []
+        for name, limit in sorted(candidate.limits.items()):
+            left.append((name, limit - allocated.get(name, 0)))
 
         consumed: list[Hashable] = []
         for request in every_request:
             amounts = self.devices.consumption(request, candidate)
             if amounts is None:
                 consumed.append(None)
-            else:
-                consumed.append(
-                    tuple((name, amount.billionths) for name, amount in sorted(amounts.items()))
-                )
-        return left, tuple(consumed), candidate.id in self.devices.allocated.shared
+                continue
+            of_request = []
+            for name, amount in sorted(amounts.items()):
+                of_request.append((name, amount.billionths))
+            consumed.append(tuple(of_request))
+        return tuple(left), tuple(consumed), candidate.id in self.devices.allocated.shared
 
     def _drop_values_that_are_not_common(self) -> None:
         """Applies a rule: a device is useless if its values cannot be common to all requests.

@@ -64,16 +64,17 @@ class Reasons:
 
     def likeness(self, request: Request) -> Hashable:
         """Returns a key. Requests with equal keys have the same reasons for every device."""
-        attributes = [
-            constraint.attribute
-            for constraint in self._input.constraints[request.claim_index]
-            if request.is_under(constraint.requests)
-        ]
+        attributes = []
+        for constraint in self._input.constraints[request.claim_index]:
+            if request.is_under(constraint.requests):
+                attributes.append(constraint.attribute)
+
+        expressions = []
+        for selector in request.selectors:
+            expressions.append(selector.cel.expression if selector.cel else "")
         return (
             request.class_name,
-            tuple(
-                selector.cel.expression if selector.cel else "" for selector in request.selectors
-            ),
+            tuple(expressions),
             tuple(map(str, request.tolerations)),
             request.admin,
             tuple(sorted((request.capacity or {}).items())),
@@ -216,9 +217,10 @@ class Reasons:
                 shares.append((amounts.parse(consumed[capacity]), holding.claim))
         shares.sort(key=lambda share: (-share[0].billionths, share[1]))
 
-        phrases = [
-            f"{claim} has {amount.text}" for amount, claim in shares if amount.billionths > 0
-        ]
+        phrases = []
+        for amount, claim in shares:
+            if amount.billionths > 0:
+                phrases.append(f"{claim} has {amount.text}")
         if len(phrases) > _MOST_SHARERS:
             rest = len(phrases) - _MOST_SHARERS + 1
             phrases[_MOST_SHARERS - 1 :] = [f"{rest} more have the rest"]

@@ -7,7 +7,7 @@ every remedy, and has refused it whenever one of its changes was left out.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from . import changes, constraints, state
@@ -145,9 +145,7 @@ class Relaxation:
     def _remedy_of_kind(self, kind: list[Degrees]) -> Remedy | None:
         """Returns the smallest remedy with changes of one kind, or None."""
         # Freed devices never hurt. If freeing all of them is not enough, then no subset is.
-        if isinstance(kind[0][-1], Holding) and not self._fits(
-            tuple(degrees[-1] for degrees in kind)
-        ):
+        if isinstance(kind[0][-1], Holding) and not self._fits(_largest(kind)):
             return None
         return self._single(kind) or self._smallest(kind)
 
@@ -167,19 +165,19 @@ class Relaxation:
 
         # Any one of these devices is enough, and people choose which claim can spare it.
         if isinstance(enough[0][-1], Holding):
-            holdings = [degrees[-1] for degrees in enough]
-            return Remedy(changes=(self._free(holdings, 1),))  # type: ignore[arg-type]
+            holdings, _ = _split_steps(_largest(enough))
+            return Remedy(changes=(self._free(holdings, 1),))
         return self._remedy([self._least((), enough[0])])
 
     def _smallest(self, kind: list[Degrees]) -> Remedy | None:
         """Returns a minimal set of changes from all of these, or None if they are not enough."""
-        if not self._fits(tuple(degrees[-1] for degrees in kind)):
+        if not self._fits(_largest(kind)):
             return None
 
         # Shrinking ends at a local minimum. Other starting sets may lead to a smaller one.
         best = self._shrink(kind)
         for start in self._starts(kind):
-            if len(start) < len(kind) and self._fits(tuple(degrees[-1] for degrees in start)):
+            if len(start) < len(kind) and self._fits(_largest(start)):
                 other = self._shrink(start)
                 if len(other) < len(best):
                     best = other
@@ -240,13 +238,13 @@ class Relaxation:
             size = (size + 1) // 2
             for start in range(len(kept) - size, -size, -size):
                 fewer = kept[: max(start, 0)] + kept[start + size :]
-                if fewer and self._fits(tuple(degrees[-1] for degrees in fewer)):
+                if fewer and self._fits(_largest(fewer)):
                     kept = fewer
             if size == 1:
                 break
 
         # Then reduce each change to the smallest degree that is enough together with the others.
-        steps = [degrees[-1] for degrees in kept]
+        steps = list(_largest(kept))
         for index, degrees in enumerate(kept):
             others = tuple(steps[:index] + steps[index + 1 :])
             steps[index] = self._least(others, degrees)
@@ -268,8 +266,8 @@ class Relaxation:
             for index in range(len(steps)):
                 if self._fits(tuple(steps[:index]) + tuple(steps[index + 1 :])) is not False:
                     return None
-        holdings = [step for step in steps if isinstance(step, Holding)]
-        parts = [step.change for step in steps if isinstance(step, Edit)]
+        holdings, edits = _split_steps(steps)
+        parts = [edit.change for edit in edits]
         if holdings:
             parts.insert(0, self._free(holdings, len(holdings)))
         return Remedy(changes=tuple(parts))
@@ -302,16 +300,17 @@ class Relaxation:
 
     def _ask(self, steps: frozenset[Step]) -> bool | None:
         """Runs the allocator for the changed claims, with the devices that are still held."""
-        search_input = self._input(frozenset(step for step in steps if isinstance(step, Edit)))
+        _, edits = _split_steps(steps)
+        search_input = self._input(frozenset(edits))
         if search_input is None:
             return False
 
         # Each run starts from the devices that are still held after the change.
-        freed = {step for step in steps if isinstance(step, Holding)}
-        allocated = state.gather_from_results(
-            (holding.result for holding in self._held if holding not in freed),
-            self._allocator.features,
-        )
+        still_held = []
+        for holding in self._held:
+            if holding not in steps:
+                still_held.append(holding.result)
+        allocated = state.gather_from_results(still_held, self._allocator.features)
         asked = self._allocator.with_allocated(search_input, allocated)
         asked.devices.cancelled = self._expired
         limit = Limit(
@@ -338,6 +337,22 @@ class Relaxation:
             except AllocationError:
                 self._inputs[edits] = None
         return self._inputs[edits]
+
+
+def _largest(kind: Iterable[Degrees]) -> tuple[Step, ...]:
+    """Returns each change in its largest degree."""
+    return tuple([degrees[-1] for degrees in kind])
+
+
+def _split_steps(steps: Iterable[Step]) -> tuple[list[Holding], list[Edit]]:
+    """Returns the devices that the steps free, and the edits of the claims."""
+    holdings, edits = [], []
+    for step in steps:
+        if isinstance(step, Holding):
+            holdings.append(step)
+        else:
+            edits.append(step)
+    return holdings, edits
 
 
 def _first(kind: Iterator[Degrees]) -> list[Degrees]:

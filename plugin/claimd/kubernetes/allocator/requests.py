@@ -165,8 +165,9 @@ def alternatives(
         _refuse_capacity(request, where)
 
     if request.first_available:
-        return [
-            Request(
+        alternatives = []
+        for index, subrequest in enumerate(request.first_available):
+            alternative = Request(
                 subrequest,
                 claim=claim,
                 claim_index=claim_index,
@@ -174,8 +175,8 @@ def alternatives(
                 parent=request.name,
                 key=key + index,
             )
-            for index, subrequest in enumerate(request.first_available)
-        ]
+            alternatives.append(alternative)
+        return alternatives
 
     if request.exactly is None:
         raise AllocationError(

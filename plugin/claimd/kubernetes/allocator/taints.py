@@ -81,10 +81,10 @@ def _add_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> Reso
     if not added:
         return slice_
 
-    devices = [
-        msgspec.structs.replace(device, taints=[*device.taints, *added.get(device.name, ())])
-        for device in spec.devices
-    ]
+    devices = []
+    for device in spec.devices:
+        all_taints = [*device.taints, *added.get(device.name, ())]
+        devices.append(msgspec.structs.replace(device, taints=all_taints))
     return msgspec.structs.replace(slice_, spec=msgspec.structs.replace(spec, devices=devices))
 
 
