@@ -30,6 +30,9 @@ VALUES = {
     "hostNetwork": True,
 }
 
+RULE = "verbs: [own]"
+LATER_RULE = "verbs: [own, later]"
+
 
 class Helm:
     """As a person calls it, from the repository's root; what it says is what it returns."""
@@ -45,10 +48,10 @@ class Helm:
         assert done.returncode == 0, f"helm {verb} {' '.join(words)}: {done.stderr}"
         return done.stdout
 
-    def put(self, verb: str, *words: str) -> str:
+    def put(self, verb: str, *words: str, chart: str = "deploy/chart") -> str:
         """Installs or upgrades, and waits for it."""
         values = f"--values={self._values}"
-        return self(verb, "claimd", "deploy/chart", values, "--wait", "--timeout=240s", *words)
+        return self(verb, "claimd", chart, values, "--wait", "--timeout=240s", *words)
 
     def releases(self) -> list[str]:
         return [one["name"] for one in json.loads(self("list", "--output=json"))]
@@ -99,13 +102,42 @@ def published(driver: Driver) -> list[tuple[str, str]]:
     return [(each["metadata"]["name"], each["metadata"]["uid"]) for each in driver.slices()]
 
 
+@pytest.fixture
+def later_chart(tmp_path: Path) -> str:
+    """Copies the chart and adds a rule to the ClusterRole, as a later release may."""
+    chart = tmp_path / "chart"
+    shutil.copytree(ROOT / "deploy/chart", chart)
+    roles = chart / "base/rbac.yaml"
+    assert roles.read_text().count(RULE) == 1
+    roles.write_text(roles.read_text().replace(RULE, LATER_RULE))
+    return str(chart)
+
+
+def has_later_rule(driver: Driver) -> bool:
+    rules = driver.kube.get("clusterrole", "claimd")["rules"]
+    return any(rule["verbs"] == ["own", "later"] for rule in rules)
+
+
+def install_by_kustomize(driver: Driver) -> None:
+    """Installs claimd on the client's side, as docs/install.md does."""
+    overlay = f"--kustomize={ROOT / OVERLAY}"
+    driver.kube("delete", "--wait", overlay)
+    driver.kube("apply", overlay)
+    settle(driver)
+
+
 def test_from_kustomize_to_the_chart_and_through_upgrades(
-    ns: Kubectl, driver: Driver, helm: Helm, running: Running
+    ns: Kubectl, driver: Driver, helm: Helm, running: Running, later_chart: str
 ) -> None:
     assert helm.releases() == []
+    install_by_kustomize(driver)
     start(ns, driver, running, "by-kustomize")
     kept, slices = has(ns, "by-kustomize"), published(driver)
     assert "CLAIMD_ABSENT_GRACE" in settings(driver)
+
+    # the fields that kubectl wrote become Helm's, or each later change of them would be a conflict
+    take = ("--server-side", "--force-conflicts", "--field-manager=helm")
+    driver.kube("apply", *take, f"--kustomize={ROOT / OVERLAY}")
 
     # what kustomize made becomes the release's; its pods are left to the DaemonSet that Helm makes, for which
     # they are up to date: both DaemonSets are in their first generation
@@ -132,8 +164,12 @@ def test_from_kustomize_to_the_chart_and_through_upgrades(
     assert (has(ns, "by-helm"), published(driver)) == (kept, slices)
     start(ns, driver, running, "while-upgraded")
 
-    helm("rollback", "claimd", "--wait", "--timeout=240s")
+    helm.put("upgrade", chart=later_chart)
     settle(driver)
+    assert has_later_rule(driver)
+    helm("rollback", "claimd", "1", "--wait", "--timeout=240s")
+    settle(driver)
+    assert not has_later_rule(driver)
     assert not {"CLAIMD_LOG_LEVEL", "CLAIMD_HOST_ROOT"} & set(settings(driver))
     assert (has(ns, "by-helm"), published(driver)) == (kept, slices)
     start(ns, driver, running, "rolled-back")
