@@ -257,7 +257,7 @@ class Attempt(rebind.Attempt):
         super().__init__(Roots.in_folder(kernel.folder))
         self.kernel = kernel
 
-    def until(self, fact: Callable[[], bool]) -> bool:
+    def wait_until(self, fact: Callable[[], bool]) -> bool:
         self.kernel.finish()
         return fact()
 
