@@ -52,19 +52,19 @@ class ServedVersion:
     api_resource: ApiResource
     version: str
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         return self.api_resource.kind
 
-    @property
+    @cached_property
     def group(self) -> str:
         return self.api_resource.group
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def is_storage_version(self) -> bool:
         return self.api_version == self.kind.api_version
 
@@ -92,7 +92,7 @@ class ServedVersion:
         head = ("metadata", "apiVersion", "kind")
         return {name: value for name, value in new_object.items() if name not in head}
 
-    @property
+    @cached_property
     def deprecation_warning(self) -> str:
         """The warning in each response of a deprecated version; empty for other versions."""
         if self.api_resource.warning:

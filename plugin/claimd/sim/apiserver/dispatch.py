@@ -17,7 +17,7 @@ from . import kinds
 from .access import claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
-from .catalog import Catalog
+from .catalog import Catalog, ServedVersion
 from .handlers import pod_logs, scale, watches
 from .handlers.non_resource import NonResource
 from .handlers.objects import Objects, predicate
@@ -77,9 +77,13 @@ class Dispatch:
 
     def respond(self, http: HttpRequest) -> HttpResponse:
         """Answers a request. Never raises an exception."""
+        token, http = self._take_token(http)
+        info = request_info.parse(http)
+        served = self.catalog.served_version(info.group, info.version, info.resource)
         try:
-            user, http = self._authenticate(http)
-            response = self._handle(user, http)
+            user = self._tokens.authenticate(token)
+            user = impersonation.effective_user(self._registry.store, user, http)
+            response = self._handle(user, http, info, served)
         except StatusError as error:
             response = responses.of_error(http, error)
         except RecursionError:
@@ -89,7 +93,7 @@ class Dispatch:
             log.exception("%s %s", http.method, _split_token(http.path)[1])
             message = f"Internal error occurred: {error!r}"
             response = responses.of_error(http, StatusError(500, "InternalError", message))
-        return self._with_deprecation_warning(http, response)
+        return _with_deprecation_warning(response, served)
 
     def too_many_requests(self, http: HttpRequest) -> HttpResponse:
         """Returns the response to a request for which the server has no capacity."""
@@ -97,8 +101,8 @@ class Dispatch:
         details = {"retryAfterSeconds": 1}
         return responses.of_error(http, StatusError(429, "TooManyRequests", message, details))
 
-    def _authenticate(self, http: HttpRequest) -> tuple[User, HttpRequest]:
-        """Returns the user of the request, and the request without the token in its path.
+    def _take_token(self, http: HttpRequest) -> tuple[str, HttpRequest]:
+        """Returns the token of the request, and the request without the token in its path.
 
         Clients in Go send tokens only over TLS. So the address of a server without TLS has the
         token as a prefix of the path. A token in a header has precedence.
@@ -111,13 +115,12 @@ class Dispatch:
         scheme, _, credentials = http.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
             token = credentials.strip()
+        return token, http
 
-        user = self._tokens.authenticate(token)
-        return impersonation.effective_user(self._registry.store, user, http), http
-
-    def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
-        """Authorizes a request and passes it to its handler."""
-        info = request_info.parse(http)
+    def _handle(
+        self, user: User, http: HttpRequest, info: RequestInfo, served: ServedVersion | None
+    ) -> HttpResponse:
+        """Authorizes a request and passes it to its handler. `served` is what its path names."""
         rbac.check(self._registry.store, user, _attributes(info, http))
         # A request with an upgrade goes to a handler of streams, or is refused.
         streams = None
@@ -131,7 +134,6 @@ class Dispatch:
         if (info.group, info.resource) in kinds.REVIEWS:
             return self._review(info, user, http)
 
-        served = self.catalog.served_version(info.group, info.version, info.resource)
         if served is None:
             # A real server answers with a plain 404 if the group or the custom version is not
             # served.
@@ -166,7 +168,7 @@ class Dispatch:
             return output.View(request, negotiated, self._now()).encode(obj)
 
         # Watches that show the same objects in the same form share the encoded events.
-        include = request.param("includeObject")
+        include = request.http.param("includeObject")
         form = f"{negotiated.convert_to}/{negotiated.meta_version}/{include}"
         stream = self._watches.stream(request, predicate(request), options, form, encode)
         return HttpResponse(200, stream=stream)
@@ -241,14 +243,13 @@ class Dispatch:
 
         return validate
 
-    def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Adds a warning to the response if the request uses a deprecated version."""
-        info = request_info.parse(http)
-        served = self.catalog.served_version(info.group, info.version, info.resource)
-        if response.status in (401, 415) or not served or not served.deprecation_warning:
-            return response
-        warning = ("Warning", f'299 - "{served.deprecation_warning}"')
-        return dataclasses.replace(response, headers=(warning, *response.headers))
+
+def _with_deprecation_warning(response: HttpResponse, served: ServedVersion | None) -> HttpResponse:
+    """Adds a warning to the response if the request uses a deprecated version."""
+    if response.status in (401, 415) or not served or not served.deprecation_warning:
+        return response
+    warning = ("Warning", f'299 - "{served.deprecation_warning}"')
+    return dataclasses.replace(response, headers=(warning, *response.headers))
 
 
 def _check_no_upgrade(http: HttpRequest) -> None:

@@ -180,7 +180,7 @@ class Objects:
     def _apply(self, request: ResourceRequest, config: Any) -> ObjectResult:
         if not isinstance(config, dict):
             raise bad_request("error decoding YAML: the body is not an object")
-        if not request.param("fieldManager"):
+        if not request.http.param("fieldManager"):
             why = "Required value: is required for apply patch"
             raise query.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
 
@@ -303,13 +303,13 @@ def predicate(request: ResourceRequest) -> Predicate | None:
             selectable += ("metadata.namespace",)
         selectable += served.api_resource.selectable or FIELD_LABELS.get(kind, ())
 
-    text = request.param("fieldSelector")
+    text = request.http.param("fieldSelector")
     if served.group == EVENTS_GROUP:
         # events.k8s.io has names of its own for the same fields.
         text = text.replace("regarding.", "involvedObject.")
         text = text.replace("reportingController", "reportingComponent")
 
-    by_labels = selectors.labels(request.param("labelSelector"))
+    by_labels = selectors.labels(request.http.param("labelSelector"))
     by_fields = selectors.fields(text, selectable, _unsupported_field(served))
 
     if info.deprecated_watch and info.name:

@@ -58,7 +58,7 @@ def attach(store: Store, attach: Attach, request: ResourceRequest) -> HttpRespon
 def _running_container(store: Store, request: ResourceRequest) -> str:
     """Returns the name of the container. Raises a 500 as a real server does, if it does not run."""
     pod = store.get(PODS, request.info.namespace, request.info.name)
-    container = pod_logs.container_of(pod, request.param("container"))
+    container = pod_logs.container_of(pod, request.http.param("container"))
     if not _runs(pod, container):
         message = f'unable to upgrade connection: container not found ("{container}")'
         raise StatusError(500, "InternalError", message)

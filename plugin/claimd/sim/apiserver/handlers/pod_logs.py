@@ -30,7 +30,7 @@ def respond(
     """
     info = request.info
     pod = store.get(PODS, info.namespace, info.name)
-    container = container_of(pod, request.param("container"))
+    container = container_of(pod, request.http.param("container"))
     tail = query.number(request.http, "tailLines")
 
     if follow is not None and request.http.flag("follow"):

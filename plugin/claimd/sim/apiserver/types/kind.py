@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from claimd.kubernetes.api.document import Document
 
@@ -29,7 +30,7 @@ class Kind:
     # The paths of the scale's fields by version.
     scales: Mapping[str, Document] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.resource.group}/{self.version}" if self.resource.group else self.version
 

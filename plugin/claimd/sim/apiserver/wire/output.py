@@ -50,7 +50,7 @@ class View:
     def __init__(self, request: ResourceRequest, output: OutputFormat, now: float) -> None:
         self._request, self._served = request, request.served
         self._output, self._now = output, now
-        self._include = request.param("includeObject") or "Metadata"
+        self._include = request.http.param("includeObject") or "Metadata"
         self.is_plain = not (output.wants_partial or self.is_table)
         api_resource, kind = self._served.api_resource, self._served.kind
         if kind.is_custom:

@@ -26,9 +26,6 @@ class ResourceRequest:
     user: User
     warnings: list[str] = field(default_factory=list)
 
-    def param(self, name: str) -> str:
-        return self.http.param(name)
-
 
 @dataclass(frozen=True)
 class Result:
