@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import sys
+import threading
+from collections.abc import Iterator
 
 from claimd.common import errors
 from claimd.kubernetes.kube import auth, client
@@ -16,7 +20,7 @@ from claimd_devices import scan
 from ..doctor import check, examine, report, sight
 from ..doctor.check import Finding, Level
 from . import machine, output
-from .exit_codes import ERRORS_FOUND, OK, WARNINGS_FOUND
+from .exit_codes import ERRORS_FOUND, FAILED, OK, WARNINGS_FOUND
 
 _EXIT_CODES = {Level.WARNING: WARNINGS_FOUND, Level.ERROR: ERRORS_FOUND}
 
@@ -27,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         _check_settings(here.settings)
         if not arguments.cluster:
             _check_user(here.settings)
-        findings = asyncio.run(_examine(arguments, here.settings))
+        with _time_limit(arguments.timeout) as progress:
+            findings = asyncio.run(_examine(arguments, here.settings, progress))
 
     if arguments.output == "json":
         print(output.json_text(report.as_data(findings)), end="")
@@ -37,7 +42,36 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_CODES.get(check.worst_level(findings), OK)
 
 
-async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[examine.Progress]:
+    """Ends the process if the block takes longer, and says which part has not come to its end.
+
+    A read of a sick device or of a dead network file system may never return, so nothing here waits
+    for the block.
+    """
+    progress = examine.Progress()
+
+    def give_up() -> None:
+        print(
+            f"claimd: doctor has a time limit of {seconds:g} s (--timeout), and has not come to its "
+            f"end: it was looking at {progress.part}",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(FAILED)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield progress
+    finally:
+        timer.cancel()
+
+
+async def _examine(
+    arguments: argparse.Namespace, settings: Config, progress: examine.Progress
+) -> list[Finding]:
     """Runs the checks of the node or of the cluster.
 
     If no API server is known, the checks of the node that need one say so.
@@ -48,7 +82,7 @@ async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Find
     is_tree = settings.root and not settings.kubeconfig and not sight.is_pod(os.environ)
     if is_tree and not arguments.cluster:
         nobody = "a tree is looked at, which belongs to no cluster"
-        return await examine.examine_node(settings, nobody, settings_file=file)
+        return await examine.examine_node(settings, nobody, settings_file=file, progress=progress)
 
     try:
         client_config = auth.as_kubectl(
@@ -58,13 +92,15 @@ async def _examine(arguments: argparse.Namespace, settings: Config) -> list[Find
         # The user did not name a cluster, so the checks that need no cluster are still worth a run.
         if settings.kubeconfig or arguments.context or arguments.cluster:
             raise
-        return await examine.examine_node(settings, str(error), settings_file=file)
+        return await examine.examine_node(
+            settings, str(error), settings_file=file, progress=progress
+        )
 
     server = client.Client(client_config, agent="claimd-doctor")
     try:
         if arguments.cluster:
-            return await examine.examine_cluster(settings, server)
-        return await examine.examine_node(settings, server, settings_file=file)
+            return await examine.examine_cluster(settings, server, progress=progress)
+        return await examine.examine_node(settings, server, settings_file=file, progress=progress)
     finally:
         await server.close()
 

@@ -445,6 +445,13 @@ def _add_doctor(commands: Commands) -> None:
         help="wide: also checks that are well, as with --all (default: table)",
     )
     doctor.add_argument("--all", action="store_true", help="also list checks that are well")
+    doctor.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="end by then, even if a check is still waiting (default 120)",
+    )
     _add_context(doctor)
 
 

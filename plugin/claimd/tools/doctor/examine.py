@@ -37,6 +37,13 @@ CLUSTER_CHECKS: tuple[Check, ...] = (
 SECOND_LOOK = 1.5
 
 
+@dataclasses.dataclass
+class Progress:
+    """The part that an examination looks at now, in words for people."""
+
+    part: str = "the processes of the host"
+
+
 async def examine_node(
     settings: Config,
     server: client.Client | str,
@@ -44,17 +51,21 @@ async def examine_node(
     environment: Mapping[str, str] | None = None,
     second_look: float = SECOND_LOOK,
     settings_file: str = "",
+    progress: Progress | None = None,
 ) -> list[Finding]:
     """Runs every check of the node that we run on, and returns the findings. Changes nothing.
 
     `server` is the API server, or the reason why none is known. `settings_file` is the file that
     the settings were read from, if there is one.
     """
+    progress = progress or Progress()
     seen = sight.look_around(settings, environment, settings_file)
 
     # A read of the kernel's files may take long or block for ever, so a thread does it.
+    progress.part = "the GPUs and their drivers"
     driver_facts = await asyncio.to_thread(drivers.look, seen)
     inventory = driver_facts.inventory
+    progress.part = "the API server"
     if isinstance(server, str):
         api_facts = api.Facts(unknown=server)
     else:
@@ -62,11 +73,15 @@ async def examine_node(
 
     # The Node says which kubelet and which runtime it has.
     known: api.NodeFacts = api_facts.node.value or api.NodeFacts(name=settings.node_name)
+    progress.part = "the kubelet, and claimd's endpoint"
     kubelet_facts = await kubelet.look(seen, known.kubelet_version)
+    progress.part = "the configuration of the container runtime"
     runtime_facts = runtime.look(seen, known.runtime_version)
+    progress.part = "the machine"
     host_facts = host.look(seen)
 
     # The checkpoints say which claims hold which GPU.
+    progress.part = "the records of claims"
     folder = names.plugin_folder(seen.place(settings.kubelet_dir), settings.driver_name)
     claims = agreement.claims_by_address(checkpoint.read_claims(folder)[0])
 
@@ -98,8 +113,12 @@ async def examine_node(
     return [with_names(finding, settings.node_name, namespace) for finding in findings]
 
 
-async def examine_cluster(settings: Config, server: client.Client) -> list[Finding]:
+async def examine_cluster(
+    settings: Config, server: client.Client, *, progress: Progress | None = None
+) -> list[Finding]:
     """Runs every check that needs no access to a node. Changes nothing."""
+    progress = progress or Progress()
+    progress.part = "the API server"
     settings = dataclasses.replace(settings, node_name="")
     api_facts = await api.look(server, settings, Inventory())
     judged = api.judge(api_facts, Inventory())
@@ -109,5 +128,6 @@ async def examine_cluster(settings: Config, server: client.Client) -> list[Findi
     # These checks are about one node. `cluster` makes them for each of the nodes.
     of_nodes = {check.name for check in (*api.OF_A_NODE, api.NODE, api.CLOCK)}
     of_server = [finding for finding in judged if finding.check not in of_nodes]
+    progress.part = "claimd's pods and slices"
     facts = await cluster.look(server, settings)
     return [*of_server, *cluster.judge(facts)]

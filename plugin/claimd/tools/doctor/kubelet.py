@@ -109,7 +109,8 @@ class Facts:
     folder_trouble: str = ""
     path_trouble: str = ""
     answer_trouble: str = ""
-    elsewhere: str = ""  # another folder, in which a kubelet answers
+    elsewhere: str = ""  # another folder, of those that kubelets mostly have, in which one answers
+    named: str = ""  # another folder, which a running kubelet names
     version: str = ""  # empty: the Node could not be read
     endpoint: str = ""
     # The answers to both probes. None: there is no endpoint to ask.
@@ -137,7 +138,8 @@ def judge(facts: Facts) -> list[Finding]:
 
 def _judge_folder(facts: Facts) -> Finding:
     if facts.folder_trouble:
-        return KUBELET_FOLDER.failure(facts.folder_trouble, remedy=_remedy_for_folder(facts))
+        seen = f"{facts.folder_trouble}{_named_folder(facts)}"
+        return KUBELET_FOLDER.failure(seen, remedy=_remedy_for_folder(facts))
     return KUBELET_FOLDER.success(facts.folder)
 
 
@@ -146,8 +148,16 @@ def _judge_answer(facts: Facts) -> Finding:
         remedy = _remedy_for_folder(facts)
         if facts.folder_trouble:
             remedy = caused_by(KUBELET_FOLDER.name)
-        return KUBELET_ANSWERS.failure(facts.answer_trouble, remedy=remedy)
+        seen = f"{facts.answer_trouble}{_named_folder(facts)}"
+        return KUBELET_ANSWERS.failure(seen, remedy=remedy)
     return KUBELET_ANSWERS.success("it answers")
+
+
+def _named_folder(facts: Facts) -> str:
+    """Returns what a running kubelet says of its folder. It is no part of a remedy."""
+    if not facts.named:
+        return ""
+    return f"; the kubelet that runs here was started with --root-dir {facts.named}"
 
 
 def _remedy_for_folder(facts: Facts) -> str:
@@ -300,6 +310,7 @@ async def look(sight: Sight, version: str) -> Facts:
         path_trouble=_path_trouble(settings),
         answer_trouble=await _answer_trouble(sight),
         elsewhere=_find_other_folder(sight),
+        named=_find_named_folder(sight),
         settings_place=sight.settings_place,
         version=version,
         endpoint=settings.endpoint,
@@ -313,11 +324,11 @@ async def look(sight: Sight, version: str) -> Facts:
 
 
 def _find_other_folder(sight: Sight) -> str:
-    """Returns a folder in which a kubelet answers and that the settings do not name, or ""."""
-    named_folders = [flags.path("root-dir") for flags in sight.flags_of("kubelet")]
-    for folder in (*named_folders, *_FOLDERS):
-        if not folder:
-            continue
+    """Returns a folder in which a kubelet answers and that the settings do not name, or "".
+
+    A folder that a process names is not asked: its socket could be anybody's.
+    """
+    for folder in _FOLDERS:
         host_path, place = folder, sight.place(Path(folder))
         if sight.settings.root:
             # A fake tree stands for a machine. The settings have whole paths, with the tree's own.
@@ -327,6 +338,15 @@ def _find_other_folder(sight: Sight) -> str:
         is_ours = Path(host_path) == sight.settings.kubelet_dir
         if not is_ours and _has_listener(str(names.pod_resources_socket(place))):
             return host_path
+    return ""
+
+
+def _find_named_folder(sight: Sight) -> str:
+    """Returns another folder than ours that a kubelet of the host was started with, or ""."""
+    for flags in sight.flags_of("kubelet"):
+        folder = flags.path("root-dir")
+        if folder and f"{sight.settings.root}{folder}" != str(sight.settings.kubelet_dir):
+            return folder
     return ""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import runtime_config
 from .check import Check, Finding, Level
+from .root_files import NotReadError, RootFiles
 from .runtime_config import CONTAINERD_FILES, CRI_PLUGINS
 from .sight import Sight
 
@@ -53,6 +54,8 @@ DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 _CGROUP_DRIVER = re.compile(r'^\s*"?cgroupDriver"?: *"?(systemd|cgroupfs)\b', re.M)
 _LAST_OF_VERSION_1 = (1, 7)
+_HOW_UNREAD = "look at the runtime's command line and at that file, on the node"
+_THAT_FILE = "the file that is named above"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,10 @@ class Facts:
     # In containerd 1.7 an imported file replaces that table as a whole. This is the file.
     replacing: str = ""
     folders_place: str = ""  # the file or the flag that sets cdi_spec_dirs
+    # True: a process names the configuration. No remedy repeats what a process says.
+    named: bool = False
     seen: bool = False  # True: we can see the places of a configuration
+    unread: str = ""  # why we do not read the configuration to its end
     trouble: str = ""  # why the configuration cannot be understood
     enable_cdi: bool | None = None  # None: not set
     folders: tuple[str, ...] | None = None
@@ -121,6 +127,8 @@ def _judge_cdi(facts: Facts, how: str) -> Finding:
         return CDI_ENABLED.success(f"{facts.title} has CDI always")
     if not facts.seen:
         return CDI_ENABLED.unknown("the runtime's configuration cannot be seen from here", how)
+    if facts.unread:
+        return CDI_ENABLED.unknown(f"the runtime's configuration: {facts.unread}", _HOW_UNREAD)
     if facts.trouble:
         mend = "mend the file at that place: containerd does not start with it"
         if " twice " in facts.trouble:
@@ -160,6 +168,8 @@ def _judge_cdi(facts: Facts, how: str) -> Finding:
 def _remedy_to_enable(facts: Facts) -> str:
     """Returns the steps to turn CDI on in containerd's configuration."""
     config = facts.place or facts.config or CONTAINERD_FILES[0]
+    if facts.named:
+        config = _THAT_FILE
     table = facts.table or CRI_PLUGINS[0]
     lines = [
         f"in {config}, on the node, write, in this table, which may be there once,",
@@ -169,7 +179,7 @@ def _remedy_to_enable(facts: Facts) -> str:
     if facts.enable_cdi is False:
         lines = [f"in {config}, on the node, change `enable_cdi = false` to `enable_cdi = true`"]
     lines.append("then `systemctl restart containerd`. Running containers stay")
-    if "/rancher/" in config:
+    if "/rancher/" in facts.config:
         lines.append("k3s and rke2 make this file anew: write it into config.toml.tmpl beside it")
     return "\n".join(lines)
 
@@ -177,6 +187,8 @@ def _remedy_to_enable(facts: Facts) -> str:
 def _judge_folders(facts: Facts, how: str) -> Finding:
     if not facts.seen:
         return CDI_FOLDERS.unknown("the runtime's configuration cannot be seen from here", how)
+    if facts.unread:
+        return CDI_FOLDERS.unknown(f"the runtime's configuration: {facts.unread}", _HOW_UNREAD)
     if facts.trouble and facts.name == "cri-o":
         return CDI_FOLDERS.failure(
             facts.trouble,
@@ -209,14 +221,19 @@ def _remedy_to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
     """
     if not facts.folders_place:
         return ""
+    place = facts.folders_place
+    if facts.named and place != runtime_config.FLAG:
+        place = _THAT_FILE
 
     listed = ", ".join(f'"{folder}"' for folder in (*folders, facts.cdi_dir))
     what = f"set `cdi_spec_dirs = [{listed}]`"
     if facts.folders_place == runtime_config.FLAG:
         what = f"start it with {facts.cdi_dir} as well"
+    elif facts.named:
+        what = f"add {facts.cdi_dir} to `cdi_spec_dirs`"
     service = "crio" if facts.name == "cri-o" else "containerd"
     return (
-        f"in {facts.folders_place}, on the node, {what}\n"
+        f"in {place}, on the node, {what}\n"
         f"and `systemctl restart {service}`: running containers stay; "
         "or set claimd's `cdi-dir` to one of the folders that it has"
     )
@@ -251,26 +268,33 @@ def look(sight: Sight, version: str) -> Facts:
         return Facts(**facts)
 
     facts["seen"] = True
-    facts["systemd_cgroup"] = _kubelet_wants_systemd(sight)
-    if version.startswith("cri-o") or (not version and runtime_config.has_crio(sight)):
-        return Facts(**facts | {"version": version or "cri-o://"} | runtime_config.crio(sight))
+    files = RootFiles(sight.files)
+    try:
+        facts["systemd_cgroup"] = _kubelet_wants_systemd(sight, files)
+        if version.startswith("cri-o") or (not version and runtime_config.has_crio(sight, files)):
+            facts["version"] = version or "cri-o://"
+            return Facts(**facts | runtime_config.crio(sight, files))
 
-    # An unknown version is taken for a new one.
-    known = Facts(version=version)
-    replaces = bool(known.number) and known.number <= _LAST_OF_VERSION_1
-    return Facts(**facts | runtime_config.containerd(sight, replaces=replaces))
+        # An unknown version is taken for a new one.
+        known = Facts(version=version)
+        replaces = bool(known.number) and known.number <= _LAST_OF_VERSION_1
+        return Facts(**facts | runtime_config.containerd(sight, files, replaces=replaces))
+    except NotReadError as error:
+        return Facts(**facts | {"unread": str(error)})
 
 
-def _kubelet_wants_systemd(sight: Sight) -> bool | None:
+def _kubelet_wants_systemd(sight: Sight, files: RootFiles) -> bool | None:
     """Returns True if the kubelet has systemd make the cgroups, and None if it is not known.
 
     The runtime's own configuration takes precedence.
     """
-    assert sight.files is not None
     path = f"{sight.settings.kubelet_dir}/config.yaml"
     for flags in sight.flags_of("kubelet"):
         path = flags.path("config") or path
-    content = sight.files.content(path, []) or b""
+    try:
+        content = files.content(path)
+    except OSError:
+        return None
     driver = _CGROUP_DRIVER.search(content.decode(errors="replace"))
     return driver[1] == "systemd" if driver else None
 

@@ -13,9 +13,8 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from claimd_devices import sysfs
-
-from .sight import Flags, Sight, list_folder
+from .root_files import NotReadError, RootFiles
+from .sight import Flags, Sight
 
 # The places of containerd's configuration, by distribution, if its command line names no file.
 CONTAINERD_FILES = (
@@ -33,6 +32,9 @@ FLAG = "its flag --cdi-spec-dirs"
 CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _NEWEST_VERSION = 3
 
+# The dots in a line. Python's parser takes time for the square of the parts of a key.
+_MOST_DOTS = 256
+
 # dockerd starts a containerd of its own, which serves no kubelet.
 _DOCKER = ("/run/docker/", "/var/run/docker/")
 
@@ -40,28 +42,28 @@ _DOCKER = ("/run/docker/", "/var/run/docker/")
 # ---------------------------------------------------------------- containerd
 
 
-def containerd(sight: Sight, *, replaces: bool) -> dict[str, Any]:
+def containerd(sight: Sight, files: RootFiles, *, replaces: bool) -> dict[str, Any]:
     """Returns fields of runtime.Facts for containerd.
 
-    There is a `trouble` if containerd could not read the configuration either. `replaces` is True
+    Raises NotReadError if a file must not be read, or if there are too many. There is a `trouble` if containerd could not read the configuration either. `replaces` is True
     for containerd 1.7, in which an imported file replaces the whole table of a plugin. In later
     versions it replaces only the settings that it contains.
     """
     # A process that we cannot see has a file in one of the usual places.
-    assert sight.files is not None
     config = _containerd_file(sight)
+    is_named = bool(config)
     if not config:
         for path in CONTAINERD_FILES:
-            if not config and sight.files.real(path) is not None:
+            if not config and files.exists(path):
                 config = path
     if not config:
         return {}
 
     # The settings of each plugin so far. A later file overrides an earlier one.
-    facts: dict[str, Any] = {"config": config}
+    facts: dict[str, Any] = {"config": config, "named": is_named}
     of_plugins: dict[str, dict[str, Any]] = {}
     try:
-        for path, document in _with_imports(sight, config):
+        for path, document in _with_imports(files, config):
             if path == config and document.get("version") == _NEWEST_VERSION:
                 facts["table"] = CRI_PLUGINS[1]
             for plugin, cri in _table(document, "plugins").items():
@@ -89,7 +91,7 @@ def _containerd_file(sight: Sight) -> str:
     return ""
 
 
-def _with_imports(sight: Sight, config: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _with_imports(files: RootFiles, config: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields a file and all its imports, each once, in the order in which they take effect."""
     waiting, loaded = [config], set()
     while waiting:
@@ -97,11 +99,11 @@ def _with_imports(sight: Sight, config: str) -> Iterator[tuple[str, dict[str, An
         if path in loaded:
             continue
         loaded.add(path)
-        document = _read_toml(sight, path)
+        document = _read_toml(files, path)
         yield path, document
 
         # The imports of an import take effect after all imports of the same file.
-        waiting += _imported_files(sight, path, document)
+        waiting += _imported_files(files, path, document)
 
 
 def _cri_settings(cri: object, plugin: str, path: str) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _cri_settings(cri: object, plugin: str, path: str) -> dict[str, Any]:
     return settings
 
 
-def _imported_files(sight: Sight, path: str, document: dict[str, Any]) -> Iterator[str]:
+def _imported_files(files: RootFiles, path: str, document: dict[str, Any]) -> Iterator[str]:
     """Yields the imports of one file, in the order in which they take effect.
 
     Raises ValueError if `imports` is not a list.
@@ -132,21 +134,20 @@ def _imported_files(sight: Sight, path: str, document: dict[str, Any]) -> Iterat
     for pattern in patterns:
         absolute = posixpath.normpath(posixpath.join(posixpath.dirname(path), str(pattern)))
         if "*" in absolute:
-            yield from _match_files(sight, absolute)
+            yield from _match_files(files, absolute)
         else:
             # containerd does not start if a file without a pattern is missing.
             yield absolute
 
 
-def _match_files(sight: Sight, pattern: str) -> list[str]:
+def _match_files(files: RootFiles, pattern: str) -> list[str]:
     """Returns the files that match a pattern, sorted. Its folders may be patterns, too."""
     # The paths that match the pattern up to one of its parts lead to those of the next part.
-    assert sight.files is not None
     paths = [""]
     for part in pattern.strip("/").split("/"):
         longer = []
         for folder in paths:
-            for name in fnmatch.filter(list_folder(sight.files, folder or "/"), part):
+            for name in fnmatch.filter(files.names(folder or "/"), part):
                 longer.append(f"{folder}/{name}")
         paths = longer
     return paths
@@ -155,36 +156,33 @@ def _match_files(sight: Sight, pattern: str) -> list[str]:
 # ---------------------------------------------------------------- CRI-O
 
 
-def has_crio(sight: Sight) -> bool:
+def has_crio(sight: Sight, files: RootFiles) -> bool:
     """Returns True if CRI-O runs on the node, or has its configuration there."""
-    assert sight.files is not None
-    if sight.files.real(CRIO_FILE) is not None:
-        return True
-    return next(sight.flags_of("crio"), None) is not None
+    return files.exists(CRIO_FILE) or next(sight.flags_of("crio"), None) is not None
 
 
-def crio(sight: Sight) -> dict[str, Any]:
+def crio(sight: Sight, files: RootFiles) -> dict[str, Any]:
     """Returns fields of runtime.Facts for CRI-O.
 
-    There is a `trouble` if CRI-O could not read the configuration either.
+    Raises NotReadError if a file must not be read, or if there are too many. There is a `trouble` if CRI-O could not read the configuration either.
     """
     flags = next(sight.flags_of("crio"), Flags(()))
 
     # CRI-O needs the file that a flag names, and no file if the name is empty. Only the default
     # file may be missing.
     config = flags.path("config", "c")
-    files = [config] if config else []
+    paths = [config] if config else []
     if config is None:
-        assert sight.files is not None
-        files = [CRIO_FILE] if sight.files.real(CRIO_FILE) is not None else []
+        paths = [CRIO_FILE] if files.exists(CRIO_FILE) else []
     drop_ins = flags.path("config-dir", "d")
-    files += _files_below(sight, CRIO_FOLDER if drop_ins is None else drop_ins)
+    paths += _files_below(files, CRIO_FOLDER if drop_ins is None else drop_ins)
 
     # A later file overrides an earlier one.
-    facts: dict[str, Any] = {"systemd_cgroup": True, "config": files[0] if files else ""}
-    for path in files:
+    facts: dict[str, Any] = {"systemd_cgroup": True, "config": paths[0] if paths else ""}
+    facts["named"] = bool(config or drop_ins)
+    for path in paths:
         try:
-            of_runtime = _table(_read_toml(sight, path), "crio", "runtime")
+            of_runtime = _table(_read_toml(files, path), "crio", "runtime")
         except ValueError as error:
             return {"config": path, "trouble": str(error)}
         if isinstance(of_runtime.get("cdi_spec_dirs"), list):
@@ -202,33 +200,38 @@ def crio(sight: Sight) -> dict[str, Any]:
     return facts
 
 
-def _files_below(sight: Sight, folder: str) -> list[str]:
+def _files_below(files: RootFiles, folder: str) -> list[str]:
     """Returns every file in a folder and in its subfolders, in the order of CRI-O's drop-ins."""
-    assert sight.files is not None
-    files = []
-    for name in list_folder(sight.files, folder) if folder else ():
+    paths = []
+    for name in files.names(folder) if folder else ():
         path = posixpath.join(folder, name)
-        if sysfs.is_folder(f"{sight.files.host}{sight.files.real(path)}"):
-            files += _files_below(sight, path)
+        if files.is_folder(path):
+            paths += _files_below(files, path)
         else:
-            files.append(path)
-    return files
+            paths.append(path)
+    return paths
 
 
 # ---------------------------------------------------------------- both
 
 
-def _read_toml(sight: Sight, path: str) -> dict[str, Any]:
-    """Reads a file. Raises ValueError with its name if the runtime could not read it either."""
-    assert sight.files is not None
+def _read_toml(files: RootFiles, path: str) -> dict[str, Any]:
+    """Reads a file.
+
+    Raises ValueError with its name if the runtime could not read it either, and NotReadError if it
+    must not be read.
+    """
     if "\0" in path:
         raise ValueError(f"{path!r} can be no file")
-    notes: list[str] = []
-    content = sight.files.content(path, notes)
-    if content is None:
-        raise ValueError(f"{path}: {'; '.join(notes) or 'it is not there'}")
     try:
-        return tomllib.loads(content.decode())
+        text = files.content(path).decode()
+        if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+            raise NotReadError(f"{path} has a line with more than {_MOST_DOTS} dots")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: it is not there") from None
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     except RecursionError:

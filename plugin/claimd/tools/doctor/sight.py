@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claimd.node.config import Config
-from claimd_devices import sysfs
 from claimd_devices.gpu import Roots
 from claimd_devices.host_files import HostFiles
 
-from . import setting
+from . import processes, setting
+from .processes import Command
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Sight:
     machine: Roots  # of the machine whose processes run
     # The host's files outside /sys, /proc and /dev. None: they cannot be seen.
     files: HostFiles | None
+    # The host's own processes; empty if the host's files cannot be seen.
+    commands: tuple[Command, ...]
     settings_place: setting.Place
 
     @property
@@ -90,22 +92,10 @@ class Sight:
         return folder
 
     def flags_of(self, program: str) -> Iterator[Flags]:
-        """Yields the flags of each running process of a program."""
-        for number, words in self.running_commands():
-            if os.path.basename(words[0]) == program:
-                folder = sysfs.link(f"{self.machine.proc}/{number}/cwd", [])
-                yield Flags(tuple(words[1:]), folder or "/")
-
-    def running_commands(self) -> Iterator[tuple[int, list[str]]]:
-        """Yields the number and the command line of each process that can be seen."""
-        proc = self.machine.proc
-        for name in sysfs.names(str(proc), []) or ():
-            if not name.isdecimal():
-                continue
-            # A thread of the kernel, or a process that has just ended, has an empty command line.
-            words = sysfs.content(f"{proc}/{name}/cmdline", [])
-            if words:
-                yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
+        """Yields the flags of each running process of the host that has this program."""
+        for command in self.commands:
+            if os.path.basename(command.words[0]) == program:
+                yield Flags(command.words[1:], command.folder)
 
 
 def look_around(
@@ -139,20 +129,19 @@ def look_around(
         host = settings.root
 
     files = HostFiles(host) if host is not None else None
+    commands: tuple[Command, ...] = ()
+    if host is not None:
+        commands = tuple(processes.host_commands(str(machine.proc), host))
     return Sight(
         settings=settings,
         in_pod=in_pod,
         roots=roots,
         machine=machine,
         files=files,
+        commands=commands,
         settings_place=setting.find_place(settings, environment, settings_file, in_pod=in_pod),
     )
 
 
 def is_pod(environment: Mapping[str, str]) -> bool:
     return "KUBERNETES_SERVICE_HOST" in environment
-
-
-def list_folder(files: HostFiles, folder: str) -> list[str]:
-    """Returns the names in a folder of the host, sorted, or no names if it cannot be read."""
-    return files.names(folder)[1]

@@ -1,6 +1,11 @@
 """The text, the document and the exit code of `claimd doctor`. Its checks have their own tests."""
 
 import json
+import socket
+import subprocess
+import sys
+
+from tests.support import kubeconfigs
 
 
 def test_a_tree_without_a_kubelet(claimd, tree, tmp_path):
@@ -35,3 +40,18 @@ def test_rules_that_mean_nothing(claimd, tree):
     code, _, err = claimd("doctor", "--root", tree, "--include", "nobody")
     assert code == 2
     assert "nobody" in err
+
+
+def test_it_ends_in_time_whatever_it_waits_for(tree, tmp_path):
+    """The API server accepts the connection, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        kubeconfig = kubeconfigs.write(tmp_path / "kubeconfig", {"server": address}, {})
+        words = ["doctor", "--root", tree, "--kubelet-dir", str(tmp_path), "--timeout", "2"]
+        command = [sys.executable, "-m", "claimd", *words, "--kubeconfig", str(kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "claimd: doctor has a time limit of 2 s (--timeout), and has not come to its end: "
+        "it was looking at the API server\n"
+    )

@@ -14,7 +14,7 @@ from claimd.tools.doctor.check import Level
 from claimd.tools.doctor.setting import find_place
 from claimd_devices import faults
 from tests.plugin.tools.doctor import test_api
-from tests.support import doctor_node
+from tests.support import doctor_node, host_process
 from tests.support.doctor_node import CONTAINERD, DRIVER
 
 # What takes an API server to know.
@@ -238,9 +238,10 @@ THEN_UNSEEN = {
     "kubelet away": {"kubelet-claims"},
     "no cdi folder": {"cdi-files"},
     "driver root": {"driver-libraries"},
-    "long path": {"dra-socket", "kubelet-claims", "cdi-files"},
+    "long path": {"dra-socket", "kubelet-claims", "cdi-files", "open-files"},
     "no registry": {"dra-socket"},
-    "claimd away": {"registered", "dra-socket"},
+    "claimd away": {"registered", "dra-socket", "open-files"},
+    "dra socket silent": {"open-files"},
     "nobody at the endpoint": {"registered", "dra-socket"},
     "no toml": {"cdi-folders"},
     "other libraries": {"driver-libraries"},
@@ -409,10 +410,29 @@ async def test_a_kubelet_says_its_folder_itself(node, words):
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
     (node.root / "opt").mkdir()
     (node.root / "opt/kubelet").symlink_to(node.root / "var/lib/kubelet")
-    command = "/usr/bin/kubelet " + words
-    node.write("proc/77/cmdline", command.replace(" ", "\0") + "\0")
-    steps = remedy(await findings(node), "kubelet-folder")
-    assert f"a kubelet answers in {node.root}/opt/kubelet" in steps.splitlines()
+    host_process.write(node.root, 77, f"/usr/bin/kubelet {words}")
+    results = await findings(node)
+    (seen,) = [finding.seen for finding in results if finding.check == "kubelet-folder"]
+    assert seen.endswith("the kubelet that runs here was started with --root-dir /opt/kubelet")
+    assert "/opt/kubelet" not in remedy(results, "kubelet-folder")
+
+
+async def test_a_kubelet_of_a_tenant_s_says_nothing(node):
+    """Its folder has a socket at which it answers."""
+    node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
+    shutil.rmtree(node.root / "var/lib/kubelet/pod-resources")
+    node.write("tenant/pod-resources/any", "")
+    node.listen(node.root / "tenant/pod-resources/kubelet.sock")
+    host_process.write(node.root, 77, "kubelet --root-dir=/tenant", uids="65534 65534 65534 65534")
+    results = await findings(node)
+    assert not [finding for finding in results if "tenant" in f"{finding.seen} {finding.remedy}"]
+
+
+async def test_a_process_that_calls_itself_claimd(node):
+    """The claimd of the node is the process at the other end of its socket."""
+    host_process.write(node.root, 1, "claimd run")
+    node.write("proc/1/limits", "Max open files            1     1     files\n")
+    assert not_well(await findings(node)) == UNSEEN
 
 
 async def test_links_for_each_boot(node):

@@ -1,12 +1,15 @@
 """Runtimes by their versions and configurations, as the files of a host have them."""
 
 import dataclasses
+import os
+import time
 
 import pytest
 
 from claimd.node import config
-from claimd.tools.doctor import runtime, sight
+from claimd.tools.doctor import root_files, runtime, sight
 from claimd.tools.doctor.check import Level
+from tests.support import host_process
 
 
 def look(root, version, **settings):
@@ -45,10 +48,7 @@ def write(root, path, text):
 
 
 def running(root, words):
-    """Adds a process of the host to the host's root."""
-    folder = root / "proc/7"
-    folder.mkdir(exist_ok=True)
-    (folder / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+    host_process.write(root, 7, words)
 
 
 V2 = '[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -182,8 +182,7 @@ def test_cgroups_by_the_kubelet_where_the_runtime_does_not_say(root):
     assert look(root, "containerd://2.2.9").systemd_cgroup is None
     write(root, "var/lib/kubelet/config.yaml", "kind: X\ncgroupDriver: systemd\n")
     assert look(root, "containerd://2.2.9").systemd_cgroup is True
-    (root / "proc/9").mkdir()
-    (root / "proc/9/cmdline").write_bytes(b"/usr/bin/kubelet\0--config=/opt/k.json\0")
+    host_process.write(root, 9, "/usr/bin/kubelet --config=/opt/k.json")
     write(root, "opt/k.json", '{\n "cgroupDriver": "cgroupfs"}')
     assert look(root, "containerd://2.2.9").systemd_cgroup is False
     runc = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]\n'
@@ -287,3 +286,98 @@ def test_folders_that_cannot_be_written(tmp_path, root):
     assert "is no folder" in runtime.folder_trouble(str(file), str(file))
     assert "there is no folder /x" in runtime.folder_trouble(str(tmp_path / "x"), "/x")
     assert runtime.folder_trouble(str(root), str(root)) == ""
+
+
+# ---------------------------------------------------------------- processes and files of strangers
+
+STRANGER = "65534 65534 65534 65534"
+
+
+@pytest.mark.parametrize("name", ["containerd", "crio", "kubelet"])
+def test_a_process_of_a_tenant_names_no_file(root, name):
+    write(root, "var/tmp/t/c.toml", "no toml")
+    write(root, "var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n")
+    host_process.write(root, 7, f"{name} --config=/var/tmp/t/c.toml -d /var/tmp/t", uids=STRANGER)
+    for version in ("containerd://2.2.9", "cri-o://1.34.0", ""):
+        facts = look(root, version)
+        assert "/var/tmp" not in repr(facts), version
+        assert facts.trouble == facts.unread == ""
+
+
+def make_pipe(root):
+    os.mkfifo(root / "opt/c.toml")
+
+
+def make_device(root):
+    os.mknod(root / "opt/c.toml", 0o020666, os.makedev(1, 5))
+
+
+def make_search(root):
+    """Writes an import that stands for every file of seven levels."""
+    for number in range(200):
+        (root / f"opt/{number}/a").mkdir(parents=True)
+    write(root, "opt/c.toml", 'imports = ["/*/*/*/*/*/*/*"]\n')
+
+
+def make_chain(root):
+    write(root, "opt/c.toml", 'imports = ["0.toml"]\n')
+    for number in range(100):
+        write(root, f"opt/{number}.toml", f'imports = ["{number + 1}.toml"]\n')
+
+
+def make_long_key(root):
+    write(root, "opt/c.toml", "a" + ".a" * 100_000 + " = 1\n")
+
+
+def make_large(root):
+    write(root, "opt/c.toml", "#\n" * 200_000)
+
+
+def give_away(root):
+    write(root, "opt/c.toml", f"{V3}enable_cdi = false\n")
+    os.chown(root / "opt/c.toml", 65534, 65534)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (make_pipe, "/opt/c.toml is not an ordinary file"),
+        (make_device, "/opt/c.toml is not an ordinary file"),
+        (give_away, "/opt/c.toml is not root's"),
+        (make_search, "more than 500 names would have to be looked at"),
+        (make_chain, "more than 64 files would have to be read"),
+        (make_long_key, "/opt/c.toml has a line with more than 256 dots"),
+        (make_large, "/opt/c.toml has 400,000 bytes, more than 262,144"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices and gives files away")
+def test_a_file_that_must_not_be_read(root, make, why, monkeypatch):
+    monkeypatch.setattr(root_files, "MOST_NAMES", 500)
+    (root / "opt").mkdir()
+    make(root)
+    running(root, "containerd --config /opt/c.toml")
+    began = time.monotonic()
+    facts = look(root, "containerd://1.7.35")
+    assert time.monotonic() - began < root_files.MOST_SECONDS
+    assert facts.unread == why
+    for check in ("cdi-enabled", "cdi-folders"):
+        assert finding(facts, check).level is Level.UNSEEN
+        assert why in text_of(facts, check)
+        assert "/opt/" not in remedy(facts, check)
+
+
+def test_no_word_of_a_process_is_in_a_remedy(root):
+    """Not even of the host's own: what is seen names the file, and what to do refers to it."""
+    for words in ("containerd --config /opt/$(c).toml", "crio --config /opt/$(c).toml"):
+        version = "cri-o://1.34.0" if "crio" in words else "containerd://1.7.35"
+        running(root, words)
+        folders = "cdi_spec_dirs = ['/$(x)']\n"
+        text = f"{V2}enable_cdi = false\n{folders}[crio.runtime]\n{folders}"
+        write(root, "opt/$(c).toml", text)
+        facts = look(root, version)
+        for result in runtime.judge(facts, "how"):
+            assert "$(" not in result.remedy
+        assert "/opt/$(c).toml" in text_of(facts, "cdi-folders")
+    running(root, "containerd --config /opt/$(c).toml")
+    to_do = remedy(look(root, "containerd://1.7.35"), "cdi-enabled")
+    assert to_do.startswith("in the file that is named above, on the node, change `enable_cdi")
