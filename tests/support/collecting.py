@@ -109,7 +109,7 @@ class World:
         }
         (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
         self.instances = []
-        self.one = self.instance()
+        self.first = self.instance()
 
     def instance(self):
         self.instances.append(Instance(self))
@@ -125,7 +125,7 @@ class World:
     async def prepared(self, name="c", device=FIRST):
         """A claim that was prepared."""
         obj = self.claim(name, device)
-        assert isinstance(await self.one.prepare(obj), PreparedClaim)
+        assert isinstance(await self.first.prepare(obj), PreparedClaim)
         return obj
 
     def kept(self):
@@ -157,7 +157,7 @@ class World:
         return self.api.count("GET", "/resourceclaims/")
 
     async def sweep(self):
-        await self.one.garbage.sweep()
+        await self.first.garbage.sweep()
 
     async def sweeps(self):
         """Two, the grace apart."""

@@ -16,7 +16,7 @@ from claimd.common import durable
 
 
 @contextlib.contextmanager
-def limited(kind, soft):
+def limiting(kind, soft):
     """The process may have no more than so much of it."""
     before = resource.getrlimit(kind)
     resource.setrlimit(kind, (soft, before[1]))
@@ -35,9 +35,9 @@ def until(fact):
 
 @pytest.fixture
 def folder(tmp_path):
-    made = durable.Folder(tmp_path / "files")
-    made.make()
-    return made
+    new_folder = durable.Folder(tmp_path / "files")
+    new_folder.make()
+    return new_folder
 
 
 # ---------------------------------------------------------------- replace
@@ -92,7 +92,7 @@ def test_nothing_is_written_through_what_lies_beside(tmp_path):
 def test_without_room_the_old_content_stays_and_nothing_is_left_beside(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with limited(resource.RLIMIT_FSIZE, 4), pytest.raises(OSError) as caught:
+    with limiting(resource.RLIMIT_FSIZE, 4), pytest.raises(OSError) as caught:
         durable.replace(str(path), b"12345678", beside=str(tmp_path / ".file"), sync=False)
     assert caught.value.errno == errno.ENOSPC, "a part of it was written"
     assert path.read_bytes() == b"old"
@@ -158,7 +158,7 @@ def test_a_file_whose_folder_could_not_be_synced_is_not_there(folder):
     with folder._syncing:
         writing.start()
         until((folder.path / "a").exists)
-        with limited(resource.RLIMIT_NOFILE, 0):  # the folder cannot be opened for its sync
+        with limiting(resource.RLIMIT_NOFILE, 0):  # the folder cannot be opened for its sync
             folder._syncing.release()
             writing.join()
             folder._syncing.acquire()
@@ -170,7 +170,7 @@ def test_a_change_that_could_not_be_synced_is_not_taken_for_durable(folder):
     folder.write("a", b"x")
     (folder.path / "b").write_bytes(b"y")
     before = folder._synced
-    with limited(resource.RLIMIT_NOFILE, 0), pytest.raises(OSError):
+    with limiting(resource.RLIMIT_NOFILE, 0), pytest.raises(OSError):
         folder.remove("b")
     assert folder._synced == before < folder._changes
     folder.remove("b")

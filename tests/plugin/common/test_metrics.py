@@ -10,7 +10,7 @@ SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})
 
 def read(text):
     """Samples by name and labels as text; fails for whatever is not in the format."""
-    kinds, found = {}, {}
+    kinds, samples = {}, {}
     for line in text.split("\n"):
         if line.startswith("# "):
             _, what, name, rest = line.split(" ", 3)
@@ -24,12 +24,12 @@ def read(text):
         name, labels, value = match.groups()
         base = re.sub(r"_(bucket|sum|count)$", "", name) if name not in kinds else name
         assert kinds[base] in ("counter", "gauge", "histogram"), "the type comes first"
-        assert (name, labels) not in found
-        found[name, labels] = float(value)
-    return found
+        assert (name, labels) not in samples
+        samples[name, labels] = float(value)
+    return samples
 
 
-def made(kind, *labels):
+def make_metric(kind, *labels):
     """A metric of the test's own, which is not shown with the others."""
     metric = kind("claimd_test", "About a test.", *labels)
     metrics.ALL.remove(metric)
@@ -40,44 +40,44 @@ def test_the_text_is_in_the_format_and_names_are_ours():
     metrics.PREPARES.add(0.003, "ok")
     metrics.API_REQUESTS.add("GET", "Success")
     text = exposition.text(metrics.ALL, exposition.PLAIN)
-    found = read(text)
-    assert {name for name, _ in found} >= {
+    samples = read(text)
+    assert {name for name, _ in samples} >= {
         "claimd_records",
         "claimd_records_damaged_total",
         "claimd_prepare_seconds_sum",
     }
     # What is said of every process has the names that it has everywhere.
-    assert all(name.startswith(("claimd_", "process_")) for name, _ in found)
+    assert all(name.startswith(("claimd_", "process_")) for name, _ in samples)
     assert not text.endswith("\n")
     for metric in metrics.ALL:
         assert metric.name.endswith("_total") == (metric.kind == "counter")
 
 
 def test_counter():
-    counter = made(metrics.Counter, "a", "b")
+    counter = make_metric(metrics.Counter, "a", "b")
     assert counter.samples() == []
     counter.add("x", "y")
     counter.add("x", "z")
     counter.add("x", "y")
     assert counter.samples() == [("", ("x", "y"), 2), ("", ("x", "z"), 1)]
-    assert made(metrics.Counter).samples() == [("", (), 0)], (
+    assert make_metric(metrics.Counter).samples() == [("", (), 0)], (
         "a rate needs the zero before the first"
     )
 
 
 def test_gauge():
-    gauge = made(metrics.Gauge, "vendor")
+    gauge = make_metric(metrics.Gauge, "vendor")
     gauge.replace({"amd": 2, "intel": 1})
     gauge.replace({"amd": 1})
     assert gauge.samples() == [("", ("amd",), 1), ("", ("intel",), 0)]
-    plain = made(metrics.Gauge)
+    plain = make_metric(metrics.Gauge)
     plain.set(3)
     plain.set(2)
     assert plain.samples() == [("", (), 2)]
 
 
 def test_histogram_counts_up_to_each_bound():
-    histogram = made(metrics.Histogram, "result")
+    histogram = make_metric(metrics.Histogram, "result")
     for value in (0.001, 0.005, 0.006, 3.0, 100.0):
         histogram.add(value, "ok")
     samples = {(suffix, *labels): value for suffix, labels, value in histogram.samples()}
@@ -97,4 +97,4 @@ def test_histogram_counts_up_to_each_bound():
 
 
 def test_a_histogram_without_labels_is_there_from_the_start():
-    assert made(metrics.Histogram).samples()[-2:] == [("_sum", (), 0), ("_count", (), 0)]
+    assert make_metric(metrics.Histogram).samples()[-2:] == [("_sum", (), 0), ("_count", (), 0)]

@@ -10,15 +10,17 @@ DRIVER = "gpu.claimd.dev"
 
 
 def test_slices_sort_by_index():
-    made = [names.slice_name(index, DRIVER, "node-1") for index in (0, 1, 9, 10, 15, 16, 255)]
-    assert made == sorted(made)
-    assert made[0] == "00000-gpu.claimd.dev-node-1"
+    slice_names = [
+        names.slice_name(index, DRIVER, "node-1") for index in (0, 1, 9, 10, 15, 16, 255)
+    ]
+    assert slice_names == sorted(slice_names)
+    assert slice_names[0] == "00000-gpu.claimd.dev-node-1"
 
 
 def test_a_long_slice_name_is_cut_and_stays_unique():
-    one, two = (names.slice_name(0, DRIVER, "n" * 250 + tail) for tail in "ab")
-    assert len(one) <= 253
-    assert one != two
+    first, second = (names.slice_name(0, DRIVER, "n" * 250 + tail) for tail in "ab")
+    assert len(first) <= 253
+    assert first != second
 
 
 def test_a_name_is_cut_where_it_begins_to_be_too_long():

@@ -19,10 +19,10 @@ def frame(payload, kind=BINARY, last=True, mask=b"\x01\x02\x03\x04", first=0):
         head += bytes([masked | 126]) + length.to_bytes(2, "big")
     else:
         head += bytes([masked | 127]) + length.to_bytes(8, "big")
-    return head + mask + (covered(payload, mask) if mask else payload)
+    return head + mask + (mask_payload(payload, mask) if mask else payload)
 
 
-def covered(payload, mask):
+def mask_payload(payload, mask):
     """Returns each byte of the payload XOR the next one of the mask, which repeats."""
     repeated = (mask * (len(payload) // 4 + 1))[: len(payload)]
     number = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
@@ -46,13 +46,13 @@ async def pair(tmp_path):
     sockets = asyncio.Queue()
     done = asyncio.Event()
 
-    async def connected(reader, writer):
+    async def accept(reader, writer):
         sockets.put_nowait(websocket.WebSocket(reader, writer, received=frame(b"early")))
         await done.wait()
         writer.close()
 
     path = str(tmp_path / "s")
-    async with await asyncio.start_unix_server(connected, path):
+    async with await asyncio.start_unix_server(accept, path):
         reader, writer = await asyncio.open_unix_connection(path)
         yield await sockets.get(), reader, writer
         done.set()

@@ -310,25 +310,28 @@ async def test_a_call_that_the_kubelet_gives_up_goes_on(world):
 
 
 async def test_two_instances_of_a_rolling_update(world):
-    one, two = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
+    old_uid, new_uid = (
+        "0b9b1c5e-6f0a-4d55-8e7f-000000000001",
+        "0b9b1c5e-6f0a-4d55-8e7f-000000000002",
+    )
     claim = world.claim("c")
-    async with world.plugin(**{"pod-uid": one}) as old:
+    async with world.plugin(**{"pod-uid": old_uid}) as old:
         first = await world.kubelet.register()
-        assert one in first.endpoint
+        assert old_uid in first.endpoint
         await world.published()
         before = json.dumps(world.slices())
         async with calling(first.endpoint) as caller:
             await caller.prepare(claim)
         async with world.plugin(
-            **{"pod-uid": two, "endpoint": f"unix:{world.tmp_path}/two.sock"}
+            **{"pod-uid": new_uid, "endpoint": f"unix:{world.tmp_path}/two.sock"}
         ) as new:
             registry = world.tmp_path / "kubelet" / "plugins_registry"
             await apiserver.until(lambda: len(list(registry.glob("*.sock"))) == 2)
-            (path,) = registry.glob(f"*{two}*")
+            (path,) = registry.glob(f"*{new_uid}*")
             await world.kubelet.notify(path)
             assert await old.stop() == 0
             assert [p.name for p in registry.glob("*.sock")] == [path.name]
-            async with calling(first.endpoint.replace(one, two)) as caller:
+            async with calling(first.endpoint.replace(old_uid, new_uid)) as caller:
                 assert not (await caller.prepare(claim))["uid-c"].error
                 assert not (await caller.unprepare(claim))["uid-c"].error
             assert world.cdi() == []
@@ -371,9 +374,9 @@ async def test_what_is_wrong_from_the_start_ends_it_with_a_message(world, settin
 async def test_a_second_one_without_a_pod_is_refused(world):
     async with world.plugin():
         await world.kubelet.register()
-        async with world.plugin() as second, asyncio.timeout(30):
-            assert await second.process.wait() == 1
-            assert "somebody serves" in second.log.read_text()
+        async with world.plugin() as new_uid, asyncio.timeout(30):
+            assert await new_uid.process.wait() == 1
+            assert "somebody serves" in new_uid.log.read_text()
 
 
 async def test_the_end_comes_with_its_grace_though_a_call_is_stuck(world):

@@ -79,10 +79,10 @@ class World:
         by device.
         """
         lines = await wide(f"--root={self.tree}", f"--kubelet-dir={self.node.kubelet.folder}")
-        found = (
+        matches = (
             re.fullmatch(r"(gpu-\S+): (failed|degraded|unknown): (.*)", line) for line in lines
         )
-        return {match[1]: match[3] for match in found if match}
+        return {match[1]: match[3] for match in matches if match}
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
         devices = [

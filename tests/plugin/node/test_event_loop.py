@@ -66,8 +66,8 @@ def test_who_gives_up_takes_nothing_from_those_who_wait():
         asks[0].cancel()
         return await asyncio.gather(*asks[1:])
 
-    one, other = run(look())
-    assert one == other != []
+    first, other = run(look())
+    assert first == other != []
 
 
 def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
@@ -121,11 +121,11 @@ def test_the_kernel_is_not_asked_in_each_turn(monkeypatch):
     asked = []
     select = selectors.EpollSelector.select
 
-    def counted(self, timeout=None):
+    def count_wakes(self, timeout=None):
         asked.append(timeout)
         return select(self, timeout)
 
-    monkeypatch.setattr(selectors.EpollSelector, "select", counted)
+    monkeypatch.setattr(selectors.EpollSelector, "select", count_wakes)
 
     async def be_busy():
         asked.clear()

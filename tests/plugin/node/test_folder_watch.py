@@ -82,11 +82,11 @@ async def test_many_changes_wake_us_once_a_look(tmp_path, monkeypatch):
     wakes = []
     on_event = folder_watch.FolderWatch._on_event
 
-    def counted(watch: folder_watch.FolderWatch, descriptor: int) -> None:
+    def count_wakes(watch: folder_watch.FolderWatch, descriptor: int) -> None:
         wakes.append(descriptor)
         on_event(watch, descriptor)
 
-    monkeypatch.setattr(folder_watch.FolderWatch, "_on_event", counted)
+    monkeypatch.setattr(folder_watch.FolderWatch, "_on_event", count_wakes)
     async with looking(tmp_path) as looks:
         before = looks.count
         for number in range(50):

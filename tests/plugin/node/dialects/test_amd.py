@@ -29,13 +29,13 @@ def part(**changes):
     return dataclasses.replace(gpu(), **more | changes)
 
 
-def attributes(one):
-    words = amd.attributes(device.of_gpu(one, []).attributes, one, None)
+def attributes(gpu_):
+    words = amd.attributes(device.of_gpu(gpu_, []).attributes, gpu_, None)
     return {name: attribute.value for name, attribute in words.items()}
 
 
-def capacities(one, **options):
-    return amd.capacities(device.of_gpu(one, [], **options).capacity, one)
+def capacities(gpu_, **options):
+    return amd.capacities(device.of_gpu(gpu_, [], **options).capacity, gpu_)
 
 
 def test_whose_words_a_name_stands_for():
@@ -43,7 +43,7 @@ def test_whose_words_a_name_stands_for():
 
 
 def test_a_whole_gpu():
-    found = attributes(gpu())
+    described = attributes(gpu())
     expected = {
         "type": "amdgpu",
         "productName": "AMD Instinct MI300X",
@@ -57,16 +57,16 @@ def test_a_whole_gpu():
         "deviceID": "0x74a1",
         "driverVersion": "6.8.5",
     }
-    assert {name: found.get(name) for name in expected} == expected
-    assert list(found) == sorted(found)
+    assert {name: described.get(name) for name in expected} == expected
+    assert list(described) == sorted(described)
 
 
 def test_a_partition():
-    found = attributes(part())
-    assert (found["type"], found["partitionProfile"]) == ("amdgpu-partition", "cpx_nps4")
-    assert (found["computePartition"], found["memoryPartition"]) == ("cpx", "nps4")
-    assert found["renderIndex"] == 137
-    assert "cardIndex" not in found
+    described = attributes(part())
+    assert (described["type"], described["partitionProfile"]) == ("amdgpu-partition", "cpx_nps4")
+    assert (described["computePartition"], described["memoryPartition"]) == ("cpx", "nps4")
+    assert described["renderIndex"] == 137
+    assert "cardIndex" not in described
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_what_is_not_known_is_not_guessed(changes, name, expected):
     ],
 )
 def test_capacities_are_there_and_0_where_they_are_not_known(changes, compute, simd):
-    found = capacities(gpu(**changes))
-    assert (found["computeUnits"].value, found["simdUnits"].value) == (compute, simd)
-    assert found["partitions"].value == "1"
-    assert found["simdUnits"].request_policy is None
+    described = capacities(gpu(**changes))
+    assert (described["computeUnits"].value, described["simdUnits"].value) == (compute, simd)
+    assert described["partitions"].value == "1"
+    assert described["simdUnits"].request_policy is None
 
 
 def test_of_a_shared_gpu_nobody_takes_all_of_them():
     (rule,) = sharing.parse(["*=shares:4"])
-    found = capacities(gpu(compute_units=None), shared=rule.sharing)
+    described = capacities(gpu(compute_units=None), shared=rule.sharing)
     for name in ("computeUnits", "simdUnits", "partitions"):
-        assert found[name].request_policy.default == "0"
+        assert described[name].request_policy.default == "0"
 
 
 def config(kind="GpuConfig", **fields):

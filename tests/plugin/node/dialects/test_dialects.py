@@ -42,14 +42,14 @@ def test_there_are_never_more_attributes_and_capacities_than_a_device_may_have(v
     dialect = dialects.of_driver(f"gpu.{vendor}.com")
     whole = worlds.gpu(0, vendor=vendor)
     own = {"vendor": vendor, "kind": kind, "name": f"{whole.name}-part"}
-    one = worlds.gpu(0, **FULL | own)
-    known = Inventory.from_unsorted([whole, one])
+    gpu = worlds.gpu(0, **FULL | own)
+    known = Inventory.from_unsorted([whole, gpu])
     for rule in ("*=memory", "*=shares:4"):
         (how,) = sharing.parse([rule])
-        described = device.of_gpu(one, [], shared=how.sharing)
-        words = dialects.attributes(dialect, described.attributes, one, known)
-        found = len(words) + len(dialect.capacities(described.capacity, one))
-        assert found <= limits.ATTRIBUTES_AND_CAPACITIES
+        described = device.of_gpu(gpu, [], shared=how.sharing)
+        words = dialects.attributes(dialect, described.attributes, gpu, known)
+        count = len(words) + len(dialect.capacities(described.capacity, gpu))
+        assert count <= limits.ATTRIBUTES_AND_CAPACITIES
         assert "console" not in words
 
 

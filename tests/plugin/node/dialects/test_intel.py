@@ -21,8 +21,8 @@ def gpu(**changes):
     return worlds.gpu(**facts | changes)
 
 
-def attributes(one):
-    words = intel.attributes(device.of_gpu(one, []).attributes, one, None)
+def attributes(gpu_):
+    words = intel.attributes(device.of_gpu(gpu_, []).attributes, gpu_, None)
     return {name: attribute.value for name, attribute in words.items()}
 
 
@@ -31,7 +31,7 @@ def test_whose_words_a_name_stands_for():
 
 
 def test_a_whole_gpu():
-    found = attributes(gpu())
+    described = attributes(gpu())
     expected = {
         "type": "gpu",
         "model": "Flex 170",
@@ -42,10 +42,10 @@ def test_a_whole_gpu():
         "pciRoot": "40",
         "productName": "Data Center GPU Flex 170",
     }
-    assert {name: found.get(name) for name in expected} == expected
-    assert list(found) == sorted(found)
-    assert "health" not in found
-    assert "sriov" not in found
+    assert {name: described.get(name) for name in expected} == expected
+    assert list(described) == sorted(described)
+    assert "health" not in described
+    assert "sriov" not in described
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_whole_gpu():
     ],
 )
 def test_models_and_their_series(product, family, model, series):
-    found = attributes(gpu(product=product, family=family))
-    assert (found["model"], found["family"]) == (model, series)
+    described = attributes(gpu(product=product, family=family))
+    assert (described["model"], described["family"]) == (model, series)
 
 
 def test_without_a_root_there_is_none():

@@ -38,8 +38,8 @@ def part(**changes):
     return dataclasses.replace(whole, uuid=None, **more | changes)
 
 
-def attributes(one, whole=None):
-    words = nvidia.attributes(device.of_gpu(one, []).attributes, one, whole)
+def attributes(gpu_, whole=None):
+    words = nvidia.attributes(device.of_gpu(gpu_, []).attributes, gpu_, whole)
     return {name: attribute.value for name, attribute in words.items()}
 
 
@@ -49,7 +49,7 @@ def test_whose_words_a_name_stands_for():
 
 
 def test_a_whole_gpu():
-    found = attributes(gpu())
+    described = attributes(gpu())
     expected = {
         "type": "gpu",
         "architecture": "Hopper",
@@ -63,15 +63,19 @@ def test_a_whole_gpu():
         "family": "Hopper",
         "vendor": "nvidia",
     }
-    assert {name: found.get(name) for name in expected} == expected
-    assert "parentUUID" not in found
-    assert list(found) == sorted(found)
+    assert {name: described.get(name) for name in expected} == expected
+    assert "parentUUID" not in described
+    assert list(described) == sorted(described)
 
 
 def test_a_mig_instance_has_its_gpus_uuid_and_no_number_of_its_own():
-    found = attributes(part(profile="2g.20gb"), gpu())
-    assert (found["type"], found["profile"], found["parentUUID"]) == ("mig", "2g.20gb", "GPU-1")
-    assert "minor" not in found
+    described = attributes(part(profile="2g.20gb"), gpu())
+    assert (described["type"], described["profile"], described["parentUUID"]) == (
+        "mig",
+        "2g.20gb",
+        "GPU-1",
+    )
+    assert "minor" not in described
 
 
 def test_instances_of_two_gpus_do_not_match_by_a_uuid_that_is_not_known():
@@ -109,8 +113,8 @@ def test_what_is_not_known_is_not_guessed(changes, name, expected):
 
 
 def test_multiprocessors_are_an_instances_and_0_where_they_are_not_known():
-    def capacities(one):
-        return nvidia.capacities(device.of_gpu(one, []).capacity, one)
+    def capacities(gpu_):
+        return nvidia.capacities(device.of_gpu(gpu_, []).capacity, gpu_)
 
     assert capacities(part(compute_units=14))["multiprocessors"].value == "14"
     assert capacities(part())["multiprocessors"].value == "0"

@@ -77,8 +77,8 @@ async def test_a_client_whose_answer_fails_is_hung_up_on(tmp_path):
     def mistaken():
         raise RuntimeError("a mistake")
 
-    one = endpoint.Endpoint(f"unix:{tmp_path}/e.sock", mistaken)
-    running = asyncio.create_task(one.run())
+    server = endpoint.Endpoint(f"unix:{tmp_path}/e.sock", mistaken)
+    running = asyncio.create_task(server.run())
     try:
         async with asyncio.timeout(30):
             while not (await ask(f"unix:{tmp_path}/e.sock", "/livez"))[0]:
@@ -86,12 +86,12 @@ async def test_a_client_whose_answer_fails_is_hung_up_on(tmp_path):
 
             # It is waited for first, so that it has a place of its own.
             reader, writer = await asyncio.open_unix_connection(tmp_path / "e.sock")
-            while not one._clients:
+            while not server._clients:
                 await asyncio.sleep(0.01)
             writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
             assert await reader.read() == b""
             writer.close()
-        assert not one._clients
+        assert not server._clients
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -208,7 +208,7 @@ async def test_a_head_that_just_fits(served):
 async def test_who_says_nothing_is_hung_up_on(served, monkeypatch):
     address, _ = served
     monkeypatch.setattr(endpoint, "CLIENT_TIMEOUT", 0.2)
-    with connected(address) as client:
+    with connect(address) as client:
         began = time.monotonic()
         assert await asyncio.to_thread(client.recv, 1) == b""
         assert time.monotonic() - began > 0.1
@@ -228,7 +228,7 @@ async def test_nothing_of_it_is_left_at_the_end(unused_tcp_port):
     before = len(os.listdir("/proc/self/fd"))
     async with running(address):
         assert "endpoint" in [thread.name for thread in threading.enumerate()]
-        client = connected(address)
+        client = connect(address)
         client.sendall(b"GET")
     assert await asyncio.to_thread(client.recv, 1) == b""
     client.close()
@@ -236,7 +236,7 @@ async def test_nothing_of_it_is_left_at_the_end(unused_tcp_port):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def connected(address):
+def connect(address):
     if address.startswith("unix:"):
         client = socket.socket(socket.AF_UNIX)
         client.connect(address.removeprefix("unix:"))
@@ -250,7 +250,7 @@ def connected(address):
 async def test_the_oldest_client_makes_room_for_a_new_one(served):
     address, _ = served
     most = endpoint.most_clients()
-    idle = [connected(address) for _ in range(most + 1)]
+    idle = [connect(address) for _ in range(most + 1)]
 
     # Threads take clients side by side, so any of the first few may count as the oldest.
     hung_up_on, _, _ = await asyncio.to_thread(select.select, idle, [], [], 2)
@@ -289,8 +289,8 @@ async def test_a_flood_of_clients(served, caplog, many):
             took.append(time.monotonic() - began)
             most = max(most, len(os.listdir("/proc/self/fd")))
             await asyncio.sleep(0.05)
-        made = flooding.end()
-    assert made > 500
+        attempts = flooding.end()
+    assert attempts > 500
     assert sorted(took)[-2] < 1.0, "one may wait longer where the machine is busy"
     assert most - before <= endpoint.most_clients() + 8
     assert caplog.records == []
@@ -340,13 +340,13 @@ async def test_who_floods_from_another_address_does_not_stand_before_a_probe(
 )
 def test_where_metrics_are_shown(probes, others, expected):
     served = endpoint.serving(probes, others, str)
-    assert [(one._address, one._shows_metrics) for _, one in served] == expected
+    assert [(server._address, server._shows_metrics) for _, server in served] == expected
 
 
 async def test_a_port_of_probes_shows_no_metrics(unused_tcp_port):
     address = f"127.0.0.1:{unused_tcp_port}"
-    [(_, one)] = endpoint.serving(address, "", str)
-    running = asyncio.create_task(one.run())
+    [(_, server)] = endpoint.serving(address, "", str)
+    running = asyncio.create_task(server.run())
     while not (await ask(address, "/livez"))[0]:
         await asyncio.sleep(0.01)
     yes, words = await ask(address, "/metrics")

@@ -85,11 +85,11 @@ class Served:
 
 @pytest.fixture
 async def served(unused_tcp_port, folder):
-    one = Served(unused_tcp_port, folder)
-    running = asyncio.create_task(one.endpoint.run())
-    while not one.endpoint._listeners:
+    served_ = Served(unused_tcp_port, folder)
+    running = asyncio.create_task(served_.endpoint.run())
+    while not served_.endpoint._listeners:
         await asyncio.sleep(0.01)
-    yield one
+    yield served_
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -218,14 +218,14 @@ async def test_one_byte_at_a_time_is_served(served):
 
 
 async def test_without_a_certificate_nobody_is_served(tmp_path, unused_tcp_port, folder):
-    one = Served(unused_tcp_port, folder)
-    one.endpoint._protection = endpoint.Protection(
+    served_ = Served(unused_tcp_port, folder)
+    served_.endpoint._protection = endpoint.Protection(
         serving_certificate.ServingCertificate(tmp_path).context
     )
-    running = asyncio.create_task(one.endpoint.run())
-    await until(lambda: one.endpoint._listeners)
+    running = asyncio.create_task(served_.endpoint.run())
+    await until(lambda: served_.endpoint._listeners)
     before = len(os.listdir("/proc/self/fd"))
-    with one.connected() as client:
+    with served_.connected() as client:
         client.sendall(b"x")
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.to_thread(client.recv, 1) == b""
@@ -289,11 +289,11 @@ async def test_so_many_handshakes_a_second(served, monkeypatch):
 
 
 def test_the_count_of_handshakes_begins_anew_each_second(folder, monkeypatch):
-    one = Served(1, folder).endpoint
+    endpoint_ = Served(1, folder).endpoint
     now = 1000.0
     monkeypatch.setattr(endpoint.time, "monotonic", lambda: now)
     for _ in range(3):
-        admitted = [one._handshakes.may_begin() for _ in range(endpoint.HANDSHAKES + 5)]
+        admitted = [endpoint_._handshakes.may_begin() for _ in range(endpoint.HANDSHAKES + 5)]
         assert admitted == endpoint.HANDSHAKES * [True] + 5 * [False]
         now += 1.0
 
@@ -301,7 +301,7 @@ def test_the_count_of_handshakes_begins_anew_each_second(folder, monkeypatch):
 def test_probes_are_not_protected():
     protection = endpoint.Protection(lambda: None)
     served = endpoint.serving(":1", ":2", str, protection)
-    assert [(one._address, one._protection) for _, one in served] == [
+    assert [(server._address, server._protection) for _, server in served] == [
         (":1", None),
         (":2", protection),
     ]

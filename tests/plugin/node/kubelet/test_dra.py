@@ -20,7 +20,7 @@ from tests.support import sockets
 VERSIONS = [(v1, v1_grpc), (v1beta1, v1beta1_grpc)]
 
 
-def prepared(uid, *devices):
+def outcome_of(uid, *devices):
     claim = PreparedClaim(
         namespace="ns", name="c", uid=uid, prepared_at="2026-11-21T09:31:37Z", devices=devices
     )
@@ -49,8 +49,8 @@ class Driver:
     def claims(self):
         return self
 
-    def report_new(self, prepared):
-        self.reported.append(prepared.uid)
+    def report_new(self, outcome_of):
+        self.reported.append(outcome_of.uid)
 
     async def prepare(self, ref, call_time):
         return await self._outcome("prepare", ref, call_time)
@@ -117,7 +117,7 @@ async def _under_way(channel, driver):
 
 @pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1beta1"])
 async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, services):
-    driver.answers = {"u": prepared("u", device()), "w": Outcome(error="no such GPU")}
+    driver.answers = {"u": outcome_of("u", device()), "w": Outcome(error="no such GPU")}
     response = await prepare(channel, messages, services, uids=("u", "w"))
     (given,) = response.claims["u"].devices
     assert list(given.request_names) == ["r"]
@@ -142,7 +142,7 @@ async def test_a_uid_of_any_length_is_a_line_of_the_log(channel, driver, caplog)
 
 
 async def test_a_share_id_goes_where_there_is_a_place_for_it(channel, driver):
-    driver.answers = {"u": prepared("u", device(share_id="s-1"))}
+    driver.answers = {"u": outcome_of("u", device(share_id="s-1"))}
     (given,) = (await prepare(channel)).claims["u"].devices
     assert given.share_id == "s-1"
     cdi_ids = list(given.cdi_device_ids)
@@ -151,7 +151,7 @@ async def test_a_share_id_goes_where_there_is_a_place_for_it(channel, driver):
 
 
 async def test_the_hosts_own_cdi_device_comes_first(channel, driver):
-    driver.answers = {"u": prepared("u", device(host_cdi="nvidia.com/gpu=0"))}
+    driver.answers = {"u": outcome_of("u", device(host_cdi="nvidia.com/gpu=0"))}
     (given,) = (await prepare(channel)).claims["u"].devices
     assert list(given.cdi_device_ids) == ["nvidia.com/gpu=0", names.cdi_id("u", "gpu-0", None)]
 
@@ -170,14 +170,14 @@ async def test_unprepare_says_for_each_claim_why_not(channel, driver, caplog, me
     ("timeout", "least", "most"), [(20, 10, 20), (None, 35, CALL_TIMEOUT), (500, 35, 45)]
 )
 async def test_the_driver_has_as_long_as_the_kubelet_waits(channel, driver, timeout, least, most):
-    driver.answers = {"u": prepared("u")}
+    driver.answers = {"u": outcome_of("u")}
     await prepare(channel, timeout=timeout)
     ((_, _, seconds),) = driver.calls
     assert least <= seconds <= most + 0.5, "clocks are rounded"
 
 
 async def test_a_kubelet_that_gives_up_does_not_stop_the_work(channel, driver, calls, caplog):
-    driver.answers = {"u": prepared("u")}
+    driver.answers = {"u": outcome_of("u")}
     driver.gate.clear()
     call = await _under_way(channel, driver)
     call.cancel()
@@ -218,7 +218,7 @@ async def test_work_that_hangs_is_answered_before_the_kubelet_gives_up(
 
 
 async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
-    driver.answers = {"u": prepared("u")}
+    driver.answers = {"u": outcome_of("u")}
     driver.gate.clear()
     call = asyncio.ensure_future(prepare(channel))
     async with asyncio.timeout(30):
@@ -241,7 +241,7 @@ async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
 async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeypatch):
     """Whoever sends thousands of calls at once hears of it in each claim, and nobody is cut off."""
     monkeypatch.setattr(node_calls, "MOST_CLAIMS", 3)
-    driver.answers = {"u": prepared("u")}
+    driver.answers = {"u": outcome_of("u")}
     driver.gate.clear()
     calls = [asyncio.ensure_future(prepare(channel)) for _ in range(40)]
     done, waiting = await asyncio.wait(calls, timeout=2)

@@ -35,7 +35,7 @@ def watch(channel, messages=v1, services=v1_grpc):
     )
 
 
-async def told(call):
+async def read_health(call):
     async with asyncio.timeout(30):
         response = await call.read()
     return [
@@ -49,9 +49,9 @@ async def test_all_is_told_at_once_and_on_every_change(world, messages, services
     streams.set(WELL)
     call = watch(channel, messages, services)
     healthy, unhealthy = messages.HEALTHY, messages.UNHEALTHY
-    assert await told(call) == [("node-1", "a", healthy, ""), ("node-1", "b", healthy, "")]
+    assert await read_health(call) == [("node-1", "a", healthy, ""), ("node-1", "b", healthy, "")]
     streams.set(SICK)
-    while (rows := await told(call))[0][2] == healthy:
+    while (rows := await read_health(call))[0][2] == healthy:
         pass
     assert rows == [("node-1", "a", unhealthy, "it hangs"), ("node-1", "b", healthy, "")]
 
@@ -62,11 +62,11 @@ async def test_a_change_does_not_wait_for_the_next_heartbeat(tmp_path):
     async with grpc.aio.insecure_channel(f"unix:{tmp_path}/dra.sock") as channel:
         streams.set(WELL)
         call = watch(channel)
-        assert (await told(call))[0][2] == v1.HEALTHY
+        assert (await read_health(call))[0][2] == v1.HEALTHY
         streams.set(SICK)
-        assert (await told(call))[0][2] == v1.UNHEALTHY
+        assert (await read_health(call))[0][2] == v1.UNHEALTHY
         streams.resend()
-        assert (await told(call))[0][2] == v1.UNHEALTHY
+        assert (await read_health(call))[0][2] == v1.UNHEALTHY
         streams.close()
         async with asyncio.timeout(30):
             assert await call.read() is grpc.aio.EOF
@@ -77,7 +77,7 @@ async def test_it_is_told_again_and_again(world):
     streams, channel = world
     streams.set(WELL)
     call, began = watch(channel), time.monotonic()
-    assert await told(call) == await told(call) == await told(call)
+    assert await read_health(call) == await read_health(call) == await read_health(call)
     assert time.monotonic() - began > 0.3
 
 
@@ -105,7 +105,7 @@ async def test_every_stream_is_told_and_ends_when_we_do(world):
     streams.set(WELL)
     calls = [watch(channel), watch(channel, v1alpha1, v1alpha1_grpc)]
     for call in calls:
-        assert len(await told(call)) == 2
+        assert len(await read_health(call)) == 2
     streams.close()
     for call in calls:
         async with asyncio.timeout(30):
@@ -118,7 +118,7 @@ async def test_a_kubelet_that_leaves_leaves_nothing_behind(world):
     streams.set(WELL)
     for _ in range(20):
         call = watch(channel)
-        await told(call)
+        await read_health(call)
         call.cancel()
     async with asyncio.timeout(30):
         while streams._wakes:

@@ -140,8 +140,8 @@ async def test_what_another_instance_makes_just_now_is_not_swept(tmp_path, monke
     make, seen = grpc.aio.server, []
 
     def make_slow(**options):
-        made = make(**options)
-        listen = made.add_insecure_port
+        grpc_server = make(**options)
+        listen = grpc_server.add_insecure_port
 
         def bind_and_listen(address):
             stale(path)
@@ -151,8 +151,8 @@ async def test_what_another_instance_makes_just_now_is_not_swept(tmp_path, monke
             path.unlink(missing_ok=True)
             return listen(address)
 
-        made.add_insecure_port = bind_and_listen
-        return made
+        grpc_server.add_insecure_port = bind_and_listen
+        return grpc_server
 
     monkeypatch.setattr(grpc.aio, "server", make_slow)
     async with server.Socket(path, add, 0):
@@ -162,15 +162,15 @@ async def test_what_another_instance_makes_just_now_is_not_swept(tmp_path, monke
 
 
 async def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(tmp_path):
-    with rival() as one, rival() as two:
+    with rival() as first, rival() as second:
         for index in range(100):
             path = tmp_path / f"{index}.sock"
-            for each in (one, two):
+            for each in (first, second):
                 print(path, file=each.stdin, flush=True)
-            said = {each.stdout.readline().split(" /")[0].strip() for each in (one, two)}
+            said = {each.stdout.readline().split(" /")[0].strip() for each in (first, second)}
             assert said == {"serves", "somebody serves"}
             assert server.is_alive(path)
-            for each in (one, two):
+            for each in (first, second):
                 print(file=each.stdin, flush=True)
 
 
@@ -199,10 +199,10 @@ async def test_sweep_takes_only_dead_sockets_that_are_ours(tmp_path):
 
 def test_a_doubt_leaves_a_socket_alone(tmp_path):
     path = tmp_path / "full.sock"
-    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as one:
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as bound:
         busy.bind(str(path))
         busy.listen(0)
-        one.connect(str(path))
+        bound.connect(str(path))
         assert server.is_alive(path), "its queue is full, but somebody is there"
     assert not server.is_alive(path)
 
@@ -220,9 +220,9 @@ async def test_a_socket_that_was_taken_away_is_made_anew(tmp_path, how):
                 stale(path)
         await kept.mend()
         assert await ask(path) == "me"
-        made = path.stat().st_ino
+        inode = path.stat().st_ino
         await kept.mend()
-        assert path.stat().st_ino == made, "what is there is left alone"
+        assert path.stat().st_ino == inode, "what is there is left alone"
     assert not path.exists()
 
 
@@ -259,7 +259,8 @@ async def test_thousands_of_calls_on_one_connection_are_answered_and_stand_befor
     path = tmp_path / "x.sock"
     crowded = Crowded()
     serving = await server.listen(
-        path, lambda made: api_pb2_grpc.add_RegistrationServicer_to_server(crowded, made)
+        path,
+        lambda grpc_server: api_pb2_grpc.add_RegistrationServicer_to_server(crowded, grpc_server),
     )
     # Channels of one pool would share the connection.
     options = [("grpc.use_local_subchannel_pool", 1)]

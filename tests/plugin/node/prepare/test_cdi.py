@@ -11,7 +11,7 @@ from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory
 FIRST = gpu(0).name
 
 
-def prepared(*results, name="c", config=None, inventory_=None):
+def plan_claim(*results, name="c", config=None, inventory_=None):
     return plan.plan(
         claim(name, *(results or (result(FIRST),)), config=config),
         driver=DRIVER,
@@ -23,7 +23,7 @@ def prepared(*results, name="c", config=None, inventory_=None):
 
 
 def test_spec_is_what_runtimes_take():
-    spec = json.loads(cdi.build(prepared(), inventory()))
+    spec = json.loads(cdi.build(plan_claim(), inventory()))
     assert spec == {
         "cdiVersion": "0.5.0",
         "kind": "claimd.dev/claim",
@@ -56,7 +56,7 @@ def test_spec_is_what_runtimes_take():
 
 def test_configuration_reaches_the_container():
     config = [opaque(gpu_config(environment={"A": "b"}, permissions="r"))]
-    (device,) = json.loads(cdi.build(prepared(config=config), inventory()))["devices"]
+    (device,) = json.loads(cdi.build(plan_claim(config=config), inventory()))["devices"]
     assert "A=b" in device["containerEdits"]["env"]
     assert {node["permissions"] for node in device["containerEdits"]["deviceNodes"]} == {"r"}
 
@@ -64,13 +64,13 @@ def test_configuration_reaches_the_container():
 def test_numbers_are_those_of_the_moment():
     renumbered = gpu(0).nodes[0].__class__(path="/dev/dri/card7", major=226, minor=7)
     moved = inventory(0).from_unsorted([gpu(0, nodes=(renumbered,))])
-    assert b"card7" in cdi.build(prepared(), moved)
+    assert b"card7" in cdi.build(plan_claim(), moved)
 
 
 def test_names_are_unique_and_carry_claim_and_share():
     spec = json.loads(
         cdi.build(
-            prepared(result(FIRST, "a", shareID="s1"), result(FIRST, "b", shareID="s2")),
+            plan_claim(result(FIRST, "a", shareID="s1"), result(FIRST, "b", shareID="s2")),
             inventory(),
         )
     )
@@ -85,10 +85,10 @@ def test_each_share_of_a_device_has_variables_of_its_own():
     first = result(FIRST, "a", shareID="aaaaaaaa-1", consumedCapacity={"memory": "10Gi"})
     more = {"memory": "1500M", "computeUnits": "20", "shares": "0"}
     second = result(FIRST, "b", shareID="bbbbbbbb-2", consumedCapacity=more)
-    found = []
-    for one in (prepared(first), prepared(second, name="d"), prepared(first, second)):
-        for device in json.loads(cdi.build(one, inventory()))["devices"]:
-            found.append(
+    variables = []
+    for given in (plan_claim(first), plan_claim(second, name="d"), plan_claim(first, second)):
+        for device in json.loads(cdi.build(given, inventory()))["devices"]:
+            variables.append(
                 {line for line in device["containerEdits"]["env"] if "_A" in line or "_B" in line}
             )
     ten = {"CLAIMD_GPU_0000_41_00_0_AAAAAAAA_MEMORY=10737418240"}
@@ -96,13 +96,13 @@ def test_each_share_of_a_device_has_variables_of_its_own():
         "CLAIMD_GPU_0000_41_00_0_BBBBBBBB_MEMORY=1500000000",
         "CLAIMD_GPU_0000_41_00_0_BBBBBBBB_COMPUTE_UNITS=20",
     }
-    assert found == [ten, some, ten, some]
+    assert variables == [ten, some, ten, some]
 
 
 def test_who_has_admin_access_is_told():
     variables = {}
     for admin in (True, False):
-        spec = json.loads(cdi.build(prepared(result(FIRST, adminAccess=admin)), inventory()))
+        spec = json.loads(cdi.build(plan_claim(result(FIRST, adminAccess=admin)), inventory()))
         [device] = spec["devices"]
         variables[admin] = set(device["containerEdits"]["env"])
     assert variables[True] - variables[False] == {"DRA_ADMIN_ACCESS=true"}
@@ -110,7 +110,7 @@ def test_who_has_admin_access_is_told():
 
 def test_gone_gpu_has_no_spec():
     with pytest.raises(errors.NotReadyError):
-        cdi.build(prepared(), inventory(0))
+        cdi.build(plan_claim(), inventory(0))
 
 
 def test_each_driver_has_files_of_its_own(tmp_path):
@@ -125,7 +125,7 @@ def test_each_driver_has_files_of_its_own(tmp_path):
 FILES = {"a": Mount(source="/host/a", target="/in/a"), "b": Mount(source="/host/b", target="/in/b")}
 
 
-def mounted(spec):
+def list_mounts(spec):
     """By device, what is mounted with it."""
     return {
         device["name"].removeprefix("uid-c-"): [
@@ -139,9 +139,9 @@ def test_the_file_of_a_request_comes_with_the_first_of_its_devices():
     """Whoever names the request gets all of them. What all devices have stands apart from it."""
     known = inventory(0).from_unsorted([gpu(index, libraries=MOUNTED_ALL) for index in range(3)])
     results = [result(gpu(0).name, "a"), result(gpu(1).name, "a"), result(gpu(2).name, "b")]
-    given = prepared(*results, inventory_=known)
+    given = plan_claim(*results, inventory_=known)
     spec = json.loads(cdi.build(given, known, metadata=FILES))
-    assert mounted(spec) == {gpu(0).name: ["/in/a"], gpu(1).name: [], gpu(2).name: ["/in/b"]}
+    assert list_mounts(spec) == {gpu(0).name: ["/in/a"], gpu(1).name: [], gpu(2).name: ["/in/b"]}
     assert targets(spec) == ["/usr/lib64/libcuda.so", "/usr/lib64/libnvidia-ml.so.1"]
     (mount_of_b,) = spec["devices"][2]["containerEdits"]["mounts"]
     assert mount_of_b == {
@@ -152,9 +152,9 @@ def test_the_file_of_a_request_comes_with_the_first_of_its_devices():
 
 
 def test_a_device_of_two_requests_comes_with_both_files():
-    given = prepared(result(FIRST, "a"), result(FIRST, "b"))
+    given = plan_claim(result(FIRST, "a"), result(FIRST, "b"))
     spec = json.loads(cdi.build(given, inventory(), metadata=FILES))
-    assert mounted(spec) == {FIRST: ["/in/a", "/in/b"]}
+    assert list_mounts(spec) == {FIRST: ["/in/a", "/in/b"]}
 
 
 @pytest.mark.parametrize(
@@ -167,17 +167,17 @@ def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, mode
     fake.write(tmp_path / "tree", fake.parse([model]))
     known = scan.scan(Roots.in_folder(tmp_path / "tree"))
     parts = [gpu for gpu in known.gpus if gpu.parent] or known.gpus
-    one, two = (
+    first, second = (
         dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
         for number, part in enumerate(parts)
-        for device in json.loads(cdi.build(prepared(result(part.name), inventory_=known), known))[
+        for device in json.loads(cdi.build(plan_claim(result(part.name), inventory_=known), known))[
             "devices"
         ]
     )
-    assert {name: one[name] for name in one.keys() & two.keys()} == {
-        name: two[name] for name in one.keys() & two.keys()
+    assert {name: first[name] for name in first.keys() & second.keys()} == {
+        name: second[name] for name in first.keys() & second.keys()
     }
-    assert one != two, "each names its own GPU"
+    assert first != second, "each names its own GPU"
 
 
 def mount(name, capability="compute", folder="/usr/lib64"):
@@ -200,7 +200,7 @@ def targets(spec):
 
 def test_libraries_are_mounted_once_for_all_devices():
     known = inventory(0).from_unsorted([gpu(index, libraries=MOUNTED_ALL) for index in range(2)])
-    given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
+    given = plan_claim(result(FIRST), result(gpu(1).name), inventory_=known)
     spec = json.loads(cdi.build(given, known))
     assert all("mounts" not in device["containerEdits"] for device in spec["devices"])
     assert spec["containerEdits"]["env"] == ["TRITON_LIBCUDA_PATH=/usr/lib64"]
@@ -215,7 +215,7 @@ def test_libraries_are_mounted_once_for_all_devices():
 def test_a_configuration_asks_for_more():
     known = inventory(0).from_unsorted([gpu(0, libraries=MOUNTED_ALL)])
     config = [opaque(gpu_config(capabilities=["video"]))]
-    given = prepared(config=config, inventory_=known)
+    given = plan_claim(config=config, inventory_=known)
     assert given.devices[0].capabilities == ("video",)
     assert "/usr/lib64/libnvcuvid.so.1" in targets(json.loads(cdi.build(given, known)))
     assert "/usr/lib64/libGLX_nvidia.so.0" not in targets(json.loads(cdi.build(given, known)))
@@ -223,10 +223,10 @@ def test_a_configuration_asks_for_more():
 
 def test_the_hosts_spec_brings_the_libraries():
     by_spec = Libraries(how=CDI, reason="", host_cdi=("nvidia.com/gpu=0", "other.nvidia.com/gpu=0"))
-    given = prepared(inventory_=inventory(0).from_unsorted([gpu(0, libraries=by_spec)]))
+    given = plan_claim(inventory_=inventory(0).from_unsorted([gpu(0, libraries=by_spec)]))
     assert given.devices[0].host_cdi == "nvidia.com/gpu=0"
-    mounted = inventory(0).from_unsorted([gpu(0, libraries=MOUNTED_ALL)])
-    assert b"mounts" not in cdi.build(given, mounted), (
+    list_mounts = inventory(0).from_unsorted([gpu(0, libraries=MOUNTED_ALL)])
+    assert b"mounts" not in cdi.build(given, list_mounts), (
         "what the claim was given stays, whatever the host has now"
     )
 
@@ -237,7 +237,7 @@ def test_the_hook_is_told_the_libraries_and_the_drivers_version():
     libraries = Libraries(how=MOUNTED, reason="", mounts=(debian, beside, *MOUNTS))
     gpus = [gpu(index, libraries=libraries, driver_version="580.95.05") for index in range(2)]
     known = inventory(0).from_unsorted(gpus)
-    given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
+    given = plan_claim(result(FIRST), result(gpu(1).name), inventory_=known)
     assert b"hooks" not in cdi.build(given, known)
     spec = json.loads(cdi.build(given, known, "/var/lib/claimd/claimd-ld-cache"))
     (hook,) = spec["containerEdits"]["hooks"]
@@ -256,4 +256,4 @@ def test_the_hook_is_told_the_libraries_and_the_drivers_version():
 
 
 def test_without_libraries_there_is_no_hook():
-    assert b"hooks" not in cdi.build(prepared(), inventory(), "/var/lib/claimd/claimd-ld-cache")
+    assert b"hooks" not in cdi.build(plan_claim(), inventory(), "/var/lib/claimd/claimd-ld-cache")

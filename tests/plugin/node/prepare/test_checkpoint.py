@@ -15,7 +15,7 @@ from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 
-def prepared(name="c", device=0):
+def plan_claim(name="c", device=0):
     return plan.plan(
         claim(name, result(gpu(device).name)),
         driver=DRIVER,
@@ -26,7 +26,7 @@ def prepared(name="c", device=0):
     )
 
 
-def of(claim_):
+def checkpoint_of(claim_):
     return checkpoint.Checkpoint(version=checkpoint.VERSION, boot_id="boot-1", claim=claim_)
 
 
@@ -34,25 +34,25 @@ def folder(tmp_path):
     return checkpoint.CheckpointFolder(tmp_path, "boot-1")
 
 
-async def put(checkpoints, *claims_):
+async def store(checkpoints, *claims_):
     async with checkpoints.lock():
         for claim_ in claims_:
             await checkpoints.store(claim_)
 
 
-async def read(tmp_path):
+async def read_claims(tmp_path):
     fresh = folder(tmp_path)
     async with fresh.lock():
         return fresh.claims
 
 
 async def test_what_is_put_is_read_by_another_process(tmp_path):
-    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
-    assert await read(tmp_path) == {"uid-a": prepared("a"), "uid-b": prepared("b", 1)}
+    await store(folder(tmp_path), plan_claim("a"), plan_claim("b", 1))
+    assert await read_claims(tmp_path) == {"uid-a": plan_claim("a"), "uid-b": plan_claim("b", 1)}
 
 
 async def test_a_person_can_read_it(tmp_path):
-    await put(folder(tmp_path), prepared())
+    await store(folder(tmp_path), plan_claim())
     text = (tmp_path / "claims" / "uid-c.json").read_text()
     document = json.loads(text)
     assert (document["version"], document["bootID"], document["claim"]["name"]) == (
@@ -65,17 +65,17 @@ async def test_a_person_can_read_it(tmp_path):
 
 
 async def test_it_is_for_us_alone(tmp_path):
-    await put(folder(tmp_path), prepared())
+    await store(folder(tmp_path), plan_claim())
     assert stat.S_IMODE((tmp_path / "claims" / "uid-c.json").stat().st_mode) == 0o600
 
 
 async def test_a_checkpoint_whose_folder_could_not_be_synced_is_not_kept(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a"))
+    await store(checkpoints, plan_claim("a"))
     files, limits = checkpoints._files, resource.getrlimit(resource.RLIMIT_NOFILE)
     async with checkpoints.lock():
         files._syncing.acquire()
-        storing = asyncio.create_task(checkpoints.store(prepared("b", 1)))
+        storing = asyncio.create_task(checkpoints.store(plan_claim("b", 1)))
         await apiserver.until((tmp_path / "claims" / "uid-b.json").exists)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # the folder cannot be opened
         try:
@@ -86,19 +86,19 @@ async def test_a_checkpoint_whose_folder_could_not_be_synced_is_not_kept(tmp_pat
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert list(checkpoints.claims) == ["uid-a"]
     assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
-    assert list(await read(tmp_path)) == ["uid-a"]
+    assert list(await read_claims(tmp_path)) == ["uid-a"]
 
 
 async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a"))
+    await store(checkpoints, plan_claim("a"))
     pipe = tmp_path / "claims" / ".uid-b.json.new"
 
     async def commits():
         async with checkpoints.lock():
             os.mkfifo(pipe)  # the write waits until somebody reads
             os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
-            await checkpoints.store(prepared("b"))
+            await checkpoints.store(plan_claim("b"))
 
     commit = asyncio.create_task(commits())
     async with asyncio.timeout(30):
@@ -109,25 +109,25 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
     other.patience = 0.2
     try:
         with pytest.raises(errors.ClaimError, match="another instance"):
-            await put(other, prepared("d"))
+            await store(other, plan_claim("d"))
     finally:
         reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
         await asyncio.wait([commit])
         os.close(reader)
     assert commit.cancelled()
-    await put(other, prepared("d"))
+    await store(other, plan_claim("d"))
 
 
 async def test_removed_is_removed_for_everyone(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared())
+    await store(checkpoints, plan_claim())
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=False)
         await checkpoints.remove("uid-c", uncleared=False)
-    assert await read(tmp_path) == {}
+    assert await read_claims(tmp_path) == {}
 
 
-def signed(document):
+def sign(document):
     """A checkpoint as another version might write it: its checksum is right."""
     body = json.dumps(document, indent=1).removesuffix("\n}").encode()
     checksum = hashlib.sha256(body).hexdigest().encode()
@@ -135,18 +135,18 @@ def signed(document):
 
 
 def test_unknown_fields_of_a_later_version_are_no_damage():
-    document = json.loads(checkpoint.encode(of(prepared())))
+    document = json.loads(checkpoint.encode(checkpoint_of(plan_claim())))
     del document["checksum"]
-    text = signed(document | {"version": 2, "added": {"later": True}})
-    assert checkpoint.decode(text).claim == prepared()
+    text = sign(document | {"version": 2, "added": {"later": True}})
+    assert checkpoint.decode(text).claim == plan_claim()
 
 
 async def test_a_whole_file_that_is_not_understood_is_damaged(tmp_path, caplog):
-    document = json.loads(checkpoint.encode(of(prepared())))
+    document = json.loads(checkpoint.encode(checkpoint_of(plan_claim())))
     del document["checksum"]
-    await put(folder(tmp_path), prepared("a"))
-    (tmp_path / "claims" / "uid-c.json").write_bytes(signed(document | {"claim": "c"}))
-    assert list(await read(tmp_path)) == ["uid-a"]
+    await store(folder(tmp_path), plan_claim("a"))
+    (tmp_path / "claims" / "uid-c.json").write_bytes(sign(document | {"claim": "c"}))
+    assert list(await read_claims(tmp_path)) == ["uid-a"]
     assert "uid-c.json is damaged: it is whole but not understood: Expected" in caplog.text
 
 
@@ -160,11 +160,11 @@ def test_what_is_nested_too_deep_is_damaged():
 @pytest.mark.parametrize("cut", [0, 1, 50, -1, -2, -80])
 def test_cut_short_is_noticed(cut):
     with pytest.raises(ValueError, match="checksum"):
-        checkpoint.decode(checkpoint.encode(of(prepared()))[:cut])
+        checkpoint.decode(checkpoint.encode(checkpoint_of(plan_claim()))[:cut])
 
 
 def test_every_changed_byte_is_noticed():
-    text = checkpoint.encode(of(prepared()))
+    text = checkpoint.encode(checkpoint_of(plan_claim()))
     for position in range(len(text)):
         changed = bytearray(text)
         changed[position] ^= 1
@@ -173,9 +173,9 @@ def test_every_changed_byte_is_noticed():
 
 
 async def test_damaged_is_quarantine_and_the_rest_goes_on(tmp_path, caplog):
-    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    await store(folder(tmp_path), plan_claim("a"), plan_claim("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_text("{")
-    assert list(await read(tmp_path)) == ["uid-b"]
+    assert list(await read_claims(tmp_path)) == ["uid-b"]
     assert "uid-a.json is damaged" in caplog.text
     assert [n for n in os.listdir(tmp_path / "claims") if n.startswith("uid-a.json.damaged-")]
 
@@ -190,14 +190,14 @@ async def test_damaged_is_quarantine_and_the_rest_goes_on(tmp_path, caplog):
 )
 async def test_a_file_that_is_too_large_is_kept_apart_unread(tmp_path, caplog, content, reason):
     """What an older version let a claim write must not keep the plugin from coming up."""
-    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    await store(folder(tmp_path), plan_claim("a"), plan_claim("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_bytes(content)
-    assert list(await read(tmp_path)) == ["uid-b"]
+    assert list(await read_claims(tmp_path)) == ["uid-b"]
     assert reason in caplog.text
 
 
 async def test_what_is_damaged_is_told_and_counted(tmp_path):
-    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    await store(folder(tmp_path), plan_claim("a"), plan_claim("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_text("{")
     told = []
     before = metrics.CHECKPOINTS_DAMAGED.values[()]
@@ -214,34 +214,36 @@ async def test_what_is_damaged_is_told_and_counted(tmp_path):
 
 
 async def test_a_checkpoint_under_another_claims_name_is_damaged(tmp_path):
-    await put(folder(tmp_path), prepared("a"))
+    await store(folder(tmp_path), plan_claim("a"))
     (tmp_path / "claims" / "uid-a.json").rename(tmp_path / "claims" / "uid-x.json")
-    assert await read(tmp_path) == {}
+    assert await read_claims(tmp_path) == {}
 
 
 async def test_a_write_that_never_came_to_its_rename_is_no_checkpoint(tmp_path):
-    await put(folder(tmp_path), prepared("a"))
-    (tmp_path / "claims" / ".uid-b.json.new").write_bytes(checkpoint.encode(of(prepared("b"))))
-    assert list(await read(tmp_path)) == ["uid-a"]
+    await store(folder(tmp_path), plan_claim("a"))
+    (tmp_path / "claims" / ".uid-b.json.new").write_bytes(
+        checkpoint.encode(checkpoint_of(plan_claim("b")))
+    )
+    assert list(await read_claims(tmp_path)) == ["uid-a"]
     assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
 
 
 async def test_other_files_in_the_folder_are_left_alone(tmp_path):
-    await put(folder(tmp_path), prepared("a"))
+    await store(folder(tmp_path), plan_claim("a"))
     others = {".keep", "notes.new", "uid-a.json.damaged-1"}
     for name in others:
         (tmp_path / "claims" / name).write_text("x")
-    assert list(await read(tmp_path)) == ["uid-a"]
+    assert list(await read_claims(tmp_path)) == ["uid-a"]
     assert set(os.listdir(tmp_path / "claims")) == {"uid-a.json", *others}
 
 
 async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a"))
+    await store(checkpoints, plan_claim("a"))
     (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
     async with checkpoints.lock():
         with pytest.raises(OSError):
-            await checkpoints.store(prepared("b"))
+            await checkpoints.store(plan_claim("b"))
         assert list(checkpoints.claims) == ["uid-a"]
     assert "uid-b.json" not in os.listdir(tmp_path / "claims")
 
@@ -249,27 +251,27 @@ async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
 async def test_counts_as_prepared_before_it_is_written(tmp_path):
     checkpoints = folder(tmp_path)
     async with checkpoints.lock():
-        writing = asyncio.create_task(checkpoints.store(prepared("a")))
+        writing = asyncio.create_task(checkpoints.store(plan_claim("a")))
         await asyncio.sleep(0)
         assert "uid-a" in checkpoints.claims
         await writing
 
 
 async def test_instances_see_each_others_commits(tmp_path):
-    one, two = folder(tmp_path), folder(tmp_path)
-    await put(one, prepared("a"))
-    await put(two, prepared("b", 1))
-    async with one.lock():
-        assert set(one.claims) == {"uid-a", "uid-b"}
-        await one.remove("uid-b", uncleared=False)
-    async with two.lock():
-        assert set(two.claims) == {"uid-a"}
+    first, second = folder(tmp_path), folder(tmp_path)
+    await store(first, plan_claim("a"))
+    await store(second, plan_claim("b", 1))
+    async with first.lock():
+        assert set(first.claims) == {"uid-a", "uid-b"}
+        await first.remove("uid-b", uncleared=False)
+    async with second.lock():
+        assert set(second.claims) == {"uid-a"}
 
 
 async def test_instances_exclude_each_other(tmp_path):
-    one, two = folder(tmp_path), folder(tmp_path)
-    async with one.lock():
-        waiting = asyncio.create_task(put(two, prepared("b")))
+    first, second = folder(tmp_path), folder(tmp_path)
+    async with first.lock():
+        waiting = asyncio.create_task(store(second, plan_claim("b")))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         assert not done
     await asyncio.wait_for(waiting, 30)
@@ -282,11 +284,11 @@ async def test_calls_of_one_instance_do_not(tmp_path):
 
 
 async def test_a_frozen_instance_is_named(tmp_path):
-    one, two = folder(tmp_path), folder(tmp_path)
-    two.patience = 0.05
-    async with one.lock():
+    first, second = folder(tmp_path), folder(tmp_path)
+    second.patience = 0.05
+    async with first.lock():
         with pytest.raises(errors.ClaimError, match=r"another instance .* held .*claims\.lock"):
-            async with two.lock():
+            async with second.lock():
                 pass
 
 
@@ -306,19 +308,19 @@ async def test_a_dead_instance_holds_nothing(tmp_path):
     process.start()
     process.join(50)
     assert ready.is_set()
-    await asyncio.wait_for(put(folder(tmp_path), prepared()), 30)
+    await asyncio.wait_for(store(folder(tmp_path), plan_claim()), 30)
 
 
 async def test_who_only_looks_changes_nothing(tmp_path):
     assert checkpoint.read_claims(tmp_path) == ([], [])
-    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    await store(folder(tmp_path), plan_claim("a"), plan_claim("b", 1))
     claims = tmp_path / "claims"
     (claims / "uid-x.json").write_text("{}")
     (claims / ".uid-y.json").write_text("half")
     (claims / "uid-z.gone").write_text("")
     before = sorted(os.listdir(claims))
-    found, [problem] = checkpoint.read_claims(tmp_path)
-    assert found == [prepared("a"), prepared("b", 1)]
+    readable, [problem] = checkpoint.read_claims(tmp_path)
+    assert readable == [plan_claim("a"), plan_claim("b", 1)]
     assert problem.startswith(f"{claims}/uid-x.json: it has no checksum")
     assert sorted(os.listdir(claims)) == before
 

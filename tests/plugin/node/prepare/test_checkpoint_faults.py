@@ -20,7 +20,7 @@ from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 traced = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 
 
-def prepared(name="c", device=0):
+def plan_claim(name="c", device=0):
     return plan.plan(
         claim(name, result(gpu(device).name)),
         driver=DRIVER,
@@ -35,13 +35,13 @@ def folder(tmp_path):
     return checkpoint.CheckpointFolder(tmp_path / "plugins" / DRIVER, "boot-1")
 
 
-async def put(checkpoints, *claims_):
+async def store(checkpoints, *claims_):
     async with checkpoints.lock():
         for claim_ in claims_:
             await checkpoints.store(claim_)
 
 
-async def seen(checkpoints):
+async def read_uids(checkpoints):
     async with checkpoints.lock():
         return set(checkpoints.claims)
 
@@ -58,7 +58,7 @@ def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
     (tmp_path / "plugins").mkdir(exist_ok=True)
     for name in ("c", "d"):
         text = checkpoint.encode(
-            checkpoint.Checkpoint(version=1, boot_id="boot-1", claim=prepared(name))
+            checkpoint.Checkpoint(version=1, boot_id="boot-1", claim=plan_claim(name))
         )
         (tmp_path / f"{name}.json").write_bytes(text)
     log = tmp_path / "strace"
@@ -103,10 +103,10 @@ def after_power_loss(log, root):
     """The uids recorded on a disk that holds what was synced and nothing else. The root itself is
     durable.
     """
-    made = recording.Recording(name="", root=str(root), states=[], claims={}, steps=[])
-    made.steps = list(recording.steps(strace.read(log), 1, str(root)))
+    recorded = recording.Recording(name="", root=str(root), states=[], claims={}, steps=[])
+    recorded.steps = list(recording.steps(strace.read(log), 1, str(root)))
     chooser = disk.Chooser(entries=0.0, data=0.0, random=random.Random(1))
-    tree = made.disk_at(len(made.steps)).remains(chooser)
+    tree = recorded.disk_at(len(recorded.steps)).remains(chooser)
     for name in (DRIVER, "claims"):
         tree = tree.get(name, {})
     return sorted(name.removesuffix(".json") for name in tree if name.endswith(".json"))
@@ -116,18 +116,18 @@ def after_power_loss(log, root):
 
 
 async def test_an_announcement_that_failed_does_not_hide_what_others_commit(tmp_path):
-    one, two = folder(tmp_path), folder(tmp_path)
-    await put(one, prepared("a", 0))
-    assert await seen(two) == {"uid-a"}
+    first, second = folder(tmp_path), folder(tmp_path)
+    await store(first, plan_claim("a", 0))
+    assert await read_uids(second) == {"uid-a"}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            await put(one, prepared("b", 1))
+            await store(first, plan_claim("b", 1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    await put(two, prepared("c", 2))
-    assert await seen(one) == {"uid-a", "uid-c"}
+    await store(second, plan_claim("c", 2))
+    assert await read_uids(first) == {"uid-a", "uid-c"}
 
 
 @traced
@@ -275,17 +275,17 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     about them.
     """
     checkpoints, other = folder(tmp_path), folder(tmp_path)
-    await put(checkpoints, prepared("a", 0))
-    await seen(other)
+    await store(checkpoints, plan_claim("a", 0))
+    await read_uids(other)
     path = tmp_path / "plugins" / DRIVER / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert checkpoints.is_stale()
-    await put(checkpoints, prepared("b", 1))
+    await store(checkpoints, plan_claim("b", 1))
     assert on_disk(tmp_path) == {"uid-a", "uid-b"}
     assert (
-        await seen(folder(tmp_path))
-        == await seen(other)
-        == await seen(checkpoints)
+        await read_uids(folder(tmp_path))
+        == await read_uids(other)
+        == await read_uids(checkpoints)
         == {"uid-a", "uid-b"}
     )
     assert not checkpoints.is_stale()
@@ -293,32 +293,32 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
 
 async def test_another_folder_in_its_place_gets_our_checkpoints(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a", 0))
+    await store(checkpoints, plan_claim("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
     place.rename(place.with_name("old"))
     place.mkdir()
     assert checkpoints.is_stale()
-    assert await seen(checkpoints) == {"uid-a"} == on_disk(tmp_path)
+    assert await read_uids(checkpoints) == {"uid-a"} == on_disk(tmp_path)
 
 
 async def test_what_another_instance_removed_is_not_written_again(tmp_path):
     checkpoints, other = folder(tmp_path), folder(tmp_path)
-    await put(checkpoints, prepared("a", 0), prepared("b", 1))
-    await seen(other)
+    await store(checkpoints, plan_claim("a", 0), plan_claim("b", 1))
+    await read_uids(other)
     async with other.lock():
         await other.remove("uid-a", uncleared=False)
-    assert await seen(checkpoints) == {"uid-b"} == on_disk(tmp_path)
+    assert await read_uids(checkpoints) == {"uid-b"} == on_disk(tmp_path)
 
 
 async def test_what_is_uncleared_is_known_to_the_next(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a", 0), prepared("b", 1))
+    await store(checkpoints, plan_claim("a", 0), plan_claim("b", 1))
     async with checkpoints.lock():
         await checkpoints.remove("uid-a", uncleared=True)
         await checkpoints.remove("uid-b", uncleared=False)
     following = folder(tmp_path)
-    assert await seen(following) == set()
-    assert following.uncleared == {"uid-a": prepared("a", 0)}
+    assert await read_uids(following) == set()
+    assert following.uncleared == {"uid-a": plan_claim("a", 0)}
     async with following.lock():
         following.mark_cleared("uid-a")
     assert os.listdir(tmp_path / "plugins" / DRIVER / "claims") == []
@@ -326,16 +326,16 @@ async def test_what_is_uncleared_is_known_to_the_next(tmp_path):
 
 async def test_a_claim_that_is_prepared_again_has_nothing_to_clear_of_before(tmp_path):
     checkpoints = folder(tmp_path)
-    await put(checkpoints, prepared("a", 0))
+    await store(checkpoints, plan_claim("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
     async with checkpoints.lock():
         await checkpoints.remove("uid-a", uncleared=True)
     left = (place / "uid-a.gone").read_bytes()
-    await put(checkpoints, prepared("a", 0))
+    await store(checkpoints, plan_claim("a", 0))
     assert os.listdir(place) == ["uid-a.json"]
     (place / "uid-a.gone").write_bytes(left)  # what a loss of power may bring back
     following = folder(tmp_path)
-    assert await seen(following) == {"uid-a"}
+    assert await read_uids(following) == {"uid-a"}
     assert following.uncleared == {}
     assert os.listdir(place) == ["uid-a.json"]
 
@@ -344,7 +344,7 @@ async def test_a_lock_without_a_folder_is_no_trouble(tmp_path):
     """After a loss of power one may be there without the other."""
     (tmp_path / "plugins" / DRIVER).mkdir(parents=True)
     (tmp_path / "plugins" / DRIVER / "claims.lock").write_bytes(b"\1")
-    await put(folder(tmp_path), prepared("a", 0))
+    await store(folder(tmp_path), plan_claim("a", 0))
     assert on_disk(tmp_path) == {"uid-a"}
 
 
@@ -375,9 +375,9 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
             runner.run(main())
     """
     out, log = run(tmp_path, script, "fsync:delay_exit=30000", trace="fsync")
-    one, many, turns = json.loads(out)
-    assert one >= 0.06, "two syncs, one after the other"
-    assert many <= 2 * one, f"one {one * 1e3:.1f} ms, 32 {many * 1e3:.1f} ms"
+    single, many, turns = json.loads(out)
+    assert single >= 0.06, "two syncs, one after the other"
+    assert many <= 2 * single, f"one {single * 1e3:.1f} ms, 32 {many * 1e3:.1f} ms"
     calls = [call.name for call in strace.read(log)]
     assert calls.count("fsync") <= 3 + 2 + turns * (2 + 32 + 6), (
         "the folder is synced for all that wait"

@@ -14,7 +14,7 @@ from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 FIRST = gpu(0).name
 
 
-def prepared(name: str = "c", device: str = FIRST, now: str = "2026-01-01T00:00:00Z"):
+def plan_claim(name: str = "c", device: str = FIRST, now: str = "2026-01-01T00:00:00Z"):
     return plan.plan(
         claim(name, result(device)),
         driver=DRIVER,
@@ -69,15 +69,15 @@ def reports(checkpoints, reporter):
     )
 
 
-async def put(checkpoints, *claims):
+async def store(checkpoints, *claims):
     async with checkpoints.lock():
         for each in claims:
             await checkpoints.store(each)
 
 
 async def test_a_report_says_what_is_true_when_it_is_sent(checkpoints, reporter, reports):
-    await put(checkpoints, prepared())
-    reports.report(prepared(), first=True)
+    await store(checkpoints, plan_claim())
+    reports.report(plan_claim(), first=True)
     ((name, source, first),) = reporter.reports
     assert (name, first) == ("c", True)
     (entry,) = await source.entries()
@@ -101,8 +101,8 @@ async def test_a_claim_without_devices_of_ours_is_not_reported(reporter, reports
 
 
 async def test_of_a_claim_that_was_unprepared_nothing_is_left(checkpoints, reporter, reports):
-    await put(checkpoints, prepared())
-    reports.report(prepared())
+    await store(checkpoints, plan_claim())
+    reports.report(plan_claim())
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     _, source, first = reporter.reports[0]
@@ -111,23 +111,23 @@ async def test_of_a_claim_that_was_unprepared_nothing_is_left(checkpoints, repor
 
 
 async def test_what_is_cleared_or_prepared_anew_is_not_ours_to_say(checkpoints, reporter, reports):
-    reports.report(prepared())
+    reports.report(plan_claim())
     source = reporter.reports[0][1]
     assert await source.entries() is None
-    await put(checkpoints, prepared(now="2026-02-02T00:00:00Z"))
+    await store(checkpoints, plan_claim(now="2026-02-02T00:00:00Z"))
     assert await source.entries() is None
 
 
 async def test_a_doubtful_report_says_what_is_true_whoever_is_to_say_it(
     checkpoints, reporter, reports
 ):
-    await put(checkpoints, prepared())
-    reports.report(prepared())
+    await store(checkpoints, plan_claim())
+    reports.report(plan_claim())
     source = reporter.reports[0][1]
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=False)
     assert await source.entries(doubtful=True) == []
-    await put(checkpoints, prepared(device=gpu(1).name))
+    await store(checkpoints, plan_claim(device=gpu(1).name))
     assert [entry.device for entry in await source.entries(doubtful=True)] == [gpu(1).name]
 
 
@@ -135,9 +135,9 @@ async def test_a_doubtful_report_says_what_is_true_whoever_is_to_say_it(
 async def test_what_another_instance_commits_is_a_change(
     tmp_path, checkpoints, reporter, reports, known
 ):
-    await put(checkpoints, prepared(), prepared("d", gpu(1).name))
-    reports.report(prepared())
-    reports.clear(prepared())
+    await store(checkpoints, plan_claim(), plan_claim("d", gpu(1).name))
+    reports.report(plan_claim())
+    reports.clear(plan_claim())
     report, clear = reporter.reports[0][1], reporter.clears[0][1]
     another = checkpoint.CheckpointFolder(tmp_path, "boot-1")
 
@@ -147,7 +147,7 @@ async def test_what_another_instance_commits_is_a_change(
                 pass
 
     await report.entries()
-    await put(checkpoints, prepared("e", gpu(2).name))
+    await store(checkpoints, plan_claim("e", gpu(2).name))
     assert not report.has_changed(), "it was ourselves, and another claim"
     async with another.lock():
         await another.remove("uid-c", uncleared=True)
@@ -156,18 +156,18 @@ async def test_what_another_instance_commits_is_a_change(
 
     assert await clear.entries() == []
     assert not clear.has_changed()
-    await put(another, prepared(now="2026-02-02T00:00:00Z"))
+    await store(another, plan_claim(now="2026-02-02T00:00:00Z"))
     await read_meanwhile()
     assert clear.has_changed()
 
 
 async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter, reports):
-    await put(checkpoints, prepared())
+    await store(checkpoints, plan_claim())
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
-    reports.clear(prepared())
+    reports.clear(plan_claim())
     ((claim_, source, done, by_another),) = reporter.clears
-    assert (claim_, await source.entries(), by_another) == (prepared(), [], False)
+    assert (claim_, await source.entries(), by_another) == (plan_claim(), [], False)
     assert (tmp_path / "claims" / "uid-c.gone").exists()
     await done(claim_)
     assert checkpoints.uncleared == {}
@@ -175,11 +175,11 @@ async def test_that_a_status_is_cleared_is_noted(tmp_path, checkpoints, reporter
 
 
 async def test_of_a_claim_that_is_prepared_again_nothing_is_noted(checkpoints, reporter, reports):
-    await put(checkpoints, prepared())
-    reports.clear(prepared())
+    await store(checkpoints, plan_claim())
+    reports.clear(plan_claim())
     async with checkpoints.lock():
-        checkpoints.uncleared["uid-c"] = prepared()  # as while the new checkpoint is being stored
-    await reporter.clears[0][2](prepared())
+        checkpoints.uncleared["uid-c"] = plan_claim()  # as while the new checkpoint is being stored
+    await reporter.clears[0][2](plan_claim())
     assert "uid-c" in checkpoints.uncleared
 
 
@@ -187,21 +187,21 @@ async def test_of_a_claim_that_was_prepared_and_given_back_again_nothing_is_note
     checkpoints, reporter, reports
 ):
     """What is to be cleared by now is what somebody else has said since."""
-    reports.clear(prepared())
-    await put(checkpoints, prepared(now="2026-02-02T00:00:00Z"))
+    reports.clear(plan_claim())
+    await store(checkpoints, plan_claim(now="2026-02-02T00:00:00Z"))
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
-    await reporter.clears[0][2](prepared())
+    await reporter.clears[0][2](plan_claim())
     assert "uid-c" in checkpoints.uncleared
 
 
 async def test_what_a_call_of_ours_is_about_is_no_change(checkpoints, reporter, reports):
     """It reports by itself, when its checkpoint is durable."""
-    await put(checkpoints, prepared())
-    reports.report(prepared())
+    await store(checkpoints, plan_claim())
+    reports.report(plan_claim())
     source = reporter.reports[0][1]
     await source.entries()
-    checkpoints.claims["uid-c"] = prepared(now="2026-02-02T00:00:00Z")
+    checkpoints.claims["uid-c"] = plan_claim(now="2026-02-02T00:00:00Z")
     assert source.has_changed()
     checkpoints.in_flight.add("uid-c")
     assert not source.has_changed()
@@ -210,22 +210,24 @@ async def test_what_a_call_of_ours_is_about_is_no_change(checkpoints, reporter, 
 async def test_what_cannot_be_noted_is_an_error_that_is_tried_again(
     tmp_path, checkpoints, reporter, reports
 ):
-    await put(checkpoints, prepared())
+    await store(checkpoints, plan_claim())
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
-    reports.clear(prepared())
+    reports.clear(plan_claim())
     uncleared = tmp_path / "claims" / "uid-c.gone"
     uncleared.unlink()
     uncleared.mkdir()  # cannot be unlinked
     checkpoints._fingerprint = checkpoints._files.fingerprint()  # as if nobody had touched it
     with pytest.raises(errors.ClaimError, match="could not be noted"):
-        await reporter.clears[0][2](prepared())
+        await reporter.clears[0][2](plan_claim())
 
 
 async def test_catching_up_reports_what_nobody_has_and_clears_what_is_left(
     checkpoints, reporter, reports
 ):
-    await put(checkpoints, prepared("a"), prepared("b", gpu(1).name), prepared("c", gpu(2).name))
+    await store(
+        checkpoints, plan_claim("a"), plan_claim("b", gpu(1).name), plan_claim("c", gpu(2).name)
+    )
     async with checkpoints.lock():
         await checkpoints.remove("uid-c", uncleared=True)
     reporter.known = {"b"}

@@ -21,7 +21,7 @@ def locks(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def held(lock, patience=5.0):
+async def holding(lock, patience=5.0):
     await lock.acquire(patience)
     try:
         yield
@@ -30,115 +30,115 @@ async def held(lock, patience=5.0):
 
 
 async def test_one_holds_it_at_a_time(locks):
-    one, two = locks
-    async with held(one):
-        assert (one.is_held(), two.is_held()) == (True, False)
+    first, second = locks
+    async with holding(first):
+        assert (first.is_held(), second.is_held()) == (True, False)
         with pytest.raises(errors.ClaimError, match=r"has held .*claims\.lock for 0\.02 s"):
-            await two.acquire(0.02)
-        waiting = asyncio.create_task(two.acquire(5.0))
+            await second.acquire(0.02)
+        waiting = asyncio.create_task(second.acquire(5.0))
         await asyncio.wait([waiting], timeout=0.03)
         assert not waiting.done()
     await waiting
-    assert (one.is_held(), two.is_held()) == (False, True)
-    two.release()
+    assert (first.is_held(), second.is_held()) == (False, True)
+    second.release()
 
 
 async def test_each_has_one_descriptor_however_often_it_tries(locks, tmp_path):
-    one = locks[0]
-    two = commit_lock.CommitLock(tmp_path / "plugins" / "driver" / "claims.lock")
+    first = locks[0]
+    second = commit_lock.CommitLock(tmp_path / "plugins" / "driver" / "claims.lock")
 
     def descriptors():
         gc.collect()  # those of other tests
         return len(os.listdir("/proc/self/fd"))
 
-    async with held(one):
+    async with holding(first):
         before = descriptors()
         for _ in range(3):
             with pytest.raises(errors.ClaimError):
-                await two.acquire(0.0)
-            assert two.others_announced() is True
-    async with held(two):
+                await second.acquire(0.0)
+            assert second.others_announced() is True
+    async with holding(second):
         pass
     assert descriptors() == before + 1
-    del two
+    del second
     assert descriptors() == before
 
 
 async def test_a_file_that_is_replaced_while_it_is_locked_is_no_lock(locks, monkeypatch):
-    one, two = locks
-    async with held(one):
+    first, second = locks
+    async with holding(first):
         pass
     flock = fcntl.flock
 
-    def replaced(descriptor, how):
+    def replace(descriptor, how):
         flock(descriptor, how)
         monkeypatch.setattr(fcntl, "flock", flock)
-        os.unlink(one._path)
-        assert two.try_acquire()
+        os.unlink(first._path)
+        assert second.try_acquire()
 
-    monkeypatch.setattr(fcntl, "flock", replaced)
-    assert not one.try_acquire()
-    assert (one.is_held(), two.is_held()) == (False, True)
-    assert not one.try_acquire()
-    two.release()
-    async with held(one):
-        assert not two.try_acquire()
+    monkeypatch.setattr(fcntl, "flock", replace)
+    assert not first.try_acquire()
+    assert (first.is_held(), second.is_held()) == (False, True)
+    assert not first.try_acquire()
+    second.release()
+    async with holding(first):
+        assert not second.try_acquire()
 
 
 async def test_a_file_in_its_place_is_the_lock_from_then_on(locks):
     """As when somebody has removed the folder, and another instance has made it anew."""
-    one, two = locks
-    async with held(one):
-        one.seen = 0
-        one.announce()
-    os.rename(one._path, f"{one._path}.old")
-    async with held(two):
-        two.seen = 0
-        two.announce()
-        two.seen = 1
+    first, second = locks
+    async with holding(first):
+        first.seen = 0
+        first.announce()
+    os.rename(first._path, f"{first._path}.old")
+    async with holding(second):
+        second.seen = 0
+        second.announce()
+        second.seen = 1
         with pytest.raises(errors.ClaimError):
-            await one.acquire(0.0)
-    assert not one.others_announced(), "its count is the same"
-    async with held(one):
-        assert one.count() == 1
+            await first.acquire(0.0)
+    assert not first.others_announced(), "its count is the same"
+    async with holding(first):
+        assert first.count() == 1
 
 
 async def test_an_announcement_is_counted_once_as_long_as_the_lock_is_held(locks):
-    one, two = locks
-    async with held(one):
-        assert one.count() == 0
-        one.seen = 0
-        one.announce()
-        one.announce()
-        assert (one.count(), one.seen) == (1, 1)
-    async with held(one):
-        one.announce()
-        assert (one.count(), one.seen) == (2, 2)
-    assert not one.others_announced()
-    assert two.others_announced(), "it has not looked yet"
-    async with held(two):
-        assert two.count() == 2
-        two.seen = 2
-    assert not two.others_announced()
-    async with held(one):
-        one.announce()
-    assert two.others_announced()
+    first, second = locks
+    async with holding(first):
+        assert first.count() == 0
+        first.seen = 0
+        first.announce()
+        first.announce()
+        assert (first.count(), first.seen) == (1, 1)
+    async with holding(first):
+        first.announce()
+        assert (first.count(), first.seen) == (2, 2)
+    assert not first.others_announced()
+    assert second.others_announced(), "it has not looked yet"
+    async with holding(second):
+        assert second.count() == 2
+        second.seen = 2
+    assert not second.others_announced()
+    async with holding(first):
+        first.announce()
+    assert second.others_announced()
 
 
 async def test_an_announcement_that_was_not_written_does_not_count(locks):
-    one, _ = locks
-    async with held(one):
-        one.seen = 0
+    first, _ = locks
+    async with holding(first):
+        first.seen = 0
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             with pytest.raises(OSError):
-                one.announce()
+                first.announce()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert one.seen == 0
-        one.announce()
-        assert (one.count(), one.seen) == (1, 1)
+        assert first.seen == 0
+        first.announce()
+        assert (first.count(), first.seen) == (1, 1)
 
 
 async def test_a_commit_without_the_lock_is_a_mistake(locks):
@@ -154,16 +154,16 @@ def test_a_lock_file_that_is_gone_was_taken_away_if_there_was_a_commit(locks, se
 
 async def test_a_folder_may_be_there_without_the_lock(tmp_path):
     lock = commit_lock.CommitLock(tmp_path / "claims.lock")
-    async with held(lock):
+    async with holding(lock):
         assert lock.count() == 0
     assert os.stat(tmp_path / "claims.lock").st_mode & 0o777 == 0o600
 
 
 async def test_a_lock_file_that_was_taken_away_is_made_anew_and_counts_from_nothing(locks):
-    one, _ = locks
-    async with held(one):
-        one.seen = 0
-        one.announce()
-    os.unlink(one._path)
-    async with held(one):
-        assert one.count() == 0
+    first, _ = locks
+    async with holding(first):
+        first.seen = 0
+        first.announce()
+    os.unlink(first._path)
+    async with holding(first):
+        assert first.count() == 0

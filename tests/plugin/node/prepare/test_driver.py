@@ -158,9 +158,9 @@ def ref(obj):
 @pytest.fixture
 async def world(tmp_path):
     async with apiserver.serve() as api:
-        made = World(tmp_path, api)
-        yield made
-        await made.close()
+        new_world = World(tmp_path, api)
+        yield new_world
+        await new_world.close()
 
 
 async def test_prepare_and_unprepare(world):

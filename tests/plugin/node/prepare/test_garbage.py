@@ -23,9 +23,9 @@ from tests.support.worlds import NODE, result
 async def world():
     with tempfile.TemporaryDirectory(prefix="c-") as folder:
         async with apiserver.serve() as api:
-            made = World(Path(folder), api)
-            yield made
-            for instance in made.instances:
+            new_world = World(Path(folder), api)
+            yield new_world
+            for instance in new_world.instances:
                 await instance.close()
 
 
@@ -55,7 +55,7 @@ async def test_a_deleted_claim_is_unprepared_after_the_grace(world, kubelet):
         NODE,
     )
     assert "default/c (uid uid-c)" in event["note"]
-    assert isinstance(await world.one.prepare(world.claim("next")), PreparedClaim), (
+    assert isinstance(await world.first.prepare(world.claim("next")), PreparedClaim), (
         "the device is free"
     )
 
@@ -63,10 +63,10 @@ async def test_a_deleted_claim_is_unprepared_after_the_grace(world, kubelet):
 async def test_once_is_not_enough_whatever_the_time(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
-    world.one.garbage.grace = 0.0
+    world.first.garbage.grace = 0.0
     await world.sweep()
     assert world.kept() == set(), "this is what a grace of nothing does"
-    world.one.garbage.grace = GRACE
+    world.first.garbage.grace = GRACE
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
     clock.leap(GRACE)
@@ -96,7 +96,7 @@ async def test_a_claim_that_was_created_anew(world, kubelet):
     await world.sweeps()
     assert world.kept() == set()
     kubelet.runs("pod-c", c=[])
-    assert isinstance(await world.one.prepare(anew), PreparedClaim)
+    assert isinstance(await world.first.prepare(anew), PreparedClaim)
     await world.sweeps()
     assert world.kept() == {"uid-new"}
 
@@ -190,7 +190,7 @@ async def test_the_last_look_counts(world, kubelet):
             world.allocate(result(FIRST))
 
     asked = kubelet.asked
-    world.one.asking = again
+    world.first.asking = again
     await world.sweep()
     assert kubelet.asked == asked + 2
     assert world.kept() == {"uid-c"}
@@ -228,7 +228,7 @@ async def test_a_pod_that_comes_at_the_last_moment(world, kubelet):
             kubelet.runs("somebody", c=[names.cdi_id("uid-c", FIRST, None)])
 
     asked = kubelet.asked
-    world.one.asking = comes
+    world.first.asking = comes
     await world.sweep()
     assert world.kept() == {"uid-c"}
 
@@ -295,7 +295,7 @@ async def test_a_kubelet_that_falls_silent_before_the_last_look(world, kubelet):
             kubelet.trouble = grpc.StatusCode.UNAVAILABLE
 
     asked = kubelet.asked
-    world.one.asking = falls
+    world.first.asking = falls
     await world.sweep()
     assert world.kept() == {"uid-c"}
 
@@ -303,10 +303,10 @@ async def test_a_kubelet_that_falls_silent_before_the_last_look(world, kubelet):
 async def test_an_instance_that_does_not_publish_does_not_collect(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
-    world.one.may_collect = False
+    world.first.may_collect = False
     await world.sweeps()
     assert world.kept() == {"uid-c"}
-    world.one.may_collect = True
+    world.first.may_collect = True
     await world.sweeps()
     assert world.kept() == set()
 
@@ -314,7 +314,7 @@ async def test_an_instance_that_does_not_publish_does_not_collect(world, kubelet
 @pytest.mark.parametrize("who", ["the same process", "another instance"])
 async def test_a_prepare_during_the_last_look_waits_and_keeps_what_it_gave(world, kubelet, who):
     """The claim is allocated to us again at the worst moment: when the last look has been answered."""
-    preparer = world.one if who == "the same process" else world.instance()
+    preparer = world.first if who == "the same process" else world.instance()
     obj = await world.prepared()
     assert isinstance(await preparer.prepare(obj), PreparedClaim)
     world.allocate()
@@ -330,7 +330,7 @@ async def test_a_prepare_during_the_last_look_waits_and_keeps_what_it_gave(world
             assert not call.done()
 
     asked = kubelet.asked
-    world.one.asking = prepares
+    world.first.asking = prepares
     sweeping = asyncio.create_task(world.sweep())
     await apiserver.until(lambda: call is not None)
     await asyncio.wait([sweeping])
@@ -346,7 +346,7 @@ async def test_sweeps_and_prepares_at_any_time(world, kubelet):
     other = world.instance()
     other.may_collect = False
     obj = await world.prepared()
-    world.one.garbage.grace = 0.001
+    world.first.garbage.grace = 0.001
     for turn in range(12):
         world.allocate()
         await world.sweep()
@@ -355,7 +355,7 @@ async def test_sweeps_and_prepares_at_any_time(world, kubelet):
             for _ in range(turn):
                 await asyncio.sleep(0.001)  # another moment each time
             world.allocate(result(FIRST))
-            return await (other if turn % 2 else world.one).prepare(obj)
+            return await (other if turn % 2 else world.first).prepare(obj)
 
         _, answer = await asyncio.gather(world.sweep(), comes_back(turn))
         assert isinstance(answer, PreparedClaim), answer
@@ -365,8 +365,8 @@ async def test_sweeps_and_prepares_at_any_time(world, kubelet):
 async def test_it_runs_by_itself(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
-    world.one.garbage.grace = 0.1
-    running = asyncio.create_task(world.one.garbage.run())
+    world.first.garbage.grace = 0.1
+    running = asyncio.create_task(world.first.garbage.run())
     await apiserver.until(lambda: not world.records())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -378,8 +378,8 @@ async def test_a_disk_that_fails_is_tried_again(world, kubelet, caplog):
     folder = world.tmp_path / "plugin" / "claims"
     folder.rename(folder.with_name("away"))
     folder.write_text("not a folder")
-    world.one.garbage.grace = 0.1
-    running = asyncio.create_task(world.one.garbage.run())
+    world.first.garbage.grace = 0.1
+    running = asyncio.create_task(world.first.garbage.run())
     await apiserver.until(lambda: "cannot look for claims that were left behind" in caplog.text)
     folder.unlink()
     folder.with_name("away").rename(folder)

@@ -20,7 +20,7 @@ FIRST, SECOND = gpu(0).name, gpu(1).name
 NOW = "2026-01-01T00:00:00Z"
 
 
-def planned(*configs, results=None, gpus=2):
+def plan_claim(*configs, results=None, gpus=2):
     results = results or (result(FIRST),)
     return plan.plan(
         claim("c", *results, config=list(configs)),
@@ -61,13 +61,13 @@ def test_a_claim_cannot_set_what_the_driver_or_the_loader_owns(name):
     with pytest.raises(
         errors.ClaimError, match=f"sets {name}, which a claim cannot: .*claimsMaySet"
     ):
-        planned(of_claim(environment={name: "all"}))
+        plan_claim(of_claim(environment={name: "all"}))
 
 
 def test_a_class_may_set_what_the_loader_owns_or_leave_it_to_claims():
-    (device,) = planned(of_class(environment={"LD_LIBRARY_PATH": "/opt"})).devices
+    (device,) = plan_claim(of_class(environment={"LD_LIBRARY_PATH": "/opt"})).devices
     assert device.environment == {"LD_LIBRARY_PATH": "/opt"}
-    (device,) = planned(
+    (device,) = plan_claim(
         of_class(claimsMaySet=["LD_LIBRARY_PATH"]),
         of_claim(environment={"LD_LIBRARY_PATH": "/mine"}),
     ).devices
@@ -91,46 +91,48 @@ def test_nobody_sets_what_comes_with_the_gpu_itself():
 
 
 def test_names_that_only_look_alike_are_free():
-    (device,) = planned(of_claim(environment={"MY_LD_PRELOAD": "x", "LDAP": "y", "A": "z"})).devices
+    (device,) = plan_claim(
+        of_claim(environment={"MY_LD_PRELOAD": "x", "LDAP": "y", "A": "z"})
+    ).devices
     assert set(device.environment) == {"MY_LD_PRELOAD", "LDAP", "A"}
 
 
 def test_what_a_class_sets_stands():
     with pytest.raises(errors.ClaimError, match=r"sets A, which the class sets already; .*\[A\]"):
-        planned(of_class(environment={"A": "class"}), of_claim(environment={"A": "claim"}))
-    (device,) = planned(
+        plan_claim(of_class(environment={"A": "class"}), of_claim(environment={"A": "claim"}))
+    (device,) = plan_claim(
         of_class(environment={"A": "same"}), of_claim(environment={"A": "same", "B": "more"})
     ).devices
     assert device.environment == {"A": "same", "B": "more"}
 
 
 def test_capabilities_of_class_and_claim_add_up():
-    given = planned(
+    given = plan_claim(
         of_class(capabilities=["video", "graphics"]), of_claim(capabilities=["graphics", "ngx"])
     )
     assert {device.capabilities for device in given.devices} == {("graphics", "ngx", "video")}
     with pytest.raises(errors.ClaimError, match="'grafics' is no capability; known are compute"):
-        planned(of_claim(capabilities=["grafics"]))
+        plan_claim(of_claim(capabilities=["grafics"]))
 
 
 def test_permissions_of_a_class_stand():
     with pytest.raises(errors.ClaimError, match="wants permissions 'rwm', but the class gives 'r'"):
-        planned(of_class(permissions="r"), of_claim(permissions="rwm"))
-    assert planned(of_class(permissions="rw"), of_claim(permissions="wr")).devices
-    (device,) = planned(
+        plan_claim(of_class(permissions="r"), of_claim(permissions="rwm"))
+    assert plan_claim(of_class(permissions="rw"), of_claim(permissions="wr")).devices
+    (device,) = plan_claim(
         of_class(permissions="r", claimsMaySet=["permissions"]), of_claim(permissions="rwm")
     ).devices
     assert device.permissions == "rwm"
 
 
 def test_permissions_are_the_claims_where_no_class_says_any():
-    assert planned(of_claim(permissions="r")).devices[0].permissions == "r"
-    assert planned().devices[0].permissions == "rw"
+    assert plan_claim(of_claim(permissions="r")).devices[0].permissions == "r"
+    assert plan_claim().devices[0].permissions == "rw"
 
 
 def test_a_class_fixes_only_the_requests_that_it_is_for():
     fixed = opaque(config(permissions="r"), "FromClass", requests=["a"])
-    first, second = planned(
+    first, second = plan_claim(
         fixed,
         opaque(config(permissions="rwm"), requests=["b"]),
         results=(result(FIRST, "a"), result(SECOND, "b")),
@@ -140,7 +142,7 @@ def test_a_class_fixes_only_the_requests_that_it_is_for():
 
 def test_a_claim_cannot_leave_anything_to_claims():
     with pytest.raises(errors.ClaimError, match="claimsMaySet is for classes"):
-        planned(of_claim(claimsMaySet=["LD_PRELOAD"], environment={"LD_PRELOAD": "/x"}))
+        plan_claim(of_claim(claimsMaySet=["LD_PRELOAD"], environment={"LD_PRELOAD": "/x"}))
 
 
 # ---------------------------------------------------------------------- budgets
@@ -151,18 +153,18 @@ def test_the_budget_of_variables_at_its_edge():
     least = len("A") + gpu_config.VARIABLE_OVERHEAD
     size = budgets.ENVIRONMENT.limit // 2 - least
     both = (result(FIRST, "a"), result(SECOND, "b"))
-    assert planned(of_claim(environment={"A": "x" * size}), results=both).devices
+    assert plan_claim(of_claim(environment={"A": "x" * size}), results=both).devices
     with pytest.raises(errors.ClaimError, match=f"{budgets.ENVIRONMENT} is the most"):
-        planned(of_claim(environment={"A": "x" * (size + 1)}), results=both)
+        plan_claim(of_claim(environment={"A": "x" * (size + 1)}), results=both)
 
 
 def test_the_budget_of_how_many_variables_at_its_edge():
     """Over all configurations, also where they set the same ones again."""
     most = budgets.VARIABLES.limit
     half = of_claim(environment={f"V{i}": "" for i in range(most // 2)})
-    assert planned(half, half).devices
+    assert plan_claim(half, half).devices
     with pytest.raises(errors.ClaimError, match=f"more than {budgets.VARIABLES}"):
-        planned(half, half, of_claim(environment={"V": ""}))
+        plan_claim(half, half, of_claim(environment={"V": ""}))
 
 
 @pytest.mark.parametrize("name", worst_claims.REFUSED)
@@ -171,7 +173,7 @@ def test_the_worst_legal_claim_is_refused_quickly(name):
     configs = worst_claims.REFUSED[name]
     began = time.thread_time()
     with pytest.raises(errors.ClaimError, match="is the most"):
-        planned(*configs, results=worst_claims.RESULTS, gpus=128)
+        plan_claim(*configs, results=worst_claims.RESULTS, gpus=128)
     assert time.thread_time() - began < 0.2  # 0.01 on an idle machine
 
 
@@ -182,7 +184,7 @@ def test_a_full_budget_stays_small_on_disk(name):
     What it takes of the loop is in test_node_claims.
     """
     prepared = msgspec.structs.replace(
-        planned(*worst_claims.SERVED[name], results=worst_claims.RESULTS, gpus=128),
+        plan_claim(*worst_claims.SERVED[name], results=worst_claims.RESULTS, gpus=128),
         name="c" * 253,
         namespace="n" * 63,
     )
@@ -199,7 +201,9 @@ def test_a_full_budget_stays_small_on_disk(name):
 
 def test_what_all_devices_have_is_said_once():
     value = "x" * 900
-    prepared = planned(of_claim(environment={"A": value}), results=worst_claims.RESULTS, gpus=128)
+    prepared = plan_claim(
+        of_claim(environment={"A": value}), results=worst_claims.RESULTS, gpus=128
+    )
     assert cdi.build(prepared, inventory(128)).count(value.encode()) == 1
 
 
@@ -211,7 +215,7 @@ def test_what_all_devices_have_is_said_once():
 )
 def test_a_value_that_no_runtime_could_read_is_refused(character):
     with pytest.raises(errors.ClaimError, match="cannot stand in a CDI spec"):
-        planned(of_claim(environment={"A": f"x{character}y"}))
+        plan_claim(of_claim(environment={"A": f"x{character}y"}))
 
 
 @pytest.mark.sampled
@@ -220,7 +224,7 @@ def test_a_value_that_no_runtime_could_read_is_refused(character):
 def test_whatever_is_taken_can_be_read_back_as_yaml(value):
     """Runtimes read specs as YAML, though we write JSON."""
     try:
-        prepared = planned(of_claim(environment={"A": value}))
+        prepared = plan_claim(of_claim(environment={"A": value}))
     except errors.ClaimError:
         assert plain_text.strange(value) is not None
         return
@@ -254,7 +258,7 @@ def test_parameters_nested_thousands_of_levels_deep(parameters):
 
 def test_a_name_of_a_kind_is_told_on_one_line_and_briefly():
     with pytest.raises(errors.ClaimError) as caught:
-        planned(opaque({"apiVersion": "x\n" + "y" * 9000, "kind": "\x1b[31mGpuConfig"}))
+        plan_claim(opaque({"apiVersion": "x\n" + "y" * 9000, "kind": "\x1b[31mGpuConfig"}))
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 1000
@@ -272,15 +276,17 @@ def of_nvidia(**fields):
 
 def test_a_vendors_configuration_is_read_where_we_have_its_drivers_name():
     entries = [of_nvidia(), of_nvidia(sharing={"strategy": "TimeSlicing"})]
-    found = gpu_config.read_configs(claim("c", result(FIRST), config=entries), "gpu.nvidia.com")
-    assert [(each.source, each.config.environment) for each in found] == [("the claim", {})] * 2
+    configs = gpu_config.read_configs(claim("c", result(FIRST), config=entries), "gpu.nvidia.com")
+    assert [(each.source, each.config.environment) for each in configs] == [("the claim", {})] * 2
 
 
 def test_our_own_is_read_beside_it():
     entry = of_claim(environment={"A": "1"})
     entry["opaque"]["driver"] = "gpu.nvidia.com"
-    (found,) = gpu_config.read_configs(claim("c", result(FIRST), config=[entry]), "gpu.nvidia.com")
-    assert found.config.environment == {"A": "1"}
+    (entry_config,) = gpu_config.read_configs(
+        claim("c", result(FIRST), config=[entry]), "gpu.nvidia.com"
+    )
+    assert entry_config.config.environment == {"A": "1"}
 
 
 def test_one_that_asks_for_more_is_refused_and_says_from_where():

@@ -30,22 +30,22 @@ class LostWorld(World):
     def spec(self):
         return self.tmp_path / "cdi" / names.cdi_file(DRIVER, "uid-c")
 
-    def quarantined(self):
+    def list_quarantined(self):
         return sorted(self.checkpoint().parent.glob("*.damaged-*"))
 
     def metadata(self):
         return sorted(os.listdir(self.tmp_path / "plugin/metadata"))
 
-    async def restarted(self):
+    async def restart(self):
         """Another process, as far as its files are restored at the start."""
-        self.one = self.instance()
-        await self.one.driver.claims.restorer.restore()
-        return self.one
+        self.first = self.instance()
+        await self.first.driver.claims.restorer.restore()
+        return self.first
 
     async def refuses_a_rival(self):
         self.claim("rival")
-        claims = self.one.driver.claims
-        rival = await self.one.driver.resources.claim("default", "rival")
+        claims = self.first.driver.claims
+        rival = await self.first.driver.resources.claim("default", "rival")
         with pytest.raises(Exception, match=f"{FIRST} is (not free|still prepared)"):
             await claims.prepare(rival)
 
@@ -57,11 +57,11 @@ class LostWorld(World):
 async def world():
     with tempfile.TemporaryDirectory(prefix="c-") as folder:
         async with apiserver.serve() as api:
-            made = LostWorld(Path(folder), api)
-            await made.prepared()
-            await apiserver.until(lambda: made.api.count("PATCH"))
-            yield made
-            for instance in made.instances:
+            new_world = LostWorld(Path(folder), api)
+            await new_world.prepared()
+            await apiserver.until(lambda: new_world.api.count("PATCH"))
+            yield new_world
+            for instance in new_world.instances:
                 await instance.close()
 
 
@@ -72,7 +72,7 @@ async def kubelet(world):
         yield served
 
 
-def cut(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:100])
 
 
@@ -84,22 +84,22 @@ def remove(path):
     path.unlink()
 
 
-HARMS = [cut, empty, remove]
+HARMS = [truncate, empty, remove]
 
 
 @pytest.mark.parametrize("metadata", ["there", "gone"])
 @pytest.mark.parametrize("harm", HARMS)
 async def test_it_is_rebuilt_and_the_cdi_file_is_never_gone(world, kubelet, harm, metadata):
-    before, spec = world.one.driver.claims.checkpoints.claims["uid-c"], world.spec().read_bytes()
+    before, spec = world.first.driver.claims.checkpoints.claims["uid-c"], world.spec().read_bytes()
     harm(world.checkpoint())
     if metadata == "gone":
         (world.tmp_path / "plugin/metadata/uid-c_gpu.json").unlink()
-    one = await world.restarted()
+    instance = await world.restart()
     assert world.spec().read_bytes() == spec, "a container can restart at any moment"
     await world.refuses_a_rival()
 
     count = metrics.CHECKPOINTS_REBUILT.values[()]
-    await one.lost.sweep()
+    await instance.lost.sweep()
     assert world.kept() == {"uid-c"}
     assert world.spec().read_bytes() == spec
     after = checkpoint.read_claims(world.tmp_path / "plugin")[0][0]
@@ -109,25 +109,25 @@ async def test_it_is_rebuilt_and_the_cdi_file_is_never_gone(world, kubelet, harm
     await world.refuses_a_rival()
 
     # It is a claim like any other from now on.
-    again = await one.prepare(world.api.objects["resourceclaims", "default", "c"])
+    again = await instance.prepare(world.api.objects["resourceclaims", "default", "c"])
     assert again.devices == before.devices
-    await drivers.unprepare(one.driver, [ClaimRef("default", "c", "uid-c")])
-    assert (world.kept(), world.quarantined(), world.metadata()) == (set(), [], [])
+    await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
+    assert (world.kept(), world.list_quarantined(), world.metadata()) == (set(), [], [])
 
 
 @pytest.mark.parametrize("harm", HARMS)
 async def test_while_the_api_server_is_away_everything_stays(world, kubelet, harm):
     harm(world.checkpoint())
     world.api.fail(times=1000, path="/resourceclaims/c", status=500)
-    one = await world.restarted()
+    instance = await world.restart()
     for _ in range(3):
-        await one.lost.sweep()
+        await instance.lost.sweep()
         await world.sweeps()
         assert world.spec().exists() and world.metadata() == ["uid-c_gpu.json"]
     await apiserver.until(lambda: "RecordLost" in world.reasons())
     await world.refuses_a_rival()
     world.api.faults.clear()
-    await one.lost.sweep()
+    await instance.lost.sweep()
     assert world.kept() == {"uid-c"}
 
 
@@ -136,19 +136,19 @@ async def test_a_claim_whose_name_nobody_tells_stays_until_the_kubelet_tells_it(
 ):
     remove(world.checkpoint())
     (world.tmp_path / "plugin/metadata/uid-c_gpu.json").unlink()
-    one = await world.restarted()
+    instance = await world.restart()
     kubelet.trouble = grpc.StatusCode.UNAVAILABLE
-    await one.lost.sweep()
+    await instance.lost.sweep()
     kubelet.trouble = None
     kubelet.pods.clear()
-    await one.lost.sweep()
+    await instance.lost.sweep()
     await world.sweeps()
     assert world.spec().exists()
     assert "the kubelet cannot be asked for it" in caplog.text
     assert "the kubelet lists no container that uses it" in caplog.text
     await world.refuses_a_rival()
     kubelet.runs("pod-c", c=[ID])
-    await one.lost.sweep()
+    await instance.lost.sweep()
     assert world.kept() == {"uid-c"}
 
 
@@ -170,17 +170,17 @@ OVER = {
 async def test_a_claim_that_is_over_is_removed_by_the_collectors_rule(world, kubelet, end, harm):
     harm(world.checkpoint())
     end(world)
-    one = await world.restarted()
+    instance = await world.restart()
 
     # The kubelet names the claim.
-    await one.lost.sweep()
+    await instance.lost.sweep()
     await world.sweeps()
     assert world.spec().exists()
     await world.refuses_a_rival()
 
     # The kubelet does not answer.
     kubelet.trouble = grpc.StatusCode.UNAVAILABLE
-    await one.lost.sweep()
+    await instance.lost.sweep()
     await world.sweeps()
     assert world.spec().exists()
 
@@ -191,15 +191,15 @@ async def test_a_claim_that_is_over_is_removed_by_the_collectors_rule(world, kub
     clock.leap(GRACE)
     await world.sweep()
     assert not world.spec().exists()
-    assert (world.records(), world.quarantined(), world.metadata()) == ([], [], [])
-    assert isinstance(await one.prepare(world.claim("rival")), PreparedClaim)
+    assert (world.records(), world.list_quarantined(), world.metadata()) == ([], [], [])
+    assert isinstance(await instance.prepare(world.claim("rival")), PreparedClaim)
 
 
 async def test_a_claim_with_other_devices_is_not_rebuilt(world, kubelet, caplog):
     remove(world.checkpoint())
     world.allocate(result(SECOND))
-    one = await world.restarted()
-    await one.lost.sweep()
+    instance = await world.restart()
+    await instance.lost.sweep()
     assert "is allocated with other devices" in caplog.text
     assert (world.records(), world.spec().exists()) == ([], True)
 
@@ -207,12 +207,12 @@ async def test_a_claim_with_other_devices_is_not_rebuilt(world, kubelet, caplog)
 @pytest.mark.parametrize("harm", HARMS)
 async def test_the_kubelet_unprepares_a_lost_claim(world, kubelet, harm):
     harm(world.checkpoint())
-    one = await world.restarted()
+    instance = await world.restart()
     ref = ClaimRef("default", "c", "uid-c")
-    assert await drivers.unprepare(one.driver, [ref]) == {"uid-c": None}
+    assert await drivers.unprepare(instance.driver, [ref]) == {"uid-c": None}
     assert not world.spec().exists()
-    assert (world.quarantined(), world.metadata()) == ([], [])
-    await one.lost.sweep()
+    assert (world.list_quarantined(), world.metadata()) == ([], [])
+    await instance.lost.sweep()
     assert world.records() == [], "it is not prepared again"
 
 
@@ -220,40 +220,40 @@ async def test_a_claim_that_is_unprepared_during_the_question_is_not_prepared_ag
     world, kubelet, monkeypatch
 ):
     remove(world.checkpoint())
-    one = await world.restarted()
-    ask = type(one.driver.resources).claim
+    instance = await world.restart()
+    ask = type(instance.driver.resources).claim
 
     async def claim(resources, namespace, name, *more):
         answer = await ask(resources, namespace, name, *more)
-        await drivers.unprepare(one.driver, [ClaimRef("default", "c", "uid-c")])
+        await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
         return answer
 
-    monkeypatch.setattr(type(one.driver.resources), "claim", claim)
-    await one.lost.sweep()
+    monkeypatch.setattr(type(instance.driver.resources), "claim", claim)
+    await instance.lost.sweep()
     assert (world.records(), world.spec().exists()) == ([], False)
 
 
 async def test_a_damaged_checkpoint_without_a_cdi_file_is_rebuilt_too(world, kubelet):
-    cut(world.checkpoint())
+    truncate(world.checkpoint())
     world.spec().unlink()
-    one = await world.restarted()
-    await one.lost.sweep()
+    instance = await world.restart()
+    await instance.lost.sweep()
     assert world.kept() == {"uid-c"}
 
 
 async def test_a_cdi_file_that_is_not_understood_stays(world, kubelet, caplog):
     remove(world.checkpoint())
     world.spec().write_text("{")
-    one = await world.restarted()
+    instance = await world.restart()
     assert world.spec().read_text() == "{"
     assert "are not known" in caplog.text
-    await one.lost.sweep()
+    await instance.lost.sweep()
     assert world.kept() == {"uid-c"}
 
 
 async def test_the_cdi_file_of_a_claim_that_was_given_back_goes(world, kubelet):
     text = world.spec().read_bytes()
-    await drivers.unprepare(world.one.driver, [ClaimRef("default", "c", "uid-c")])
+    await drivers.unprepare(world.first.driver, [ClaimRef("default", "c", "uid-c")])
     (world.checkpoint().with_suffix(".gone")).touch()
     world.spec().write_bytes(text)
     text = checkpoint.encode(
@@ -264,16 +264,16 @@ async def test_the_cdi_file_of_a_claim_that_was_given_back_goes(world, kubelet):
         )
     )
     (world.checkpoint().with_suffix(".gone")).write_bytes(text)
-    await world.restarted()
+    await world.restart()
     assert not world.spec().exists()
 
 
 async def test_it_runs_by_itself_and_rests_afterwards(world, kubelet):
-    cut(world.checkpoint())
-    one = await world.restarted()
-    running = asyncio.create_task(one.lost.run())
+    truncate(world.checkpoint())
+    instance = await world.restart()
+    running = asyncio.create_task(instance.lost.run())
     await apiserver.until(lambda: world.records() == ["uid-c.json"])
-    await apiserver.until(lambda: not one.driver.claims.files.has_unrecorded.is_set())
+    await apiserver.until(lambda: not instance.driver.claims.files.has_unrecorded.is_set())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

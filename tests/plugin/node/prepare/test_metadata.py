@@ -20,7 +20,7 @@ OF_TEMPLATE = {"resource.kubernetes.io/pod-claim-name": "gpu-of-pod"}
 CONTAINER = "/var/run/kubernetes.io/dra-device-attributes"
 
 
-def prepared(*results, known=None, **meta):
+def plan_claim(*results, known=None, **meta):
     claim = claim_object("c", *(results or (result(FIRST),)))
     claim["metadata"] |= meta
     return plan.plan(
@@ -45,7 +45,7 @@ def versions(folder, given, request="gpu"):
 
 
 def test_a_file_says_the_same_in_each_version_newest_first(folder):
-    given = prepared(annotations=OF_TEMPLATE)
+    given = plan_claim(annotations=OF_TEMPLATE)
     assert folder.ensure(given, inventory())
     both = versions(folder, given)
     assert list(both) == [
@@ -71,26 +71,26 @@ def test_a_file_says_the_same_in_each_version_newest_first(folder):
 def test_attributes_are_those_of_the_slices():
     known, rules = inventory(), sharing.parse(["*=memory"])
     alone = metadata.Published(sharing_rules=rules)
-    for one, expected in (
+    for description, expected in (
         (alone, published.of_gpu(gpu(), [])),
         (metadata.Published(numa_list=True), published.of_gpu(gpu(), [], numa_list=True)),
     ):
-        (document,) = metadata.build(prepared(), DRIVER, known, one).values()
+        (document,) = metadata.build(plan_claim(), DRIVER, known, description).values()
         assert document.requests[0].devices[0].attributes == expected.attributes
 
 
 def test_a_device_is_described_anew_when_it_has_changed():
-    one = metadata.Published()
-    before = one.attributes(gpu(), is_shared=False)
-    assert one.attributes(gpu(), is_shared=False) is before
-    after = one.attributes(gpu(console=True), is_shared=False)
+    descriptions = metadata.Published()
+    before = descriptions.attributes(gpu(), is_shared=False)
+    assert descriptions.attributes(gpu(), is_shared=False) is before
+    after = descriptions.attributes(gpu(console=True), is_shared=False)
     assert (before["console"].bool_, after["console"].bool_) == (False, True)
 
 
 def test_a_share_says_what_it_has():
     how = {"shareID": "s1", "consumedCapacity": {"memory": "20Gi", "shares": "0"}}
     whole = metadata.Published(sharing_rules=sharing.parse(["*=memory"]))
-    given = prepared(result(FIRST, "a", **how), result(SECOND, "b"))
+    given = plan_claim(result(FIRST, "a", **how), result(SECOND, "b"))
     documents = metadata.build(given, DRIVER, inventory(), whole)
     share, alone = (documents[name].requests[0].devices[0].attributes for name in "ab")
     assert share["sharing"].string == "memory"
@@ -103,7 +103,7 @@ def test_a_share_says_what_it_has():
 
 def test_an_amount_that_no_reader_takes_is_left_out():
     """No new claim has one, but a checkpoint of an earlier version may."""
-    given = prepared(result(FIRST, shareID="s1", consumedCapacity={"odd": "1"}))
+    given = plan_claim(result(FIRST, shareID="s1", consumedCapacity={"odd": "1"}))
     (device,) = given.devices
     old = msgspec.structs.replace(device, consumed_capacity={"odd": "10E"})
     given = msgspec.structs.replace(given, devices=[old])
@@ -112,7 +112,7 @@ def test_an_amount_that_no_reader_takes_is_left_out():
 
 
 def test_admin_access_is_told():
-    given = prepared(result(FIRST, adminAccess=True))
+    given = plan_claim(result(FIRST, adminAccess=True))
     (document,) = metadata.build(given, DRIVER, inventory(), metadata.Published()).values()
     assert document.requests[0].devices[0].attributes["adminAccess"].bool_ is True
 
@@ -120,20 +120,23 @@ def test_admin_access_is_told():
 def test_each_request_has_a_file_of_its_devices_alone(folder):
     others = {"request": "nic", "driver": "nic.example", "pool": NODE, "device": "nic0"}
     results = [result(FIRST, "a"), result(SECOND, "a"), result(gpu(2).name, "b/large"), others]
-    given = prepared(*results)
+    given = plan_claim(*results)
     folder.ensure(given, inventory())
-    found = {}
+    devices_by_request = {}
     for name in folder.mounts(given):
         (request,) = versions(folder, given, name)[metadata.VERSIONS[0]]["requests"]
-        found[name] = request["name"], [device["name"] for device in request["devices"]]
-    assert found == {"a": ("a", [FIRST, SECOND]), "b": ("b/large", [gpu(2).name])}
+        devices_by_request[name] = (
+            request["name"],
+            [device["name"] for device in request["devices"]],
+        )
+    assert devices_by_request == {"a": ("a", [FIRST, SECOND]), "b": ("b/large", [gpu(2).name])}
 
 
 def test_where_a_container_finds_it(folder):
     """A subrequest is not part of the path."""
-    by_name = folder.mounts(prepared(result(FIRST, "gpu/large")))
+    by_name = folder.mounts(plan_claim(result(FIRST, "gpu/large")))
     assert by_name["gpu"].target == f"{CONTAINER}/resourceclaims/c/gpu/{DRIVER}-metadata.json"
-    of_template = folder.mounts(prepared(annotations=OF_TEMPLATE))
+    of_template = folder.mounts(plan_claim(annotations=OF_TEMPLATE))
     assert of_template["gpu"].target == (
         f"{CONTAINER}/resourceclaimtemplates/gpu-of-pod/gpu/{DRIVER}-metadata.json"
     )
@@ -142,13 +145,13 @@ def test_where_a_container_finds_it(folder):
 @pytest.mark.parametrize("name", ["", "../../../etc", "a/b", "A", "-a", "a" * 64, "a\n"])
 def test_an_annotation_that_is_no_name_leads_nowhere(folder, name):
     """Anybody may write it, and it would be a part of a path."""
-    given = prepared(annotations={"resource.kubernetes.io/pod-claim-name": name})
+    given = plan_claim(annotations={"resource.kubernetes.io/pod-claim-name": name})
     assert given.pod_claim_name is None
     assert folder.mounts(given)["gpu"].target.startswith(f"{CONTAINER}/resourceclaims/c/")
 
 
 def test_claims_of_one_name_do_not_share_a_file(folder):
-    old, new = prepared(uid="u1"), prepared(uid="u2")
+    old, new = plan_claim(uid="u1"), plan_claim(uid="u2")
     folder.ensure(old, inventory())
     folder.ensure(new, inventory())
     folder.remove(old)
@@ -156,7 +159,7 @@ def test_claims_of_one_name_do_not_share_a_file(folder):
 
 
 def test_what_is_right_is_not_written_again(folder, tmp_path):
-    given = prepared()
+    given = plan_claim()
     assert folder.ensure(given, inventory())
     file = Path(folder.mounts(given)["gpu"].source)
     before = file.stat()
@@ -169,15 +172,15 @@ def test_what_is_right_is_not_written_again(folder, tmp_path):
 
 
 def test_a_file_that_comes_to_say_something_else_has_the_next_generation(folder):
-    given = prepared()
-    found = []
+    given = plan_claim()
+    generations = []
     for known in (inventory(1), inventory(0).from_unsorted([gpu(console=True)]), inventory(1)):
         folder.ensure(given, known)
         folder.ensure(given, known)
         meta = versions(folder, given)[metadata.VERSIONS[0]]
         shown = meta["requests"][0]["devices"][0]["attributes"]["console"]["bool"]
-        found.append((meta["metadata"]["generation"], shown))
-    assert found == [(1, False), (2, True), (3, False)]
+        generations.append((meta["metadata"]["generation"], shown))
+    assert generations == [(1, False), (2, True), (3, False)]
 
 
 DAMAGED = [
@@ -194,7 +197,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("damaged", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_file_is_made_anew(folder, damaged):
-    given = prepared()
+    given = plan_claim()
     folder.ensure(given, inventory())
     Path(folder.mounts(given)["gpu"].source).write_bytes(damaged)
     assert folder.is_disturbed()
@@ -204,7 +207,7 @@ def test_a_damaged_file_is_made_anew(folder, damaged):
 
 
 def test_keep_removes_what_no_claim_has(folder, tmp_path):
-    kept, gone = prepared(result(FIRST, "a"), result(SECOND, "b")), prepared(uid="gone")
+    kept, gone = plan_claim(result(FIRST, "a"), result(SECOND, "b")), plan_claim(uid="gone")
     for given in (kept, gone):
         folder.ensure(given, inventory())
     (tmp_path / "metadata" / ".uid-c_a.json.new").write_text("half")
@@ -217,7 +220,7 @@ def test_keep_removes_what_no_claim_has(folder, tmp_path):
 
 
 def test_a_gpu_that_is_gone_or_another_one_has_no_metadata(folder, tmp_path):
-    given = prepared()
+    given = plan_claim()
     with pytest.raises(errors.NotReadyError):
         folder.ensure(given, inventory(0))
     with pytest.raises(errors.ClaimError, match="another GPU"):
@@ -231,7 +234,7 @@ def test_a_device_has_no_more_attributes_than_readers_take():
     known = inventory(0).from_unsorted([gpu(**facts)])
     amounts = {"memory": "1Gi", "shares": "1", "computeUnits": "1", "carveOut": "1"}
     how = {"shareID": "s1", "adminAccess": True, "consumedCapacity": amounts}
-    given = prepared(result(FIRST, **how), known=known)
+    given = plan_claim(result(FIRST, **how), known=known)
     (document,) = metadata.build(given, DRIVER, known, metadata.Published()).values()
     attributes = document.requests[0].devices[0].attributes
     assert {"vbios", "tiles", "driverVersionFull", "consumedCarveOut"} <= attributes.keys()
@@ -243,7 +246,7 @@ def test_under_a_vendors_name_a_file_has_that_vendors_words():
     part = gpu(0, name=f"{whole.name}-mig-1-0", vendor="nvidia", kind="partition")
     part = dataclasses.replace(part, parent=whole.name)
     known = Inventory.from_unsorted([whole, part])
-    given = prepared(result(part.name), known=known)
+    given = plan_claim(result(part.name), known=known)
     documents = metadata.build(given, "gpu.nvidia.com", known, metadata.Published())
     (device,) = documents["gpu"].requests[0].devices
     assert device.driver == "gpu.nvidia.com"

@@ -33,15 +33,15 @@ def kubernetes():
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
     """The devices of all models, in one tree, and of each machine by itself."""
-    found = []
+    documents = []
     for number, words in enumerate([fake.MODELS, *([name] for name in fake.MACHINES)]):
         root = tmp_path_factory.mktemp("machine") / str(number)
         fake.write(root, fake.parse(list(words)))
-        found.append(scan.scan(Roots.in_folder(root)))
-    return found
+        documents.append(scan.scan(Roots.in_folder(root)))
+    return documents
 
 
-def prepared(device, how, known, template):
+def plan_claim(device, how, known, template):
     more = {
         ALONE: {},
         SHARE: {"shareID": "s1", "consumedCapacity": {"memory": "1Gi", "shares": "1"}},
@@ -63,15 +63,15 @@ def prepared(device, how, known, template):
 
 def files(machines, folder):
     """Each device's file, by how a claim has it, and where a container would find it."""
-    one = metadata.MetadataFolder(folder, DRIVER, metadata.Published(sharing_rules=RULES))
+    folder_ = metadata.MetadataFolder(folder, DRIVER, metadata.Published(sharing_rules=RULES))
     for known in machines:
         for gpu in known.gpus:
             for how in (ALONE, SHARE, ADMIN) if known == machines[0] else (ALONE,):
                 if gpu.kind == "divided" and how != ADMIN:
                     continue
-                given = prepared(gpu.name, how, known, template=how == SHARE)
-                one.ensure(given, known)
-                mount = one.mounts(given)["gpu"]
+                given = plan_claim(gpu.name, how, known, template=how == SHARE)
+                folder_.ensure(given, known)
+                mount = folder_.mounts(given)["gpu"]
                 yield gpu, how, Path(mount.source).read_text(), mount.target
 
 

@@ -18,7 +18,7 @@ SHARE = "1b2c3d4e-0000-4000-8000-000000000000"
 NVIDIA = Inventory.from_unsorted(gpu(number, vendor="nvidia") for number in range(2))
 
 
-def prepared(*results, known=NVIDIA, config=()):
+def plan_claim(*results, known=NVIDIA, config=()):
     return plan.plan(
         claim(
             "c",
@@ -35,7 +35,7 @@ def prepared(*results, known=NVIDIA, config=()):
 
 def edits(*results, **more):
     """The CDI device of the claim's first device, and what the spec says for all."""
-    spec = json.loads(cdi.build(prepared(*results, **more), NVIDIA))
+    spec = json.loads(cdi.build(plan_claim(*results, **more), NVIDIA))
     return spec["devices"][0]["containerEdits"]
 
 
@@ -77,18 +77,18 @@ def test_a_class_says_how_many_threads_by_a_variable_that_stands():
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" in edits(config=[of_class])["env"]
     other = opaque(gpu_config(environment={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}))
     with pytest.raises(errors.ClaimError, match="which the class sets already"):
-        prepared(config=[of_class, other])
+        plan_claim(config=[of_class, other])
 
 
 @pytest.mark.parametrize("source", ["FromClass", "FromClaim"])
 @pytest.mark.parametrize("name", ["CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 def test_nobody_sets_the_variables_that_make_a_client(name, source):
     with pytest.raises(errors.ClaimError, match=f"sets {name}, which claimd sets itself"):
-        prepared(config=[opaque(gpu_config(environment={name: "x"}), source)])
+        plan_claim(config=[opaque(gpu_config(environment={name: "x"}), source)])
 
 
 def test_who_is_no_client_may_set_them():
-    found = plan.plan(
+    planned = plan.plan(
         claim(
             "c",
             result(FIRST),
@@ -100,11 +100,11 @@ def test_who_is_no_client_may_set_them():
         neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
-    assert found.devices[0].environment == {"CUDA_MPS_PIPE_DIRECTORY": "/x"}
+    assert planned.devices[0].environment == {"CUDA_MPS_PIPE_DIRECTORY": "/x"}
 
 
 def test_who_looks_on_by_admin_access_is_no_client():
-    (device,) = prepared(result(FIRST, adminAccess=True)).devices
+    (device,) = plan_claim(result(FIRST, adminAccess=True)).devices
     assert not device.mps
 
 
@@ -113,7 +113,7 @@ def test_who_looks_on_by_admin_access_is_no_client():
 
 def test_a_gpu_of_another_vendor():
     with pytest.raises(errors.ClaimError, match=f"NVIDIA's GPUs alone have; {FIRST} is of amd"):
-        prepared(known=inventory())
+        plan_claim(known=inventory())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_gpu_of_another_vendor():
 )
 def test_a_claim_of_several_devices(results):
     with pytest.raises(errors.ClaimError, match="the claim has 2 devices, and its class"):
-        prepared(*results)
+        plan_claim(*results)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def host(tmp_path):
 def refusal(host, owner=None):
     daemons = mps.Daemons(host=str(host), owner=os.getuid() if owner is None else owner)
     try:
-        daemons.refuse_without(prepared())
+        daemons.refuse_without(plan_claim())
     except errors.ClaimError as error:
         return str(error)
     return ""

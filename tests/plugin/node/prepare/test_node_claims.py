@@ -121,13 +121,13 @@ async def test_two_versions_do_not_rewrite_each_others_files_for_ever(world):
     assert world.spec(claim).read_bytes() == before
 
     publisher = "new"
-    found = []
+    contents = []
     for _ in range(3):
         await new.restorer.repair()
         await old.restorer.repair()
-        found.append((world.spec(claim).read_bytes(), os.stat(world.spec(claim)).st_ino))
-    assert len(set(found)) == 1, "each writes its own in turn"
-    assert found[0][0] != before
+        contents.append((world.spec(claim).read_bytes(), os.stat(world.spec(claim)).st_ino))
+    assert len(set(contents)) == 1, "each writes its own in turn"
+    assert contents[0][0] != before
     assert not old.files.specs.is_disturbed() and not old.files.metadata.is_disturbed()
 
     publisher = ""  # it has died

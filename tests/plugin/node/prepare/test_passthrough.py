@@ -101,10 +101,10 @@ async def unprepare(by: driver.Driver, ref: ClaimRef) -> str | None:
     return (await drivers.unprepare(by, [ref]))[ref.uid]
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def read_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What claimd has logged as a warning or worse."""
     records = [record for record in caplog.records if record.name.startswith("claimd.node.prepare")]
-    return [one.getMessage() for one in records if one.levelno >= logging.WARNING]
+    return [each.getMessage() for each in records if each.levelno >= logging.WARNING]
 
 
 @contextlib.asynccontextmanager
@@ -121,9 +121,9 @@ async def world() -> AsyncIterator[World]:
         fake.write(folder / "tree", fake.parse(["nvidia:l4=2", "iommu=1"]))
         async with apiserver.serve() as api, _played(folder / "tree") as kernel:
             kernel.add_neighbour(SOUND, of=GPU, driver=playing_kernel.SOUND, class_code="040300")
-            made = World(folder, api, kernel)
-            yield made
-            for built in made.built:
+            new_world = World(folder, api, kernel)
+            yield new_world
+            for built in new_world.built:
                 await built.client.close()
 
 
@@ -345,7 +345,9 @@ async def test_a_driver_that_somebody_has_bound_meanwhile_stays(
     assert await unprepare(claimd, c) is None
     assert world.kernel.state() == OWN | {GPU: ("nouveau", "")}
     assert world.kernel.done == done
-    assert [one.getMessage() for one in caplog.records if one.name == "claimd_devices.rebind"] == [
+    assert [
+        record.getMessage() for record in caplog.records if record.name == "claimd_devices.rebind"
+    ] == [
         f"{GPU} is left to nouveau, which it was bound to meanwhile; before the claim it had nvidia"
     ]
 
@@ -404,7 +406,7 @@ async def test_what_cannot_be_given_back_stays_prepared_and_is_tried_again(
     with caplog.at_level(logging.ERROR):
         answer = await unprepare(claimd, c)
     assert answer == f"{NAME} cannot change its driver: nvidia does not take {GPU} back"
-    assert said(caplog) == [f"claim default/c stays prepared: {answer}"]
+    assert read_warnings(caplog) == [f"claim default/c stays prepared: {answer}"]
     assert world.events == ["DriverNotRestored"]
     assert world.checkpoint()["devices"][0]["passthrough"]["functions"]
 
@@ -467,7 +469,7 @@ async def test_a_repeated_prepare_binds_what_somebody_took_away(world: World) ->
     claimd, c = await world.start(), world.claim()
     first = await prepare(claimd, c)
     device = world.checkpoint()["devices"][0]["passthrough"]
-    functions = [rebind.Binding(**one) for one in device["functions"]]
+    functions = [rebind.Binding(**function) for function in device["functions"]]
     rebind.give_back(playing_kernel.Attempt(world.kernel), functions)
     await claimd.claims.hardware.watch.rescan()
     await claimd.claims.restorer.restore()
@@ -483,7 +485,7 @@ async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
     await prepare(claimd, c)
     functions = world.checkpoint()["devices"][0]["passthrough"]["functions"]
     rebind.give_back(
-        playing_kernel.Attempt(world.kernel), [rebind.Binding(**one) for one in functions]
+        playing_kernel.Attempt(world.kernel), [rebind.Binding(**function) for function in functions]
     )
     watch, seen = claimd.claims.hardware.watch, []
 
@@ -508,17 +510,17 @@ async def test_a_gpu_whose_way_back_is_lost_is_named(
 ) -> None:
     claimd, c = await world.start(), world.claim()
     await prepare(claimd, c)
-    assert said(caplog) == []
+    assert read_warnings(caplog) == []
     path = names.plugin_folder(world.folder / "kubelet", DRIVER) / "claims/uid-c.json"
     path.unlink()
     second = await world.start()
     caplog.clear()
     assert isinstance(await prepare(second, c), PreparedClaim)
-    (warning,) = said(caplog)
+    (warning,) = read_warnings(caplog)
     assert f"{NAME}: driver_override of {GPU}, {SOUND} is vfio-pci already" in warning
     caplog.clear()
     assert isinstance(await prepare(second, c), PreparedClaim)
-    assert said(caplog) == []
+    assert read_warnings(caplog) == []
 
 
 async def test_admin_access_binds_nothing(world: World) -> None:
@@ -558,7 +560,7 @@ async def test_a_restore_meanwhile_says_nothing(
     monkeypatch.setattr(rebind, "take", restoring)
     with caplog.at_level(logging.WARNING):
         assert isinstance(await prepare(claimd, c), PreparedClaim)
-    assert said(caplog) == []
+    assert read_warnings(caplog) == []
     assert world.events == []
 
 
@@ -583,7 +585,7 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
         assert isinstance(await prepare(claimd, c), PreparedClaim)
         assert await unprepare(claimd, c) is None
     assert (world.checkpoint(), world.nodes()) == (None, None)
-    assert said(caplog) == []
+    assert read_warnings(caplog) == []
     assert world.events == []
 
 
@@ -645,7 +647,7 @@ async def test_what_another_instance_bound_keeps_its_file(
     with caplog.at_level(logging.WARNING):
         await old.claims.restorer.repair()
     assert world.nodes() == nodes == ["/dev/vfio/20", "/dev/vfio/vfio"]
-    assert said(caplog) == []
+    assert read_warnings(caplog) == []
     assert world.events == []
 
 

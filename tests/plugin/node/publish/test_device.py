@@ -30,13 +30,13 @@ def gpu(**more: Any) -> Gpu:
     return Gpu(**(values | more))
 
 
-def described(**more: Any) -> tuple[Device, list[str]]:
+def describe(**more: Any) -> tuple[Device, list[str]]:
     problems: list[str] = []
     return devices.of_gpu(gpu(**more), problems), problems
 
 
 def device(**more: Any) -> Device:
-    return described(**more)[0]
+    return describe(**more)[0]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_other_versions_are_made_semantic(kernel: str, version: str):
     ["", "N/A", "1.2x", "535.104.05b", "١.٢.٣", "9" * 19, "-1.2.3", "1.2.3\n4x\x00"],  # noqa: RUF001
 )
 def test_what_is_no_version_is_the_lowest(kernel: str):
-    built, problems = described(driver_version=kernel)
+    built, problems = describe(driver_version=kernel)
     version = built.attributes["driverVersion"].version
     assert version == ("1.2.3" if kernel.startswith("1.2.3") else "0.0.0")
     assert problems
@@ -97,7 +97,7 @@ def test_what_is_no_version_is_the_lowest(kernel: str):
     ],
 )
 def test_a_product_is_cut_to_64_bytes_or_unknown(product: str, published: str):
-    built, problems = described(product=product)
+    built, problems = describe(product=product)
     assert built.attributes["productName"].string == published
     assert bool(problems) == (product != published)
 
@@ -105,14 +105,14 @@ def test_a_product_is_cut_to_64_bytes_or_unknown(product: str, published: str):
 @pytest.mark.parametrize("name", ["vendor", "driver", "uuid"])
 def test_other_texts_that_are_too_long_are_unknown(name: str):
     assert device(**{name: "x" * 64}).attributes[name].string == "x" * 64
-    built, problems = described(**{name: "x" * 65})
+    built, problems = describe(**{name: "x" * 65})
     assert built.attributes[name].string == "unknown"
     assert problems == [f"gpu-0000-01-00-0: {name} left out: it has more than 64 bytes"]
 
 
 @pytest.mark.parametrize("memory", [0, -1, 2**63])
 def test_an_impossible_memory_is_none(memory: int):
-    built, problems = described(memory=memory)
+    built, problems = describe(memory=memory)
     assert built.capacity["memory"].value == "0"
     assert problems == [f"gpu-0000-01-00-0: memory left out: {memory} bytes cannot be"]
     assert device(memory=2**63 - 1).capacity["memory"].value == "9223372036854775807"
@@ -129,7 +129,7 @@ def test_a_number_out_of_bounds_is_left_out_and_named(name: str, fact: str):
     for value in (0, 2**63 - 1):
         assert device(**{fact: value}).attributes[name].int_ == value
     for value in (-1, 2**63):
-        built, problems = described(**{fact: value})
+        built, problems = describe(**{fact: value})
         assert name not in built.attributes
         assert problems == [f"gpu-0000-01-00-0: {name} left out: {value} is out of bounds"]
 
@@ -147,7 +147,7 @@ def test_a_number_out_of_bounds_is_left_out_and_named(name: str, fact: str):
 )
 def test_a_numa_node(node: int | None, published: dict[str, int] | None, problems: list[str]):
     name = "resource.kubernetes.io/numaNode"
-    built, named = described(numa_node=node)
+    built, named = describe(numa_node=node)
     attribute = built.attributes.get(name)
     assert (msgspec.to_builtins(attribute) if attribute else None) == published
     assert named == [f"gpu-0000-01-00-0: {name} left out: {problem}" for problem in problems]
@@ -161,7 +161,7 @@ def test_numa_nodes_as_a_list_by_option_only():
 
 
 def test_a_text_of_another_form_is_left_out_with_an_example():
-    built, problems = described(pcie_root="0000:40", address="41:00.0")
+    built, problems = describe(pcie_root="0000:40", address="41:00.0")
     assert not {"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/pciBusID"} & set(
         built.attributes
     )
@@ -222,7 +222,7 @@ def has_core(built: Device) -> bool:
 
 
 def test_a_gpu_of_which_nothing_is_known_has_the_core_set_and_no_more():
-    built, problems = described()
+    built, problems = describe()
     assert not problems
     optional = {"resource.kubernetes.io/pciBusID"}
     assert set(built.attributes) - optional == set(devices.CORE)
@@ -232,8 +232,8 @@ def test_a_gpu_of_which_nothing_is_known_has_the_core_set_and_no_more():
 @pytest.mark.parametrize("path", ROOTS, ids=lambda path: path.stem)
 def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path):
     fake.write(tmp_path, fake.parse(json.loads(path.read_text())["tree"]))
-    found = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
-    for known in found:
+    gpus = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
+    for known in gpus:
         assert has_core(devices.of_gpu(known, [])), known.name
 
 
@@ -241,9 +241,9 @@ def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path)
 @pytest.mark.parametrize("driver", ["", ",driver=vfio-pci"])
 def test_every_model_has_the_core_set(model: str, driver: str, tmp_path: Path):
     fake.write(tmp_path, fake.parse([f"{model}{driver}"]))
-    found = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
-    assert bool(found) == fake.MODELS[model].is_gpu
-    for known in found:
+    gpus = scan.scan(Roots.in_folder(tmp_path), Rules(vfio=True)).gpus
+    assert bool(gpus) == fake.MODELS[model].is_gpu
+    for known in gpus:
         assert has_core(devices.of_gpu(known, [])), known.name
 
 

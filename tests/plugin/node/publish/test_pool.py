@@ -45,27 +45,29 @@ def wish(*contents: str) -> list[ResourceSlice]:
     return pool.add_owner(unowned, "n", "node-uid")
 
 
-def stored(*contents: str, generation: int = 3, **more: Any) -> dict[str, Raw]:
+def as_stored(*contents: str, generation: int = 3, **more: Any) -> dict[str, Raw]:
     """The same as the API server has them."""
-    found: dict[str, Raw] = msgspec.to_builtins({one.metadata.name: one for one in wish(*contents)})
-    for number, one in enumerate(found.values()):
-        one["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": f"{100 + number}"} | more
-        one["spec"]["pool"]["generation"] = generation
-    return found
+    slices: dict[str, Raw] = msgspec.to_builtins(
+        {slice_.metadata.name: slice_ for slice_ in wish(*contents)}
+    )
+    for number, slice_ in enumerate(slices.values()):
+        slice_["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": f"{100 + number}"} | more
+        slice_["spec"]["pool"]["generation"] = generation
+    return slices
 
 
-def published(generation: int, *contents: str) -> pool.Published:
-    bodies = {one.metadata.name: pool.body(one.spec) for one in wish(*contents)}
+def as_published(generation: int, *contents: str) -> pool.Published:
+    bodies = {slice_.metadata.name: pool.body(slice_.spec) for slice_ in wish(*contents)}
     return pool.Published(generation=generation, bodies=bodies)
 
 
-def shown(changes: pool.Changes) -> tuple[int, list[str], list[str], list[str]]:
+def summarize(changes: pool.Changes) -> tuple[int, list[str], list[str], list[str]]:
     """Generation, and the numbers of the slices to delete, update and create."""
     return (
         changes.target.generation,
-        [one["metadata"]["name"][4:5] for one in changes.delete],
-        [one.metadata.name[4:5] for one in changes.update],
-        [one.metadata.name[4:5] for one in changes.create],
+        [slice_["metadata"]["name"][4:5] for slice_ in changes.delete],
+        [slice_.metadata.name[4:5] for slice_ in changes.update],
+        [slice_.metadata.name[4:5] for slice_ in changes.create],
     )
 
 
@@ -75,91 +77,99 @@ def shown(changes: pool.Changes) -> tuple[int, list[str], list[str], list[str]]:
         # the wish, what stands, what we published last; then: generation, delete, update, create
         pytest.param(wish("a"), {}, None, (1, [], [], ["0"]), id="nothing is there"),
         pytest.param(
-            wish("a", "b"), stored("a", "b"), None, (3, [], [], []), id="nothing to change"
+            wish("a", "b"), as_stored("a", "b"), None, (3, [], [], []), id="nothing to change"
         ),
         pytest.param(
-            wish("a", "B"), stored("a", "b"), None, (3, [], ["1"], []), id="one slice changes"
+            wish("a", "B"), as_stored("a", "b"), None, (3, [], ["1"], []), id="one slice changes"
         ),
         pytest.param(
-            wish("A", "B"), stored("a", "b"), None, (4, [], ["0", "1"], []), id="two change"
+            wish("A", "B"), as_stored("a", "b"), None, (4, [], ["0", "1"], []), id="two change"
         ),
         pytest.param(
             wish("A", "B", "c"),
-            stored("a", "b", "c"),
+            as_stored("a", "b", "c"),
             None,
             (4, [], ["0", "1", "2"], []),
             id="all take part",
         ),
         pytest.param(
-            wish("a", "b", "c"), stored("a", "b"), None, (4, [], ["0", "1"], ["2"]), id="one more"
+            wish("a", "b", "c"),
+            as_stored("a", "b"),
+            None,
+            (4, [], ["0", "1"], ["2"]),
+            id="one more",
         ),
-        pytest.param(wish("a"), stored("a", "b"), None, (4, ["1"], ["0"], []), id="one less"),
+        pytest.param(wish("a"), as_stored("a", "b"), None, (4, ["1"], ["0"], []), id="one less"),
         pytest.param(
             wish("a", "b"),
-            {"00000-d-n": stored("a", "b")["00000-d-n"]},
+            {"00000-d-n": as_stored("a", "b")["00000-d-n"]},
             None,
             (3, [], [], ["1"]),
             id="one is missing",
         ),
         pytest.param(
             wish("A", "b"),
-            {"00000-d-n": stored("a", "b")["00000-d-n"]},
+            {"00000-d-n": as_stored("a", "b")["00000-d-n"]},
             None,
             (3, [], ["0"], ["1"]),
             id="and one changes",
         ),
         pytest.param(
             wish("a", "b"),
-            stored("a", "b") | {"x": stored("a")["00000-d-n"]},
+            as_stored("a", "b") | {"x": as_stored("a")["00000-d-n"]},
             None,
             (3, ["0"], [], []),
             id="foreign name",
         ),
         pytest.param(
             wish("a", "B", "c"),
-            stored("a", "b", "c", generation=3)
-            | {"00001-d-n": stored("a", "b", "c", generation=4)["00001-d-n"]},
+            as_stored("a", "b", "c", generation=3)
+            | {"00001-d-n": as_stored("a", "b", "c", generation=4)["00001-d-n"]},
             None,
             (4, [], ["1", "0", "2"], []),
             id="what was left behind comes last",
         ),
         pytest.param(
-            wish("a", "b"), {}, published(5, "a", "b"), (5, [], [], ["0", "1"]), id="wiped"
+            wish("a", "b"), {}, as_published(5, "a", "b"), (5, [], [], ["0", "1"]), id="wiped"
         ),
         pytest.param(
             wish("a", "c"),
             {},
-            published(5, "a", "b"),
+            as_published(5, "a", "b"),
             (6, [], [], ["0", "1"]),
             id="wiped and changed",
         ),
         pytest.param(
             wish("a"),
-            stored("a"),
-            published(5, "a"),
+            as_stored("a"),
+            as_published(5, "a"),
             (5, [], ["0"], []),
             id="put back to an older generation",
         ),
         pytest.param(
-            wish("b"), stored("a"), published(5, "a"), (6, [], ["0"], []), id="put back and changed"
+            wish("b"),
+            as_stored("a"),
+            as_published(5, "a"),
+            (6, [], ["0"], []),
+            id="put back and changed",
         ),
         pytest.param(
             wish("b"),
-            stored("a", generation=9),
-            published(5, "a"),
+            as_stored("a", generation=9),
+            as_published(5, "a"),
             (9, [], ["0"], []),
             id="generation edited",
         ),
         pytest.param(
             wish("A", "B"),
-            stored("a", "b", generation=2**63 - 1),
+            as_stored("a", "b", generation=2**63 - 1),
             None,
             (2**63 - 1, [], ["0", "1"], []),
             id="no higher generation",
         ),
         pytest.param(
             wish("a"),
-            stored("a", "b", deletionTimestamp="2026-01-01T00:00:00Z"),
+            as_stored("a", "b", deletionTimestamp="2026-01-01T00:00:00Z"),
             None,
             (4, [], ["0"], []),
             id="a slice that waits for a finalizer is not deleted again",
@@ -167,14 +177,14 @@ def shown(changes: pool.Changes) -> tuple[int, list[str], list[str], list[str]]:
     ],
 )
 def test_what_must_be_written(wanted, existing, last, expected):
-    assert shown(pool.compare(wanted, existing, last, {})) == expected
+    assert summarize(pool.compare(wanted, existing, last, {})) == expected
 
 
 def test_a_slice_in_another_pool_is_made_anew():
-    existing = stored("a")
+    existing = as_stored("a")
     existing["00000-d-n"]["spec"]["pool"]["name"] = "other"
     changes = pool.compare(wish("a"), existing, None, {})
-    assert [one["metadata"]["name"] for one in changes.delete] == ["00000-d-n"]
+    assert [slice_["metadata"]["name"] for slice_ in changes.delete] == ["00000-d-n"]
     assert not changes.update
     assert not changes.create  # before it is gone, the name is taken
 
@@ -184,37 +194,42 @@ def test_a_slice_in_another_pool_is_made_anew():
     [("resourceSliceCount", 7), ("generation", 2)],
 )
 def test_an_edited_pool_is_put_right(field: str, value: int):
-    existing = stored("a", "b")
+    existing = as_stored("a", "b")
     existing["00001-d-n"]["spec"]["pool"][field] = value
     changes = pool.compare(wish("a", "b"), existing, None, {})
-    assert "1" in shown(changes)[2]
-    assert {one.spec.pool.resource_slice_count for one in changes.update} == {2}
+    assert "1" in summarize(changes)[2]
+    assert {slice_.spec.pool.resource_slice_count for slice_ in changes.update} == {2}
 
 
 @pytest.mark.parametrize(
     "owners", [[], None, [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "old"}]]
 )
 def test_a_wrong_owner_is_put_right_in_the_same_generation(owners):
-    changes = pool.compare(wish("a", "b"), stored("a", "b", ownerReferences=owners), None, {})
-    assert shown(changes) == (3, [], ["0", "1"], [])
+    changes = pool.compare(wish("a", "b"), as_stored("a", "b", ownerReferences=owners), None, {})
+    assert summarize(changes) == (3, [], ["0", "1"], [])
     assert changes.update[0].metadata.owner_references[0].uid == "node-uid"
 
 
 def test_an_update_names_what_it_replaces_and_keeps_what_others_set():
-    existing = stored("a", labels={"x": "1"}, annotations={"y": "2"})
+    existing = as_stored("a", labels={"x": "1"}, annotations={"y": "2"})
     [update] = pool.compare(wish("b"), existing, None, {}).update
     assert (update.metadata.uid, update.metadata.resource_version) == ("uid-0", "100")
     assert (update.metadata.labels, update.metadata.annotations) == ({"x": "1"}, {"y": "2"})
 
 
 def test_the_form_in_which_the_server_keeps_a_slice_is_as_good():
-    existing = stored("a")
+    existing = as_stored("a")
     del existing["00000-d-n"]["spec"]["devices"][0]["attributes"]
     wanted = wish("a")
     kept = pool.body(wanted[0].spec), pool.body(existing["00000-d-n"]["spec"])
-    assert shown(pool.compare(wanted, existing, None, {})) == (3, [], ["0"], [])
-    assert shown(pool.compare(wanted, existing, None, {"00000-d-n": kept})) == (3, [], [], [])
-    assert shown(pool.compare(wish("b"), existing, None, {"00000-d-n": kept})) == (3, [], ["0"], [])
+    assert summarize(pool.compare(wanted, existing, None, {})) == (3, [], ["0"], [])
+    assert summarize(pool.compare(wanted, existing, None, {"00000-d-n": kept})) == (3, [], [], [])
+    assert summarize(pool.compare(wish("b"), existing, None, {"00000-d-n": kept})) == (
+        3,
+        [],
+        ["0"],
+        [],
+    )
 
 
 def test_null_and_empty_are_nothing():
@@ -227,9 +242,9 @@ def test_null_and_empty_are_nothing():
     }
     assert pool.body(spec) == {"driver": "d", "nodeName": "n"}
     zero = DeviceAttribute(int_=0)
-    [one] = wish("a")
+    [slice_] = wish("a")
     devices = [Device(name="g", attributes={"numa": zero, "off": DeviceAttribute(bool_=False)})]
-    sent = pool.body(msgspec.structs.replace(one.spec, devices=devices))
+    sent = pool.body(msgspec.structs.replace(slice_.spec, devices=devices))
     assert sent["devices"] == [
         {"name": "g", "attributes": {"numa": {"int": 0}, "off": {"bool": False}}}
     ]
@@ -237,8 +252,8 @@ def test_null_and_empty_are_nothing():
 
 @pytest.mark.parametrize("text", ["null", "{}", "[]", "a [] of {}"])
 def test_text_that_reads_like_nothing_is_something(text: str):
-    [one] = wish(text)
-    assert pool.body(one.spec)["devices"] == [
+    [slice_] = wish(text)
+    assert pool.body(slice_.spec)["devices"] == [
         {"name": "gpu-0", "attributes": {"content": {"string": text}}}
     ]
 
@@ -258,11 +273,11 @@ def test_nothing_is_left_out_wherever_it_stands(nothing: object, depth: int):
 
 
 def test_paths_of_what_was_not_kept():
-    [one] = wish("a")
+    [slice_] = wish("a")
     devices = [
         Device(name=f"g{n}", capacity={"memory": DeviceCapacity(value="1Gi")}) for n in range(2)
     ]
-    sent = pool.body(msgspec.structs.replace(one.spec, devices=devices))
+    sent = pool.body(msgspec.structs.replace(slice_.spec, devices=devices))
     kept = msgspec.json.decode(msgspec.json.encode(sent))
     assert pool.differences(sent, kept) == []
     for device in kept["devices"]:
@@ -281,32 +296,32 @@ class Cluster:
 
     def write(self, changes: pool.Changes) -> bool:
         """The first write; False if there is none."""
-        for one in changes.delete:
-            del self.slices[one["metadata"]["name"]]
+        for slice_ in changes.delete:
+            del self.slices[slice_["metadata"]["name"]]
             return True
-        for one in changes.update + changes.create:
+        for slice_ in changes.update + changes.create:
             self.version += 1
-            raw = msgspec.to_builtins(one)
+            raw = msgspec.to_builtins(slice_)
             raw["metadata"] |= {"uid": "u", "resourceVersion": str(self.version)}
-            self.slices[one.metadata.name] = raw
+            self.slices[slice_.metadata.name] = raw
             return True
         return False
 
     def seen(self) -> tuple[str, ...] | None:
         """What the scheduler takes the pool for; None while it is incomplete."""
-        pools = [one["spec"]["pool"] for one in self.slices.values()]
+        pools = [slice_["spec"]["pool"] for slice_ in self.slices.values()]
         top = max((p["generation"] for p in pools), default=0)
         current = [
-            one
-            for _, one in sorted(self.slices.items())
-            if one["spec"]["pool"]["generation"] == top
+            slice_
+            for _, slice_ in sorted(self.slices.items())
+            if slice_["spec"]["pool"]["generation"] == top
         ]
-        if not current or {one["spec"]["pool"]["resourceSliceCount"] for one in current} != {
+        if not current or {slice_["spec"]["pool"]["resourceSliceCount"] for slice_ in current} != {
             len(current)
         }:
             return None
         return tuple(
-            one["spec"]["devices"][0]["attributes"]["content"]["string"] for one in current
+            slice_["spec"]["devices"][0]["attributes"]["content"]["string"] for slice_ in current
         )
 
 
@@ -332,7 +347,7 @@ def test_the_scheduler_never_sees_half_of_a_change(
         nonlocal last
         changes = pool.compare(wish(*current), cluster.slices, last, {})
         if changes.delete or changes.update or changes.create:
-            last = published(changes.target.generation, *current)
+            last = as_published(changes.target.generation, *current)
         return cluster.write(changes)
 
     for kind, value in [*steps, ("write", 20)]:

@@ -37,19 +37,21 @@ async def test_dropped_fields_are_logged_once_and_not_sent_again(
     world: World, caplog: pytest.LogCaptureFixture
 ):
     world.api.dropped = {"capacity"}
-    async with world.running(gpus(2)) as one:
-        await published(one)
+    async with world.running(gpus(2)) as publisher:
+        await published(publisher)
         assert world.writes() == ["POST 00000"]
-        one.resync()
-        one.set(gpus(2, _0="new"))
+        publisher.resync()
+        publisher.set(gpus(2, _0="new"))
         await until(lambda: "new" in world.uuids())
         world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
         await until(lambda: "new" in world.uuids())
         assert world.writes() == ["POST 00000", "PUT 00000", "PUT 00000"]
     assert caplog.text.count("does not keep spec.devices[*].capacity") == 1
     writes = world.writes()
-    async with world.running(gpus(2, _0="new")) as one:  # a restart asks what the server would keep
-        await published(one)
+    async with world.running(
+        gpus(2, _0="new")
+    ) as publisher:  # a restart asks what the server would keep
+        await published(publisher)
         assert world.writes()[len(writes) :] == ["ask 00000"]
         world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
         await until(lambda: "new" in world.uuids())
@@ -59,10 +61,10 @@ async def test_dropped_fields_are_logged_once_and_not_sent_again(
 
 async def test_a_restart_with_dropped_fields_in_two_slices_keeps_the_generation(world: World):
     world.api.dropped = {"capacity"}
-    async with world.running(gpus(65)) as one:
-        await published(one)
-    async with world.running(gpus(65, _64="new")) as one:
-        await published(one)
+    async with world.running(gpus(65)) as publisher:
+        await published(publisher)
+    async with world.running(gpus(65, _64="new")) as publisher:
+        await published(publisher)
         assert world.writes()[2:] == ["ask 00000", "ask 00001", "PUT 00001"]
         assert world.shape() == [(FIRST, 1, 2, 64), (SECOND, 1, 2, 1)]
 
@@ -71,19 +73,19 @@ async def test_a_refused_attribute_is_left_out_alone(
     world: World, caplog: pytest.LogCaptureFixture
 ):
     world.refuse("spec.devices[1].attributes[uuid].string", message="too long", method="POST")
-    async with world.running(gpus(2)) as one:
-        await published(one)
+    async with world.running(gpus(2)) as publisher:
+        await published(publisher)
         assert world.uuids() == {"GPU-0"}
         assert world.shape() == [(FIRST, 1, 1, 2)]
         assert "gpu-0001-01-00-0: attributes[uuid]: too long" in caplog.text
-        one.set(gpus(2, _1="new"))  # another value may be fine
+        publisher.set(gpus(2, _1="new"))  # another value may be fine
         await until(lambda: world.uuids() == {"GPU-0", "new"})
 
 
 async def test_a_refused_device_is_left_out_alone(world: World):
     world.refuse("spec.devices[0].attributes[uuid]", "spec.devices[0].name", method="POST")
-    async with world.running(gpus(2)) as one:
-        await published(one)
+    async with world.running(gpus(2)) as publisher:
+        await published(publisher)
         assert world.uuids() == {"GPU-1"}
         assert world.shape() == [(FIRST, 1, 1, 1)]
 
@@ -92,15 +94,15 @@ async def test_a_refused_slice_does_not_stop_the_others(
     world: World, caplog: pytest.LogCaptureFixture
 ):
     world.refuse("spec.pool.name", message="no such pool", method="POST")
-    async with world.running(gpus(65)) as one:
+    async with world.running(gpus(65)) as publisher:
         await until(lambda: set(world.stored()) == {SECOND})
-        assert not one.published.is_set()
+        assert not publisher.published.is_set()
         assert world.writes() == ["POST 00000", "POST 00001"]
         assert "no such pool" in caplog.text
         world.api.delete("resourceslices", SECOND)  # the other is still looked after
         await until(lambda: set(world.stored()) == {SECOND})
-        one.set(gpus(65, _0="new"))  # another content is tried at once
-        await published(one)
+        publisher.set(gpus(65, _0="new"))  # another content is tried at once
+        await published(publisher)
         assert "new" in world.uuids()
 
 
@@ -109,18 +111,18 @@ async def test_a_refused_slice_does_not_stop_the_others(
 
 async def test_server_errors_are_retried(world: World, caplog: pytest.LogCaptureFixture):
     world.api.fail(500, times=3, method="POST", path=SLICES)
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
         assert world.writes() == ["POST 00000"] * 4
     assert caplog.text.count("next attempt in") == 3
 
 
 async def test_a_node_that_is_not_there_yet_is_waited_for(world: World):
     world.api.delete("nodes", NODE)
-    async with world.running(gpus(1)) as one:
+    async with world.running(gpus(1)) as publisher:
         await until(lambda: world.api.count("GET", f"/nodes/{NODE}") >= 2)
         world.api.put("nodes", {"metadata": {"name": NODE}})
-        await published(one)
+        await published(publisher)
 
 
 async def test_a_node_that_is_gone_when_its_slice_is_created_is_looked_up_again(
@@ -128,8 +130,8 @@ async def test_a_node_that_is_gone_when_its_slice_is_created_is_looked_up_again(
 ):
     status = {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": FIRST}}
     world.api.fail(404, method="POST", path=SLICES, body=json.dumps(status).encode())
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
         assert world.api.count("GET", f"/nodes/{NODE}") == 2
     assert caplog.text.count("next attempt in") == 1
 
@@ -137,35 +139,35 @@ async def test_a_node_that_is_gone_when_its_slice_is_created_is_looked_up_again(
 async def test_a_server_that_asks_to_wait_is_obeyed(world: World):
     world.api.fail(429, method="POST", path=SLICES, headers={"Retry-After": "1"})
     started = time.monotonic()
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
     assert time.monotonic() - started >= 1.0
     assert world.writes() == ["POST 00000"] * 2
 
 
 async def test_a_connection_that_breaks(world: World):
     world.api.fail(method="POST", path=SLICES, kind="hangup")
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
         assert world.shape() == [(FIRST, 1, 1, 1)]
 
 
 async def test_an_api_server_that_was_away(world: World):
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
         await world.api.stop()
-        one.set(gpus(1, _0="new"))
+        publisher.set(gpus(1, _0="new"))
         await world.api.start()
         await until(lambda: world.uuids() == {"new"})
         assert world.shape() == [(FIRST, 1, 1, 1)]
 
 
 async def test_a_conflict_is_looked_at_again(world: World):
-    async with world.running(gpus(1)) as one:
-        await published(one)
-        await until(lambda: mirrored(one, FIRST))
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
+        await until(lambda: mirrored(publisher, FIRST))
         world.api.gate.clear()  # our next write is on its way when somebody else writes first
-        one.set(gpus(1, _0="new"))
+        publisher.set(gpus(1, _0="new"))
         await until(lambda: "PUT 00000" in world.writes())
         world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
         world.api.gate.set()
@@ -175,18 +177,18 @@ async def test_a_conflict_is_looked_at_again(world: World):
 
 async def test_a_watch_that_lags_does_not_make_us_write_twice(world: World):
     world.api.silent_watches = True
-    async with world.running(gpus(65)) as one:
-        await published(one)
-        one.resync()
-        one.set(gpus(65, _0="new"))
+    async with world.running(gpus(65)) as publisher:
+        await published(publisher)
+        publisher.resync()
+        publisher.set(gpus(65, _0="new"))
         await until(lambda: "new" in world.uuids())
-        one.resync()
-        one.set(gpus(64, _0="new"))
+        publisher.resync()
+        publisher.set(gpus(64, _0="new"))
         await until(lambda: world.shape() == [(FIRST, 2, 1, 64)])
-        one.resync()
-        one.set(gpus(64, _0="newer"))
+        publisher.resync()
+        publisher.set(gpus(64, _0="newer"))
         await until(lambda: "newer" in world.uuids())
-        assert one._resources.slices.objects == {}
+        assert publisher._resources.slices.objects == {}
         expected = [
             "POST 00000",
             "POST 00001",
@@ -199,12 +201,12 @@ async def test_a_watch_that_lags_does_not_make_us_write_twice(world: World):
 
 
 async def test_a_slice_that_vanished_behind_a_watch_that_lags(world: World):
-    async with world.running(gpus(1)) as one:
-        await published(one)
-        await until(lambda: mirrored(one, FIRST))
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
+        await until(lambda: mirrored(publisher, FIRST))
         world.api.silence_watches()  # events are lost from here on
         world.api.delete("resourceslices", FIRST)
-        one.set(gpus(1, _0="new"))
+        publisher.set(gpus(1, _0="new"))
         await until(lambda: world.uuids() == {"new"})
         assert world.writes() == ["POST 00000", "PUT 00000", "POST 00000"]
 
@@ -213,37 +215,37 @@ async def test_a_ban_is_explained_and_another_wish_tried_at_once(
     world: World, caplog: pytest.LogCaptureFixture
 ):
     world.api.fail(403, method="POST", path=SLICES)
-    async with world.running(gpus(1)) as one:
+    async with world.running(gpus(1)) as publisher:
         await until(lambda: "the service account needs" in caplog.text)
         assert world.writes() == ["POST 00000"]
-        one.set(gpus(1, _0="new"))
-        await published(one)
+        publisher.set(gpus(1, _0="new"))
+        await published(publisher)
 
 
 async def test_who_may_not_publish_is_quiet(world: World):
     allowed = False
-    async with world.running(gpus(1), may_publish=lambda: allowed) as one:
+    async with world.running(gpus(1), may_publish=lambda: allowed) as publisher:
         await until(lambda: world.api.count("GET", "watch"))
-        one.resync()
-        one.set(gpus(2))
+        publisher.resync()
+        publisher.set(gpus(2))
         async with world.running(gpus(3)) as other:  # it may, and does
             await published(other)
-            await until(lambda: mirrored(one, FIRST))
+            await until(lambda: mirrored(publisher, FIRST))
         assert world.shape() == [(FIRST, 1, 1, 3)]
-        assert not one.published.is_set()
+        assert not publisher.published.is_set()
         allowed = True
-        one.resync()
-        await published(one)
+        publisher.resync()
+        await published(publisher)
         assert world.shape() == [(FIRST, 1, 1, 2)]
         assert world.writes() == ["POST 00000", "PUT 00000"]
 
 
 async def test_conflicts_that_go_on_are_a_warning(world: World, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
-    async with world.running(gpus(1)) as one:
-        await published(one)
+    async with world.running(gpus(1)) as publisher:
+        await published(publisher)
         world.api.fail(409, times=4, method="PUT", path=SLICES)
-        one.set(gpus(1, _0="new"))
+        publisher.set(gpus(1, _0="new"))
         await until(lambda: "new" in world.uuids())
     levels = [line.levelname for line in caplog.records if "looking again" in line.getMessage()]
     assert levels == ["INFO", "INFO", "INFO", "WARNING"]
@@ -254,20 +256,20 @@ async def test_what_is_not_published_is_said_once(world: World, caplog: pytest.L
     bad = Gpu(
         name="BAD", address="0000:01:00.0", vendor="amd", vendor_id=1, device_id=2, driver="amdgpu"
     )
-    async with world.running(Inventory.from_unsorted([bad])) as one:
-        await published(one)
+    async with world.running(Inventory.from_unsorted([bad])) as publisher:
+        await published(publisher)
         assert caplog.text.count("'BAD'") == 1
-        one.set(Inventory.from_unsorted([bad, *gpus(1).gpus]))
+        publisher.set(Inventory.from_unsorted([bad, *gpus(1).gpus]))
         await until(lambda: world.uuids() == {"GPU-0"})
         assert caplog.text.count("'BAD'") == 1
 
 
 async def test_slices_of_others_are_none_of_our_business(world: World):
     """Even if an API server that knows no field selectors showed them."""
-    async with world.running() as one:
-        await until(lambda: one._resources.slices.synced)
+    async with world.running() as publisher:
+        await until(lambda: publisher._resources.slices.synced)
         spec = {"driver": DRIVER, "nodeName": NODE}
-        one._resources.slices.objects = {
+        publisher._resources.slices.objects = {
             "ours": {"metadata": {"name": "ours"}, "spec": spec},
             "other-driver": {"metadata": {"name": "other-driver"}, "spec": spec | {"driver": "x"}},
             "other-node": {"metadata": {"name": "other-node"}, "spec": spec | {"nodeName": "x"}},
@@ -276,4 +278,4 @@ async def test_slices_of_others_are_none_of_our_business(world: World):
                 "spec": {"driver": DRIVER, "allNodes": True},
             },
         }
-        assert list(one._writer.existing()) == ["ours"]
+        assert list(publisher._writer.existing()) == ["ours"]

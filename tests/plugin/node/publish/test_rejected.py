@@ -66,8 +66,8 @@ def test_what_was_refused_is_taken_out_and_nothing_else():
         "spec.devices[0].capacity[memory]",
         "spec.devices[1]",
     ]
-    found = [rejected.part_at(wish, field) for field in fields]
-    [left] = rejected.remove([wish], [refusal for refusal in found if refusal])
+    parts = [rejected.part_at(wish, field) for field in fields]
+    [left] = rejected.remove([wish], [refusal for refusal in parts if refusal])
     [device] = left.spec.devices
     assert device.name == "gpu-0000-01-00-0"
     assert wish.spec.devices[0].attributes.keys() - device.attributes.keys() == {"uuid"}
@@ -120,7 +120,7 @@ def test_an_attribute_and_a_capacity_of_one_name_are_two_parts():
 # ---------------------------------------------------------------- taints
 
 
-def tainted(*keys: str) -> ResourceSlice:
+def slice_with_taints(*keys: str) -> ResourceSlice:
     taints = [DeviceTaint(key=f"claimd.dev/{key}", effect="NoSchedule") for key in keys]
     [built], _ = build(gpu(1), gpu(2), gpu_0000_01_00_0=taints)
     return built
@@ -131,21 +131,24 @@ def keys(slice_: ResourceSlice) -> list[list[str]]:
 
 
 def test_a_taint_is_named_by_its_place_and_kept_by_its_key():
-    part = rejected.part_at(tainted("hot", "link"), "spec.devices[0].taints[1].effect")
+    part = rejected.part_at(slice_with_taints("hot", "link"), "spec.devices[0].taints[1].effect")
     assert part is not None
     assert str(part) == "gpu-0000-01-00-0: taints[claimd.dev/link]"
-    assert keys(*rejected.remove([tainted("link", "hot")], [part])) == [["claimd.dev/hot"], []]
+    assert keys(*rejected.remove([slice_with_taints("link", "hot")], [part])) == [
+        ["claimd.dev/hot"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("place", ["2", "x"])
 def test_a_taint_that_is_not_there_is_the_whole_device(place: str):
-    part = rejected.part_at(tainted("hot", "link"), f"spec.devices[0].taints[{place}]")
+    part = rejected.part_at(slice_with_taints("hot", "link"), f"spec.devices[0].taints[{place}]")
     assert str(part) == "gpu-0000-01-00-0"
 
 
 def test_a_device_refused_after_one_of_its_taints_goes():
     """It was refused in the form without the taint, and is built with it."""
-    slice_ = tainted("hot", "link")
+    slice_ = slice_with_taints("hot", "link")
     first = rejected.part_at(slice_, "spec.devices[0].taints[0]")
     assert first
     [reduced] = rejected.remove([slice_], [first])
@@ -156,10 +159,10 @@ def test_a_device_refused_after_one_of_its_taints_goes():
 
 
 def test_a_device_that_was_refused_with_a_taint_is_tried_without_it():
-    slice_ = tainted("hot")
+    slice_ = slice_with_taints("hot")
     part = rejected.part_at(slice_, "spec.devices[0]")
     assert part
-    [left] = rejected.remove([tainted()], [part])
+    [left] = rejected.remove([slice_with_taints()], [part])
     assert [device.name for device in left.spec.devices] == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
 
 

@@ -17,7 +17,7 @@ from tests.support.publishing import FIRST, NODE, SECOND, World, gpus, published
 WHOLE = "gpu-0000-01-00-0"
 
 
-def divided(parts: int = 2) -> Inventory:
+def divided_gpus(parts: int = 2) -> Inventory:
     facts = {
         "address": "0000:01:00.0",
         "vendor": "amd",
@@ -53,8 +53,8 @@ def counts(world: World) -> list[int]:
 
 
 async def test_where_the_server_keeps_counters_there_are_parts(world: World):
-    async with world.running(divided()) as one:
-        await published(one)
+    async with world.running(divided_gpus()) as publisher:
+        await published(publisher)
     assert counts(world) == [3, 0]
     assert world.writes()[0] == "ask fffff"
     assert world.stored()[SECOND]["spec"]["sharedCounters"] == [
@@ -78,10 +78,10 @@ async def test_where_it_does_not_there_are_whole_gpus_and_one_warning(
 ):
     world.api.minor, world.api.dropped = minor, dropped
     with caplog.at_level(logging.WARNING):
-        async with world.running(divided()) as one:
-            await published(one)
-            one.set(divided(4))
-            one.set(Inventory.from_unsorted([gpus(2).gpus[1], *divided(4).gpus]))
+        async with world.running(divided_gpus()) as publisher:
+            await published(publisher)
+            publisher.set(divided_gpus(4))
+            publisher.set(Inventory.from_unsorted([gpus(2).gpus[1], *divided_gpus(4).gpus]))
             await until(lambda: counts(world) == [2])
     said = [
         record.getMessage()
@@ -94,24 +94,24 @@ async def test_where_it_does_not_there_are_whole_gpus_and_one_warning(
 
 
 async def test_where_nothing_is_divided_nothing_is_asked(world: World):
-    async with world.running(gpus(2)) as one:
-        await published(one)
+    async with world.running(gpus(2)) as publisher:
+        await published(publisher)
     assert world.writes() == ["POST 00000"]
     assert not [request for request in world.api.requests if request.path == "/version"]
 
 
 async def test_a_server_that_drops_them_later_gets_whole_gpus(world: World):
-    async with world.running(divided()) as one:
-        await published(one)
+    async with world.running(divided_gpus()) as publisher:
+        await published(publisher)
         world.api.dropped = {"sharedCounters", "consumesCounters"}
-        one.set(divided(4))
+        publisher.set(divided_gpus(4))
         await until(lambda: counts(world) == [1])
 
 
 async def test_what_the_last_process_published_stays_as_it_is(world: World):
     for _ in range(2):
-        async with world.running(divided()) as one:
-            await published(one)
+        async with world.running(divided_gpus()) as publisher:
+            await published(publisher)
     assert [write for write in world.writes() if not write.startswith("ask")] == [
         "POST 00000",
         "POST 00001",
@@ -134,8 +134,8 @@ def sharings(world: World) -> list[tuple[str, bool]]:
 
 
 async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: World):
-    async with world.running(gpus(2), sharing_rules=RULES) as one:
-        await published(one)
+    async with world.running(gpus(2), sharing_rules=RULES) as publisher:
+        await published(publisher)
     assert world.writes() == ["ask ffffe", "POST 00000"]
     assert sharings(world) == [("memory", True)] * 2
     memory = world.stored()[FIRST]["spec"]["devices"][0]["capacity"]["memory"]
@@ -153,9 +153,9 @@ async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: Wo
 async def test_where_it_does_not_all_is_exclusive_and_told_once(world: World, caplog, dropped, why):
     world.api.dropped = dropped
     with caplog.at_level(logging.WARNING):
-        async with world.running(gpus(1), sharing_rules=RULES) as one:
-            await published(one)
-            one.set(gpus(2))
+        async with world.running(gpus(1), sharing_rules=RULES) as publisher:
+            await published(publisher)
+            publisher.set(gpus(2))
             await until(lambda: len(sharings(world)) == 2)
     assert sharings(world) == [("exclusive", False)] * 2
     said = [record.getMessage() for record in caplog.records]
@@ -165,16 +165,16 @@ async def test_where_it_does_not_all_is_exclusive_and_told_once(world: World, ca
 
 
 async def test_where_nothing_is_to_be_shared_nothing_is_asked(world: World):
-    async with world.running(gpus(2), sharing_rules=sharing.parse(["amd=memory"])) as one:
-        await published(one)
+    async with world.running(gpus(2), sharing_rules=sharing.parse(["amd=memory"])) as publisher:
+        await published(publisher)
     assert world.writes() == ["POST 00000"]
 
 
 async def test_a_server_that_drops_it_later_gets_exclusive_gpus(world: World):
-    async with world.running(gpus(1), sharing_rules=RULES) as one:
-        await published(one)
+    async with world.running(gpus(1), sharing_rules=RULES) as publisher:
+        await published(publisher)
         world.api.dropped = DROPPED
-        one.set(gpus(2))
+        publisher.set(gpus(2))
         await until(lambda: sharings(world) == [("exclusive", False)] * 2)
 
 
@@ -201,9 +201,9 @@ async def test_it_is_asked_once_and_what_has_changed_is_said(caplog):
     assert not support.kept
     assert await support.learn(gpus(2)) is False, "nothing needs counters"
     assert resources.asked == 0
-    assert await support.learn(divided()) is True
+    assert await support.learn(divided_gpus()) is True
     assert support.kept
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
     assert resources.asked == 1
     assert caplog.text == "", "that all is as it should be is no news"
 
@@ -211,49 +211,49 @@ async def test_it_is_asked_once_and_what_has_changed_is_said(caplog):
 async def test_a_server_without_is_asked_again_after_an_hour(monkeypatch, caplog):
     resources = Resources("too old")
     support = server_features.CounterSupport(resources, "d", "n")
-    assert await support.learn(divided()) is False
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
+    assert await support.learn(divided_gpus()) is False
     assert resources.asked == 1
     monkeypatch.setattr(server_features, "ASK_AGAIN", 0.0)
     caplog.set_level(logging.INFO)
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
     assert "keeps counters now" not in caplog.text
     assert caplog.text.count("no GPU is published together with its parts: too old") == 1
     resources.answer = ""
-    assert await support.learn(divided()) is True
+    assert await support.learn(divided_gpus()) is True
 
 
 async def test_a_refusal_is_an_answer_and_silence_is_none(caplog):
     resources = Resources(errors.Forbidden("you may not"))
     support = server_features.CounterSupport(resources, "d", "n")
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
     assert "failed: you may not" in caplog.text
     resources = Resources(errors.Unreachable("away"))
     support = server_features.CounterSupport(resources, "d", "n")
     for asked in (1, 2):
         with pytest.raises(errors.Unreachable):
-            await support.learn(divided())
+            await support.learn(divided_gpus())
         assert resources.asked == asked
 
 
 async def test_who_was_forbidden_to_ask_asks_again_soon(monkeypatch, caplog):
     resources = Resources(errors.Forbidden("you may not"))
     support = server_features.CounterSupport(resources, "d", "n")
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
     resources.answer = ""
-    assert await support.learn(divided()) is False, "not at once"
+    assert await support.learn(divided_gpus()) is False, "not at once"
     monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", 0.0)
     with caplog.at_level(logging.INFO):
-        assert await support.learn(divided()) is True
+        assert await support.learn(divided_gpus()) is True
     assert "the API server keeps counters now" in caplog.text
 
 
 async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once():
     resources = Resources("")
     support = server_features.CounterSupport(resources, "d", "n")
-    await support.learn(divided())
+    await support.learn(divided_gpus())
     assert support.withdraw() is True
     assert not support.kept
     assert support.withdraw() is False
-    assert await support.learn(divided()) is False
+    assert await support.learn(divided_gpus()) is False
     assert resources.asked == 1

@@ -34,11 +34,11 @@ def how(rules: str, **more: Any) -> str:
     return sharing.of_gpu(sharing.parse(rules.split(",")), gpu(**more)).how
 
 
-def described(rule: str, **more: Any) -> tuple[Device, list[str]]:
+def describe(rule: str, **more: Any) -> tuple[Device, list[str]]:
     problems: list[str] = []
-    found = gpu(**more)
-    shared = sharing.of_gpu(sharing.parse([rule]), found)
-    return devices.of_gpu(found, problems, shared=shared), problems
+    device = gpu(**more)
+    shared = sharing.of_gpu(sharing.parse([rule]), device)
+    return devices.of_gpu(device, problems, shared=shared), problems
 
 
 def policies(device: Device) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_a_rule_that_is_none_is_refused(rule: str, why: str):
 
 
 def test_by_memory_who_asks_for_nothing_gets_all_of_it():
-    device, problems = described("nvidia=memory:2Gi:1Gi", compute_units=100)
+    device, problems = describe("nvidia=memory:2Gi:1Gi", compute_units=100)
     assert problems == []
     assert device.allow_multiple_allocations is True
     assert device.attributes["sharing"].string == "memory"
@@ -129,7 +129,7 @@ def test_by_memory_who_asks_for_nothing_gets_all_of_it():
 
 
 def test_by_shares_each_gets_one():
-    device, _ = described("nvidia=shares:4")
+    device, _ = describe("nvidia=shares:4")
     assert device.capacity["shares"].value == "4"
     assert policies(device) == {
         "memory": {"default": "0"},
@@ -138,13 +138,13 @@ def test_by_shares_each_gets_one():
 
 
 def test_without_limit_nothing_is_counted():
-    device, _ = described("nvidia=unlimited")
+    device, _ = describe("nvidia=unlimited")
     assert policies(device) == {"memory": {"default": "0"}}
     assert device.attributes["sharing"].string == "unlimited"
 
 
 def test_what_is_not_shared_says_so_and_is_as_it_was():
-    device, _ = described("nvidia=exclusive")
+    device, _ = describe("nvidia=exclusive")
     assert device == devices.of_gpu(gpu(), [])
     assert device.attributes["sharing"].string == "exclusive"
     assert device.allow_multiple_allocations is None
@@ -159,7 +159,7 @@ def test_what_is_not_shared_says_so_and_is_as_it_was():
     ],
 )
 def test_what_cannot_be_shared_by_memory_is_exclusive(memory: int | None, why: str):
-    device, problems = described("*=memory", memory=memory)
+    device, problems = describe("*=memory", memory=memory)
     assert device.attributes["sharing"].string == "exclusive"
     assert device.allow_multiple_allocations is None
     assert problems == [f"gpu-0000-41-00-0: not shared by memory: {why}"]

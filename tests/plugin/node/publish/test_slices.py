@@ -128,17 +128,17 @@ gpus = st.builds(
 @pytest.mark.sampled
 @settings(max_examples=samples.share(150), deadline=None)
 @given(st.lists(gpus, max_size=12))
-def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
-    built, problems = slices.build(Inventory.from_unsorted(found), DRIVER, NODE)
+def test_no_hardware_makes_a_slice_that_the_api_refuses(gpus_: list[Gpu]):
+    built, problems = slices.build(Inventory.from_unsorted(gpus_), DRIVER, NODE)
     assert (built, problems) == slices.build(
-        Inventory.from_unsorted(reversed(found)), DRIVER, NODE
-    ) or len({g.name for g in found}) < len(found)
+        Inventory.from_unsorted(reversed(gpus_)), DRIVER, NODE
+    ) or len({g.name for g in gpus_}) < len(gpus_)
     devices = [d for s in built for d in s.spec.devices]
     assert len({d.name for d in devices}) == len(devices)
-    for one in devices:
-        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", one.name, re.ASCII)
-        assert len(one.attributes) + len(one.capacity) <= 32
-        for key, attribute in one.attributes.items():
+    for device in devices:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", device.name, re.ASCII)
+        assert len(device.attributes) + len(device.capacity) <= 32
+        for key, attribute in device.attributes.items():
             assert re.fullmatch(
                 r"(resource\.kubernetes\.io/)?[A-Za-z_][A-Za-z0-9_]{0,31}", key, re.ASCII
             )
@@ -149,7 +149,7 @@ def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
                 assert 0 < len(value.encode()) <= 64
             if kind == "version":
                 assert SEMVER.fullmatch(value)
-        for amount in one.capacity.values():
+        for amount in device.capacity.values():
             assert 0 <= quantity.parse(amount.value) < 2**63
     msgspec.json.encode(built)
 
@@ -157,27 +157,31 @@ def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
 # ---------------------------------------------------------------- parts of GPUs
 
 
-def divided(count: int, parts: int) -> Inventory:
-    found = []
+def divide(count: int, parts: int) -> Inventory:
+    gpus = []
     for number in range(1, count + 1):
         whole = gpu(number, counters=(("partitions", parts),))
         more = {"parent": whole.name, "kind": "partition", "counters": (("partitions", 1),)}
-        found += [
+        gpus += [
             whole,
             *(gpu(number, name=f"{whole.name}-xcp-{part}", **more) for part in range(parts)),
         ]
-    return Inventory.from_unsorted(found)
+    return Inventory.from_unsorted(gpus)
 
 
 @pytest.mark.parametrize(
     ("count", "parts", "sets"), [(1, 2, [1]), (8, 8, [8]), (9, 2, [8, 1]), (16, 64, [8, 8])]
 )
 def test_counters_have_slices_of_their_own(count: int, parts: int, sets: list[int]):
-    built, problems = slices.build(divided(count, parts), DRIVER, NODE)
+    built, problems = slices.build(divide(count, parts), DRIVER, NODE)
     assert not problems
     assert [len(s.spec.shared_counters) for s in built if s.spec.shared_counters] == sets
     assert all(bool(s.spec.devices) != bool(s.spec.shared_counters) for s in built)
-    known = {one.name: one.counters for s in built for one in s.spec.shared_counters}
+    known = {
+        counter_set.name: counter_set.counters
+        for s in built
+        for counter_set in s.spec.shared_counters
+    }
     devices = [device for s in built for device in s.spec.devices]
     assert len(devices) == count * (parts + 1)
     for device in devices:
@@ -186,7 +190,7 @@ def test_counters_have_slices_of_their_own(count: int, parts: int, sets: list[in
 
 
 def test_without_partitions_there_are_whole_gpus():
-    built, _ = slices.build(divided(2, 4), DRIVER, NODE, slices.Options(partitions=False))
+    built, _ = slices.build(divide(2, 4), DRIVER, NODE, slices.Options(partitions=False))
     (only,) = built
     assert [device.name for device in only.spec.devices] == [gpu(1).name, gpu(2).name]
     assert not any(device.consumes_counters for device in only.spec.devices)
@@ -207,8 +211,8 @@ def test_without_counters_a_divided_gpu_is_its_parts():
     assert not any(device.consumes_counters for device in only.spec.devices)
 
     built, _ = slices.build(both, DRIVER, NODE)
-    assert [len(one.spec.devices) for one in built] == [4, 0]
-    assert [found.name for found in built[1].spec.shared_counters] == [whole.name]
+    assert [len(slice_.spec.devices) for slice_ in built] == [4, 0]
+    assert [counter_set.name for counter_set in built[1].spec.shared_counters] == [whole.name]
 
 
 def test_a_virtual_function_without_its_physical_one_is_whole_enough():
@@ -226,7 +230,7 @@ def test_numa_nodes_as_a_list_by_option_only():
 
 
 def test_what_people_mean_by_a_gpu_comes_first():
-    found = [
+    gpus = [
         gpu(1, console=True),
         gpu(2, integrated=True),
         gpu(3, integrated=True, is_package=True),
@@ -235,7 +239,7 @@ def test_what_people_mean_by_a_gpu_comes_first():
         gpu(6, console=True, integrated=True),
         gpu(7, integrated=True),
     ]
-    [built], _ = build(*found)
+    [built], _ = build(*gpus)
     order = [device.name for device in built.spec.devices]
     assert order == [gpu(number).name for number in (3, 4, 5, 2, 7, 1, 6)]
 
@@ -255,7 +259,7 @@ def test_two_of_one_name_are_one_device_and_a_problem():
 
 
 def test_parts_are_what_has_counters():
-    assert slices.has_partitions(divided(1, 2))
+    assert slices.has_partitions(divide(1, 2))
     assert not slices.has_partitions(Inventory.from_unsorted([gpu(1), gpu(2)]))
 
 
@@ -424,10 +428,10 @@ def test_taints_come_and_go_with_the_same_gpu():
 
 
 def test_under_a_vendors_name_its_gpus_alone_are_published_in_its_words() -> None:
-    found, problems = slices.build(
+    built, problems = slices.build(
         Inventory.from_unsorted([gpu(1), gpu(2, vendor="amd")]), "gpu.nvidia.com", NODE
     )
-    (device,) = found[0].spec.devices
+    (device,) = built[0].spec.devices
     assert device.attributes["brand"].string == "unknown"
     assert problems == ["gpu-0000-02-00-0 left out: gpu.nvidia.com has no GPUs of amd"]
 
@@ -439,8 +443,8 @@ def test_a_part_says_anew_what_it_has_of_its_whole() -> None:
     seen = []
     for uuid in (None, "GPU-1"):
         whole = gpu(1, kind="divided", uuid=uuid)
-        found, _ = builder.build(Inventory.from_unsorted([whole, part]))
-        _, device = found[0].spec.devices
+        built, _ = builder.build(Inventory.from_unsorted([whole, part]))
+        _, device = built[0].spec.devices
         seen.append(device.attributes.get("parentUUID"))
     assert seen[0] is None
     assert seen[1] is not None

@@ -14,7 +14,7 @@ FIRST, SECOND = gpu(0).name, gpu(1).name
 NODE_REF = events.node(NODE)
 
 
-def prepared(name: str, *devices: str) -> PreparedClaim:
+def plan_claim(name: str, *devices: str) -> PreparedClaim:
     return plan.plan(
         claim(name, *(result(device, request=f"r{n}") for n, device in enumerate(devices))),
         driver=DRIVER,
@@ -53,7 +53,7 @@ class World:
             conditions=self.conditions,
             inventory=lambda: self.there,
             claims=lambda: claims,
-            report=lambda prepared: self.reported.append(prepared.name),
+            report=lambda plan_claim: self.reported.append(plan_claim.name),
             record_event=self.record,
         )
 
@@ -70,8 +70,8 @@ class World:
 
 
 def test_a_gpu_that_falls_sick_is_told_to_its_holders_first_and_to_the_node():
-    one, other = prepared("one", FIRST), prepared("other", SECOND)
-    world = World(one, other)
+    first, other = plan_claim("one", FIRST), plan_claim("other", SECOND)
+    world = World(first, other)
     world.announcements.set_health(sick(FIRST))
     assert world.reported == ["one"], "a claim that holds another GPU has nothing new to say"
     note = f"{FIRST} on {NODE}: it hangs"
@@ -82,7 +82,7 @@ def test_a_gpu_that_falls_sick_is_told_to_its_holders_first_and_to_the_node():
 
 
 def test_the_same_again_is_no_news():
-    world = World(prepared("one", FIRST))
+    world = World(plan_claim("one", FIRST))
     world.announcements.set_health(sick(FIRST))
     world.told()
     world.announcements.set_health(sick(FIRST))
@@ -90,7 +90,7 @@ def test_the_same_again_is_no_news():
 
 
 def test_a_gpu_that_gets_well_is_told_without_a_warning():
-    world = World(prepared("one", FIRST))
+    world = World(plan_claim("one", FIRST))
     world.announcements.set_health(sick(FIRST))
     world.told()
     world.announcements.set_health(HealthReport())
@@ -98,11 +98,11 @@ def test_a_gpu_that_gets_well_is_told_without_a_warning():
     assert [(reason, note, warning) for _, reason, note, warning in world.events] == [
         ("DeviceHealthy", f"{FIRST} on {NODE} is well again", False)
     ] * 2
-    assert world.conditions.of_devices(prepared("one", FIRST).devices) == {FIRST: []}
+    assert world.conditions.of_devices(plan_claim("one", FIRST).devices) == {FIRST: []}
 
 
 def test_a_gpu_that_was_given_up_did_not_get_well():
-    world = World(prepared("one", FIRST), there=inventory(2))
+    world = World(plan_claim("one", FIRST), there=inventory(2))
     world.announcements.set_health(sick(FIRST, retained=(gpu(0),)))
     world.told()
     world.there = Inventory.from_unsorted([gpu(1)])
@@ -112,7 +112,7 @@ def test_a_gpu_that_was_given_up_did_not_get_well():
 
 
 def test_a_note_is_nothing_to_announce():
-    world = World(prepared("one", FIRST))
+    world = World(plan_claim("one", FIRST))
     world.announcements.set_health(sick(FIRST, severity=NOTE))
     assert (world.reported, world.told()) == ([], [])
 
@@ -133,18 +133,18 @@ def test_a_part_that_falls_sick_alone_does():
 
 
 def test_conditions_of_several_types_stand_side_by_side():
-    one = prepared("one", FIRST, SECOND)
-    world = World(one)
+    first = plan_claim("one", FIRST, SECOND)
+    world = World(first)
     healthy, exclusive = condition("Healthy"), condition("Exclusive")
     assert world.announcements.set_conditions("Healthy", {FIRST: healthy}) == {FIRST}
     assert world.announcements.set_conditions("Exclusive", {FIRST: exclusive}) == {FIRST}
-    assert world.conditions.of_devices(one.devices) == {FIRST: [healthy, exclusive], SECOND: []}
+    assert world.conditions.of_devices(first.devices) == {FIRST: [healthy, exclusive], SECOND: []}
     assert world.announcements.set_conditions("Healthy", {}) == {FIRST}
-    assert world.conditions.of_devices(one.devices) == {FIRST: [exclusive], SECOND: []}
+    assert world.conditions.of_devices(first.devices) == {FIRST: [exclusive], SECOND: []}
 
 
 def test_a_condition_that_says_something_else_is_news_and_the_others_are_not():
-    world = World(prepared("one", FIRST), prepared("other", SECOND))
+    world = World(plan_claim("one", FIRST), plan_claim("other", SECOND))
     before = {FIRST: condition("Exclusive", "a"), SECOND: condition("Exclusive", "b")}
     assert world.announcements.set_conditions("Exclusive", before) == {FIRST, SECOND}
     world.reported.clear()

@@ -32,7 +32,7 @@ def foreign(driver: str, *addresses: str, node: str = NODE) -> dict[str, Any]:
     }
 
 
-def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+def read_log(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
@@ -92,7 +92,7 @@ async def test_alone_there_is_nothing_to_say(
         | {"amd.com/gpumem": "0"}
     )
     await world.conflicts.check()
-    assert (world.said, world.told, logged(caplog)) == ([{}], [], [])
+    assert (world.said, world.told, read_log(caplog)) == ([{}], [], [])
 
 
 async def test_another_driver_with_the_same_address(
@@ -107,7 +107,7 @@ async def test_another_driver_with_the_same_address(
     assert "published by the driver gpu.example as well, as d1" in condition.message
     assert f"set exclude={SECOND.address}" in condition.message
     assert world.told == [("GpuHandedOutTwice", condition.message)], "said once"
-    assert logged(caplog) == [condition.message]
+    assert read_log(caplog) == [condition.message]
     assert world.said[0] == world.said[1]
     world.api.delete("resourceslices", "gpu.example")
     await world.conflicts.check()

@@ -55,7 +55,7 @@ class PlayedMonitor:
 
 
 @pytest.fixture
-def made(tmp_path):
+def device_metrics_(tmp_path):
     """Device metrics of two GPUs; claims and users are put into the two dicts."""
     claims, users, asked = {}, {}, []
 
@@ -65,7 +65,7 @@ def made(tmp_path):
 
     roots = Roots(sys=str(tmp_path), proc=str(tmp_path), dev=str(tmp_path))
     inventory = Inventory(gpus=(GPU, OTHER))
-    made = device_metrics.DeviceMetrics(
+    device_metrics_ = device_metrics.DeviceMetrics(
         "n1",
         roots,
         lambda: inventory,
@@ -73,82 +73,86 @@ def made(tmp_path):
         lambda: claims,
         ask,
     )
-    made.claims_given, made.users_given, made.asked = claims, users, asked
-    return made
+    device_metrics_.claims_given, device_metrics_.users_given, device_metrics_.asked = (
+        claims,
+        users,
+        asked,
+    )
+    return device_metrics_
 
 
-def uses(made):
+def uses(device_metrics_):
     """Of the first GPU: namespace, pod, container, claim, share."""
-    return [labels[6:] for labels, _ in made.info() if labels[1] == GPU.name]
+    return [labels[6:] for labels, _ in device_metrics_.info() if labels[1] == GPU.name]
 
 
-def test_a_note_is_no_sickness_and_what_has_vanished_is_sick(made):
-    def found(severity):
+def test_a_note_is_no_sickness_and_what_has_vanished_is_sick(device_metrics_):
+    def with_severity(severity):
         return (Finding(kind="k", severity=severity, sentence="It is so.", since=0),)
 
     gone = dataclasses.replace(OTHER, name="gpu-0000-43-00-0", address="0000:43:00.0")
     findings = (
-        (GPU.name, found("note")),
-        (OTHER.name, found("degraded")),
-        (gone.name, found("failed")),
+        (GPU.name, with_severity("note")),
+        (OTHER.name, with_severity("degraded")),
+        (gone.name, with_severity("failed")),
     )
-    made._monitor.last = HealthReport(retained=(gone,), findings=findings)
-    assert {labels[0]: value for labels, value in made.healthy()} == {
+    device_metrics_._monitor.last = HealthReport(retained=(gone,), findings=findings)
+    assert {labels[0]: value for labels, value in device_metrics_.healthy()} == {
         GPU.name: 1,
         OTHER.name: 0,
         gone.name: 0,
     }
 
 
-def test_who_only_looks_has_nothing(made):
-    made.claims_given["train"] = claim(admin=True)
-    assert uses(made) == [("", "", "", "", "")]
+def test_who_only_looks_has_nothing(device_metrics_):
+    device_metrics_.claims_given["train"] = claim(admin=True)
+    assert uses(device_metrics_) == [("", "", "", "", "")]
 
 
-def test_devices_that_nobody_has(made):
-    (first, one), (second, _) = made.info()
+def test_devices_that_nobody_has(device_metrics_):
+    (first, claims), (second, _) = device_metrics_.info()
     assert first == ("n1", *IDENTITY, "nvidia", "NVIDIA H100", "", "", "", "", "")
-    assert one == 1
+    assert claims == 1
     assert second[1:4] == ("gpu-0000-42-00-0", "", "0000:42:00.0")
-    assert not made.asked, "a node without claims does not ask its kubelet"
+    assert not device_metrics_.asked, "a node without claims does not ask its kubelet"
 
 
-def test_a_sample_for_each_container(made):
-    made.claims_given["train"] = claim()
-    assert uses(made) == [("ml", "train-0", "", "train", "")]
+def test_a_sample_for_each_container(device_metrics_):
+    device_metrics_.claims_given["train"] = claim()
+    assert uses(device_metrics_) == [("ml", "train-0", "", "train", "")]
     id_ = names.cdi_id("train", GPU.name, None)
-    made.users_given["ml", "train"] = {
+    device_metrics_.users_given["ml", "train"] = {
         "train-0": {"main": {id_}, "side": {id_}, "other": set()},
         "of-another-claim-of-this-name": {"main": {"claimd.dev/claim=older"}},
     }
-    made._asked_at = -1000.0
-    assert uses(made) == [
+    device_metrics_._asked_at = -1000.0
+    assert uses(device_metrics_) == [
         ("ml", "train-0", "main", "train", ""),
         ("ml", "train-0", "side", "train", ""),
     ]
 
 
-def test_a_claim_that_a_group_of_pods_has(made):
-    made.claims_given["train"] = claim(reserved=("podgroups/g u", "pods/train-0 u"))
+def test_a_claim_that_a_group_of_pods_has(device_metrics_):
+    device_metrics_.claims_given["train"] = claim(reserved=("podgroups/g u", "pods/train-0 u"))
     id_ = names.cdi_id("train", GPU.name, None)
-    made.users_given["ml", "train"] = {"train-1": {"main": {id_}}}
-    assert uses(made) == [
+    device_metrics_.users_given["ml", "train"] = {"train-1": {"main": {id_}}}
+    assert uses(device_metrics_) == [
         ("ml", "train-0", "", "train", ""),
         ("ml", "train-1", "main", "train", ""),
     ]
 
 
-def test_the_kubelet_is_not_asked_for_each_of_many_scrapes(made):
-    made.claims_given["train"] = claim()
+def test_the_kubelet_is_not_asked_for_each_of_many_scrapes(device_metrics_):
+    device_metrics_.claims_given["train"] = claim()
     for _ in range(50):
-        list(made.info())
-    assert len(made.asked) == 1
+        list(device_metrics_.info())
+    assert len(device_metrics_.asked) == 1
 
 
-def test_shares_and_claims_without_a_pod(made):
-    made.claims_given["a"] = claim("a", ("pods/a-0 u", "pods/a-1 u"), share_id="s1")
-    made.claims_given["b"] = claim("b", (), share_id="s2")
-    assert uses(made) == [
+def test_shares_and_claims_without_a_pod(device_metrics_):
+    device_metrics_.claims_given["a"] = claim("a", ("pods/a-0 u", "pods/a-1 u"), share_id="s1")
+    device_metrics_.claims_given["b"] = claim("b", (), share_id="s2")
+    assert uses(device_metrics_) == [
         ("ml", "", "", "b", "s2"),
         ("ml", "a-0", "", "a", "s1"),
         ("ml", "a-1", "", "a", "s1"),
@@ -166,34 +170,34 @@ def test_shares_and_claims_without_a_pod(made):
         (set(), set(), ([""], [""])),
     ],
 )
-def test_a_claim_of_two_requests(made, first, second, expected):
+def test_a_claim_of_two_requests(device_metrics_, first, second, expected):
     """`first` and `second`: of which devices the kubelet says that the containers have them."""
     two = [
         PreparedDevice(requests=(name,), pool="n1", device=gpu.name, address=gpu.address)
         for name, gpu in (("one", GPU), ("two", OTHER))
     ]
-    made.claims_given["train"] = msgspec.structs.replace(claim(), devices=tuple(two))
+    device_metrics_.claims_given["train"] = msgspec.structs.replace(claim(), devices=tuple(two))
     given = {}
     for name, gpus in (("a", first), ("b", second)):
         if gpus is not None:
             given[name] = {names.cdi_id("train", gpu.name, None) for gpu in gpus}
-    made.users_given["ml", "train"] = {"train-0": given}
+    device_metrics_.users_given["ml", "train"] = {"train-0": given}
     holders = ([], [])
-    for labels, _ in made.info():
+    for labels, _ in device_metrics_.info():
         holders[labels[1] == OTHER.name].append(labels[8])
     assert holders == expected
 
 
-def test_there_are_never_more_than_so_many_and_each_device_has_one(made):
-    made.claims_given["a"] = claim("a", tuple(f"pods/p-{n} u" for n in range(5000)))
-    samples = list(made.info())
+def test_there_are_never_more_than_so_many_and_each_device_has_one(device_metrics_):
+    device_metrics_.claims_given["a"] = claim("a", tuple(f"pods/p-{n} u" for n in range(5000)))
+    samples = list(device_metrics_.info())
     assert len(samples) == device_metrics.MOST_USES
     assert [labels[1] for labels, _ in samples].count(OTHER.name) == 1
-    assert list(made.dropped_uses()) == [((), 3001)]
+    assert list(device_metrics_.dropped_uses()) == [((), 3001)]
 
-    made.claims_given.clear()
-    assert len(list(made.info())) == 2
-    assert list(made.dropped_uses()) == [((), 0)]
+    device_metrics_.claims_given.clear()
+    assert len(list(device_metrics_.info())) == 2
+    assert list(device_metrics_.dropped_uses()) == [((), 0)]
 
 
 @pytest.mark.parametrize(
@@ -211,11 +215,11 @@ def test_who_has_the_most_loses_first(counts, most, kept):
     assert device_metrics._fair(counts, most) == kept
 
 
-def test_every_family_is_served_as_text(made, monkeypatch):
+def test_every_family_is_served_as_text(device_metrics_, monkeypatch):
     scraped = [metric for metric in metrics.ALL if isinstance(metric, metrics.Scraped)]
     for metric in scraped:
         monkeypatch.setattr(metric, "source", metric.source)
-    made.install()
+    device_metrics_.install()
     device_metrics.install_process(lambda: "v1beta1")
     text = exposition.text(metrics.ALL, exposition.PLAIN)
     assert (

@@ -15,7 +15,7 @@ FIRST, SECOND = gpu(0).name, gpu(1).name
 NOW = "2026-01-01T00:00:00Z"
 
 
-def prepared(*results: dict[str, object]) -> PreparedClaim:
+def plan_claim(*results: dict[str, object]) -> PreparedClaim:
     return plan.plan(
         claim("c", *results),
         driver=DRIVER,
@@ -31,7 +31,7 @@ def condition(type_: str) -> Condition:
 
 
 def test_a_device_that_is_there():
-    (entry,) = device_status.entries(prepared(result(FIRST)), DRIVER, inventory())
+    (entry,) = device_status.entries(plan_claim(result(FIRST)), DRIVER, inventory())
     assert (entry.driver, entry.pool, entry.device, entry.share_id) == (DRIVER, NODE, FIRST, None)
     (ready,) = entry.conditions or ()
     assert (ready.type, ready.status, ready.reason) == ("Ready", "True", "Prepared")
@@ -56,7 +56,7 @@ def test_what_the_kernel_does_not_tell_is_left_out_and_zero_is_not():
     told = inventory(0).from_unsorted(
         [gpu(0, product=None, uuid=None, numa_node=None, driver_version=None)]
     )
-    (entry,) = device_status.entries(prepared(result(FIRST)), DRIVER, told)
+    (entry,) = device_status.entries(plan_claim(result(FIRST)), DRIVER, told)
     assert entry.data is not None
     assert not {"productName", "uuid", "numaNode", "driverVersion"} & entry.data.keys()
     (ready,) = entry.conditions or ()
@@ -64,7 +64,7 @@ def test_what_the_kernel_does_not_tell_is_left_out_and_zero_is_not():
 
 
 def test_a_device_that_is_gone_has_a_reason_and_no_data():
-    (entry,) = device_status.entries(prepared(result(FIRST)), DRIVER, inventory(0))
+    (entry,) = device_status.entries(plan_claim(result(FIRST)), DRIVER, inventory(0))
     (ready,) = entry.conditions or ()
     assert (ready.status, ready.reason) == ("False", "DeviceUnavailable")
     assert "is not available on this node" in ready.message
@@ -72,7 +72,7 @@ def test_a_device_that_is_gone_has_a_reason_and_no_data():
 
 
 def test_a_share_is_named():
-    shared = prepared(result(FIRST, shareID="s1"))
+    shared = plan_claim(result(FIRST, shareID="s1"))
     for there in (inventory(), inventory(0)):
         (entry,) = device_status.entries(shared, DRIVER, there)
         assert entry.share_id == "s1"
@@ -82,13 +82,13 @@ def test_a_share_is_named():
 
 
 def test_what_a_share_has_is_told():
-    shared = prepared(result(FIRST, shareID="s1", consumedCapacity={"memory": "2Gi"}))
+    shared = plan_claim(result(FIRST, shareID="s1", consumedCapacity={"memory": "2Gi"}))
     (entry,) = device_status.entries(shared, DRIVER, inventory())
     assert (entry.data or {})["consumedCapacity"] == {"memory": "2Gi"}
 
 
 def test_conditions_stand_behind_ready_at_their_device_alone():
-    both = prepared(result(FIRST, request="a"), result(SECOND, request="b"))
+    both = plan_claim(result(FIRST, request="a"), result(SECOND, request="b"))
     conditions = {SECOND: [condition("Healthy"), condition("Exclusive")]}
     first, second = device_status.entries(both, DRIVER, inventory(), conditions)
     assert [c.type for c in first.conditions or ()] == ["Ready"]
@@ -111,9 +111,9 @@ def libraries_condition(given: Inventory, now: Inventory) -> tuple[str, str] | N
         now=NOW,
     )
     (entry,) = device_status.entries(claim_, DRIVER, now)
-    for found in entry.conditions or ():
-        if found.type == "Libraries":
-            return found.status, found.reason
+    for condition in entry.conditions or ():
+        if condition.type == "Libraries":
+            return condition.status, condition.reason
     return None
 
 

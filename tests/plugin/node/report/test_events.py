@@ -29,9 +29,9 @@ class World:
             auth.client_config(str(self.tmp_path / "kubeconfig"), self.tmp_path), agent="test"
         )
         resources_ = resources.Resources(client_, DRIVER, node)
-        made = events.EventRecorder(resources_, DRIVER, node)
-        self.closing.append((client_, asyncio.create_task(made.run())))
-        return made
+        recorder = events.EventRecorder(resources_, DRIVER, node)
+        self.closing.append((client_, asyncio.create_task(recorder.run())))
+        return recorder
 
     async def close(self):
         for client_, task in self.closing:
@@ -49,9 +49,9 @@ class World:
 @pytest.fixture
 async def world(tmp_path):
     async with apiserver.serve() as api:
-        made = World(tmp_path, api)
-        yield made
-        await made.close()
+        new_world = World(tmp_path, api)
+        yield new_world
+        await new_world.close()
 
 
 async def test_an_event_about_the_node_and_one_about_a_claim(world):
@@ -90,15 +90,15 @@ async def test_the_longest_names_and_notes_fit(world):
 
 
 async def test_the_same_fact_is_told_once_by_whomever(world, caplog):
-    one, two = world.process(), world.process()
+    first, second = world.process(), world.process()
     for _ in range(3):
-        one.record(events.node(NODE), "A", "the same")
+        first.record(events.node(NODE), "A", "the same")
     await apiserver.until(world.stored)
-    two.record(events.node(NODE), "A", "the same")
+    second.record(events.node(NODE), "A", "the same")
     await apiserver.until(lambda: world.asked() == 2)
-    one.record(events.node(NODE), "A", "another")
-    one.record(events.node(NODE), "B", "the same")
-    one.record(events.claim("ns", NODE, NODE), "A", "the same")
+    first.record(events.node(NODE), "A", "another")
+    first.record(events.node(NODE), "B", "the same")
+    first.record(events.claim("ns", NODE, NODE), "A", "the same")
     await apiserver.until(lambda: len(world.stored()) == 4)
     assert world.asked() == 5, "what a process has told it does not even try again"
     assert not caplog.text, "and that it stands already is no failure"

@@ -32,9 +32,11 @@ def report(*findings: Finding, **more: Any) -> HealthReport:
     [(FAILED, "NoExecute"), (UNKNOWN, "NoExecute"), (DEGRADED, "None"), (NOTE, "")],
 )
 def test_the_effect_is_by_severity(severity: str, effect: str) -> None:
-    found = health.taints(report(finding(severity)), failed="NoExecute", degraded="none", now=LATER)
+    taints = health.taints(
+        report(finding(severity)), failed="NoExecute", degraded="none", now=LATER
+    )
     wanted = [DeviceTaint(key="claimd.dev/wedged", effect=effect, time_added=MOMENT)]
-    assert found == ({FIRST: wanted} if effect else {})
+    assert taints == ({FIRST: wanted} if effect else {})
 
 
 @pytest.mark.parametrize(
@@ -43,16 +45,18 @@ def test_the_effect_is_by_severity(severity: str, effect: str) -> None:
 )
 def test_nobody_is_evicted_for_a_moment_of_trouble(after: float, effect: str) -> None:
     """-100: somebody has put the clock back."""
-    found = health.taints(report(finding()), failed="NoExecute", degraded="none", now=SINCE + after)
-    assert [taint.effect for taint in found[FIRST]] == [effect]
+    taints = health.taints(
+        report(finding()), failed="NoExecute", degraded="none", now=SINCE + after
+    )
+    assert [taint.effect for taint in taints[FIRST]] == [effect]
     wait = health.next_eviction(report(finding(), finding(NOTE, since=SINCE - 1)), SINCE + after)
     assert wait == {"NoSchedule": min(3.0 - after, 3.0), "NoExecute": None}[effect]
 
 
 def test_one_taint_a_kind_and_it_is_the_worst() -> None:
     xids = [finding(FAILED, kind="xid", value="79"), finding(DEGRADED, kind="xid", value="99")]
-    found = health.taints(report(*xids), failed="NoSchedule", degraded="none", now=LATER)
-    assert [(taint.key, taint.value, taint.effect) for taint in found[FIRST]] == [
+    taints = health.taints(report(*xids), failed="NoSchedule", degraded="none", now=LATER)
+    assert [(taint.key, taint.value, taint.effect) for taint in taints[FIRST]] == [
         ("claimd.dev/xid", "79", "NoSchedule"),
     ]
 

@@ -44,9 +44,9 @@ class Checking:
 @pytest.fixture
 async def cluster():
     async with serve(Options()) as api:
-        made = Cluster(api, "claimd-system", "claimd")
-        await made.set_up()
-        yield made
+        new_cluster = Cluster(api, "claimd-system", "claimd")
+        await new_cluster.set_up()
+        yield new_cluster
 
 
 async def test_with_the_policies_nothing_is_said(cluster, tmp_path):

@@ -82,10 +82,10 @@ async def scrapers():
             secure=False,
             credentials=credentials.StaticToken(),
         )
-        made = client.Client(
+        client_ = client.Client(
             config, agent="test", limit=scrape_access.CONNECTIONS, largest=scrape_access.LARGEST
         )
-        access = scrape_access.ScrapeAccess(made)
+        access = scrape_access.ScrapeAccess(client_)
         yield Scrapers(api, access, tokens)
         await access.close()
 
@@ -169,7 +169,7 @@ async def test_so_many_reviews_at_a_time(scrapers, monkeypatch):
     monkeypatch.setattr(scrape_access, "MOST_AT_A_TIME", 2)
     scrapers.api.gate.clear()
     asking = [asyncio.ensure_future(scrapers.ask(f"wrong.{n}", f"10.0.0.{n}")) for n in range(9)]
-    await apiserver.until(lambda: sum(one.done() for one in asking) == 7)
+    await apiserver.until(lambda: sum(task.done() for task in asking) == 7)
     scrapers.api.gate.set()
     reasons = [verdict.reason for verdict in await asyncio.gather(*asking)]
     assert sorted(reasons) == 7 * ["too many"] + 2 * ["wrong token"]

@@ -16,7 +16,7 @@ from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, invento
 FIRST, SECOND = gpu(0).name, gpu(1).name
 
 
-def prepared(name="c", device=FIRST, uid=""):
+def plan_claim(name="c", device=FIRST, uid=""):
     return plan.plan(
         claim(name, result(device), uid=uid),
         driver=DRIVER,
@@ -89,9 +89,9 @@ async def world(tmp_path):
 
 async def test_reported_and_cleared(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.report(prepared())
+    world.report(plan_claim())
     await world.names(FIRST)
-    world.clear(prepared())
+    world.clear(plan_claim())
     await world.names()
 
 
@@ -101,9 +101,9 @@ async def test_entries_of_other_drivers_are_untouched(world):
     theirs |= {"data": {"a": 1}, "conditions": None}
     c["status"]["devices"] = [theirs]
     world.api.put("resourceclaims", c)
-    world.report(prepared())
+    world.report(plan_claim())
     await world.names(FIRST, "d")
-    world.clear(prepared())
+    world.clear(plan_claim())
     await world.names("d")
     assert world.devices() == [theirs]
 
@@ -112,7 +112,7 @@ async def test_trouble_is_retried_until_it_is_there(world, caplog):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(503, times=2, method="PATCH")
     before = metrics.STATUS_FAILURES.values[()]
-    world.report(prepared())
+    world.report(plan_claim())
     await world.names(FIRST)
     assert caplog.text.count("status.devices was not written, again in") == 2
     assert metrics.STATUS_FAILURES.values[()] == before + 2
@@ -121,7 +121,7 @@ async def test_trouble_is_retried_until_it_is_there(world, caplog):
 async def test_the_servers_wish_to_wait_is_heard(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(429, method="PATCH", headers={"Retry-After": "1"})
-    world.report(prepared())
+    world.report(plan_claim())
     began = asyncio.get_running_loop().time()
     await world.names(FIRST)
     assert asyncio.get_running_loop().time() - began > 0.9
@@ -131,9 +131,9 @@ async def test_the_servers_wish_to_wait_is_heard(world):
 async def test_the_newest_wish_counts(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.gate.clear()
-    world.report(prepared())
+    world.report(plan_claim())
     await apiserver.until(world.api.count)
-    world.clear(prepared())
+    world.clear(plan_claim())
     world.api.gate.set()
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
     await world.names()
@@ -144,16 +144,16 @@ async def test_trouble_of_one_claim_does_not_hold_up_others(world):
         world.api.put("resourceclaims", claim_object(name, result(device)))
     world.api.fail(500, times=1000, path="resourceclaims/sick")
     for _ in range(status.AT_ONCE):
-        world.report(prepared("sick"))
-    world.report(prepared("well", SECOND))
+        world.report(plan_claim("sick"))
+    world.report(plan_claim("well", SECOND))
     await world.names(SECOND, name="well")
 
 
 async def test_a_claim_that_is_gone_or_another_ends_it(world):
-    world.report(prepared("gone"))
+    world.report(plan_claim("gone"))
     await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/gone") == 1)
     world.api.put("resourceclaims", claim_object("c", result(FIRST), uid="new"))
-    world.report(prepared(uid="old"))
+    world.report(plan_claim(uid="old"))
     await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 1)
     await apiserver.until(lambda: not world.reporter._reports)
     assert world.devices() == []
@@ -161,10 +161,10 @@ async def test_a_claim_that_is_gone_or_another_ends_it(world):
 
 async def test_what_was_never_sent_need_not_be_taken_back(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.report(prepared(), first=True)
-    assert world.reporter.drop_unsent(prepared())
+    world.report(plan_claim(), first=True)
+    assert world.reporter.drop_unsent(plan_claim())
     world.api.put("resourceclaims", claim_object("d", result(SECOND)))
-    world.report(prepared("d", SECOND), first=True)
+    world.report(plan_claim("d", SECOND), first=True)
     await world.names(SECOND, name="d")
     assert world.api.count("PATCH", "resourceclaims/c") == 0
 
@@ -172,10 +172,10 @@ async def test_what_was_never_sent_need_not_be_taken_back(world):
 async def test_what_may_have_been_sent_is_taken_back(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.gate.clear()
-    world.report(prepared(), first=True)
+    world.report(plan_claim(), first=True)
     await apiserver.until(world.api.count)
-    assert not world.reporter.drop_unsent(prepared())
-    world.clear(prepared())
+    assert not world.reporter.drop_unsent(plan_claim())
+    world.clear(plan_claim())
     world.api.gate.set()
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
     await world.names()
@@ -184,10 +184,10 @@ async def test_what_may_have_been_sent_is_taken_back(world):
 
 async def test_what_another_owes_is_left_to_it_for_a_while(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.clear(prepared(), by_another=True)
+    world.clear(plan_claim(), by_another=True)
     due = world.reporter._reports["uid-c"].due
     assert due > asyncio.get_running_loop().time() + status.OTHERS_TURN - 1
-    world.clear(prepared(), by_another=True)
+    world.clear(plan_claim(), by_another=True)
     assert world.reporter._reports["uid-c"].due == due, (
         "or looking again and again would put it off for ever"
     )
@@ -200,10 +200,10 @@ async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(
     theirs["conditions"] = None
     c["status"]["devices"] = [theirs]
     world.api.put("resourceclaims", c)
-    world.report(prepared())
+    world.report(plan_claim())
     await world.names(FIRST, "d")
     world.api.forget_managers("resourceclaims", "c", "default", by="before-first-apply")
-    world.clear(prepared())
+    world.clear(plan_claim())
     await world.names("d")
     assert world.devices() == [theirs]
 
@@ -230,7 +230,7 @@ class AnotherInstance:
 
 
 def entries(device):
-    return device_status.entries(prepared(device=device), DRIVER, inventory())
+    return device_status.entries(plan_claim(device=device), DRIVER, inventory())
 
 
 async def all_sent(world):
@@ -247,7 +247,7 @@ async def test_what_another_instance_said_meanwhile_stands_in_the_end(world, aft
     world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
     truth = AnotherInstance(entries(FIRST))
     world.api.gate.clear()
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await apiserver.until(world.api.count)
     truth.takes_over([entry for device in after for entry in entries(device)])
     world.api.gate.set()
@@ -260,7 +260,7 @@ async def test_what_another_instance_prepared_anew_is_not_cleared(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
     truth = AnotherInstance([])
     world.api.gate.clear()
-    world.reporter.clear(prepared(), truth, done)
+    world.reporter.clear(plan_claim(), truth, done)
     await apiserver.until(world.api.count)
     truth.takes_over(entries(SECOND))
     world.api.gate.set()
@@ -272,7 +272,7 @@ async def test_a_change_that_leaves_the_claim_as_it_is_is_no_second_report(world
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     truth = AnotherInstance(entries(FIRST))
     world.api.gate.clear()
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await apiserver.until(world.api.count)
     truth.takes_over(entries(FIRST))
     world.api.gate.set()
@@ -285,7 +285,7 @@ async def failed(world, truth):
     """A report that was carried out, and of which we do not know it."""
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(method="PATCH", kind="truncate")
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await apiserver.until(lambda: world.reporter._quiet_until)
     await world.names(FIRST)
 
@@ -305,7 +305,7 @@ async def test_what_is_in_place_of_a_report_without_an_answer_is_doubtful_as_wel
         await failed(world, AnotherInstance(entries(FIRST)))
     truth = AnotherInstance(entries(FIRST))
     truth.takes_over([])
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await all_sent(world)
     await world.names()
     assert all(truth.doubts)
@@ -324,7 +324,7 @@ async def test_what_the_same_driver_says_of_another_node_stays(world):
     truth = AnotherInstance(entries(FIRST))
     world.api.gate.clear()
     before = world.api.count("PATCH")
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await apiserver.until(lambda: world.api.count("PATCH") == before + 1)
     truth.takes_over([])
     world.api.gate.set()
@@ -335,9 +335,9 @@ async def test_what_the_same_driver_says_of_another_node_stays(world):
 
 def on_another_node():
     given = {"request": "gpu", "driver": DRIVER, "pool": "another-node", "device": "gpu"}
-    found = claim_object("c", given)
-    found["status"]["devices"] = [THEIRS]
-    return found
+    claim = claim_object("c", given)
+    claim["status"]["devices"] = [THEIRS]
+    return claim
 
 
 @pytest.mark.parametrize("why", ["a dead instance left it", "the API server was away"])
@@ -348,7 +348,7 @@ async def test_what_is_cleared_late_is_what_this_node_said(world, monkeypatch, w
     world.api.put("resourceclaims", on_another_node())
     if why == "the API server was away":
         world.api.fail(503)
-    world.clear(prepared(), by_another=why == "a dead instance left it")
+    world.clear(plan_claim(), by_another=why == "a dead instance left it")
     await apiserver.until(lambda: world.cleared == ["c"])
     assert world.devices() == [THEIRS]
 
@@ -372,9 +372,9 @@ async def test_a_clearing_that_was_replaced_before_it_was_sent_is_not_noted(worl
     async def note(claim_):
         noted.append(claim_.name)
 
-    world.reporter.clear(prepared(), says, note)
+    world.reporter.clear(plan_claim(), says, note)
     await apiserver.until(lambda: world.reporter._under_way)
-    world.clear(prepared())
+    world.clear(plan_claim())
     go_on.set()
     await all_sent(world)
     assert (noted, world.cleared) == ([], ["c"])
@@ -384,7 +384,7 @@ async def test_a_clearing_that_was_replaced_before_it_was_sent_is_not_noted(worl
 async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     says, go_on = held_up(entries(FIRST))
-    world.reporter.report(prepared(), says)
+    world.reporter.report(plan_claim(), says)
     await apiserver.until(lambda: world.reporter._under_way)
     sent = world.reporter._reports["uid-c"]
     world.api.fail(method="PATCH", kind="truncate")
@@ -392,7 +392,7 @@ async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(worl
     await apiserver.until(lambda: sent.doubtful)
     truth = AnotherInstance([])
     truth.takes_over([])
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await all_sent(world)
     await world.names()
     assert all(truth.doubts)
@@ -401,9 +401,9 @@ async def test_a_report_that_is_under_way_leaves_its_doubt_to_its_successor(worl
 async def test_a_report_that_was_replaced_before_it_was_sent_is_not_sent(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST), result(SECOND)))
     says, go_on = held_up(entries(FIRST))
-    world.reporter.report(prepared(), says)
+    world.reporter.report(plan_claim(), says)
     await apiserver.until(lambda: world.reporter._under_way)
-    world.report(prepared(device=SECOND))
+    world.report(plan_claim(device=SECOND))
     go_on.set()
     await world.names(SECOND)
     assert world.api.count("PATCH") == 1
@@ -412,7 +412,7 @@ async def test_a_report_that_was_replaced_before_it_was_sent_is_not_sent(world):
 async def test_a_report_that_waits_notes_what_another_did_not_live_to_note(world):
     """It stands in for the clearing, which is not asked for again."""
     await failed(world, AnotherInstance(entries(FIRST), later=[]))
-    world.clear(prepared(), by_another=True)
+    world.clear(plan_claim(), by_another=True)
     await apiserver.until(lambda: world.cleared == ["c"])
     await world.names()
 
@@ -422,7 +422,7 @@ async def test_a_report_that_was_refused_was_not_carried_out(world, code):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(code, method="PATCH")
     truth = AnotherInstance(entries(FIRST), later=[])
-    world.reporter.report(prepared(), truth)
+    world.reporter.report(plan_claim(), truth)
     await all_sent(world)
     assert truth.doubts == [False, False]
     assert world.devices() == []
@@ -433,7 +433,7 @@ async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
         world.api.put("resourceclaims", claim_object(f"c{n}", result(FIRST)))
     world.api.fail(500, times=1000, method="PATCH")
     for n in range(8):
-        world.report(prepared(f"c{n}"))
+        world.report(plan_claim(f"c{n}"))
     began = asyncio.get_running_loop().time()
     await apiserver.until(lambda: world.api.count("PATCH") >= 6)
     took = asyncio.get_running_loop().time() - began
@@ -453,7 +453,7 @@ async def test_a_refusal_that_nobody_knows_is_tried_again(world, caplog):
     """It must not be taken for a claim that has moved on: then the report would never be there."""
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(422, method="PATCH", body=refusal("data: Too long: may not be more than x"))
-    world.report(prepared())
+    world.report(plan_claim())
     await world.names(FIRST)
     assert "Too long" in caplog.text
     assert world.api.count("PATCH") == 2
@@ -469,66 +469,66 @@ async def test_a_refusal_that_nobody_knows_is_tried_again(world, caplog):
 async def test_a_refusal_because_the_claim_moved_on_ends_the_report(world, message):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(422, method="PATCH", body=refusal(message))
-    world.report(prepared())
+    world.report(plan_claim())
     await apiserver.until(lambda: world.api.count("PATCH") and not world.reporter._reports)
-    assert not world.reporter.has_report(prepared()), "nothing of ours is there"
+    assert not world.reporter.has_report(plan_claim()), "nothing of ours is there"
     assert world.api.count("PATCH") == 1
 
 
 async def test_a_claim_is_reported_from_the_moment_that_it_is_wished_until_it_is_cleared(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    assert not world.reporter.has_report(prepared())
-    world.report(prepared())
-    assert world.reporter.has_report(prepared())
+    assert not world.reporter.has_report(plan_claim())
+    world.report(plan_claim())
+    assert world.reporter.has_report(plan_claim())
     await world.names(FIRST)
     await apiserver.until(lambda: not world.reporter._reports)
-    assert world.reporter.has_report(prepared())
-    world.clear(prepared())
+    assert world.reporter.has_report(plan_claim())
+    world.clear(plan_claim())
     await apiserver.until(lambda: world.cleared == ["c"] and not world.reporter._reports)
-    assert not world.reporter.has_report(prepared())
+    assert not world.reporter.has_report(plan_claim())
 
 
 async def test_what_is_forgotten_is_neither_sent_nor_remembered(world):
-    world.report(prepared())
-    world.reporter.forget(prepared())
-    world.report(prepared("d"))
-    await apiserver.until(lambda: world.reporter.has_report(prepared("d")))
+    world.report(plan_claim())
+    world.reporter.forget(plan_claim())
+    world.report(plan_claim("d"))
+    await apiserver.until(lambda: world.reporter.has_report(plan_claim("d")))
     await apiserver.until(lambda: not world.reporter._reports)
     assert world.api.count("PATCH", "resourceclaims/c") == 0
-    world.reporter.forget(prepared("d"))
-    assert not world.reporter.has_report(prepared("d"))
+    world.reporter.forget(plan_claim("d"))
+    assert not world.reporter.has_report(plan_claim("d"))
 
 
 async def test_what_is_kept_is_sent_and_the_others_are_forgotten(world):
     for name in ("c", "d"):
         world.api.put("resourceclaims", claim_object(name, result(FIRST)))
-        world.report(prepared(name))
+        world.report(plan_claim(name))
     world.reporter.keep({"uid-d", "uid-of-nobody"})
     await world.names(FIRST, name="d")
     await apiserver.until(lambda: not world.reporter._reports)
-    assert not world.reporter.has_report(prepared("c"))
-    assert world.reporter.has_report(prepared("d"))
+    assert not world.reporter.has_report(plan_claim("c"))
+    assert world.reporter.has_report(plan_claim("d"))
     assert not world.devices("c")
 
 
 async def test_a_report_that_is_forgotten_while_it_fails_is_not_tried_again(world, caplog):
     async def build():
-        world.reporter.forget(prepared())
+        world.reporter.forget(plan_claim())
         raise OSError("the disk is gone")
 
     before = metrics.STATUS_FAILURES.values[()]
-    world.reporter.report(prepared(), Says(build))
+    world.reporter.report(plan_claim(), Says(build))
     await apiserver.until(lambda: metrics.STATUS_FAILURES.values[()] == before + 1)
     assert "again in" not in caplog.text
-    assert not world.reporter.has_report(prepared())
+    assert not world.reporter.has_report(plan_claim())
 
 
 async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.report(prepared(), first=True)
+    world.report(plan_claim(), first=True)
     await world.names(FIRST)
-    world.report(prepared(), first=True)
-    assert not world.reporter.drop_unsent(prepared())
+    world.report(plan_claim(), first=True)
+    assert not world.reporter.drop_unsent(plan_claim())
 
 
 async def test_a_report_for_which_there_is_nothing_to_say_is_not_sent(world):
@@ -537,7 +537,7 @@ async def test_a_report_for_which_there_is_nothing_to_say_is_not_sent(world):
     async def nothing():
         return None
 
-    world.reporter.report(prepared(), Says(nothing))
+    world.reporter.report(plan_claim(), Says(nothing))
     await apiserver.until(lambda: not world.reporter._reports)
     assert world.api.count("PATCH") == 0
 
@@ -551,7 +551,7 @@ async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
         if len(tries) == 1:
             raise OSError("the disk does not want to")
 
-    world.reporter.clear(prepared(), Says([]), done)
+    world.reporter.clear(plan_claim(), Says([]), done)
     await apiserver.until(lambda: len(tries) == 2 and not world.reporter._reports)
     assert world.api.count("PATCH") == 1, "nothing was left of it"
 
@@ -562,15 +562,15 @@ async def test_a_mistake_with_one_claim_is_logged_and_costs_the_others_nothing(w
     async def build():
         raise KeyError("mistake")
 
-    world.reporter.report(prepared("wrong"), Says(build))
-    world.report(prepared(device=SECOND))
+    world.reporter.report(plan_claim("wrong"), Says(build))
+    world.report(plan_claim(device=SECOND))
     await world.names(SECOND)
     assert "by a mistake in claimd" in caplog.text
 
 
 async def test_a_report_waits_until_the_answer_of_the_kubelet_has_left(world):
     began = asyncio.get_running_loop().time()
-    world.report(prepared())
+    world.report(plan_claim())
     assert world.reporter._reports["uid-c"].due >= began + status.AFTER_REPLY
 
 
@@ -582,11 +582,11 @@ async def test_only_so_many_reports_are_under_way_at_once(world):
         await go_on.wait()
 
     for n in range(3 * status.AT_ONCE):
-        world.reporter.report(prepared(f"c{n}"), Says(build))
+        world.reporter.report(plan_claim(f"c{n}"), Says(build))
         await asyncio.sleep(0)
     await apiserver.until(lambda: len(going) == status.AT_ONCE)
     await asyncio.sleep(2 * status.AFTER_REPLY)
-    world.report(prepared("late"))  # and somebody wakes the reporter
+    world.report(plan_claim("late"))  # and somebody wakes the reporter
     await asyncio.sleep(2 * status.AFTER_REPLY)
     assert len(going) == status.AT_ONCE
     go_on.set()
@@ -595,11 +595,11 @@ async def test_only_so_many_reports_are_under_way_at_once(world):
 
 async def test_what_is_to_be_cleared_is_not_dropped(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.clear(prepared())
-    assert not world.reporter.drop_unsent(prepared())
+    world.clear(plan_claim())
+    assert not world.reporter.drop_unsent(plan_claim())
     await apiserver.until(lambda: world.cleared == ["c"])
-    world.report(prepared())
-    assert not world.reporter.drop_unsent(prepared()), "somebody may have reported it before"
+    world.report(plan_claim())
+    assert not world.reporter.drop_unsent(plan_claim()), "somebody may have reported it before"
 
 
 async def test_a_report_leaves_when_the_kubelet_has_its_answer(world, monkeypatch):
@@ -607,7 +607,7 @@ async def test_a_report_leaves_when_the_kubelet_has_its_answer(world, monkeypatc
     monkeypatch.setattr(status, "AFTER_REPLY", 3600.0)
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     operation = logs.begin()
-    world.report(prepared(), first=True)
+    world.report(plan_claim(), first=True)
     world.reporter.hurry("another call")
     await asyncio.sleep(0.05)
     assert world.devices() == []
@@ -619,7 +619,7 @@ async def test_a_report_leaves_when_the_kubelet_has_its_answer(world, monkeypatc
 async def test_what_waits_for_something_else_is_not_hurried(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     operation = logs.begin()
-    world.clear(prepared(), by_another=True)
+    world.clear(plan_claim(), by_another=True)
     before = dict(world.api.objects)
     world.reporter.hurry(operation)
     await asyncio.sleep(0.05)
@@ -631,11 +631,11 @@ async def test_at_the_end_what_is_under_way_has_its_answer_and_nothing_more_begi
     for name in ("c", "later"):
         world.api.put("resourceclaims", claim_object(name, result(FIRST)))
     world.api.gate.clear()
-    world.report(prepared(), first=True)
+    world.report(plan_claim(), first=True)
     await apiserver.until(world.api.count)
     ending = asyncio.create_task(world.reporter.finish(60))
     await asyncio.sleep(0)
-    world.report(prepared("later"), first=True)
+    world.report(plan_claim("later"), first=True)
     assert not ending.done()
     world.api.gate.set()
     await ending
@@ -647,7 +647,7 @@ async def test_at_the_end_what_is_under_way_has_its_answer_and_nothing_more_begi
 async def test_the_end_waits_for_no_api_server_that_is_silent(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.gate.clear()
-    world.report(prepared(), first=True)
+    world.report(plan_claim(), first=True)
     await apiserver.until(world.api.count)
     await world.reporter.finish(0.1)
     assert world.devices() == []

@@ -31,9 +31,9 @@ async def reporter(api, tmp_path):
     client_ = client.Client(
         auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
     )
-    made = status.StatusReporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
-    running = asyncio.create_task(made.run())
-    yield made
+    new_reporter = status.StatusReporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+    running = asyncio.create_task(new_reporter.run())
+    yield new_reporter
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await client_.close()
