@@ -1,6 +1,6 @@
-"""What runs on a node: the kubelet plugin that the DaemonSet starts as `claimd run`.
+"""The part that runs on a node: the kubelet plugin that the DaemonSet starts as `claimd run`.
 
-`app` builds every part and starts the servers: start reading there. A claim then goes through
-`kubelet` (gRPC), `prepare` (checkpoint and CDI), and `report` (claim status). Slices come from
-`publish`. Nothing here may import the tools, the simulator, CEL or the allocator.
+Start reading in `app`, which builds every part and starts the servers. A claim then goes through
+`kubelet` (gRPC), `prepare` (checkpoint and CDI), and `report` (claim status). `publish` writes the
+slices. This package must not import the tools, the simulator, CEL or the allocator.
 """

@@ -1,7 +1,7 @@
 """The composition root: builds every object, starts every server and task, wires them together.
 
-`build` does no I/O. `App.run` starts and stops everything in the order that the kubelet's contract
-asks for. Only this module knows all the parts.
+`build` does no I/O. `App.run` starts and stops everything in the order that the kubelet requires.
+Only this module knows all the parts.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 # Seconds until a part that failed because of a bug of ours is started again.
 RESTART = 5.0
 
-# Seconds in which the first scan of the hardware must succeed. A start that cannot look ends with a
-# sentence, and the kubelet starts another container.
+# Seconds in which the first scan of the hardware must succeed. If it does not, the program ends
+# with a message, and the kubelet starts another container.
 FIRST_SCAN = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -81,7 +81,7 @@ class App:
     kubelet: sockets.KubeletSockets
     endpoints: endpoint_setup.EndpointSetup
 
-    # Parts that only run, each with a name for the log.
+    # Parts that need no other call than `run`, each with a name for the log.
     background: tuple[tuple[str, Work], ...]
 
     async def run(self) -> None:
@@ -116,7 +116,8 @@ class App:
         def start(name: str, work: Work) -> None:
             tasks.append(group.create_task(_keep_running(name, work), name=name))
 
-        # Count as alive first: another instance must not take us for dead during the scan.
+        # This comes first, so that another instance does not think during the scan that we are
+        # dead.
         self.instance.enter()
         self.hardware.restore()
 
@@ -130,7 +131,7 @@ class App:
             await self.shared_state.restore()
             await self._serve(start, stop)
 
-        # What is prepared and published stays, for the successor of this process.
+        # Prepared claims and published slices stay, for the successor of this process.
         for task in tasks:
             task.cancel()
         await self.endpoints.close()
@@ -144,7 +145,8 @@ class App:
                 async with asyncio.timeout(FIRST_SCAN):
                     await pacing.wait_for_any(self.hardware.scanned, stop)
             except TimeoutError:
-                # A scan that hangs is waited for: it names the device, and a restart changes nothing.
+                # There is no timeout for a scan that hangs: it logs the device, and a restart would
+                # change nothing.
                 if failure := self.hardware.watch.failure:
                     raise errors.Fatal(
                         f"the hardware could not be looked at for {FIRST_SCAN:.0f} s: {failure}; "
@@ -169,15 +171,15 @@ class App:
             await stop.wait()
             log.info("told to stop")
 
-        # Reports that are ready may still leave.
+        # Reports that are ready are still sent.
         await asyncio.gather(self.reporter.finish(sockets.DRAIN), self.events.finish(sockets.DRAIN))
 
     async def _release_startup_memory(self) -> None:
         """Gives back the memory that only the start needed, once the slices are published.
 
-        What was built so far lives as long as the process. It is kept out of later garbage
-        collections, which would cost time in the middle of a prepare. One collection takes ten
-        milliseconds, so it must not delay the start.
+        The objects that exist now live as long as the process. So they are excluded from later
+        garbage collections, which would cost time in the middle of a prepare. One collection takes
+        ten milliseconds, so it must not delay the start.
         """
         await pacing.wait(self.publisher.published, sockets.REGISTRATION_PATIENCE)
         gc.collect()
@@ -188,7 +190,7 @@ class App:
             ctypes.CDLL(None).malloc_trim(0)
 
     def _unready(self) -> str:
-        """Returns the reason why /readyz says no; empty if we are ready."""
+        """Returns the reason why /readyz answers that we are not ready; empty if we are."""
         if not self.kubelet.registered.is_set():
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():
@@ -266,7 +268,7 @@ def build(config: Config) -> App:
         boot_id=boot_id,
     )
 
-    # Checks that only run, and tell people what they see.
+    # Checks that report what they find to people.
     conflict_detector = conflicts.ConflictDetector(
         resources=resources_,
         driver=config.driver_name,
@@ -328,7 +330,7 @@ def _claims(
     events_: events.EventRecorder,
     boot_id: str,
 ) -> node_claims.NodeClaims:
-    """Builds what prepares claims, from the files up to the claims."""
+    """Builds the parts that prepare claims, from the files up to the claims."""
     checkpoints = reports.checkpoints
     hardware_ = hardware.Hardware(watch=watch_)
     files = container_files.ContainerFiles(
@@ -453,7 +455,8 @@ def _scan(config: Config) -> watch.Scan:
     if not config.nvml:
         return _counted_scan
 
-    # Few nodes have MIG, and fewer have a library that may be called. The others do not load this.
+    # Few nodes have MIG, and on fewer may the library be called. Other nodes do not load this
+    # module.
     from claimd_devices import nvml
 
     library = nvml.Library(config.roots)

@@ -1,8 +1,9 @@
-"""The settings, with an address for everything outside. Defaults < file < environment < flags.
+"""The settings. Defaults < file < environment < flags.
 
-The dataclass is the only table: each field is a flag (--node-name), an environment variable
-(CLAIMD_NODE_NAME) and a key of the file (node-name). Unknown settings are refused. The only I/O is
-to read the file; addresses are not checked for what they lead to.
+Everything outside of the process has its address here. The dataclass is the only table: each field
+is a flag (--node-name), an environment variable (CLAIMD_NODE_NAME) and a key of the file
+(node-name). Unknown settings are refused. This module reads the file and does no other I/O: it does
+not check whether a path or an address exists.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Config:
 
     @property
     def roots(self) -> Roots:
-        """The places where the hardware is read, real or a fake tree."""
+        """The places where the hardware is read: the real ones, or a fake tree."""
         if self.root:
             return replace(Roots.in_folder(Path(self.root)), nvidia_driver=self.nvidia_driver_root)
         return Roots(
@@ -224,7 +225,7 @@ _ENDPOINT = r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\s]*):\d{1,5}"
 
 
 class _Given:
-    """A value as it was given, and where: `--rescan`, or `rescan in claimd.yaml`."""
+    """The value of a setting with its source: `--rescan`, or `rescan in claimd.yaml`."""
 
     def __init__(self, value: Any, origin: str) -> None:
         self.value = value

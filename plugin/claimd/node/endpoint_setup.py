@@ -1,4 +1,4 @@
-"""Builds the endpoints for probes and metrics as the settings say.
+"""Builds the endpoints for probes and metrics from the settings.
 
 Modules that only a scrape needs are imported here when the settings ask for them, so that other
 nodes do not pay for them.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class EndpointSetup:
-    """What the endpoints and the metrics of devices are built from."""
+    """Everything that is needed to build the endpoints and the metrics of devices."""
 
     config: Config
     client_config: ClientConfig
@@ -58,7 +58,7 @@ class EndpointSetup:
             await self._scrape_access.close()
 
     def _protection(self) -> endpoint.Protection | None:
-        """Returns how the settings want metrics to be protected."""
+        """Returns the protection of metrics that the settings ask for."""
         if not self.config.metrics_tls:
             return None
 
@@ -70,8 +70,8 @@ class EndpointSetup:
 
         from .report import scrape_access
 
-        # A client of its own: a flood of scrapers must not take the connections that calls of the
-        # kubelet need.
+        # This is a separate client: a flood of scrapes must not take the connections that the
+        # kubelet's calls need.
         reviews = client.Client(
             self.client_config,
             agent="claimd",
@@ -82,7 +82,7 @@ class EndpointSetup:
         return endpoint.Protection(certificate.context, self._scrape_access.may_scrape)
 
     def _install_device_metrics(self) -> None:
-        """Adds the metrics that are collected only during a scrape: owner and health of devices."""
+        """Adds the metrics that are collected only during a scrape: users and health of devices."""
         from .report import device_metrics
 
         loop = asyncio.get_running_loop()

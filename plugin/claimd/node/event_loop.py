@@ -1,11 +1,11 @@
 """The event loop: asyncio's, with fewer calls of the kernel and cheaper threads.
 
-A claim usually arrives after the process has slept for long, when its code is not in the caches of
-the processor. So each line of code counts. asyncio's own way of handing work to a thread costs
-three times as much as this one, and a claim does that twice.
+A claim usually arrives after the process has slept for a long time, when the processor's caches do
+not have its code any more. So each line of code counts. asyncio's own way to pass work to a thread
+costs three times as much as this one, and a claim does that twice.
 
-Name lookups have threads of their own. A silent resolver blocks its thread for many seconds, which
-must delay neither the work on disk nor the end of the program.
+Name lookups have their own threads. A resolver that does not answer blocks its thread for many
+seconds. This must delay neither the work on disk nor the end of the program.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ T = TypeVar("T")
 # Turns of a busy loop without a call of epoll_wait.
 TURNS_UNASKED = 8
 
-# The most threads. A call has up to 32 claims, which wait for the disk together. A thread is started
-# when it is needed, so an idle node has one.
+# The largest number of threads. A call has up to 32 claims, which wait for the disk together. A
+# thread is started when it is needed, so an idle node has one.
 THREADS = 32
 
 
@@ -72,7 +72,7 @@ class Loop(asyncio.SelectorEventLoop):
         return self._threads.run(functools.partial(func, *args) if args else func)
 
     async def getaddrinfo(self, *where: Any, **how: Any) -> Any:
-        # Join a lookup that is under way.
+        # Use the result of a lookup that is running already.
         question = (*where, *sorted(how.items()))
         pending = self._pending.get(question)
         if pending is None:

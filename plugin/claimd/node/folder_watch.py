@@ -1,8 +1,8 @@
-"""Watches folders that we share with other processes, and has a function look at them.
+"""Watches folders that we share with other processes, and calls a function after changes.
 
-The kernel reports by inotify that something has changed, and the look finds out what. The kernel
-does not report a mount over a folder or a renamed parent, so there is a look from time to time in
-any case. If the kernel has no room for our watches, looks are frequent.
+inotify reports that something has changed, and the function finds out what. inotify does not report
+a mount over a folder or a renamed parent, so the function is also called from time to time. If the
+kernel has no room for our watches, it is called often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # interval if the kernel does not report changes.
 SPACING = 0.5
 
-# The most seconds between two looks, as a second line of defence.
+# The most seconds between two looks, in case a change was not reported.
 GLANCE_INTERVAL = 5.0
 
 # The kernel's constants, without the prefix IN_.
@@ -115,12 +115,16 @@ class FolderWatch:
         return True
 
     def _on_event(self, descriptor: int) -> None:
-        """Requests a look after the first event. A claim causes a dozen more, which wake nobody."""
+        """Requests a look after the first event. A claim causes a dozen more events, which start
+        nothing.
+        """
         asyncio.get_running_loop().remove_reader(descriptor)
         self._changed.set()
 
     def _forget_events(self, descriptor: int) -> None:
-        """Discards events, since the look comes after them. If some are left, the next wait is short."""
+        """Discards events, since the look comes after them. If some are left, the next wait is
+        short.
+        """
         with contextlib.suppress(BlockingIOError):
             os.read(descriptor, BUFFER)
 

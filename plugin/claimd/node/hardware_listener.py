@@ -1,4 +1,4 @@
-"""Passes news of the hardware on: to the slices, the kubelet's health stream, claims and metrics."""
+"""Passes changes of the hardware to the slices, the kubelet's health stream, claims and metrics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from .report import announcements, health, health_state
 
 log = logging.getLogger(__name__)
 
-# Seconds without a successful scan after which people are told. Shorter trouble passes unnoticed.
+# Seconds without a successful scan after which an Event is recorded. Shorter trouble is not
+# reported.
 TELL_AFTER = 10.0
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class HardwareListener:
-    """Is called with each new inventory and each new health report. `scanned` is set by the first.
+    """Is called with each new inventory and each new health report.
 
     Everything that is published comes from the latest inventory and the latest report together.
+    `scanned` is set by the first inventory.
     """
 
     config: Config
@@ -46,29 +48,30 @@ class HardwareListener:
     # Called when the device numbers in the CDI files may have changed.
     request_restore: Callable[[], None]
 
-    # The folder with the health state of an earlier process, and the boot that the state is of.
+    # The folder with the health state of an earlier process, and the boot in which that process
+    # ran.
     folder: Path
     boot_id: str
 
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # Fires when the effect of a taint that is published now changes.
+    # Fires when the effect of a published taint must change.
     _eviction_timer: asyncio.TimerHandle | None = None
 
-    # Fires when scans have failed for so long that people should know.
+    # Fires when scans have failed for so long that an Event is needed.
     _failure_timer: asyncio.TimerHandle | None = None
 
     def restore(self) -> None:
-        """Reads what an earlier process knew of the GPUs' health."""
+        """Reads the health state that an earlier process has saved."""
         self.monitor.restore(health_state.load(self.folder, self.boot_id))
 
     async def watch_inventory(self) -> None:
-        """Scans the hardware, and again after each change. Runs until cancelled."""
+        """Scans the hardware, and scans again after each change. Runs until cancelled."""
         self.watch.on_failure = self._on_failure
         await self.watch.run(self._on_inventory)
 
     async def watch_health(self) -> None:
-        """Looks after the GPUs' health. Runs until cancelled."""
+        """Keeps the GPUs' health up to date. Runs until cancelled."""
         await self.monitor.run(self._on_health)
 
     def _on_inventory(self, inventory: Inventory) -> None:
@@ -79,12 +82,12 @@ class HardwareListener:
         )
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
 
-        # If the inventory changes what is known of the GPUs' health, `_on_health` is called and
-        # publishes both together.
+        # If the inventory changes the GPUs' health, `_on_health` is called and publishes both
+        # together.
         if not self.monitor.on_inventory(inventory):
             self._publish()
 
-        # The start restores from the first inventory without being asked.
+        # The start restores the claims from the first inventory anyway.
         if self.scanned.is_set():
             self.request_restore()
         self.scanned.set()
@@ -117,7 +120,7 @@ class HardwareListener:
         self.announcements.set_health(report)
 
     def _publish(self) -> None:
-        """Hands slices, taints and health on, all as of the same moment."""
+        """Passes slices, taints and health on, all for the same moment."""
         inventory = self.watch.last or Inventory()
         report = self.monitor.last
         now = time.time()

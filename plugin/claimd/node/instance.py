@@ -1,8 +1,8 @@
-"""The instances of the plugin on a node: which of them live, and which one may publish.
+"""The instances of the plugin on a node: which of them are alive, and which one may publish.
 
 During a rolling update there are two instances. The one that the kubelet registered last publishes.
-If it dies, another living instance takes over. Each instance holds a lock on a file of its own as
-long as it lives, so that its death needs no message.
+If it dies, another living instance takes over. Each instance locks its own file as long as it
+lives. When it dies, the kernel releases the lock, so no message is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNFINISHED = ".publisher."  # the prefix of the publisher file's name while it 
 
 
 class Instance:
-    """This process among the instances. No method waits for another instance."""
+    """This process as one of the node's instances. No method waits for another instance."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         """Takes a unique identity, such as the pod's uid, and the plugin's folder.
@@ -33,7 +33,7 @@ class Instance:
         self.instances = folder / "instances"
         self._publisher = folder / "publisher"
         self._identity = identity
-        self._descriptor: int | None = None  # of our own file, while we count as alive
+        self._descriptor: int | None = None  # descriptor of our own file, while we count as alive
         self._registered = False
         self._takeover_pending = False  # the file does not say yet that we publish
 
@@ -58,7 +58,9 @@ class Instance:
             ) from error
 
     def refresh(self) -> None:
-        """Creates our file again if somebody removed it. Without it, others take us for dead."""
+        """Creates our file again if another program removed it. Without it, others think that we
+        are dead.
+        """
         if self._descriptor is None or (self.instances / self._identity).exists():
             return
 
@@ -73,14 +75,14 @@ class Instance:
         if self._descriptor is None:
             return
 
-        # A file that cannot be removed is left to the next instance that starts.
+        # The next instance that starts removes a file that we cannot remove.
         with contextlib.suppress(OSError):
             (self.instances / self._identity).unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None
 
     def on_registered(self) -> None:
-        """Makes this instance the publisher, since the kubelet has registered it last."""
+        """Makes this instance the publisher, because the kubelet has registered it last."""
         self._registered = True
         self._takeover_pending = True
         self._take_over()
@@ -114,7 +116,9 @@ class Instance:
         return publisher not in ("", self._identity) and self._is_alive(publisher)
 
     def _take_over(self) -> bool:
-        """Writes that we publish. Returns False if the disk refuses; `may_publish` tries again."""
+        """Writes into the file that we publish. Returns False after an error of the disk;
+        `may_publish` tries again.
+        """
         unfinished = self._folder / f"{_UNFINISHED}{self._identity}"
         try:
             durable.replace(
@@ -154,7 +158,8 @@ class Instance:
         except FileNotFoundError:
             return False
         except OSError:
-            # In doubt the instance lives: two publishers are worse than none for a while.
+            # In doubt we assume that the instance lives: two publishers are worse than none for a
+            # while.
             return True
 
         try:

@@ -1,4 +1,4 @@
-"""A prepared claim and its devices, as they cross between preparing, reporting and the disk.
+"""A prepared claim and its devices: the types that prepare, report and the disk share.
 
 No field depends on the boot. A device is identified by its PCI address and uuid. The numbers of its
 device nodes are looked up each time, since another boot may give the same numbers to other GPUs.
@@ -38,7 +38,7 @@ class Passthrough(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     The fields are empty at first. They are filled in before the first function is touched.
     """
 
-    boot_id: str = msgspec.field(default="", name="bootID")  # of the boot when this was true
+    boot_id: str = msgspec.field(default="", name="bootID")  # the boot in which this was true
     functions: tuple[Binding, ...] = ()  # the function of the GPU itself comes first
 
 
@@ -83,7 +83,7 @@ class PreparedDevice(
 
     passthrough: Passthrough | None = None
 
-    # The folder of the MPS daemon that the containers are clients of, empty if there is none.
+    # The folder of the MPS daemon whose clients the containers are; empty without a daemon.
     mps: str = ""
 
 
@@ -136,10 +136,10 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one claim in a call of the kubelet.
+    """The result for one claim in a call of the kubelet.
 
-    `error` is a sentence for the kubelet, or empty if the call has done its work. Then `prepared`
-    is the claim that was prepared; an unprepare has none.
+    `error` is a sentence for the kubelet. It is empty if the call has done its work. Then
+    `prepared` is the prepared claim; an unprepare has none.
     """
 
     prepared: PreparedClaim | None = None
@@ -147,7 +147,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
-    """Returns the GPU that the claim was given, as it is now.
+    """Returns the GPU of a prepared device, as it is now.
 
     Raises NotReadyError if the GPU is not there, which may pass. Raises ClaimError if another GPU
     is in its place: a pod must not get that one without a new allocation.

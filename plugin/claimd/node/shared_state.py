@@ -1,6 +1,7 @@
-"""Repairs what other processes on the node may change: CDI files, our folders, the publisher's role.
+"""Repairs what other processes on the node may change: CDI files, our folders, the publisher's
+role.
 
-The kernel reports changes in the folders, but not what has changed. So each look compares
+The kernel reports that something in the folders has changed, but not what. So each look compares
 everything, and repairs what is wrong.
 """
 
@@ -40,11 +41,11 @@ class SharedState:
         self._streams = streams
         self._watch = FolderWatch(self._folders(), self._repair)
 
-        # Set if the CDI files have to be written again: the inventory has changed, or the last try
+        # Set if the CDI files must be written again: the inventory has changed, or the last try
         # failed.
         self._restore_due = False
 
-        # Whether this instance was the one that publishes at the last look.
+        # True if this instance published at the last look.
         self._publishes = False
 
     async def run(self) -> None:
@@ -57,7 +58,7 @@ class SharedState:
         self._watch.wake()
 
     async def restore(self) -> None:
-        """Makes CDI files and statuses what the checkpoints say.
+        """Writes CDI files and statuses as the checkpoints require.
 
         A failure is logged, and the next look tries again.
         """
@@ -81,8 +82,8 @@ class SharedState:
     async def _repair(self) -> bool:
         """Repairs everything that is wrong. Returns True if nothing is left to do.
 
-        A container that restarts asks nobody, so its CDI file must be there already. When the
-        instance that publishes dies, this one may take over.
+        The CDI file must be there before a container restarts, because a restart calls no one. When
+        the instance that publishes dies, this one may take over.
         """
         try:
             if self._restore_due:

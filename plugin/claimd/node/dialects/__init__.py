@@ -1,8 +1,8 @@
 """Dialects: devices and configurations in the terms of a vendor's own DRA driver.
 
-claimd can replace such a driver and takes over its name. The name selects the dialect. There is one
-module for each dialect, which is loaded only if its name is used. Features of claimd itself must
-not go there.
+claimd can replace such a driver under the same driver name. The name selects the dialect. Each
+dialect is a module, which is loaded only if its name is used. Features of claimd itself must not be
+in a dialect.
 """
 
 from __future__ import annotations

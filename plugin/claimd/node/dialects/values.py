@@ -12,8 +12,8 @@ NOT_KNOWN = "0.0.0"  # a version below every real one
 def capacity_beside(published: Mapping[str, DeviceCapacity], value: str) -> DeviceCapacity:
     """Returns a capacity with this value, to be added to the published ones.
 
-    If several claims may have the device, a claim that does not request this capacity takes nothing
-    of it.
+    If several claims may have the device, a claim that does not request this capacity consumes
+    nothing of it.
     """
     is_shared = any(capacity.request_policy for capacity in published.values())
     policy = CapacityRequestPolicy(default="0") if is_shared else None

@@ -1,6 +1,6 @@
 """Formats metrics for Prometheus: in its own format 0.0.4, or in OpenMetrics 1.0 on request.
 
-Pure. The module is loaded at the first scrape, so that other nodes do not pay for it.
+This module is pure. It is loaded at the first scrape, so that other nodes do not pay for it.
 """
 
 from __future__ import annotations

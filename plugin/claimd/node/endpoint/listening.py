@@ -1,4 +1,4 @@
-"""A TCP port with several queues of clients: a flooder who fills one of them does not fill the rest.
+"""A TCP port with several queues of clients, so that a flood from one address fills only one queue.
 
 The kernel chooses the queue by the client's address, with a classic BPF program, which needs no
 privilege.
@@ -28,13 +28,13 @@ _SOURCE_V6 = (_IP + 8, _IP + 12, _IP + 16, _IP + 20)
 
 
 def by_address(host: str, port: int, queues: int, backlog: int) -> list[socket.socket]:
-    """Returns sockets that listen at the same port, with a queue each.
+    """Returns sockets that listen at the same port, each with its own queue.
 
     Without a host, they listen on every address of both families. Returns one socket if the kernel
-    has no such queues. Raises OSError if somebody else listens at the port.
+    has no such queues. Raises OSError if another program listens at the port.
     """
-    # Sockets that share a port could share it with another process of ours, too, which would get
-    # half of the clients.
+    # Without this check, the sockets could share the port with another process of ours, which would
+    # get half of the clients.
     _listen(host, port, backlog, shared=False).close()
 
     listeners: list[socket.socket] = []

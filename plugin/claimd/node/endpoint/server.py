@@ -1,12 +1,13 @@
 """The endpoint: answers probes and scrapes over HTTP, on a TCP port or a unix socket.
 
-GET /livez says that the event loop turns, GET /readyz that the plugin serves, GET /metrics what was
-counted. The caller decides what ready means, and where metrics are shown.
+GET /livez succeeds if the event loop runs, and GET /readyz if the plugin is ready. GET /metrics
+returns the metrics. The caller decides what ready means, and where metrics are shown.
 
-Anybody who can reach the port may connect, so everything is bounded: the connections, and the bytes
-and the time of a request. A flood may cost other clients their answer. It never takes a descriptor
-that the kubelet or the API server needs. A thread of its own answers clients faster than one
-flooder connects, and never waits: for a verdict or a scrape a client waits without the thread.
+Anybody who can reach the port may connect, so everything is limited: the connections, and the bytes
+and the time of a request. A flood may cost other clients their answer, but it never takes a
+descriptor that the kubelet or the API server needs. The endpoint has its own thread, which answers
+clients faster than one flooder connects. The thread never waits: if a client needs a verdict or a
+scrape, other threads work on it.
 """
 
 from __future__ import annotations
@@ -36,25 +37,29 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The steps of a conversation: yields the events to wait for (see epoll) until it is over.
+# A conversation with a client. It yields the events to wait for (see epoll) until it ends.
 Talk = Generator[int, None, T]
 
 LONGEST_REQUEST = 8192
 # Seconds for a client to send its request and to take the answer.
 CLIENT_TIMEOUT = 5.0
-# The event loop turns every so many seconds, and is not alive if it has not for so many.
+# The event loop notes the time at this interval in seconds. If it has not done so for the second
+# number of seconds, we are not alive.
 TURN_INTERVAL, LONGEST_TURN = 0.5, 5.0
-# Clients that may wait at a time, and the share of the process's descriptors that they may have.
+# The number of clients that may wait at the same time, and the share of the process's descriptors
+# that they may use.
 MOST_CLIENTS, SHARE_OF_DESCRIPTORS = 256, 1 / 4
-# Clients that the kernel holds until we accept them, and queues of them for a port.
+# The number of clients that the kernel holds until we accept them, and the number of queues of a
+# port.
 BACKLOG, QUEUES = 4096, 16
-# Clients that are accepted from one queue before the others have their turn.
+# The number of clients that are accepted from one queue before the next queue is served.
 ACCEPTS_A_TURN = 16
 # Seconds until the next try if the system has no descriptor for a connection.
 ACCEPT_PAUSE = 0.1
 
-# A TLS handshake costs a millisecond of a processor and 100 KB: clients that may have begun one,
-# handshakes in a second, and seconds until the next look at a client that comes beyond that.
+# A TLS handshake costs a millisecond of a processor and 100 KB. These are the number of clients
+# that may be in a handshake, the number of handshakes that may begin in a second, and the seconds
+# until a client above that number is tried again.
 SECURE_CLIENTS, HANDSHAKES, HANDSHAKE_PAUSE = 32, 100, 0.02
 
 PLAIN = "text/plain; charset=utf-8"
@@ -74,13 +79,14 @@ class Verdict(NamedTuple):
     reason: str = ""  # the label in the metric of refused scrapes
 
 
-# Called in the endpoint's thread with the field Authorization and the client's address. Returns None
-# if the verdict is not known yet, and then calls the third argument with it, in any thread.
+# A function that is called in the endpoint's thread, with the field Authorization and the client's
+# address. It returns None if the verdict is not known yet. Later it passes the verdict to the third
+# argument, in any thread.
 MayScrape = Callable[[str, str, Callable[[Verdict], None]], Verdict | None]
 
 
 class Protection(NamedTuple):
-    """How metrics are protected: by TLS, and by a decision about each scrape.
+    """The protection of metrics: by TLS, and by a decision about each scrape.
 
     `context` returns the TLS context for a new connection, or None while there is no certificate.
     Without `may_scrape`, everybody who connects may scrape.
@@ -110,7 +116,7 @@ class _Handshakes:
         self.is_exhausted = False  # a client was told to wait
 
     def may_begin(self) -> bool:
-        """Counts one more, and tells whether it may begin in this second."""
+        """Counts one more handshake; returns True if it may begin in this second."""
         now = time.monotonic()
         if now - self.since >= 1.0:
             self.count, self.since = 0, now
@@ -120,10 +126,10 @@ class _Handshakes:
 
 
 class Endpoint:
-    """Serves while `run` runs.
+    """Serves probes and scrapes while `run` runs.
 
-    A client that sends its request at once, as probes do, is answered and gone. The others wait. If
-    too many wait, a new one takes the place of the one that has waited longest.
+    A client that sends its request at once, as probes do, is answered and leaves. Other clients
+    wait. If too many wait, a new one takes the place of the one that has waited longest.
     """
 
     def __init__(
@@ -142,15 +148,15 @@ class Endpoint:
         self._unready = unready
         self._shows_metrics = shows_metrics
         self._protection = protection
-        self._turned = 0.0  # when the event loop turned last
+        self._turned = 0.0  # when the event loop last noted the time
         self._closing = False
         self._scrapes: ThreadPoolExecutor | None = None
         self._listeners: dict[int, socket.socket] = {}
         self._refusal = ""  # the last reason why a connection could not be accepted
         self._handshakes = _Handshakes()
 
-        # The clients that wait, by descriptor, in the order of their arrival. Those that another
-        # thread has delivered something to; a byte to the waker announces them.
+        # The clients that wait, by descriptor, in the order of their arrival; and those for which
+        # another thread has delivered something. A byte to the waker announces a delivery.
         self._clients: dict[int, _Client] = {}
         self._delivered: collections.deque[_Client] = collections.deque()
         self._waker: socket.socket | None = None
@@ -208,7 +214,7 @@ class Endpoint:
                     if each in self._listeners:
                         self._accept(self._listeners[each], poll)
 
-                # Nobody may hold a place for long, and TLS must leave the processor to others.
+                # No client may keep its place for long, and TLS must leave the processor to others.
                 while self._clients and self._patience() == 0:
                     self._hang_up(next(iter(self._clients.values())))
                 if self._handshakes.is_exhausted:
@@ -222,7 +228,9 @@ class Endpoint:
             self._listeners, self._clients = {}, {}
 
     def _patience(self) -> float | None:
-        """Returns the seconds until the oldest client has had its time, or None without clients."""
+        """Returns the seconds until the time of the oldest client is over; None if there are no
+        clients.
+        """
         oldest = next(iter(self._clients.values()), None)
         return None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
 
@@ -265,7 +273,9 @@ class Endpoint:
                 poll.modify(client.descriptor, awaited)
 
     def _step(self, client: _Client) -> int | None:
-        """Talks to the client as far as possible. Returns the events to wait for; None at the end."""
+        """Continues the conversation as far as possible; returns the events to wait for, or None at
+        its end.
+        """
         try:
             return next(client.talk, None)
         except OSError:  # the client has gone, or does not speak TLS
@@ -284,7 +294,7 @@ class Endpoint:
                 self._waker.send(b"x", socket.MSG_DONTWAIT)
 
     def _deliver(self, client: _Client, delivery: object) -> None:
-        """Hands something over to a client that waits for it. Called by any thread."""
+        """Passes something to a client that waits for it. Any thread may call this."""
         client.delivery = delivery
         self._delivered.append(client)
         self._wake()
@@ -292,7 +302,7 @@ class Endpoint:
     # ---------------------------------------------------------------- a conversation
 
     def _converse(self, client: _Client) -> Talk[None]:
-        """Reads one request and sends the answer. Nonsense is hung up on without an answer."""
+        """Reads one request and sends the answer. A malformed request gets no answer."""
         if self._protection is not None:
             yield from self._shake_hands(client, self._protection)
 
@@ -312,7 +322,8 @@ class Endpoint:
             response = response[sent:]
 
     def _shake_hands(self, client: _Client, protection: Protection) -> Talk[None]:
-        # A client that has sent nothing, or has gone, gets no handshake and no place for one.
+        # A client that has sent nothing, or has disconnected, gets no handshake and no place for
+        # one.
         peek = functools.partial(client.connection.recv, 1, socket.MSG_PEEK)
         while (yield from _retry(select.EPOLLIN, peek)) and not self._handshakes.may_begin():
             yield select.EPOLLIN
@@ -332,7 +343,8 @@ class Endpoint:
             yield from _retry(select.EPOLLIN, secure.do_handshake)
         except ssl.SSLError as error:
             if error.reason == "HTTP_REQUEST":
-                # Past the TLS library. The kernel would cut the answer off if data were left unread.
+                # This reads from the socket itself, without the TLS library. If data were left
+                # unread, the kernel would cut off the answer.
                 socket.socket.recv(secure, LONGEST_REQUEST)
                 socket.socket.send(secure, _NO_TLS)
             raise
@@ -445,9 +457,10 @@ def serving(
 ) -> list[tuple[str, Endpoint]]:
     """Returns the endpoints for the settings `endpoint` and `metrics-endpoint`, with their names.
 
-    Anybody who reaches a port may ask. So metrics are shown at a port of their own, or at the port
-    of the probes if both settings name it. Only root of the node reaches a unix socket, which shows
-    everything. `protection` is for the metrics' own port; probes are served without it.
+    Any client that reaches a port may send requests. So metrics are shown at their own port, or at
+    the port of the probes if both settings name it. A unix socket shows everything, because only
+    root of the node reaches it. `protection` is for the metrics' own port; probes are served
+    without it.
     """
     endpoints = []
     if probes:
@@ -467,7 +480,9 @@ def most_clients() -> int:
 
 
 def _listen_unix(path: Path) -> socket.socket:
-    """Listens in place of an old socket. Raises OSError if something else is at the path."""
+    """Listens at the path, and replaces an old socket. Raises OSError if the path is something
+    else.
+    """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(f"there is a file at {path} that is no socket")

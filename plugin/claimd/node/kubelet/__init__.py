@@ -1,4 +1,5 @@
-"""The edge to the kubelet: sockets, registration, and the RPCs for prepare, unprepare and health.
+"""The connection to the kubelet: sockets, registration, and the RPCs for prepare, unprepare and
+health.
 
 No other package imports grpc. This package makes no decision about a claim.
 """

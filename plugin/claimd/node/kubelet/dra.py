@@ -63,7 +63,7 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         return response
 
     def _begin(self, context: Context) -> None:
-        """Starts the operation that all log lines and reports of the call belong to."""
+        """Starts an operation: all log lines and reports of the call carry its id."""
         operation = logs.begin()
 
         # The reports of the call wait until the kubelet has its answer. The stubs of grpc give the

@@ -58,7 +58,7 @@ class Streams:
     def resend(self) -> None:
         """Sends the list again although it has not changed.
 
-        The kubelet may have dropped what it knew when another instance of the plugin ended.
+        The kubelet may have dropped its state when another instance of the plugin ended.
         """
         for wake in self._wakes:
             wake.set()

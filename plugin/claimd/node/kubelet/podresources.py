@@ -1,7 +1,6 @@
-"""Asks the kubelet which pods it runs, and which claims their containers were given.
+"""Asks the kubelet which pods it runs, and which claims their containers use.
 
-The service is v1.PodResourcesLister. The caller decides what follows from the answer, or from a
-failure to get one.
+The service is v1.PodResourcesLister. The caller decides what to do with the answer, or without one.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ LARGEST = 16 << 20
 # Seconds to wait for the kubelet.
 TIMEOUT = 3.0
 
-# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids that the pod's
-# containers were given.
+# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids of the pod's
+# containers.
 Pods = dict[tuple[str, str], dict[str, frozenset[str]]]
 
 # Maps a claim, by namespace and name, to the pods that use it, each pod to its containers, and each
@@ -62,7 +61,8 @@ async def _list(socket: Path) -> Sequence[api_pb2.PodResources]:
     # These modules are loaded at the first call, since a node without claims never calls this.
     from claimd.kubernetes.kubelet_api.podresources.v1 import api_pb2, api_pb2_grpc
 
-    # In gRPC's shared pool of connections, a failed call would make later ones fail for a while.
+    # This uses its own pool of connections. In gRPC's shared pool, a failed call would make later
+    # ones fail for a while.
     options = [
         ("grpc.max_receive_message_length", LARGEST),
         ("grpc.use_local_subchannel_pool", True),

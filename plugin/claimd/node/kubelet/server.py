@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # The type of a server, for callers that may not import grpc.
 GrpcServer = grpc.aio.Server
 
-# Seconds that calls under way have when a socket must be created again. New clients cannot connect
+# Seconds that running calls have when a socket must be created again. New clients cannot connect
 # meanwhile.
 MEND_DRAIN = 0.5
 
@@ -36,9 +36,9 @@ MEND_DRAIN = 0.5
 # and seconds between two tries.
 LOCK_PATIENCE, LOCK_POLL = 1.0, 0.001
 
-# The largest number of calls under way on one connection, including health streams. gRPC tells the
-# client the limit, and further calls wait at the client. Thousands of calls of one client therefore
-# do not delay the calls of another connection.
+# The largest number of running calls on one connection, including health streams. gRPC tells the
+# client the limit, and further calls wait in the client. So thousands of calls of one client do not
+# delay the calls of another connection.
 MOST_CALLS_A_CONNECTION = 512
 
 # The number of calls that may have arrived without being accepted by our loop. Above its limit,
@@ -60,7 +60,7 @@ class Socket:
     """A server on a socket path. As an async context manager, it serves until the block ends."""
 
     def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
-        """`drain` is how many seconds the calls under way have when the block ends."""
+        """Takes as `drain` the seconds that running calls have when the block ends."""
         self._path, self._add, self._drain = path, add, drain
         self._server: GrpcServer | None = None
         self._file: tuple[int, int] | None = None  # device and inode of our socket
@@ -82,8 +82,8 @@ class Socket:
     async def mend(self) -> bool:
         """Creates the socket again if it is gone from its path; returns True if we listen there.
 
-        Clients that are connected are served without the socket file, but new ones cannot connect.
-        This may be called at any time. A failure is logged once, and the next call tries again.
+        Connected clients are served without the socket file, but new ones cannot connect. This may
+        be called at any time. A failure is logged once, and the next call tries again.
         """
         async with self._changing:
             if not self._closed:
@@ -104,7 +104,8 @@ class Socket:
         try:
             await self._open()
         except errors.Fatal as fatal:
-            # The same error ends the program at its start. By now pods depend on it.
+            # The same error would end the program at its start. Now it does not, because pods
+            # depend on the program.
             if str(fatal) != self._logged:
                 log.error("trying again: %s", fatal)
             self._logged = str(fatal)

@@ -1,7 +1,7 @@
-"""The two sockets that the kubelet knows: the DRA socket, and the one for registration.
+"""The two sockets that the kubelet uses: the DRA socket, and the one for registration.
 
-The order of opening and closing is part of the kubelet's contract. What the services answer is up
-to `calls` and `streams`.
+The kubelet requires the order in which they are opened and closed. `calls` and `streams` answer the
+requests.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 # Seconds after which we say that the kubelet should have registered us.
 REGISTRATION_PATIENCE = 30.0
 
-# Seconds for an answer that is ready to leave when we are told to stop.
+# Seconds in which ready answers are still sent after we are told to stop.
 DRAIN = 0.5
 
 
 class KubeletSockets:
-    """Serves the kubelet while `open` is entered. `registered` is set once it has registered us."""
+    """Serves the kubelet inside the block of `open`. `registered` is set after a registration."""
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class KubeletSockets:
         streams: health.Streams,
         on_registered: Callable[[], None],
     ) -> None:
-        """Calls `on_registered` each time the kubelet registers us, also after its restart."""
+        """Takes `on_registered`, which is called each time the kubelet registers us, also after its
+        restart.
+        """
         self.registered = asyncio.Event()
         self._config = config
         self._calls = calls_
@@ -60,8 +62,8 @@ class KubeletSockets:
     async def open(self) -> AsyncIterator[None]:
         """Opens both sockets for the duration of the block.
 
-        At the end, calls that have begun are answered within the grace that the settings give them.
-        Raises Fatal if a path cannot be used.
+        At the end, running calls are answered within the grace period of the settings. Raises Fatal
+        if a path cannot be used.
         """
         self._sweep()
         dra_socket = server.Socket(
@@ -80,9 +82,8 @@ class KubeletSockets:
             yield
             self._streams.close()
 
-            # New calls are refused from now on, so that the kubelet asks another instance. Calls
-            # that have begun are answered: a kubelet whose connection breaks tries again only after
-            # a minute.
+            # From now on new calls are refused, so that the kubelet asks another instance. Running
+            # calls are answered: a kubelet whose connection breaks tries again only after a minute.
             finishing = asyncio.create_task(self._calls.finish(self._config.stop_grace))
         await finishing
 

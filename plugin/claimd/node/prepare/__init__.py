@@ -1,5 +1,5 @@
 """Prepares and unprepares claims for the kubelet.
 
-A claim is planned, kept as a checkpoint, and handed to the container runtime as a CDI spec. Start
-reading in `driver`, which follows one claim; `plan` is the decision.
+A claim is planned, written to a checkpoint, and passed to the container runtime as a CDI spec.
+Start reading in `driver`, which handles one claim; `plan` makes the decision.
 """

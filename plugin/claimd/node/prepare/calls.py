@@ -1,8 +1,8 @@
-"""The kubelet's calls under way: each claim of a call gets its own answer, and gets it in time.
+"""The running calls of the kubelet: each claim of a call gets its own answer, and gets it in time.
 
-A call starts one task for each of its claims. The tasks go on when the kubelet gives up: half of a
-prepare is worth nothing, and a whole one is the answer to the next call. The number of claims in
-all calls is limited here. What is done for a claim is up to the driver.
+A call starts one task for each of its claims. The tasks continue when the kubelet gives up: a half
+prepared claim is useless, but a prepared one is the answer to the next call. This module limits the
+number of claims in all calls. The driver does the work for a claim.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ log = logging.getLogger(__name__)
 
 Verb = Literal["prepare", "unprepare"]
 
-# The largest number of claims in the calls under way, over all connections. (`kubelet.server`
-# limits the calls of one connection.) A kubelet has one connection, and sends one call for each pod
-# that starts or ends. A caller that asks for more is not a kubelet; it is told at once to ask
-# again.
+# The largest number of claims in the running calls, over all connections. (`kubelet.server` limits
+# the calls of one connection.) A kubelet has one connection, and sends one call for each pod that
+# starts or ends. A caller with more claims is not a kubelet; an error asks it to try again later.
 MOST_CLAIMS = 2048
 
 LATE = (
@@ -42,8 +41,9 @@ class Calls:
     def __init__(
         self, driver_: driver.Driver, on_answered: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_answered` is for the server: it passes the operation id of a call when the kubelet
-        has its answer or has given up on it.
+        """Takes `on_answered`, which is called with the operation id of a call.
+
+        That happens when the kubelet has its answer, or has given up.
         """
         self._driver = driver_
         self.on_answered = on_answered
@@ -55,8 +55,9 @@ class Calls:
     ) -> dict[str, Outcome]:
         """Prepares or unprepares all claims at the same time; returns the outcome of each, by uid.
 
-        Returns before the kubelet gives up: a claim whose work has not ended by then gets an error,
-        and its work goes on. Cancelling this stops only the wait, never the work.
+        Returns before the kubelet gives up. If the work for a claim has not ended by then, the
+        claim gets an error, and the work continues. Cancelling this stops only the wait, never the
+        work.
         """
         size = max(1, len(refs))
         if self._claims + size > MOST_CLAIMS:
@@ -96,7 +97,7 @@ class Calls:
         return outcomes
 
     async def finish(self, timeout: float) -> None:
-        """Gives the calls under way `timeout` seconds to end, then answers the rest with an error.
+        """Waits `timeout` seconds for the running calls, then answers the others with an error.
 
         The error makes the kubelet ask again. This may be called once, after the last call.
         """
@@ -110,7 +111,7 @@ class Calls:
             call.stop_waiting(STOPPING)
 
     def _on_ended(self, call: _Call) -> None:
-        """Reports what a call has prepared, once its last claim is done.
+        """Reports the claims that a call has prepared, when its last claim is done.
 
         The reports wait for the last claim because they take time from the claims that are still
         being prepared.
@@ -136,7 +137,9 @@ class _Call:
         size: int,
         on_ended: Callable[[_Call], None],
     ) -> None:
-        """`size` is what the call counts for in MOST_CLAIMS; `on_ended` follows its last task."""
+        """Takes the `size` that counts for MOST_CLAIMS, and `on_ended`, which follows the last
+        task.
+        """
         self.tasks = tasks
         self.size = size
         self._on_ended = on_ended

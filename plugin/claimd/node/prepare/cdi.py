@@ -38,9 +38,9 @@ def build(
 ) -> bytes:
     """Returns the CDI spec of a claim, with the device numbers that its GPUs have now.
 
-    `hook` is the path on the host of the program that tells a container's loader about the mounted
-    libraries, if it is installed. `metadata` has, by the name of each request, the file that
-    describes its devices. The same claim and hardware give the same bytes.
+    `hook` is the host's path of the program that adds the mounted libraries to the cache of a
+    container's loader, if the program is installed. `metadata` maps the name of each request to the
+    file that describes its devices. The same claim and hardware give the same bytes.
 
     Raises ClaimError if a GPU of the claim is not there, if another GPU is in its place, or if a
     GPU for a virtual machine is not bound to vfio-pci.
@@ -55,7 +55,7 @@ def build(
     }
 
     # A runtime reads every spec of the node at each start of a container. Edits that all devices
-    # have in common are written only once, so that the spec of many devices stays small.
+    # share are written only once, so that the spec of many devices stays small.
     if len(devices) > 1:
         common: dict[str, Any] = {}
         for kind in ("env", "mounts", "hooks"):
@@ -84,10 +84,10 @@ class _Spec(msgspec.Struct):
 
 
 def read_devices(uid: str, text: bytes) -> tuple[PreparedDevice, ...]:
-    """Returns the devices of a claim as a spec that `build` has made tells them.
+    """Returns the devices of a claim, read from a spec that `build` has made.
 
-    Only the device, its address, its share and whether it is for admin access are known. Raises
-    ValueError if the text is not such a spec.
+    Only the device, its address, its share and the admin access are known. Raises ValueError if the
+    text is not such a spec.
     """
     try:
         spec = msgspec.json.decode(text, type=_Spec)
@@ -126,7 +126,7 @@ def read_devices(uid: str, text: bytes) -> tuple[PreparedDevice, ...]:
 
 
 def _extract_common(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """Removes the edits of this kind that all devices have from the devices; returns them.
+    """Removes the edits of this kind that all devices share from the devices; returns these edits.
 
     A container that gets any device of a spec also gets the edits of the spec itself, so moving
     edits there changes nothing for a container.
@@ -173,7 +173,7 @@ def _add_metadata(
 def _describe_device(
     uid: str, device: PreparedDevice, inventory: Inventory, hook: str | None
 ) -> dict[str, Any]:
-    """Returns the spec's entry for one device. Raises as `build`."""
+    """Returns the spec's entry for one device. Raises the same errors as `build`."""
     gpu = gpu_of(device, inventory)
     if gpu.is_bound_on_demand and not gpu.nodes:
         raise errors.NotReadyError(
@@ -325,7 +325,7 @@ def _describe_hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount])
 
 
 class SpecFolder(claim_files.ClaimFiles):
-    """Our files in the CDI folder. The name of a file in the methods is the claim's uid."""
+    """Our files in the CDI folder. In the methods, the name of a file is the claim's uid."""
 
     def __init__(self, folder: Path, driver: str) -> None:
         super().__init__(folder, names.cdi_prefix(driver))

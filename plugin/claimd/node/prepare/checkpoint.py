@@ -1,13 +1,13 @@
 """Checkpoints: the devices of each prepared claim, in one file per claim in the plugin's folder.
 
-A file can be read with `cat`, has a checksum that proves it complete, and survives a crash or a
-loss of power at any moment. A file that is damaged nevertheless goes into quarantine. A file that cannot
-be read costs its own claim alone, and is tried again. A claim that was unprepared keeps its file
-under another name until its status is cleared.
+A file can be read with `cat`. A checksum proves that it is complete, and it survives a crash or a
+loss of power at any moment. If a file is damaged nevertheless, it goes into quarantine. A file that
+cannot be read affects only its own claim, and is tried again. The file of an unprepared claim stays
+under another name until the claim's status is cleared.
 
 Two instances of the plugin share the folder. An instance that commits holds the lock and has read
-what the other one wrote. A checkpoint that another program removes is written again while this
-process lives, since pods use the devices.
+the commits of the other one. If another program removes a checkpoint, this process writes it again,
+because pods use the devices.
 
 This module makes no decision about a claim and stores no device numbers.
 """
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 
-# The suffixes of file names: of a prepared claim, of a claim that was unprepared and whose status
-# is not cleared yet, and of a file in quarantine.
+# The suffixes of file names: for a prepared claim, for an unprepared claim whose status is not
+# cleared yet, and for a file in quarantine.
 PREPARED = ".json"
 UNCLEARED = ".gone"
 DAMAGED = ".damaged-{time}"
 
-# Seconds between two tries to read the checkpoints that could not be read. A sick disk may take
-# seconds for each try, and nobody else is served meanwhile.
+# Seconds between two tries to read the unreadable checkpoints. A sick disk may take seconds for
+# each try, and no other claim is served meanwhile.
 RETRY_UNREADABLE = 1.0
 
 # Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
@@ -80,7 +80,7 @@ def decode(text: bytes) -> Checkpoint:
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A checkpoint that cannot be read, or something else that is at the path of one."""
+    """A checkpoint that cannot be read, or something else at its path."""
 
     path: str
     reason: str
@@ -95,8 +95,8 @@ class Unreadable(msgspec.Struct, frozen=True):
 class CheckpointFolder:
     """The checkpoints of this node's claims, on disk and in memory.
 
-    `claims` and `uncleared` agree with the disk while the lock is held. At other times they are
-    what this process last knew, which is enough for work that is repeated anyway.
+    While the lock is held, `claims` and `uncleared` agree with the disk. At other times they are
+    the last known state, which is enough for work that is repeated anyway.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class CheckpointFolder:
         on_damaged: Callable[[str], None] = lambda _: None,
         on_unreadable: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Calls `on_damaged` with a sentence for each checkpoint that it puts into quarantine.
+        """Takes two functions that are called with a sentence about a checkpoint.
 
-        `on_unreadable` is called with a sentence for each checkpoint that cannot be read, once for
-        each reason.
+        `on_damaged` is called for each checkpoint that goes into quarantine. `on_unreadable` is
+        called for each checkpoint that cannot be read, once for each reason.
         """
-        # By uid: the claims that are prepared, and those that were unprepared and whose status in
-        # the API server still has our entries.
+        # By uid: the prepared claims, and the unprepared claims whose status in the API server
+        # still has our entries.
         self.claims: dict[str, PreparedClaim] = {}
         self.uncleared: dict[str, PreparedClaim] = {}
 
@@ -120,7 +120,7 @@ class CheckpointFolder:
         self.in_flight: set[str] = set()
 
         # By name: the files that could not be read at the last look. A claim that was in memory
-        # before stays there.
+        # before stays in memory.
         self.unreadable: dict[str, Unreadable] = {}
 
         # By uid: the names of the damaged checkpoints that were quarantined.
@@ -152,7 +152,8 @@ class CheckpointFolder:
         self._doubtful = False
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Returns a context manager that holds the lock, after reading what others committed.
+        """Returns a context manager that holds the lock. It first reads the commits of other
+        instances.
 
         Other instances cannot commit during the block. Calls of this process share the lock and do
         not wait for each other. Raises ClaimError if another instance does not release the lock in
@@ -194,7 +195,7 @@ class CheckpointFolder:
         return self._lock.others_announced()
 
     async def store(self, prepared: PreparedClaim) -> None:
-        """Stores the claim's checkpoint; it is durable when this returns. The lock must be held.
+        """Stores the claim's checkpoint, which is durable afterwards. The lock must be held.
 
         In memory the claim counts as prepared at once, so that no other call can plan its devices
         during the write. If this raises, the claim counts as before.
@@ -221,7 +222,7 @@ class CheckpointFolder:
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "checkpoint")
         self._set_unreadable(f"{uid}{PREPARED}", None)
 
-        # The report of the new checkpoint replaces the entries that would have to be cleared.
+        # The report of the new checkpoint replaces the entries that otherwise must be cleared.
         self.mark_cleared(uid)
 
     async def remove(
@@ -252,7 +253,7 @@ class CheckpointFolder:
             self.in_flight.discard(uid)
 
     def remove_quarantined(self, uid: str) -> None:
-        """Removes the damaged checkpoints of a claim that is over. The lock must be held.
+        """Removes the damaged checkpoints of a claim that has ended. The lock must be held.
 
         No program reads these files, so a removal that fails is no failure.
         """
@@ -263,7 +264,7 @@ class CheckpointFolder:
     def mark_cleared(self, uid: str) -> None:
         """Notes that the claim's status has no entries of ours. The lock must be held.
 
-        This is not synced. If it is lost with the power, the status is cleared once more.
+        This is not synced. If a loss of power undoes it, the status is cleared once more.
         """
         assert self._lock.is_held(), "commit without the lock"
         if uid in self.uncleared:
@@ -281,7 +282,9 @@ class CheckpointFolder:
                 pass
 
     def refuse_unreadable(self, uid: str) -> None:
-        """Raises NotReadyError if only the claim's checkpoint tells its state and is unreadable."""
+        """Raises NotReadyError if the claim's state is only in its checkpoint, and this is
+        unreadable.
+        """
         found = self.unreadable_of(uid)
         if found is None or uid in self.claims:
             return
@@ -321,7 +324,7 @@ class CheckpointFolder:
     def _set_unreadable(self, name: str, found: Unreadable | None) -> None:
         """Notes that a file cannot be read, or with None that it is no longer unreadable.
 
-        People are told once for each file and reason.
+        Each reason is reported once for each file.
         """
         before = self.unreadable.get(name)
         if before == found:
@@ -350,7 +353,7 @@ class CheckpointFolder:
     def _is_readable_again(self) -> bool:
         """Returns True if a file that could not be read can be read now, or is gone.
 
-        The folder does not show that a disk works again, so this tries.
+        The folder does not show that a disk works again, so this tries to read.
         """
         if not self.unreadable:
             return False
@@ -369,7 +372,7 @@ class CheckpointFolder:
             return True
         return False
 
-    # ------------------------------------------------------------------ reading what others did
+    # ------------------------------------------------------------------ reading the changes of others
 
     def _begin(self) -> None:
         """Catches up after the lock was taken. Releases the lock if that fails."""
@@ -382,16 +385,16 @@ class CheckpointFolder:
     def _catch_up(self) -> None:
         """Makes memory and folder agree after others have changed the folder.
 
-        The folder is right if another instance has announced a commit. Otherwise, missing files
-        were removed by a program that does not know what pods use, and memory is right.
+        The folder is right if another instance has announced a commit. Otherwise a program without
+        knowledge of the pods has removed the missing files, and memory is right.
         """
         count = self._lock.count()
         unchanged = count == self._lock.seen and self._fingerprint == self._files.fingerprint()
         if unchanged and not self._doubtful and not self._is_readable_again():
             return
 
-        # Another instance may have died between its write and its sync. From here on we rely on
-        # what it wrote, so this makes it durable first.
+        # Another instance may have died between its write and its sync. From here on we rely on its
+        # write, so this makes the write durable first.
         self._files.make()
         claims, uncleared = self._read_all()
         self.reads += 1
@@ -435,8 +438,8 @@ class CheckpointFolder:
     def _read_all(self) -> tuple[dict[str, PreparedClaim], dict[str, PreparedClaim]]:
         """Returns the prepared claims and the uncleared ones, by uid.
 
-        Removes unfinished files on the way, and puts damaged ones into quarantine. A file that
-        cannot be read changes nothing: what memory knows of its claim stays true.
+        Removes unfinished files on the way, and puts damaged ones into quarantine. If a file cannot
+        be read, its claim stays in memory as it was.
         """
         prepared: dict[str, PreparedClaim] = {}
         uncleared: dict[str, PreparedClaim] = {}
@@ -465,7 +468,7 @@ class CheckpointFolder:
                 except ValueError as error:
                     found = self._quarantine(path, str(error))
                 except FileNotFoundError:
-                    # Another program has removed it since the folder was listed.
+                    # Another program has removed the file since the folder was listed.
                     pass
                 except OSError as error:
                     is_file = not isinstance(error, durable.NotAFileError)
@@ -484,7 +487,7 @@ class CheckpointFolder:
         return prepared, uncleared
 
     def _quarantine(self, path: Path, reason: str) -> Unreadable | None:
-        """Renames a damaged file, so that a person can look at it and the other claims go on.
+        """Renames a damaged file, so that the other claims go on and a person can look at the file.
 
         Returns None, or the file as an unreadable one if it cannot be renamed.
         """
@@ -513,7 +516,7 @@ class CheckpointFolder:
 class _Held(AbstractAsyncContextManager[None]):
     """The context manager of `lock`.
 
-    A generator would cost three times as much, and a claim needs this several times.
+    A generator would cost three times as much, and each claim uses the lock several times.
     """
 
     def __init__(self, folder: CheckpointFolder) -> None:

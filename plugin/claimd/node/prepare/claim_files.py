@@ -1,7 +1,7 @@
 """Files about prepared claims that other programs read: written, checked and removed one at a time.
 
 Their content follows from the checkpoints and the hardware, so any file can be written again at any
-time. This module keeps no state that matters. The callers decide the content.
+time. This module keeps no important state. The callers decide the content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClaimFiles:
         self._folder = folder
         self._prefix = prefix
 
-        # The source and the mark of each file when we last saw it and it was right. A comparison of
+        # The source and the mark of each file when we last saw that it was right. A comparison of
         # the marks shows whether others have changed the file since.
         self._seen: dict[str, tuple[object, durable.Mark]] = {}
 
@@ -62,8 +62,8 @@ class ClaimFiles:
             self._seen[name] = (source, mark)
             return False
 
-        # The mark is taken of the file that was written. A look at the path afterwards could find
-        # a file that others have changed by then.
+        # This is the mark of the file that was just written. A look at the path would perhaps find
+        # a file that others have changed since.
         self._seen[name] = (source, self._write(path, desired))
         return True
 
@@ -79,11 +79,11 @@ class ClaimFiles:
             durable.sync_folder(self._folder)
 
     def forget(self, name: str) -> None:
-        """Ignores what others do to the file until the next `ensure`. The file stays."""
+        """Ignores changes of the file by others until the next `ensure`. The file stays."""
         self._seen.pop(name, None)
 
     def keep(self, names: set[str]) -> None:
-        """Ignores what others do to all files but these."""
+        """Ignores changes by others of all files but these."""
         for name in self._seen.keys() - names:
             del self._seen[name]
 

@@ -22,7 +22,7 @@ from . import checkpoint
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ClaimReports:
-    """Keeps claim.status.devices true for the claims that have or had a checkpoint.
+    """Keeps claim.status.devices up to date for the claims that have or had a checkpoint.
 
     No method waits for the API server: a report is queued, and the StatusReporter sends it.
     """
@@ -48,7 +48,7 @@ class ClaimReports:
         return self.reporter.drop_unsent(prepared)
 
     def clear(self, prepared: PreparedClaim, *, by_another: bool = False) -> None:
-        """Takes our entries out of the claim's status.
+        """Removes our entries from the claim's status.
 
         With `by_another`, the instance that has unprepared the claim gets the time to do it first.
         """
@@ -57,14 +57,14 @@ class ClaimReports:
         )
 
     def forget(self, prepared: PreparedClaim) -> None:
-        """Forgets a claim that was unprepared and whose status need not be cleared."""
+        """Forgets an unprepared claim whose status need not be cleared."""
         self.reporter.forget(prepared)
 
     async def catch_up(self) -> None:
         """Queues every report that this process has not made, such as those of a dead instance.
 
-        This may be repeated. A claim that is reported already is not reported again, and a report
-        that says the same would change nothing in the API server.
+        This may be repeated. A claim that is reported already is not reported again, and a repeated
+        report would change nothing in the API server.
         """
         async with self.checkpoints.lock():
             # Another instance may have unprepared claims whose status need not be cleared.
@@ -84,7 +84,7 @@ class ClaimReports:
             if self.checkpoints.uncleared.get(prepared.uid) != prepared:
                 return
 
-            # Storing a new checkpoint of the claim notes it by itself.
+            # A new checkpoint of the claim includes this note.
             if prepared.uid in self.checkpoints.claims:
                 return
             try:
@@ -96,21 +96,23 @@ class ClaimReports:
 
 
 class _Source:
-    """The source of one claim's entries, which the StatusReporter asks when it sends them."""
+    """Provides the entries of one claim when the StatusReporter sends them."""
 
     def __init__(self, reports: ClaimReports, prepared: PreparedClaim) -> None:
         self._reports = reports
         self._prepared = prepared
 
-        # The claim that the last entries were made of; None if it was not prepared.
+        # The claim from which the last entries were made; None if it was not prepared.
         self._last_claim: PreparedClaim | None = None
 
     async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
-        """Returns the entries as they should be now, or None if another one reports the claim.
+        """Returns the entries as they should be now, or None if another call or instance reports
+        the claim.
 
         It is None if the claim was unprepared and cleared, or was prepared again by a call or an
         instance that makes its own report. With `doubtful` it is never None: the entries say what
-        is true of the claim now, as far as this process knows, whoever prepared it.
+        is true of the claim now, as far as this process knows, no matter which instance prepared
+        it.
         """
         reports, prepared = self._reports, self._prepared
         async with reports.checkpoints.lock():

@@ -29,7 +29,7 @@ class CommitLock:
     """A lock that one process holds at a time. Within the process, its user must share it."""
 
     def __init__(self, path: Path) -> None:
-        # The count of commits that the caller's view of the folder includes. -1 before it has one.
+        # The number of commits that the caller has read from the folder. -1 before the first read.
         self.seen = -1
 
         # The path is used in each prepare, and as a Path it would be converted to text each time.
@@ -41,7 +41,7 @@ class CommitLock:
         self._file: tuple[int, int] | None = None
 
         self._is_held = False
-        self._announced = False  # since we have taken the lock
+        self._announced = False  # True if we have announced a commit since we took the lock
 
     def __del__(self) -> None:
         self._close()
@@ -65,12 +65,12 @@ class CommitLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Another file may be at the path by now. The next try is for that one.
+            # Another file may be at the path now. The next try locks that one.
             self._current()
             return False
 
-        # The file may have been removed before we locked it. Another instance has then created a
-        # new one and may hold that, so our lock is worth nothing.
+        # The file may have been removed before we locked it. Another instance may then have created
+        # a new file and locked it, so our lock is useless.
         current = self._current()
         if current != descriptor:
             if current is None:
@@ -101,8 +101,8 @@ class CommitLock:
     def announce(self) -> None:
         """Makes other processes read the folder again. Must come before each change to the folder.
 
-        If we die between the two, the others read the folder once for nothing. In the opposite
-        order our change would be hidden from them. Further calls while the lock is held do nothing,
+        If we die before the change, the others read the folder once for nothing. In the opposite
+        order they would not notice our change. Further calls while the lock is held do nothing,
         since the others read the folder only after we have released the lock.
         """
         assert self._is_held, "commit without the lock"

@@ -1,8 +1,8 @@
 """The files that the containers of a claim need: its CDI file, and the metadata that it mounts.
 
 All of them follow from the checkpoint and the hardware, so they may be written again at any time.
-The metadata is written before the CDI file that mounts it, and removed after it. Whoever changes a
-file holds the lock of the checkpoints.
+The metadata is written before the CDI file that mounts it, and removed after it. A caller that
+changes a file holds the lock of the checkpoints.
 
 A CDI file exists only for a claim that has a checkpoint, with one exception: if the checkpoint was
 lost or cannot be read, the CDI file stays, since a pod may need it.
@@ -26,8 +26,8 @@ from .hardware import Hardware
 
 log = logging.getLogger(__name__)
 
-# A claim with more devices has its files written by a thread. Each device takes 0.1 ms, in which
-# the loop would serve nobody else.
+# The files of a claim with more devices are written by a thread. Each device takes 0.1 ms, in which
+# the loop would serve no other claim.
 MOST_DEVICES = 8
 
 
@@ -46,10 +46,10 @@ class ContainerFiles:
     # Set when claims without a checkpoint are found.
     has_unrecorded: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # The CDI files that were logged because they tell no devices.
+    # The CDI files that were logged because their devices cannot be read.
     _not_understood: set[str] = field(default_factory=set)
 
-    # The claims with a CDI file and without a checkpoint at the last look, by uid. None before the
+    # By uid: the claims that had a CDI file and no checkpoint at the last look. None before the
     # first look.
     _unrecorded: dict[str, PreparedClaim] | None = None
 
@@ -59,7 +59,7 @@ class ContainerFiles:
         if len(prepared.devices) <= MOST_DEVICES:
             self.ensure(prepared)
         else:
-            # A restore skips the files of this claim meanwhile, and is repeated afterwards.
+            # Meanwhile a restore skips the files of this claim, and is repeated afterwards.
             self.writing.add(prepared.uid)
             try:
                 await durable.in_thread(functools.partial(self.ensure, prepared))
@@ -68,7 +68,7 @@ class ContainerFiles:
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "files")
 
     def ensure(self, prepared: PreparedClaim) -> bool:
-        """Writes the files that are missing or differ; returns True if the CDI file was one.
+        """Writes the files that are missing or differ; returns True if the CDI file was written.
 
         A claim that was prepared long ago needs this too: the folders of container runtimes are
         often wiped under running pods. Raises ClaimError before anything is written if a device is
@@ -92,14 +92,14 @@ class ContainerFiles:
     def withdraw(self, prepared: PreparedClaim) -> None:
         """Removes the CDI file of a claim whose devices are not there now.
 
-        The device numbers in it may belong to another GPU by now. The metadata stays, although
-        no container can mount it meanwhile: its generation number must go on from there.
+        The device numbers in it may belong to another GPU now. The metadata stays, because its
+        generation number must continue later. No container can mount it meanwhile.
         """
         self.specs.remove(prepared.uid)
         self.metadata.forget(prepared)
 
     def leave_alone(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Ignores what others do to the files of these claims until the files are made again."""
+        """Ignores changes by others to the files of these claims until the files are made again."""
         self.specs.keep(set())
         for prepared in claims.values():
             self.metadata.forget(prepared)
@@ -139,8 +139,8 @@ class ContainerFiles:
     def find_unrecorded(self, claims: Collection[str]) -> list[PreparedClaim]:
         """Returns the claims with a CDI file whose checkpoint is not among these.
 
-        They have only the fields that the files tell. Namespace and name are empty if the metadata
-        is gone, and there are no devices if the CDI file cannot be understood.
+        They have only the fields that can be read from the files. Namespace and name are empty if
+        the metadata is gone, and there are no devices if the CDI file cannot be understood.
         """
         # Another instance may have removed a file since.
         if self._unrecorded is None or self._unrecorded:
@@ -156,7 +156,7 @@ class ContainerFiles:
             self._unrecorded.pop(uid, None)
 
     def describe_unrecorded(self, uid: str) -> PreparedClaim:
-        """Returns what the files of a claim without a checkpoint tell about it."""
+        """Returns a claim without a checkpoint, with the fields that can be read from its files."""
         devices: tuple[PreparedDevice, ...] = ()
         text = claim_files.read_if_readable(self.specs.path(uid))
         if text is not None:

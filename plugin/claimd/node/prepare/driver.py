@@ -1,10 +1,10 @@
 """Prepares and unprepares one claim for the kubelet, and answers in time.
 
-A call for a claim takes its turn, reads the claim from the API server, waits for trouble that may
-pass, and ends before the kubelet gives up. What is then done for the claim, in one step and under
-the lock of the checkpoints, is up to `node_claims`.
+A call for a claim takes its turn and reads the claim from the API server. If it fails for a reason
+that may pass, it tries again, and it ends before the kubelet gives up. `node_claims` then does the
+work for the claim, in one step and under the lock of the checkpoints.
 
-This module knows neither gRPC nor the API server's protocol, nor what is reported about a claim.
+This module knows neither gRPC nor the API server's protocol, nor the reports about a claim.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from .call_time import API_PATIENCE, CallTime
 
 log = logging.getLogger(__name__)
 
-# What the kubelet may call a claim. A uid becomes a part of file names, a name a part of URLs.
+# The names that the kubelet may use for a claim. A uid becomes part of file names, a name part of
+# URLs.
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -48,28 +49,28 @@ class Driver:
     resources: resources.Resources
     claims: node_claims.NodeClaims
 
-    # The turn of each claim. A lock disappears when nobody holds it or waits for it.
+    # The turn of each claim. A lock disappears when no call holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=weakref.WeakValueDictionary
     )
 
     async def prepare(self, ref: ClaimRef, call_time: CallTime) -> Outcome:
-        """Prepares the claim; returns what was prepared, or why it was not.
+        """Prepares the claim; returns the prepared claim, or the reason why it was not prepared.
 
-        Once the outcome is a prepared claim, its checkpoint is durable and its CDI file is there.
+        If the outcome is a prepared claim, its checkpoint is durable and its CDI file is there.
         Until it is unprepared, every further call for the same allocation gives the same devices
         and ids, also by another process or after a crash. The kubelet may ask for the same claim
-        again at any time, even during the call. A refused claim has left nothing behind, or a
+        again at any time, even during the call. A refused claim leaves nothing behind, or a
         checkpoint that the next call finds and completes.
 
-        The kubelet tries again only after 60 to 90 seconds, so trouble that may pass within the
-        call is waited out: an API server that does not answer, a GPU whose driver is coming up, a
-        device that its last claim has not given back yet. Work that waits for a disk or the kernel
-        has no deadline: a caller that stops waiting should let it go on, as Calls does. The next
-        call then finds it done.
+        The kubelet tries again only after 60 to 90 seconds. So the call itself waits if the reason
+        may pass: an API server that does not answer, a GPU whose driver is coming up, a device that
+        its last claim has not given back yet. Work that waits for a disk or the kernel has no
+        deadline: a caller that stops waiting should let it go on, as Calls does. The next call then
+        finds it done.
 
-        The caller passes what was prepared to `claims.report_new`, after everything that the
-        kubelet waits for.
+        When the kubelet has everything that it waits for, the caller passes the prepared claim to
+        `claims.report_new`.
         """
         with _Attempt(ref, metrics.PREPARES) as attempt:
             turn = await self._take_turn(ref, call_time)
@@ -80,11 +81,11 @@ class Driver:
         return attempt.outcome()
 
     async def unprepare(self, ref: ClaimRef, call_time: CallTime | None = None) -> Outcome:
-        """Gives the claim back; the outcome's error says why it could not be done.
+        """Gives the claim back; the outcome's error says why this failed.
 
         This needs only the disk: the claim and the API server may be gone. A claim that is not
         prepared is a success. After a failure the claim is still prepared, and the kubelet asks
-        again. Without `call_time`, an earlier call for the claim is waited for without limit.
+        again. Without `call_time` there is no limit to the wait for an earlier call for the claim.
         """
         with _Attempt(ref, metrics.UNPREPARES) as attempt:
             turn = await self._take_turn(ref, call_time)
@@ -100,23 +101,23 @@ class Driver:
         """Unprepares a claim that the kubelet has forgotten; returns True if that was done.
 
         It is not done if the claim is not prepared like this any more, or if `still_unused` returns
-        False. `still_unused` is called while nobody can prepare the claim: this process cannot,
-        since it is the claim's turn, and other processes cannot, since the checkpoints are locked.
+        False. During `still_unused` no process can prepare the claim: this process cannot because
+        of the claim's turn, and other processes cannot because the checkpoints are locked.
         """
         turn = self._turn(prepared.uid)
 
-        # A claim whose turn is taken is in use, or hangs. The garbage of other claims must not
-        # wait.
+        # A claim whose turn is taken is in use, or hangs. The other unused claims must not wait for
+        # it.
         if turn.locked():
             return False
         async with turn:
             return await self.claims.collect(prepared, still_unused)
 
     async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
-        """Prepares a claim whose checkpoint was lost, as it is allocated now.
+        """Prepares a claim whose checkpoint was lost, with its present allocation.
 
         Returns None if another call works on the claim, or if its checkpoint is there again. Raises
-        ClaimError or OSError if it cannot be prepared; what was there before stays then.
+        ClaimError or OSError if it cannot be prepared; nothing is changed then.
         """
         turn = self._turn(claim.metadata.uid)
         if turn.locked():
@@ -130,10 +131,10 @@ class Driver:
         return self._turns.setdefault(uid, asyncio.Lock())
 
     async def _take_turn(self, ref: ClaimRef, call_time: CallTime | None) -> asyncio.Lock:
-        """Waits until no other call is working on the claim; returns the lock that must be
-        released.
+        """Waits until no other call is working on the claim; returns the lock, which the caller
+        releases.
 
-        Raises ClaimError if an earlier call still has the turn when the time is up.
+        Raises ClaimError if an earlier call still has the turn when the time is over.
         """
         if not _UID.fullmatch(ref.uid):
             raise errors.ClaimError(
@@ -155,10 +156,12 @@ class Driver:
             ) from None
         return turn
 
-    # ------------------------------------------------------------------ prepare: read, wait, again
+    # ------------------------------------------------------------------ prepare: read, wait, try again
 
     async def _prepare_claim(self, ref: ClaimRef, call_time: CallTime) -> PreparedClaim:
-        """Returns the claim, prepared now or before. Raises ClaimError or OSError if it is not."""
+        """Returns the claim, prepared now or before. Raises ClaimError or OSError if it cannot be
+        prepared.
+        """
         # Namespace and name become parts of a path of the API server, and of log lines.
         for text in (ref.namespace, ref.name):
             if not _NAME.fullmatch(text):
@@ -179,7 +182,7 @@ class Driver:
             if prepared is not None:
                 return prepared
 
-        # Trouble that may pass is waited out, with a new scan of the hardware before each try.
+        # If the reason may pass, this waits and scans the hardware before each new try.
         began = asyncio.get_running_loop().time()
         backoff = pacing.Backoff(0.1, 2.0)
         while True:
@@ -195,15 +198,16 @@ class Driver:
                 log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
 
             await asyncio.sleep(pause)
-            # A scan may hang because of a device that the claim has nothing to do with.
+            # A scan may hang because of a device that does not belong to the claim.
             with contextlib.suppress(hardware.ScanFailedError):
                 await self.claims.hardware.rescan(call_time.work_ends)
 
     async def _read_claim(self, ref: ClaimRef, call_time: CallTime) -> ResourceClaim | None:
-        """Returns the claim from the API server, or None if its checkpoint must answer instead.
+        """Returns the claim from the API server, or None if it must be prepared from its
+        checkpoint.
 
-        The checkpoint answers if there is one and the API server fails or does not answer. Without
-        a checkpoint this raises NotReadyError, or ClaimError if waiting would not help.
+        That is so if there is a checkpoint and the API server fails or does not answer. Without a
+        checkpoint this raises NotReadyError, or ClaimError if waiting would not help.
         """
         # Another instance may have prepared the claim meanwhile. Taking the lock reads its
         # checkpoint.
@@ -265,8 +269,8 @@ class Driver:
 class _Attempt:
     """A block that serves one claim, and ends with an outcome.
 
-    A failure of the claim does not leave the block: it becomes the claim's own error, so that the
-    other claims of the call are served all the same.
+    An exception does not leave the block: it becomes the error of this claim. So the other claims
+    of the call are served all the same.
     """
 
     def __init__(self, ref: ClaimRef, histogram: metrics.Histogram) -> None:

@@ -3,13 +3,13 @@
 A claim is collected only if three conditions hold, and hold again after a grace period:
 
 - The API server says that this claim is deleted, created again with another uid, deallocated, or
-  allocated elsewhere. A failed request counts for nothing.
+  allocated elsewhere. A failed request proves nothing.
 - The kubelet says that no pod uses the claim. If the kubelet cannot be asked, nothing is collected.
 - No call prepares the claim at the same time. The driver takes care of that.
 
 Once a minute, the kubelet itself unprepares the claims of pods that it remembers. That includes
-pods that were deleted by force and are not in its list. The default of the setting `garbage-grace`
-is two such rounds, so that only claims which the kubelet has forgotten are left to this module.
+pods that were deleted by force and are not in its list. By default, the setting `garbage-grace` is
+twice this time, so that only claims which the kubelet has forgotten are left to this module.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ PERIOD = 60.0
 # Seconds between two requests of a sweep.
 SPACING = 0.2
 
-# Seconds for which a claim is not asked about again after the API server has confirmed it as ours.
+# Seconds without another request for a claim after the API server has confirmed that it is ours.
 CONFIRMED_FOR = 300.0
 
 # Seconds for the API server to answer. It is short, since the last request of a collection holds
 # the lock of the checkpoints.
 REQUEST_TIMEOUT = 3.0
 
-# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids that the pod's
-# containers were given.
+# Maps a pod, by namespace and name, to its claims, and each claim to the CDI ids of the pod's
+# containers.
 Pods = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
@@ -58,17 +58,17 @@ class GarbageCollector:
     # Asks the kubelet for its pods. Raises OSError if it cannot be asked.
     pods: Callable[[], Awaitable[Pods]]
 
-    # Tells whether this instance collects: one of several is enough.
+    # Returns True if this instance collects. One of several instances is enough.
     may_collect: Callable[[], bool]
 
     record_event: events.RecordEvent
     grace: float  # seconds
     spacing: float = SPACING
 
-    # Since when a claim is known to be garbage, by uid. Times are of the loop's clock.
+    # By uid: the time from which on a claim is known to be garbage. Times are of the loop's clock.
     _garbage_since: dict[str, float] = field(default_factory=dict)
 
-    # When the API server last confirmed that a claim is ours, by uid.
+    # By uid: the time at which the API server last confirmed that a claim is ours.
     _confirmed_at: dict[str, float] = field(default_factory=dict)
 
     # True if the kubelet could not be asked the last time.
@@ -99,7 +99,7 @@ class GarbageCollector:
         async with checkpoints.lock():
             claims = dict(checkpoints.claims)
 
-            # A claim whose checkpoint was lost is over by the same rule. Without its name, the API
+            # A claim whose checkpoint was lost ends by the same rule. Without its name, the API
             # server cannot be asked.
             for lost in self.driver.claims.lost():
                 if lost.name:
@@ -137,7 +137,7 @@ class GarbageCollector:
             await asyncio.sleep(self.spacing)
 
     async def _check(self, prepared: PreparedClaim, since: float, now: float) -> None:
-        """Checks a claim that no pod uses. If it is garbage, it has been so `since` that time."""
+        """Checks a claim that no pod uses. `since` is when it was first known to be garbage."""
         if not await self._reason_for_garbage(prepared):
             self._confirmed_at[prepared.uid] = now
         elif now - since < self.grace or not await self._collect(prepared):
@@ -205,7 +205,7 @@ class GarbageCollector:
 def reason_to_unprepare(
     prepared: PreparedClaim, claim: ResourceClaim, driver_name: str, pool: str
 ) -> str:
-    """Returns why `claim`, as it is now, need not stay prepared, or "" if it must stay."""
+    """Returns why the present `claim` need not stay prepared, or "" if it must stay."""
     if claim.metadata.uid != prepared.uid:
         return f"it was created anew with uid {claim.metadata.uid}"
     allocation = claim.status.allocation
@@ -222,7 +222,7 @@ def reason_to_unprepare(
 
 
 def find_user(prepared: PreparedClaim, pods: Pods) -> str:
-    """Returns a pod that uses the claim, or may use it as far as is known; "" if no pod does."""
+    """Returns a pod that uses the claim, or may use it as far as we know; "" if no pod does."""
     prefix = f"{names.CDI_KIND}="
     for (namespace, pod), claims in pods.items():
         if namespace != prepared.namespace:

@@ -1,11 +1,11 @@
-"""GpuConfig: the opaque configuration that a class or a claim may have for us, checked and merged.
+"""GpuConfig: the opaque configuration for us in a class or a claim, checked and merged.
 
-An admission policy refuses most mistakes when an object is written, with the same sentences. A
+An admission policy refuses most mistakes when an object is written, with the same messages. A
 cluster may lack the policy, so everything is checked here too.
 
-A DeviceClass is written by the administrator, and a claim by any user. So the class's settings have
-precedence: a claim may add to them, and may change only those that the class leaves to claims by
-name. This module is pure.
+The administrator writes DeviceClasses, and any user may write claims. So the class's settings have
+precedence: a claim may add to them, and may change only those that the class names as changeable.
+This module is pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE_OVERHEAD = 32
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# An absolute path in which no name begins with a dot, so that it has neither "." nor "..".
+# An absolute path in which no name begins with a dot. So it contains neither "." nor "..".
 _FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
 
 # The entry of claimsMaySet that is not the name of a variable.
@@ -58,7 +58,7 @@ class GpuConfig(
     api_version: str
     kind: str
     environment: dict[str, str] = {}
-    permissions: str | None = None  # on the device nodes: some of r, w and m
+    permissions: str | None = None  # permissions of the device nodes: some of r, w and m
 
     # Only in classes: the variables that claims may change, or `permissions`.
     claims_may_set: tuple[str, ...] = ()
@@ -83,13 +83,13 @@ SHAPES = {
 
 
 class SourcedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration with its source and the requests that it is for."""
+    """A configuration with its source and its requests."""
 
     source: str  # CLASS or CLAIM
     requests: tuple[str, ...]  # empty if it is for all requests
     config: GpuConfig
 
-    # The variables of the configuration that a claim can set only if the class allows it.
+    # The variables of the configuration that a claim can set only if the class allows this.
     reserved: frozenset[str] = frozenset()
 
     def covers(self, names: frozenset[str]) -> bool:
@@ -138,15 +138,15 @@ def merge_configs(
 ) -> DeviceConfig:
     """Returns the configuration of a device that was allocated for these requests.
 
-    `owned` are the variables that come with the GPU itself. Raises ClaimError if a claim sets what
-    only a class may set.
+    `owned` are the variables that come with the GPU itself. Raises ClaimError if a claim sets a
+    field that only a class may set.
     """
     names = _request_names(requests)
     relevant = [config for config in configs if config.covers(names)]
     of_class = [entry.config for entry in relevant if entry.source == CLASS]
 
-    # Capabilities only add up, whatever their source is. Apart from them, the settings of the
-    # classes come first. They are fixed, except for those that a class leaves to claims.
+    # Capabilities are added up from all sources. For everything else the settings of the classes
+    # come first. Claims can change only those that the class allows them to change.
     merged = DeviceConfig()
     for entry in relevant:
         merged.capabilities.update(entry.config.capabilities)
@@ -163,8 +163,8 @@ def merge_configs(
             merged.mps = config.mps
     fixed = dict(merged.environment)
 
-    # Then come the claim's own settings. Only a variable that the class sets too, or that a claim
-    # cannot set at all, needs a closer look.
+    # Then come the claim's own settings. Only two kinds of variables need a closer look: those that
+    # the class sets too, and those that a claim cannot set at all.
     for entry in relevant:
         if entry.source == CLASS:
             continue
@@ -196,7 +196,7 @@ def merge_configs(
 
 
 def _request_names(requests: Iterable[str]) -> frozenset[str]:
-    """Returns the names by which a configuration may refer to these requests.
+    """Returns the names that a configuration may use for these requests.
 
     A configuration for "req" is also for the subrequest "req/sub" that was allocated.
     """
@@ -207,7 +207,7 @@ def _request_names(requests: Iterable[str]) -> frozenset[str]:
 
 
 def spend(spent: int, environment: Mapping[str, str]) -> int:
-    """Adds the variables of one more device to the bytes that a claim has spent; returns the sum.
+    """Adds the variables of one more device to the bytes that a claim has used; returns the sum.
 
     Raises ClaimError as soon as the sum is above the budget, so that the remaining devices of a
     very large claim cost nothing.
@@ -225,7 +225,7 @@ def spend(spent: int, environment: Mapping[str, str]) -> int:
 
 
 def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
-    """Raises ClaimError if a claim sets this variable although the class has not left it to claims.
+    """Raises ClaimError if a claim sets this variable although the class does not allow it.
 
     A claim may repeat the value that the class has set.
     """
@@ -268,7 +268,7 @@ def _read_config(
     source = CLASS if entry.source == "FromClass" else CLAIM
     config = _decode(entry, source, dialect)
 
-    # These fields are for the administrator, and a claim may be anybody's.
+    # Only the administrator may set these fields, and any user may write a claim.
     if config.claims_may_set and source == CLAIM:
         raise errors.ClaimError(
             "configuration from the claim: claimsMaySet is for classes, which say by it what "
@@ -291,8 +291,9 @@ def _decode(
 ) -> GpuConfig:
     """Returns the document of an entry. Raises ClaimError if any part of it is not understood.
 
-    The admission policy in deploy/base/gpu-config.yaml has the same rules. A document of a vendor's
-    own driver that the dialect accepts asks for nothing, so the result is empty then.
+    The admission policy in deploy/base/gpu-config.yaml has the same rules. If the dialect accepts a
+    document of a vendor's own driver, the document requires nothing from us, so the result is
+    empty.
     """
     assert entry.opaque is not None
     try:
@@ -309,7 +310,7 @@ def _decode(
             "object"
         )
 
-    # The two fields decide who can understand the document: we or the vendor's dialect.
+    # These two fields decide whether the document is ours or the vendor's.
     api_version = _text_or(document.get("apiVersion"), "apiVersion")
     kind = _text_or(document.get("kind"), "kind")
     if dialect is not None and api_version != CONFIG_API_VERSION:
@@ -347,7 +348,7 @@ def _decode(
 
 
 def _check_values(config: GpuConfig, source: str) -> None:
-    """Raises ClaimError if a field has a value that it cannot have."""
+    """Raises ClaimError if a field has a value that is not allowed."""
     for name, value in config.environment.items():
         _check_text(name, value, source)
     if config.permissions is not None and not _are_permissions(config.permissions):

@@ -12,12 +12,12 @@ from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory
 
 # Seconds that one scan of the hardware may take. Each device that hangs costs it two seconds, once.
-# A scan that takes longer never comes back.
+# A scan that takes longer will never return.
 SCAN_PATIENCE = 10.0
 
 
 class Watch(Protocol):
-    """The part of claimd_devices.watch that preparing needs."""
+    """The part of claimd_devices.watch that preparing a claim needs."""
 
     @property
     def last(self) -> Inventory | None: ...
@@ -38,10 +38,11 @@ class Hardware:
         return self.watch.last or Inventory()
 
     async def rescan(self, deadline: float = math.inf) -> Inventory:
-        """Scans the hardware again; returns what is there now.
+        """Scans the hardware again; returns the new inventory.
 
-        Raises ScanFailedError if the hardware could not be looked at, and ScanHangsError if the scan does not come back by `deadline`, by the loop's clock, or
-        within `patience` seconds. The scan itself goes on.
+        Raises ScanFailedError if the scan failed. Raises ScanHangsError if the scan has not
+        returned by `deadline`, by the loop's clock, or within `patience` seconds. The scan itself
+        goes on.
         """
         now = asyncio.get_running_loop().time()
         try:
@@ -59,11 +60,11 @@ class Hardware:
 
 
 class ScanFailedError(errors.ClaimError):
-    """A scan that did not tell what is there. What was seen before stays in force."""
+    """A scan without a result. The inventory of the last successful scan stays valid."""
 
 
 class ScanHangsError(ScanFailedError):
-    """A device hangs in a way that no deadline of a read ends."""
+    """A scan that does not return, because a device hangs in spite of the deadlines of reads."""
 
     def __init__(self) -> None:
         super().__init__(

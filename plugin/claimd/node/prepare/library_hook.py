@@ -40,9 +40,10 @@ class LibraryHook:
     """
 
     def __init__(self, program: Path, folder: str) -> None:
-        """`program` is our own copy. `folder` has the same path here and on the host.
+        """Takes our own copy of the program, and the folder for it.
 
-        An empty `folder` means that the host has no folder for the program.
+        `folder` has the same path here and on the host. It is empty if the host has no folder for
+        the program.
         """
         self._program = program
         self._folder = folder
@@ -51,20 +52,20 @@ class LibraryHook:
         # The mark of the installed file when it was last tried, and whether it could be run then.
         self._mark: tuple[int, int, int] | None = None
         self._works = False
-        self._has_worked = False  # at any time since the start of this process
-        self._trouble = ""  # the last one that was logged
+        self._has_worked = False  # True if it ran at any time since the start of this process
+        self._trouble = ""  # the last trouble that was logged
 
     @property
     def path(self) -> str | None:
         """The program's path on the host; None if it could not be run at the last `ensure`.
 
         A runtime refuses to start a container if a hook's program is missing. So a CDI spec gets
-        the path only of a program that was seen to run.
+        the path only after the program has run successfully.
         """
         return self._target if self._works else None
 
     async def ensure(self) -> None:
-        """Installs the program if it is missing or has changed since it was seen to run.
+        """Installs the program if it is missing, or was changed since its last trial run.
 
         This may be repeated at any time: if nothing has changed, it costs one system call. The
         program is written and tried in a thread, since both may be slow.
@@ -90,9 +91,9 @@ class LibraryHook:
     def _install(self) -> None:
         """Installs our program, unless the one of a newer instance of claimd is there.
 
-        During an update, the older instance finds another program in the place of its own, and
-        leaves it there if it runs. Otherwise the two instances would install theirs in turn for as
-        long as both live.
+        During an update, the older instance finds the program of the newer one in its place, and
+        leaves it there if it runs. Otherwise the two instances would replace each other's program
+        again and again.
         """
         mark = durable.mark(self._target)
         if self._has_worked and mark is not None and self._can_run():
@@ -158,8 +159,8 @@ def _try(program: str) -> None:
             )
             return
         except OSError as error:
-            # The kernel runs no file that is open for writing. A child that another thread forked
-            # while the file was written has it open, until the child runs its own program.
+            # The kernel runs no file that is open for writing. If another thread forked a child
+            # during the write, the child has the file open until it runs its own program.
             if error.errno != errno.ETXTBSY or time.monotonic() >= give_up:
                 raise
             time.sleep(_BUSY_PAUSE)

@@ -1,9 +1,9 @@
 """Rebuilds checkpoints that were lost: damaged, emptied, or removed while claimd did not run.
 
 A pod may use the devices of such a claim, and its containers can restart only while the CDI file is
-there. The kubelet does not prepare a claim again for a restart. So the CDI file stays, the devices
-stay taken, and the claim is planned again from its allocation as soon as the API server shows that
-it is still allocated to this node. The garbage collector removes the files of a claim that is over.
+there. The kubelet does not prepare a claim again for a restart. So the CDI file stays, and the
+devices stay taken. When the API server shows that the claim is still allocated to this node, it is
+planned again from its allocation. If the claim has ended, the garbage collector removes its files.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ class LostCheckpoints:
     # Asks the kubelet for its pods. Raises OSError if it cannot be asked.
     pods: Callable[[], Awaitable[garbage.Pods]]
 
-    # Tells whether another living instance is the one that publishes. That one rebuilds.
+    # Returns True if another living instance publishes. That instance rebuilds the checkpoints
+    # then.
     another_publishes: Callable[[], bool]
 
     record_event: events.RecordEvent
 
-    # Why a checkpoint could not be rebuilt the last time, by the claim's uid. People are told once
-    # for each reason.
+    # By the claim's uid: why a checkpoint could not be rebuilt the last time. Each reason is
+    # reported once.
     _reasons: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Sweeps soon after a checkpoint was found to be missing, and again until it is rebuilt."""
+        """Sweeps soon after a checkpoint was found missing, and again until it is rebuilt."""
         while True:
             await self.driver.claims.files.has_unrecorded.wait()
             backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY)
@@ -90,7 +91,7 @@ class LostCheckpoints:
                 self._announce(claim, reason)
 
     async def _rebuild(self, lost: PreparedClaim, pods: garbage.Pods | None) -> str:
-        """Rebuilds the checkpoint of a claim; returns "", or the reason why it cannot be done."""
+        """Rebuilds the checkpoint of a claim; returns "", or the reason why this failed."""
         if not lost.name:
             named = None if pods is None else _find_name(lost, pods)
             if named is None and pods is None:
@@ -99,7 +100,7 @@ class LostCheckpoints:
                 return "its name is not known, and the kubelet lists no container that uses it"
             lost = named
 
-        # The claim must be ours as it was when the CDI file was written.
+        # The claim must still have the allocation that it had when the CDI file was written.
         ours = self.driver.claims
         try:
             claim = await self.driver.resources.claim(

@@ -1,9 +1,8 @@
 """Device metadata (KEP-5304): files in which programs in a container read about their devices.
 
 There is one file per request. It has the attributes of the request's devices as the slices publish
-them, and the facts that are true only for this claim. `build` is pure. As with CDI specs, the
-content of a file depends only on the checkpoint and the hardware, and this module keeps no state
-that matters.
+them, and facts that are true only for this claim. `build` is pure. As with CDI specs, the content
+of a file depends only on the checkpoint and the hardware, and this module keeps no important state.
 """
 
 from __future__ import annotations
@@ -170,9 +169,9 @@ def generation_of(text: bytes | None) -> int:
 
 
 def encode_next(document: DeviceMetadata, existing: bytes | None) -> bytes:
-    """Returns the text that a file with the text `existing` should have.
+    """Returns the text that should replace `existing`, the present text of a file.
 
-    It is the same text if that has this content already. Otherwise it has the next generation.
+    It is the same text if the content is the same. Otherwise it has the next generation.
     """
     generation = generation_of(existing)
     if generation:
@@ -205,11 +204,11 @@ class MetadataFolder:
         return mounts
 
     def ensure(self, prepared: PreparedClaim, inventory: Inventory) -> bool:
-        """Writes the claim's files that are missing or differ; returns True if there was one.
+        """Writes the claim's files that are missing or differ; returns True if it wrote any.
 
         A file whose content changes gets the next generation, by which readers notice the change.
-        This may be repeated at any time. Raises ClaimError as `build`. An OSError leaves each file
-        either as it was or with its new content.
+        This may be repeated at any time. Raises ClaimError like `build`. An OSError leaves each
+        file either as it was or with its new content.
         """
         # This raises before anything is written.
         documents = build(prepared, self._driver, inventory, self._published)
@@ -229,12 +228,14 @@ class MetadataFolder:
             self._files.remove(names.metadata_file(prepared.uid, request))
 
     def forget(self, prepared: PreparedClaim) -> None:
-        """Ignores what others do to the claim's files until the next `ensure`. The files stay."""
+        """Ignores changes of the claim's files by others until the next `ensure`. They stay."""
         for request in _requests(prepared):
             self._files.forget(names.metadata_file(prepared.uid, request))
 
     def find_claim(self, uid: str) -> tuple[str, str] | None:
-        """Returns namespace and name of a claim as its files say, or None if they do not."""
+        """Returns namespace and name of a claim from its files, or None if the files do not have
+        them.
+        """
         for name in self._names_of(uid):
             text = claim_files.read_if_readable(self._files.path(name)) or b""
             first, _, _ = text.partition(b"\n")
@@ -255,7 +256,7 @@ class MetadataFolder:
         return sorted(name for name in self._files.list_names() if _uid_of(name) == uid)
 
     def keep(self, claims: Iterable[PreparedClaim], others: Collection[str] = ()) -> None:
-        """Removes all files but those of these claims, and of the others, which are uids.
+        """Removes all files except those of these claims, and of `others`, which are uids.
 
         No thread may be writing meanwhile.
         """

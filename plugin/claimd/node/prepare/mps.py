@@ -23,7 +23,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 class Daemons:
     """The MPS daemons of the node, as far as they can be trusted."""
 
-    # The folder in which this process sees the host's root, empty if that is its own root.
+    # The folder in which this process sees the host's root; empty if its own root is the host's.
     host: str = ""
 
     # The user who must own everything on the way to a daemon's socket: root.
@@ -73,7 +73,9 @@ class Daemons:
             )
 
     def _mode(self, place: str, folder: str) -> int:
-        """Returns the mode of a file, without following a link. Raises ClaimError if not root's."""
+        """Returns the mode of a file, without following a link. Raises ClaimError if root does not
+        own it.
+        """
         try:
             status = os.lstat(f"{self.host}{place}")
         except OSError as error:

@@ -1,10 +1,10 @@
-"""The claims of a node, one at a time: prepared and unprepared.
+"""The claims of a node: prepares and unprepares one claim at a time.
 
-The caller has fetched everything that the decision needs. Here it is decided and committed, under
-the lock of the checkpoints. A decision counts in memory at once, so that no other call can make the
-same one. The slow write follows, and the decision is taken back if the write fails. A claim's
+The caller has fetched everything that the decision needs. This module decides and commits, under
+the lock of the checkpoints. A decision counts in memory at once, so that no other call can use the
+same devices. The slow write follows, and the decision is undone if the write fails. A claim's
 checkpoint is durable before its metadata is written, and the metadata is written before the CDI
-file that mounts it. An unprepare goes in the opposite order.
+file that mounts it. An unprepare uses the opposite order.
 
 This module knows neither the kubelet's calls and their time nor the API server.
 """
@@ -52,13 +52,13 @@ class NodeClaims:
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
 
-    # Claims that a call under way has prepared, by uid; True if the report will be the first one.
+    # By uid: claims that a running call has prepared; True if their report will be the first one.
     _first_report: dict[str, bool] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ prepare
 
     def is_confirmed(self, uid: str) -> bool:
-        """Returns True if the claim has a checkpoint and this process saw its allocation."""
+        """Returns True if the claim has a checkpoint and this process has seen its allocation."""
         return uid in self._confirmed
 
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
@@ -69,7 +69,7 @@ class NodeClaims:
         async with self.checkpoints.lock():
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
-                # Another instance has unprepared it, and it may be allocated differently by now.
+                # Another instance has unprepared the claim, and it may have another allocation now.
                 self._confirmed.discard(ref.uid)
                 return None
 
@@ -79,7 +79,7 @@ class NodeClaims:
             return await self._complete(prepared)
 
     async def prepare(self, claim: ResourceClaim) -> PreparedClaim:
-        """Prepares the claim as it is allocated now; returns what its containers are given.
+        """Prepares the claim with its present allocation; returns what its containers get.
 
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
@@ -102,7 +102,9 @@ class NodeClaims:
             return prepared
 
     def report_new(self, prepared: PreparedClaim) -> None:
-        """Reports the claim if a call has just prepared it, not if it was prepared before."""
+        """Reports the claim if a call has just prepared it. A claim that was prepared before is not
+        reported.
+        """
         first = self._first_report.pop(prepared.uid, None)
         if first is not None:
             self.reports.report(prepared, first=first)
@@ -110,7 +112,9 @@ class NodeClaims:
     async def _plan_and_store(
         self, claim: ResourceClaim, *, replaces: PreparedClaim | None
     ) -> PreparedClaim:
-        """Plans the claim as it is allocated now; returns the plan, durable as its checkpoint."""
+        """Plans the claim with its present allocation; returns the plan after storing it as a
+        checkpoint.
+        """
         most = budgets.CHECKPOINTS.limit
         if replaces is None and len(self.checkpoints.claims) >= most:
             raise errors.ClaimError(
@@ -127,9 +131,9 @@ class NodeClaims:
             prepared = self._plan(claim)
         uid = prepared.uid
 
-        # It is not the first report if the claim was prepared before: the API server may still have
-        # that report, even where its checkpoint was lost. This must come before the write, which
-        # takes the claim out of `uncleared`.
+        # If the claim was prepared before, this is not its first report: the API server may still
+        # have the earlier report, even if the checkpoint was lost. This must come before the write,
+        # which removes the claim from `uncleared`.
         was_reported = any(entry.driver == self.name for entry in claim.status.devices)
         first = replaces is None and uid not in self.checkpoints.uncleared and not was_reported
 
@@ -159,7 +163,7 @@ class NodeClaims:
         if self.require_libraries:
             plan.refuse_without_libraries(prepared, inventory)
 
-        # A container may still use what a CDI file gives it, whatever became of the checkpoint.
+        # A container may still use the devices of a CDI file, even if the checkpoint was lost.
         for other in self.files.find_unrecorded(self.checkpoints.claims):
             if other.uid != prepared.uid:
                 reason = self._describe_unrecorded(other)
@@ -167,7 +171,7 @@ class NodeClaims:
         return prepared
 
     def _describe_unrecorded(self, other: PreparedClaim) -> str:
-        """Returns why a claim without a readable checkpoint is believed to have its devices."""
+        """Returns why we assume that a claim without a readable checkpoint has its devices."""
         unreadable = self.checkpoints.unreadable_of(other.uid)
         state = str(unreadable) if unreadable else "its checkpoint is missing"
         title = f"{other.title} (uid {other.uid})" if other.name else f"with uid {other.uid}"
@@ -177,20 +181,20 @@ class NodeClaims:
         """Raises ClaimError if the claim needs an MPS daemon that is not there.
 
         A claim that is prepared already is checked once, too: after a reboot, the daemon's folder
-        may be somebody else's.
+        may belong to another user.
         """
         if prepared.is_mps_client:
             await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
 
     async def _complete(self, prepared: PreparedClaim) -> PreparedClaim:
-        """Does what follows the checkpoint: binds GPUs for virtual machines, writes the files."""
+        """Does the steps after the checkpoint: binds GPUs for virtual machines, writes files."""
         if prepared.has_passthrough:
             prepared = await self.vm_gpus.bind(prepared, self._remove_unbound)
         await self.files.make(prepared)
         return prepared
 
     async def _remove_unbound(self, prepared: PreparedClaim) -> None:
-        """Removes a claim of which no GPU could be bound, as if it had never been prepared."""
+        """Removes a claim whose GPUs could not be bound, as if it had never been prepared."""
         first = self._first_report.get(prepared.uid, True)
         await self._remove(prepared, uncleared=not first)
 
@@ -247,7 +251,7 @@ class NodeClaims:
                 self._remove_lost(prepared.uid)
                 return True
 
-            # The entries of the status disappeared together with the allocation.
+            # Our entries in the status disappeared together with the allocation.
             await self._remove(prepared, uncleared=False)
         self.reports.forget(prepared)
         return True
@@ -255,7 +259,8 @@ class NodeClaims:
     # ------------------------------------------------------------------ lost checkpoints
 
     def lost(self) -> list[PreparedClaim]:
-        """Returns the claims whose checkpoint was lost, as far as their files tell.
+        """Returns the claims whose checkpoint was lost, with the fields that can be read from their
+        files.
 
         They have a CDI file or a damaged checkpoint in quarantine. A claim whose checkpoint cannot
         be read is not lost. ContainerFiles.find_unrecorded says which fields a claim has.
@@ -273,8 +278,8 @@ class NodeClaims:
     async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
         """Prepares a claim whose checkpoint was lost, or returns None if it is not lost any more.
 
-        The lock is held from the last look to the new checkpoint. So a claim that another call or
-        another instance gives back meanwhile is not prepared again.
+        The lock is held from the last look until the new checkpoint is stored. So a claim that
+        another call or another instance gives back meanwhile is not prepared again.
         """
         async with self.checkpoints.lock():
             if all(other.uid != claim.metadata.uid for other in self.lost()):
@@ -284,7 +289,7 @@ class NodeClaims:
         return prepared
 
     def _remove_lost(self, uid: str) -> None:
-        """Removes the files of a claim that is over and has no checkpoint."""
+        """Removes the files of a claim that has ended and has no checkpoint."""
         self.files.remove_unrecorded(uid)
         self.checkpoints.remove_quarantined(uid)
 
@@ -310,7 +315,7 @@ class NodeClaims:
 
 
 def _needs_clearing(prepared: PreparedClaim) -> bool:
-    """Returns True if the claim's status outlives the claim's use.
+    """Returns True if the claim and its status still exist after the claim's use.
 
     A claim that was made for one pod is deleted together with the pod, and its status with it.
     """
@@ -320,8 +325,8 @@ def _needs_clearing(prepared: PreparedClaim) -> bool:
 def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:
     """Raises ClaimError if the kubelet asks for the uid of another claim.
 
-    A uid belongs to one name for ever. A caller that has the wrong name does not learn what the
-    claim was given.
+    A uid belongs to one name for ever. A caller with the wrong name does not learn the claim's
+    devices.
     """
     if (ref.namespace, ref.name) != (prepared.namespace, prepared.name):
         raise errors.ClaimError(

@@ -1,9 +1,9 @@
-"""Passthrough: binds a GPU to vfio-pci for the claim that has it, and gives it back afterwards.
+"""Passthrough: binds a GPU to vfio-pci for a claim, and binds the former driver again afterwards.
 
-`claimd_devices.rebind` knows what to write to the kernel. This module decides when to write it and
-how long to wait, and turns failures into sentences for the kubelet. The caller stores in the
-claim's checkpoint what must be undone. It holds the lock of the checkpoints, so that no other
-instance works on the same GPU.
+`claimd_devices.rebind` knows the writes to the kernel. This module decides when to do them and how
+long to wait, and turns failures into messages for the kubelet. The caller stores in the claim's
+checkpoint what must be undone. It holds the lock of the checkpoints, so that no other instance
+works on the same GPU.
 """
 
 from __future__ import annotations
@@ -38,18 +38,21 @@ USER_PATIENCE = 10.0
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Binder:
-    """Binds the functions of GPUs to vfio-pci and gives them back, at most once at a time each."""
+    """Binds the functions of GPUs to vfio-pci and gives them back. Each GPU has one piece of work
+    at a time.
+    """
 
     roots: Roots
     boot_id: str
     patience: float = PATIENCE
     attempt: Callable[[Roots], rebind.Attempt] = rebind.Attempt
 
-    # The uids of claims whose GPUs are changing their driver. The call that does it also leaves the
-    # claim's CDI file right, so a restore skips these claims.
+    # The uids of claims whose GPUs are changing their driver. The call that does this also writes
+    # the claim's CDI file, so a restore skips these claims.
     busy: set[str] = field(default_factory=set)
 
-    # By the GPU's address: the last work on it, if that did not end in time. It may still go on.
+    # By the GPU's address: the last work on it, if that did not end in time. It may still be
+    # running.
     _hung: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -84,8 +87,8 @@ class Binder:
         if not missing:
             return prepared
 
-        # The checkpoint must be durable before the first change, or a crash would lose the way
-        # back.
+        # The checkpoint must be durable before the first change. Otherwise a crash would lose the
+        # former driver.
         _check_allowed(missing, await rescan())
         known = msgspec.structs.replace(prepared, devices=tuple(devices))
         if known != prepared:
@@ -97,8 +100,8 @@ class Binder:
         return known
 
     async def give_back(self, prepared: PreparedClaim) -> None:
-        """Gives the claim's GPUs back to their former drivers. A GPU that has its driver is left
-        alone.
+        """Binds the claim's GPUs to their former drivers. A GPU that has its driver already is not
+        touched.
 
         Raises ClaimError if a GPU cannot be given back. This may be tried again at any time.
         """
@@ -108,9 +111,9 @@ class Binder:
     async def _inspect(self, device: PreparedDevice) -> tuple[PreparedDevice, bool]:
         """Returns the device with what must be undone, and True if it needs no change.
 
-        This changes nothing. The former drivers that were recorded on this boot stay recorded,
-        since the GPU itself now shows what we did to it. A record of an earlier boot is worthless:
-        the kernel has bound the GPU again. Every check is made each time.
+        This changes nothing. Former drivers that were recorded since the last boot stay recorded,
+        because the GPU itself now has vfio-pci. A record of an earlier boot is useless: the kernel
+        has bound the GPU again. Every check is made each time.
         """
         passthrough = device.passthrough
         if passthrough is None:
@@ -164,7 +167,7 @@ class Binder:
         log.info("%s is given back to %s", device.device, functions[0].driver or "no driver")
 
     async def _run(self, device: PreparedDevice, work: Callable[[rebind.Attempt], None]) -> None:
-        """Does the work in a thread of its own, for at most `patience` seconds.
+        """Does the work in a separate thread, for at most `patience` seconds.
 
         A write to the kernel may block for ever. Then the thread is abandoned, and the GPU is
         refused until the thread has ended.
@@ -185,8 +188,8 @@ class Binder:
         self._hung[device.address] = future
         await asyncio.wait([future], timeout=self.patience)
         if not future.done():
-            # The flag stops the thread before its next write. Asking for the exception keeps
-            # asyncio from complaining that no one did.
+            # The flag stops the thread before its next write. asyncio would complain about an
+            # exception that is never read, so this reads it.
             attempt.given_up = True
             future.add_done_callback(lambda late: late.exception())
             raise errors.ClaimError(
@@ -228,7 +231,8 @@ def _check_allowed(devices: Iterable[PreparedDevice], inventory: Inventory) -> N
 
 
 def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) -> None:
-    """Warns if the override to vfio-pci was there before, so that it will be there afterwards.
+    """Warns if the override was already vfio-pci, because this override is then restored
+    afterwards.
 
     Either the checkpoint with the former driver was lost, or a person has set the override.
     """

@@ -1,8 +1,8 @@
-"""Plans: decides what preparing an allocated ResourceClaim gives, or why it is refused.
+"""Plans: decides what the containers of an allocated ResourceClaim get, or why it is refused.
 
 This module is pure: it has no clock and does no I/O, and the same input gives the same plan in the
 same order. Device numbers are never part of a plan. `cdi` builds what a container runtime needs
-from the plan and the inventory of that moment.
+from the plan and the present inventory.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def plan(
     neighbours: Iterable[PreparedClaim],
     now: str,
 ) -> PreparedClaim:
-    """Returns what preparing the claim gives. `neighbours` are the claims prepared on this node.
+    """Returns the prepared claim. `neighbours` are the claims that are prepared on this node.
 
     Raises ClaimError with the reason if the claim cannot be prepared: it is not allocated, it is
-    allocated for another node, or its configuration is not understood. Raises NotReadyError for
-    trouble that may pass: a device is not there, or another claim has not given it back yet.
+    allocated for another node, or its configuration is not understood. Raises NotReadyError if the
+    reason may pass: a device is not there, or another claim has not given it back yet.
     """
     results = _our_results(claim, driver, pool)
     configs = gpu_config.read_configs(claim, driver) if results else []
@@ -64,7 +64,7 @@ def plan(
         devices.append(device)
     _refuse_several_clients(devices)
 
-    # The claim itself is a neighbour if it was prepared for another allocation before.
+    # If the claim was prepared for another allocation before, it is among the neighbours.
     others = [other for other in neighbours if other.uid != claim.metadata.uid]
     for device in devices:
         _refuse_overlap(device, others, inventory)
@@ -102,9 +102,10 @@ def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> N
 def refuse_unrecorded(
     prepared: PreparedClaim, other: PreparedClaim, inventory: Inventory, reason: str
 ) -> None:
-    """Raises NotReadyError if another claim, without a readable checkpoint, has a device of it.
+    """Raises NotReadyError if another claim, without a readable checkpoint, has a device of this
+    claim.
 
-    `reason` says why the other claim is believed to have its devices.
+    `reason` says why we assume that the other claim has its devices.
     """
     for device in prepared.devices:
         held = _find_overlap(device, other, inventory)
@@ -164,7 +165,7 @@ def _plan_device(
     configs: list[gpu_config.SourcedConfig],
     inventory: Inventory,
 ) -> PreparedDevice:
-    """Returns what these results give. All of them name the same device and the same share."""
+    """Returns the device of these results. All of them name the same device and the same share."""
     first = results[0]
 
     # The GPU must be there, and in a state in which it can be given to a container.
@@ -256,7 +257,9 @@ def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:
 
 
 def _parse_amount(text: str, name: str, device: str) -> int:
-    """Returns a quantity as a whole number. Raises ClaimError if it is none, or is too large."""
+    """Returns a quantity as a whole number. Raises ClaimError if it is not a quantity, or too
+    large.
+    """
     try:
         amount = quantity.parse_whole(text)
     except ValueError as error:
@@ -297,7 +300,7 @@ def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
     return f"{seen}; ask for a part of it, by the DeviceClass part.gpu.claimd.dev for example"
 
 
-# ---------------------------------------------------------------------- who else has the device
+# ---------------------------------------------------------------------- other claims with the device
 
 
 def _refuse_overlap(
@@ -305,7 +308,7 @@ def _refuse_overlap(
 ) -> None:
     """Raises NotReadyError if another claim has the device, a part of it, or its whole GPU.
 
-    The scheduler prevents this already; here is the last line of defence. Parts of one GPU do not
+    The scheduler prevents this already; this is an additional check. Parts of one GPU do not
     exclude each other, nor do shares of one device. Admin access excludes no other claim.
     """
     if device.admin:
@@ -381,7 +384,7 @@ def _whole_gpu(device: PreparedDevice, inventory: Inventory) -> str | None:
     if gpu is not None:
         return gpu.parent
 
-    # The name of a part begins with the name of its GPU, also if the part is gone:
+    # The name of a part begins with the name of its GPU, even if the part is gone:
     # gpu-0000-41-00-0-…
     words = device.device.split("-")
     return "-".join(words[:5]) if len(words) > 5 else None

@@ -1,7 +1,7 @@
-"""Restores what the checkpoints say after a restart, and repairs what others have changed since.
+"""Restores files from the checkpoints after a restart, and repairs files that others have changed.
 
-Everything here is level-triggered: it compares what is on disk with the checkpoints and the
-hardware of now, and may be repeated at any time. Work that fails is left to the next repair.
+The module is level-triggered: it compares the files on disk with the checkpoints and the present
+hardware, and may be repeated at any time. Work that fails is left to the next repair.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Restorer:
-    """Keeps the files of all prepared claims as their checkpoints say."""
+    """Keeps the files of all prepared claims equal to their checkpoints."""
 
     node: str
     checkpoints: checkpoint.CheckpointFolder
@@ -36,11 +36,11 @@ class Restorer:
     reports: claim_reports.ClaimReports
     record_event: events.RecordEvent = events.discard
 
-    # Tells whether another living instance is the one that publishes. That one restores, too.
+    # Returns True if another living instance publishes. That instance restores then.
     another_publishes: Callable[[], bool] = lambda: False
 
-    # Set when a CDI file could not be written or a checkpoint not be removed: the next repair
-    # restores.
+    # Set when a CDI file could not be written, or a checkpoint not removed. The next repair
+    # restores then.
     is_due: bool = False
 
     # True if the last restore was left to another instance.
@@ -49,16 +49,16 @@ class Restorer:
     # The value of `checkpoints.reads` at the last follow-up.
     _followed_read: int = 0
 
-    # Prepared claims without a CDI file by uid, and why their GPU was missing at the last restore.
+    # By uid: prepared claims without a CDI file, and why their GPU was missing at the last restore.
     _unavailable: dict[str, str] = field(default_factory=dict)
 
     async def restore(self) -> None:
-        """Makes the CDI folder what the checkpoints say, with the device numbers of now.
+        """Writes the CDI folder as the checkpoints require, with the present device numbers.
 
         The CDI file of a claim whose checkpoint was lost stays: see `lost_checkpoints`. Files of
-        claims that were given back are removed; files of others are not touched. A claim
-        whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several
-        instances does this. What could not be written is left to the next `repair`.
+        claims that were given back are removed; files of other programs are not touched. A claim
+        whose GPU is gone keeps its checkpoint and loses its CDI file. Only one of several instances
+        does this. Files that could not be written are left to the next `repair`.
         """
         await self.files.library_hook.ensure()
 
@@ -96,13 +96,13 @@ class Restorer:
     async def repair(self) -> None:
         """Repairs our CDI files if others changed them, and follows up other instances' commits.
 
-        Meant to be called after each change in our folders. It costs next to nothing if there is
+        The caller calls this after each change in our folders. It costs almost nothing if there is
         nothing to do.
         """
         # The folder does not show that a sick disk works again.
         await self.checkpoints.retry_unreadable()
 
-        # A call may have read the folder before this, and does not follow up what it read.
+        # A call may have read the folder before this, but a call does not follow up.
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
         )
@@ -127,7 +127,9 @@ class Restorer:
         self._unavailable.pop(uid, None)
 
     def _idle_claims(self) -> list[PreparedClaim]:
-        """Returns the claims that no call is working on. A call leaves the files right itself."""
+        """Returns the claims that no call is working on. A call itself writes the files of its
+        claim.
+        """
         under_way = self.checkpoints.in_flight | self.vm_gpus.busy | self.files.writing
         claims = self.checkpoints.claims.items()
         return [prepared for uid, prepared in claims if uid not in under_way]
@@ -146,8 +148,8 @@ class Restorer:
             if self._unavailable.pop(prepared.uid, None):
                 self.reports.report(prepared)
         except errors.ClaimError as error:
-            # The CDI file of a GPU that is there and could not be read stays as it is: the error is
-            # no reason to take the GPU from a pod that runs.
+            # If a GPU is there but cannot be read, the CDI file stays: the error is no reason to
+            # take the GPU from a running pod.
             if not any(self.hardware.is_unread(device.address) for device in prepared.devices):
                 self.files.withdraw(prepared)
             if self._unavailable.get(prepared.uid) != str(error):

@@ -1,4 +1,4 @@
-"""GPUs for virtual machines: bound to vfio-pci while a claim has them, and given back after it.
+"""GPUs for virtual machines: bound to vfio-pci while a claim has them, and given back afterwards.
 
 `passthrough` changes the driver of a GPU. This module connects it with the checkpoints, the
 hardware and the Events of the node.

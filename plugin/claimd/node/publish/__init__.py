@@ -1,1 +1,1 @@
-"""Publishes the inventory as ResourceSlices, which the scheduler reads, and keeps them right."""
+"""Publishes the inventory as ResourceSlices, which the scheduler reads, and keeps them current."""

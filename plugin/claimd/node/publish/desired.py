@@ -1,7 +1,7 @@
-"""The slices that should stand: built from the latest inventory, for this API server.
+"""The desired slices: built from the latest inventory, for this API server.
 
-The API server may drop fields that it does not know. What depends on such fields is built only
-while the API server is known to keep them (`server_features`).
+The API server may drop fields that it does not know. A slice depends on such fields only while the
+API server is known to keep them (`server_features`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class DesiredSlices:
-    """The slices as built: without an owner, and with nothing taken out yet.
+    """The slices as they were built, without an owner, and before anything is taken out.
 
     `slices` is None until the first `build`.
     """
@@ -41,7 +41,7 @@ class DesiredSlices:
         self._sharing_rules = sharing_rules
         self._counters = server_features.CounterSupport(resources, driver, node)
         self._sharing = server_features.SharingSupport(resources, driver, node, sharing_rules)
-        self._problems: list[str] = []  # the last build's; each is logged once
+        self._problems: list[str] = []  # of the last build; each is logged once
 
     @property
     def features(self) -> tuple[server_features.Support, ...]:
@@ -78,8 +78,8 @@ class DesiredSlices:
     def withdraw_features(self, dropped: Collection[str]) -> bool:
         """Gives up the features whose fields the API server has dropped.
 
-        `dropped` has paths as `pool.differences` gives them. Returns True if `build` has to be
-        called again.
+        `dropped` has paths as `pool.differences` gives them. Returns True if `build` must be called
+        again.
         """
         withdrawn = False
 

@@ -1,7 +1,7 @@
 """Describes one GPU as a Device of a ResourceSlice: attributes, capacities, consumed counters.
 
-Pure. A value that would make the API server refuse the slice is left out and reported as a problem.
-`slices` decides which devices are in which slice.
+This module is pure. A value that would make the API server refuse the slice is left out and
+reported as a problem. `slices` decides which devices are in which slice.
 
 A CEL selector that reads a missing attribute is an error, and one such device stops a pod on every
 node. So every device has all attributes that people select by, with a special value for "unknown".
@@ -52,9 +52,9 @@ CORE = (
 )
 CORE_CAPACITIES = ("memory",)
 
-NO_VERSION = "0.0.0"  # is below every real version
+NO_VERSION = "0.0.0"  # a version below every real one
 NO_PROFILE = "none"
-LIBRARIES_OF_THE_IMAGE = "image"  # a container needs none of the host's
+LIBRARIES_OF_THE_IMAGE = "image"  # a container needs no libraries of the host
 INTEGRATED, DISCRETE, PACKAGE = "integrated", "discrete", "package"
 
 _TOO_LONG = f"it has more than {limits.ATTRIBUTE_VALUE} bytes"
@@ -82,15 +82,16 @@ def of_gpu(
     counters: bool = True,
     shared: sharing.Sharing = sharing.ALONE,
 ) -> Device:
-    """Returns the Device that describes the GPU. Adds a sentence to `problems` for all that it omits.
+    """Returns the Device that describes the GPU. Adds a sentence to `problems` for everything it
+    omits.
 
-    The Device has every attribute of CORE. A value that the kernel does not reveal, or that the API
-    would refuse, is "unknown" or 0. A value that changes with the load, such as the current speed of
-    the PCIe link, is never an attribute: each change would be a write.
+    The Device has every attribute of CORE. If the kernel does not reveal a value, or the API would
+    refuse it, it is "unknown" or 0. A value that changes with the load, such as the current speed
+    of the PCIe link, is never an attribute: each change would be a write.
 
-    `numa_list` publishes all nearest NUMA nodes, for API servers that know lists. `counters`
-    publishes what the GPU consumes of the counters that it shares with its parts. `shared` says how
-    several claims may have the GPU at once.
+    `numa_list` publishes all nearest NUMA nodes, for API servers that support lists. `counters`
+    publishes the GPU's consumption of the counters that it shares with its parts. `shared` says how
+    several claims may have the GPU at the same time.
     """
     draft = _Draft(gpu.name, problems)
     draft.text("type", gpu.kind)
@@ -147,9 +148,9 @@ def counters_of(gpu: Gpu) -> dict[str, Counter]:
 def semver(text: str) -> str | None:
     """Converts a kernel module's version into a semantic version (2.0.0).
 
-    Two numbers become three, of four the first three stay, and leading zeros are removed, as is a
-    suffix that semver does not allow. driverVersionFull has the original text. Returns None if the
-    text does not begin with a number.
+    Two numbers become three. Only the first three of four numbers stay. Leading zeros are removed,
+    and so is a suffix that semver does not allow. driverVersionFull has the original text. Returns
+    None if the text does not begin with a number.
     """
     if _SEMVER.fullmatch(text) and len(text) <= limits.ATTRIBUTE_VALUE:
         return text
@@ -259,7 +260,7 @@ class _Draft:
             self.capacity["carveOut"] = DeviceCapacity(value=quantity.format_amount(value))
 
     def memory(self, value: int | None) -> None:
-        """Sets the memory, which is 0 if the GPU has none of its own or if the size is unknown."""
+        """Sets the memory. It is 0 if the GPU has no memory of its own or the size is unknown."""
         size = value or 0
         if not 0 <= size <= quantity.LARGEST or value == 0:
             self._leave_out("memory", f"{value} bytes cannot be")

@@ -1,9 +1,9 @@
-"""Our own writes, laid over an informer's copy until the copy shows them.
+"""Our own recent writes, which replace an informer's objects until the informer shows the writes.
 
-A watch lags behind. Right after a write the copy still has the old object, and a decision that
-rests on the copy would write again. A change that somebody else makes after our write must show at
-once, even if it restores the old content. The two cases differ by the resourceVersion, which is ""
-if there is no object.
+A watch lags behind. Right after a write the informer still has the old object, and a decision based
+on it would write again. But if another client changes the object after our write, that change must
+show at once, even if it restores the old content. The two cases differ by the resourceVersion,
+which is "" if there is no object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from claimd.kubernetes.api.document import Document
 
 
 class _Mutation(msgspec.Struct, frozen=True):
-    """One write of ours that the informer did not show yet when the answer came."""
+    """A write of ours that the informer did not show yet when the answer came."""
 
     result: Document | None  # None: the object was deleted
     superseded: frozenset[str]  # the earlier versions; an informer that shows one of them lags
@@ -25,12 +25,12 @@ class _Mutation(msgspec.Struct, frozen=True):
 
 
 class MutationCache:
-    """The recent writes to one kind of object. Only one write may be under way at a time."""
+    """The recent writes to one kind of object. Only one write may be running at a time."""
 
     def __init__(self) -> None:
         self._mutations: dict[str, _Mutation] = {}  # by the object's name
 
-        # The write under way: the object's name, the version that the write replaces, and the
+        # The running write: the object's name, the version that the write replaces, and the
         # versions that the informer has shown since the write began.
         self._name = ""
         self._before = ""
@@ -50,10 +50,11 @@ class MutationCache:
             self._name = ""
 
     def observe(self, objects: Mapping[str, Document]) -> None:
-        """Takes note of what the informer shows now. Must be called at every change of it.
+        """Notes the objects that the informer shows now. Must be called at every change of the
+        informer.
 
         Only at this moment can we see that the informer has caught up with a write: the next change
-        may be that somebody reverts it. The event of a write may also arrive before its answer.
+        may be a revert by another client. The event of a write may also arrive before its answer.
         """
         if self._name:
             self._shown.add(_version(objects.get(self._name)))
@@ -62,7 +63,7 @@ class MutationCache:
                 del self._mutations[name]
 
     def on_answer(self, name: str, result: Document | None, until: float) -> None:
-        """Takes note of the answer to the write under way.
+        """Notes the answer to the running write.
 
         `result` is the object as it is now, or None if it is deleted. `until` is the time after
         which the informer is believed again.
@@ -80,7 +81,7 @@ class MutationCache:
         self._mutations[name] = _Mutation(result, frozenset(superseded - {version}), until)
 
     def overlay(self, objects: Mapping[str, Document], now: float) -> dict[str, Document]:
-        """Returns the informer's objects with our writes over them."""
+        """Returns the informer's objects, with our recent writes in their place."""
         view = dict(objects)
         for name, mutation in list(self._mutations.items()):
             if now >= mutation.until:

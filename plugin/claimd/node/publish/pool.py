@@ -1,8 +1,8 @@
 """The pool of this node: which writes turn the existing slices into the desired ones.
 
-Pure: slices as the API server has them go in, slices to write come out. This module knows
-generations and the forms in which the API server stores slices. `slices` decides about their
-content, the publisher about the time to write.
+This module is pure: its input are the slices in the API server, and its output the slices to write.
+It knows generations and the forms in which the API server stores slices. `slices` decides about
+their content, the publisher about the time to write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The writes that are needed, in this order: delete, update, create."""
 
-    target: Published  # what stands once all of it is written
+    target: Published  # the slices after all these writes
     delete: list[Document]
     update: list[ResourceSlice]
     create: list[ResourceSlice]
@@ -59,8 +59,8 @@ def body(spec: ResourceSliceSpec | Document) -> Document:
     plain = msgspec.to_builtins(spec) if isinstance(spec, ResourceSliceSpec) else spec
     content = {key: value for key, value in plain.items() if key != "pool"}
 
-    # There is hardly ever anything to leave out. A search in the JSON text shows this quickly; a
-    # look at each value would cost more than all other work between an event and its slice.
+    # Usually there is nothing to leave out. A search in the JSON text shows this quickly; a look at
+    # each value would cost more than all other work between an event and its slice.
     encoded = msgspec.json.encode(content)
     if not any(nothing in encoded for nothing in _NOTHINGS):
         return content
@@ -102,7 +102,7 @@ def compare(
         elif not slice_["metadata"].get("deletionTimestamp"):
             delete.append(slice_)
 
-    # The generation depends on which slices have to change.
+    # The generation depends on which slices must change.
     different = {
         name
         for name, slice_ in kept.items()
@@ -147,8 +147,8 @@ def _next_generation(
     """Returns the generation to write, given the highest one that was seen.
 
     The generation tells the pool's consumers which slices belong together. It may stay if at most
-    one slice of it changes, because consumers then never see a mixture of old and new. A slice that
-    is missing or of an older generation makes the pool incomplete, and consumers wait; it is written
+    one slice changes, because consumers then never see a mixture of old and new. A slice that is
+    missing or has an older generation makes the pool incomplete, and consumers wait; it is written
     last and completes the pool. All other changes need the next generation.
     """
     current = [name for name, slice_ in kept.items() if _generation(slice_) == highest]
@@ -156,8 +156,8 @@ def _next_generation(
         counts = {_count(kept[name]) for name in current}
         stays = len(different.intersection(current)) <= 1 and counts == {len(bodies)}
     else:
-        # Somebody deleted the slices, or restored an old state of them. The content that was
-        # published with this number keeps it. Other content needs a new number.
+        # Another client deleted the slices, or restored an old state of them. Content that was
+        # published with this number keeps the number. Other content needs a new number.
         stays = last is not None and last.generation == highest and dict(last.bodies) == bodies
     if stays:
         return highest
@@ -182,7 +182,7 @@ def _to_write(
 
 
 def _has_frame(existing: Document, desired: ResourceSlice, pool: ResourcePool) -> bool:
-    """Tells whether generation, count and owner are right. It does not compare the body."""
+    """Returns True if generation, count and owner are right. It does not compare the body."""
     owners = msgspec.to_builtins(desired.metadata.owner_references)
     return (
         _generation(existing) == pool.generation

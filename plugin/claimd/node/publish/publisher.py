@@ -1,9 +1,9 @@
-"""Keeps the node's ResourceSlices equal to what the inventory says.
+"""Keeps the node's ResourceSlices equal to the inventory.
 
 The publisher decides when to write: at once after a change, later after a failure, and never too
-often, whatever others do to our slices. `desired` builds the slices, `pool` compares them with what
-stands, `slice_writer` writes them, and `refusals` remembers what the API server does not accept.
-This module knows no hardware.
+often, no matter what others do to our slices. `desired` builds the slices, `pool` compares them
+with the existing ones, `slice_writer` writes them, and `refusals` remembers what the API server
+does not accept. This module knows no hardware.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ RATE, BURST = 5.0, 10  # writes a second in the long run, and at once
 
 
 class Publisher:
-    """Publishes what `set` was given last, for as long as `run` runs.
+    """Publishes the last inventory that was passed to `set`, for as long as `run` runs.
 
-    Level-triggered: whatever happens to the slices or to requests, `run` looks again until the
-    slices that stand are the desired ones. `published` is set when this is so for the first time.
+    It is level-triggered: whatever happens to the slices or to requests, `run` looks again until
+    the existing slices are the desired ones. `published` is set when this is so for the first time.
     """
 
     def __init__(
@@ -47,18 +47,21 @@ class Publisher:
         numa_list: bool = False,
         sharing_rules: tuple[sharing.Rule, ...] = (),
     ) -> None:
-        """Asks `may_publish` before each write, since only one of several instances may write."""
+        """Takes `may_publish`, which is asked before each write: only one of several instances may
+        write.
+        """
         self.published = asyncio.Event()
         self._resources = resources
         self._may_publish = may_publish
 
-        # What should stand, and since when it does not (0.0 if everything stands).
+        # The desired slices, and the time from which on the existing slices differ (0.0 if they do
+        # not).
         self._desired = DesiredSlices(
             resources, driver, node, numa_list=numa_list, sharing_rules=sharing_rules
         )
         self._changed_at = 0.0
 
-        # How it is written.
+        # The parts that write them.
         self._owner = OwningNode(resources, node)
         self._refusals = Refusals()
         self._writer = SliceWriter(
@@ -66,7 +69,8 @@ class Publisher:
         )
         self._bucket = pacing.TokenBucket(RATE, BURST)
 
-        # When to look again. `_requested` tells a call of set() or resync() from all other changes.
+        # When to look again. `_requested` is True after a call of set() or resync(), and not after
+        # other changes.
         self._backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.5, 1.0))
         self._changed = asyncio.Event()
         self._requested = asyncio.Event()
@@ -93,7 +97,7 @@ class Publisher:
                 wait = await self._reconcile()
                 self._backoff.reset()
             except errors.Conflict as error:
-                # Somebody else wrote the slice. There is nothing to do until the informer shows
+                # Another client wrote the slice. There is nothing to do until the informer shows
                 # the new version.
                 delay = self._backoff.next_delay()
                 level = logging.WARNING if self._backoff.failures > 3 else logging.INFO
@@ -137,10 +141,10 @@ class Publisher:
     # ------------------------------------------------------------ one round
 
     async def _reconcile(self) -> float | None:
-        """Writes until the slices that stand are the desired ones.
+        """Writes until the existing slices are the desired ones.
 
-        Writes one slice at a time and looks again before the next, so that no decision rests on old
-        facts. Returns the number of seconds after which to look again even if nothing happens.
+        Writes one slice at a time and looks again before the next, so that no decision is based on
+        old facts. Returns the number of seconds after which to look again even if nothing happens.
         """
         wrote = False
         while True:
@@ -180,7 +184,7 @@ class Publisher:
         return max(0.0, min(deadlines) - now) if deadlines else None
 
     def _on_settled(self, target: pool.Published, wrote: bool) -> None:
-        """Takes note that all desired slices stand."""
+        """Notes that all desired slices exist."""
         self._writer.settle(target)
         if self._changed_at:
             metrics.PUBLISHES.add(time.monotonic() - self._changed_at)

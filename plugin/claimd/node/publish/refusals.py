@@ -1,4 +1,4 @@
-"""What the API server has refused, and what is done about it.
+"""The refusals of the API server, and the reaction to them.
 
 A refusal usually names a field. The part of the device that has this field is left out from then
 on, so that the rest of the slice is published. If the refusal names no field, or names a part that
@@ -27,7 +27,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self._parts: list[rejected.RejectedPart] = []
-        # By the slice's name: until when to leave it alone, and the body that was refused.
+        # By the slice's name: the time until which to leave it alone, and the body that was
+        # refused.
         self._postponed: dict[str, tuple[float, Document | None]] = {}
 
     def remove_rejected(self, desired: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -57,7 +58,7 @@ class Refusals:
         return [until for until, _ in self._postponed.values()]
 
     def add(self, write: pool.Write, bodies: Mapping[str, Document], error: errors.Invalid) -> None:
-        """Takes note of a refusal: rejects the parts that it names, or postpones the write."""
+        """Handles a refusal: rejects the parts that it names, or postpones the write."""
         fresh: list[rejected.RejectedPart] = []
         if isinstance(write, ResourceSlice):
             for cause in error.causes:
@@ -71,7 +72,7 @@ class Refusals:
                     fresh.append(part)
         self._parts += fresh
 
-        # The same write would be refused again: it has to wait until a person changes something.
+        # The same write would be refused again, so it waits until a person changes something.
         if not fresh:
             name = pool.slice_name(write)
             now = asyncio.get_running_loop().time()

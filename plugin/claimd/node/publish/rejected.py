@@ -1,8 +1,8 @@
 """Finds the part of a slice that a refusal is about, and removes it from slices.
 
-Pure. A refusal names a field. So one bad value costs only itself or its device, and not the other
-devices of the slice. `refusals` decides when to try again, and what to do about a refusal that
-names no field.
+This module is pure. A refusal names a field. So one bad value affects only itself or its device,
+and not the other devices of the slice. `refusals` decides when to try again, and how to react to a
+refusal that names no field.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def remove(
 
 def _reduce(device: Device, rejected: Sequence[RejectedPart]) -> Device | None:
     """Returns the device without its rejected parts; None if the whole device was rejected."""
-    # A device may have been refused as a whole after some of its parts were removed. So the rejected
-    # value may be any of the forms that the device has on the way.
+    # A device may have been refused as a whole after some of its parts were removed. So the
+    # rejected value may be any form of the device between the two.
     forms = [device]
     for part in rejected:
         reduced = _without_part(forms[-1], part)

@@ -1,4 +1,4 @@
-"""Finds out whether the API server keeps the fields of features that a wrong guess makes dangerous.
+"""Finds out whether the API server keeps certain fields, where a wrong guess would be dangerous.
 
 An API server silently drops fields that it does not know or whose feature gate is off. Without the
 counters, the scheduler could allocate a GPU and its parts at the same time. Without the field that
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 # upgraded.
 ASK_AGAIN = 3600.0
 
-# Seconds until a server that forbade the question is asked again: a person may soon mend a right or
-# a policy.
+# Seconds until a server that forbade the question is asked again: a person may soon correct a right
+# or a policy.
 ASK_AGAIN_AFTER_FORBIDDEN = 30.0
 
 
@@ -42,9 +42,10 @@ class Support:
         self._was_forbidden = False
 
     async def learn(self, inventory: Inventory) -> bool:
-        """Asks the API server if the inventory needs the fields. Returns True if `kept` has changed.
+        """Asks the API server if the inventory needs the fields. Returns True if `kept` has
+        changed.
 
-        The question is a dry run, so nothing is written. A refusal counts as no; if the question
+        The question is a dry run, so nothing is written. A refusal counts as no. If the question
         itself is forbidden, it is asked again soon. Raises ApiError if there was no answer: the
         caller should call this again.
         """
@@ -61,7 +62,7 @@ class Support:
             reason = f"asking the API server about {self.name} failed: {error}"
             self._was_forbidden = isinstance(error, errors.Forbidden)
 
-        # Only news is logged.
+        # Only changes are logged.
         was_asked = self._asked_at > -math.inf
         if reason and not was_asked:
             log.warning("%s: %s", self.without, reason)
@@ -71,7 +72,7 @@ class Support:
         return self.kept
 
     def withdraw(self) -> bool:
-        """Takes note that the API server dropped the fields. Returns True if `kept` has changed."""
+        """Notes that the API server has dropped the fields. Returns True if `kept` has changed."""
         news, self.kept = self.kept, False
         self._asked_at = asyncio.get_running_loop().time()
         return news

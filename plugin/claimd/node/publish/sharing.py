@@ -1,7 +1,9 @@
-"""The setting `share`: which GPUs several claims may have at once, and how claims ask for them.
+"""The setting `share`: which GPUs several claims may have at the same time, and how claims request
+them.
 
-Pure. A rule of the setting has the form `WHICH=HOW`, and the last rule that matches a GPU wins. This
-module describes a shared GPU to the scheduler. claimd does not keep containers within their share.
+This module is pure. A rule of the setting has the form `WHICH=HOW`, and the last rule that matches
+a GPU wins. This module describes a shared GPU to the scheduler. claimd does not keep containers
+within their share.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
 
     def __str__(self) -> str:
-        """Returns a phrase for people, which completes "shared"."""
+        """Returns a phrase for people, which follows the word "shared"."""
         if self.how == MEMORY:
             least, step = quantity.format_amount(self.least), quantity.format_amount(self.step)
             return f"by memory, {least} or more in steps of {step}"

@@ -1,7 +1,7 @@
 """Writes one slice at a time, and learns from each answer of the API server.
 
-The informer lags behind our own writes, so the writer also knows which slices stand now
-(`existing`). When to write, and what, is up to the publisher.
+The informer lags behind our own writes, so the writer also knows the slices that exist now
+(`existing`). The publisher decides when to write, and what.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class OwningNode:
 class SliceWriter:
     """Writes the slices of one driver on one node.
 
-    `last` is what this process published last, or was about to write when it last tried.
+    `last` has the slices that this process published last, or was about to write when it last
+    tried.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class SliceWriter:
         refusals: Refusals,
         on_dropped: Callable[[Collection[str]], None],
     ) -> None:
-        """Calls `on_dropped` with the paths of fields that the API server has dropped."""
+        """Takes `on_dropped`, which gets the paths of fields that the API server has dropped."""
         self.last: pool.Published | None = None
         self.stored = StoredForms()
         self._resources = resources
@@ -70,11 +71,11 @@ class SliceWriter:
         self._mutations = MutationCache()
 
     def on_informer_changed(self) -> None:
-        """Compares what the informer shows with our own writes. Must be called at every change."""
+        """Compares the informer's objects with our own writes. Must be called at every change."""
         self._mutations.observe(self._resources.slices.objects)
 
     def existing(self) -> dict[str, Document]:
-        """Returns our slices as they stand: the informer's copy with our own writes over it.
+        """Returns our slices as they exist now: the informer's copy with our own recent writes.
 
         Slices of other drivers and nodes are left out, even if the API server shows them.
         """
@@ -91,7 +92,7 @@ class SliceWriter:
         return self._mutations.deadlines()
 
     def settle(self, target: pool.Published) -> None:
-        """Takes note that everything in `target` stands."""
+        """Notes that everything in `target` exists."""
         self.last = target
         self.stored.verified.update(target.bodies)
 
@@ -100,9 +101,9 @@ class SliceWriter:
     ) -> None:
         """Deletes, creates or updates one slice.
 
-        `existing` has the slices that stand, `target` what stands after all writes of this round. A
-        refusal of the content goes to `refusals`. Raises ApiError if the API server did not do what
-        was asked for any other reason; the caller looks again and may repeat everything.
+        `existing` has the slices that exist, `target` those after all writes of this round. A
+        refusal of the content goes to `refusals`. Raises ApiError if the request failed for any
+        other reason; the caller looks again and may repeat everything.
         """
         name = pool.slice_name(write)
         current, last = existing.get(name), self.last
@@ -121,7 +122,7 @@ class SliceWriter:
                     raise
                 self._on_written(name, None)
             except errors.Invalid as error:
-                # A write whose outcome is unknown counts as published; this one did not happen.
+                # A write with an unknown outcome counts as published; this one did not happen.
                 self.last = last
                 self._refusals.add(write, target.bodies, error)
 
@@ -135,8 +136,8 @@ class SliceWriter:
     async def _create(self, slice_: ResourceSlice, target: pool.Published) -> None:
         name = slice_.metadata.name
         if name in self.stored.verified:
-            # The slice stood and is gone, perhaps because its Node was replaced. The new Node must
-            # own the next slice, so the Node is looked up before the slice is created.
+            # The slice existed and is gone, perhaps because its Node was replaced. The new Node
+            # must own the next slice, so the Node is looked up before the slice is created.
             log.info("a slice that was published is gone, creating it again", extra={"slice": name})
             self.stored.verified.discard(name)
             self._owner.forget()
@@ -161,10 +162,10 @@ class SliceWriter:
         log.info("slice updated", extra=_log_fields(slice_))
 
     async def _is_stored_form(self, slice_: ResourceSlice, current: Document) -> bool:
-        """Tells whether `current` differs from the slice only by what the API server drops.
+        """Returns True if `current` lacks only fields that the API server drops.
 
-        An earlier process may have written it. The API server is asked by a dry run, once for each
-        slice. Without that, every restart would write the dropped fields again.
+        An earlier process may have written it. A dry run asks the API server, once for each slice.
+        Without that, every restart would write the dropped fields again.
         """
         if not self.stored.could_be_stored_form(slice_, current):
             return False

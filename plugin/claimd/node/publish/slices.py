@@ -1,7 +1,7 @@
-"""Builds the ResourceSlices that describe an inventory. Pure, and in the same order every time.
+"""Builds the ResourceSlices that describe an inventory.
 
-The slices respect the API's limits on a slice. `pool` decides about generations and writes, and the
-publisher talks to the API server.
+This module is pure, and the same input gives the same order. The slices respect the API's limits on
+a slice. `pool` decides about generations and writes, and the publisher talks to the API server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DEFAULT_OPTIONS = Options()
 
 
 class _Description(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU, the device that describes it without taints, and what had to be left out."""
+    """A GPU, the device that describes it without taints, and the omitted facts."""
 
     gpu: Gpu
     device: Device
@@ -72,11 +72,11 @@ def build(
     options: Options = DEFAULT_OPTIONS,
     taints: Taints = MappingProxyType({}),
 ) -> tuple[list[ResourceSlice], list[str]]:
-    """Returns the slices that describe the node, and a sentence about each thing left out of them.
+    """Returns the slices that describe the node, and a sentence for each omitted fact.
 
-    The slices have generation 1 and no owner; `pool` sets both, since they depend on the slices that
-    exist. There is always at least one slice: an empty one says that the driver runs and has found
-    no GPU.
+    The slices have generation 1 and no owner; `pool` sets both, since they depend on the slices
+    that exist. There is always at least one slice: an empty one says that the driver runs and has
+    found no GPU.
     """
     return Builder(driver, node).build(inventory, options, taints)
 
@@ -102,7 +102,7 @@ class Builder:
         taints: Taints = MappingProxyType({}),
     ) -> tuple[list[ResourceSlice], list[str]]:
         """Returns what the function `build` returns."""
-        # Descriptions by other options cannot be reused.
+        # Descriptions that were built with other options cannot be reused.
         last = self._descriptions if options == self._options else {}
         descriptions: dict[str, _Description] = {}
         problems: list[str] = []
@@ -177,7 +177,7 @@ def _describe(gpu: Gpu, options: Options, last: _Description | None) -> _Descrip
 def _translate(
     described: Device, gpu: Gpu, inventory: Inventory, dialect: dialects.Dialect | None
 ) -> Device:
-    """Returns the device in the vendor's words.
+    """Returns the device in the terms of the vendor's dialect.
 
     The result is not reused: the description of a part depends on the whole GPU as well.
     """
@@ -209,7 +209,7 @@ def _contents(
 
 
 def counters_probe(driver: str, node: str) -> ResourceSlice:
-    """A slice with counters, for a dry run: its answer tells whether the API server keeps them."""
+    """Returns a slice with counters: a dry run shows whether the API server keeps them."""
     return ResourceSlice(
         metadata=ObjectMeta(name=names.slice_name(0xFFFFF, driver, node)),
         spec=ResourceSliceSpec(
@@ -222,7 +222,7 @@ def counters_probe(driver: str, node: str) -> ResourceSlice:
 
 
 def sharing_probe(driver: str, node: str) -> ResourceSlice:
-    """Returns a slice with a shared device: a dry run tells whether the API server keeps the field."""
+    """Returns a slice with a shared device: a dry run shows if the API server keeps its field."""
     shared = sharing.Sharing(how=sharing.SHARES, count=2)
     probed = Device(
         name="gpu",
@@ -260,8 +260,9 @@ def _rank(gpu: Gpu) -> int:
 def _without_shared(inventory: Inventory) -> list[Gpu]:
     """Returns GPUs that share no hardware, for API servers that do not keep counters.
 
-    A divided GPU is represented by its parts, another GPU with parts by itself. A part whose GPU is
-    missing, such as a virtual function inside a virtual machine, counts as a whole GPU.
+    Instead of a divided GPU there are its parts; instead of the parts of any other GPU there is the
+    GPU. A part whose GPU is missing, such as a virtual function inside a virtual machine, counts as
+    a whole GPU.
     """
     wholes = {gpu.name for gpu in inventory.gpus if gpu.kind != DIVIDED}
     return [gpu for gpu in inventory.gpus if gpu.kind != DIVIDED and gpu.parent not in wholes]

@@ -1,7 +1,7 @@
 """The form in which the API server keeps each of our slices.
 
-An API server silently drops fields whose feature gate is off or that it does not know. A slice that
-differs from the desired one by such fields alone must not be written again, or it would be written
+An API server silently drops fields that it does not know or whose feature gate is off. A slice that
+differs from the desired one only by such fields must not be written again, or it would be written
 forever.
 """
 
@@ -14,10 +14,10 @@ from . import pool
 
 
 class StoredForms:
-    """What is known of how the API server stores the slices, by the slice's name.
+    """The known stored forms of our slices, by the slice's name.
 
-    A slice is verified once we have seen what the API server made of it. `forms` has the pair
-    (sent, stored) for each slice that is stored otherwise than it was sent.
+    A slice is verified once we have seen how the API server stores it. `forms` has the pair (sent,
+    stored) for each slice that is stored otherwise than it was sent.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class StoredForms:
         self._reported: set[str] = set()  # paths that `learn` has returned
 
     def learn(self, sent: ResourceSlice, result: Document) -> list[str]:
-        """Remembers what the API server made of a slice.
+        """Remembers how the API server has stored a slice.
 
-        Returns the paths of the fields that it did not keep as sent, each only once in the life of
-        this process.
+        Returns the paths of the fields that it did not keep as sent. Each path is returned only
+        once in the life of this process.
         """
         name = sent.metadata.name
         desired, stored = pool.body(sent.spec), pool.body(result["spec"])
@@ -49,10 +49,10 @@ class StoredForms:
         self.forms.pop(name, None)
 
     def could_be_stored_form(self, slice_: ResourceSlice, current: Document) -> bool:
-        """Tells whether `current` may be what the API server made of this very slice.
+        """Returns True if `current` may be the stored form of this very slice.
 
-        Only the API server can tell for sure. The question makes sense once for each slice, and
-        only if both have the same devices.
+        Only the API server can tell for sure. It needs to be asked once for each slice, and only if
+        both have the same devices.
         """
         if slice_.metadata.name in self.verified:
             return False

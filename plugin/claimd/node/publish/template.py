@@ -1,7 +1,7 @@
-"""Templates of the slices that a node will publish, for autoscalers, which simulate new nodes. Pure.
+"""Templates of the slices that a node will publish, for autoscalers, which simulate new nodes.
 
-A template is made from the slices of a node of the same kind. Values that differ on each node are
-left out. A binding says which devices will have the same value.
+This module is pure. A template is made from the slices of a node of the same kind. Values that
+differ on each node are left out. A binding says which devices will have the same value.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reports to people: claim statuses, Events, the health of GPUs, and drivers that compete with us."""
+"""Reports for people: claim statuses, Events, the health of GPUs, and competing drivers."""

@@ -18,7 +18,7 @@ from . import events, health
 
 
 class DeviceConditions:
-    """The conditions of devices that claim statuses should show now, except Ready.
+    """The present conditions of devices in claim statuses, except Ready.
 
     A device has at most one condition of each type. Each type has one source, which replaces all
     conditions of the type at once.
@@ -38,7 +38,9 @@ class DeviceConditions:
         }
 
     def of_devices(self, devices: Iterable[PreparedDevice]) -> dict[str, Sequence[Condition]]:
-        """Returns the conditions of the devices by name, in the order in which the types first came."""
+        """Returns the conditions of the devices by name, in the order in which the types were first
+        used.
+        """
         by_name: dict[str, Sequence[Condition]] = {}
         for device in devices:
             by_name[device.device] = [
@@ -56,7 +58,7 @@ class Announcements:
     node: str
     conditions: DeviceConditions
     inventory: Callable[[], Inventory]
-    claims: Callable[[], Iterable[PreparedClaim]]  # that are prepared on this node
+    claims: Callable[[], Iterable[PreparedClaim]]  # the claims that are prepared on this node
     report: Callable[[PreparedClaim], None]  # writes the status of a claim again
     record_event: events.RecordEvent
 
@@ -102,4 +104,5 @@ class Announcements:
                 about, "DeviceHealthy", f"{device} on {self.node} is well again", warning=False
             )
 
-        # Otherwise the device has been absent for so long that it was given up. That is no recovery.
+        # Otherwise the device has been absent for so long that it was given up, which is no
+        # recovery.

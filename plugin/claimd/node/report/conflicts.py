@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 CONDITION = "Exclusive"  # the type of the condition in a claim's status
 
-# Seconds until the first check, and between two checks: from the first number to the second. The
-# requests of a start go first, and each node asks at a different time.
+# Seconds until the first check, and between two checks, each from the first number to the second.
+# The requests of a start go first, and each node asks at a different time.
 FIRST, PERIOD = (5.0, 60.0), (480.0, 720.0)
 MESSAGE_LIMIT = 1024  # characters
 
@@ -64,7 +64,7 @@ def rivals(inventory: Inventory, slices: Iterable[Document], driver: str) -> dic
 
 
 def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, str]:
-    """Returns a sentence for each GPU that another driver publishes as well, by the GPU's name."""
+    """Returns a sentence for each GPU that another driver also publishes, by the GPU's name."""
     return {
         name: f"{rival.address} is published by the driver {rival.driver} as well, "
         f"as {rival.device}: it could be given to two pods; "

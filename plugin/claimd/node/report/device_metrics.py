@@ -1,4 +1,4 @@
-"""Owner and health of each device as metrics. They are collected only during a scrape.
+"""User and health of each device as metrics. They are collected only during a scrape.
 
 The code runs in a thread, in parallel with the event loop. The values that it reads from the loop's
 objects are either replaced and never changed, or copied in one step.
@@ -24,8 +24,9 @@ from claimd_devices.monitor import Monitor
 
 from ..prepared import PreparedClaim
 
-# The most samples of the metric that joins devices with pods. A node has at most some hundred parts
-# and shares of GPUs. Only somebody who wants to fill a database would have more uses.
+# The largest number of samples of the metric that joins devices with pods. A node has at most some
+# hundred parts and shares of GPUs. Only an attacker who wants to fill a database would have more
+# uses.
 MOST_USES = 2000
 
 # Seconds between two reads of the sensors, and between two questions to the kubelet.
@@ -59,7 +60,9 @@ class DeviceMetrics:
         claims: Callable[[], Mapping[str, PreparedClaim]],
         users: Callable[[], Users],
     ) -> None:
-        """Calls `users` to ask the kubelet. It returns an empty mapping if the kubelet is away."""
+        """Takes `users`, which asks the kubelet. It returns an empty mapping if the kubelet does
+        not answer.
+        """
         self._node, self._roots = node, roots
         self._inventory, self._monitor = inventory, monitor
         self._claims, self._ask_users = claims, users
@@ -114,7 +117,7 @@ class DeviceMetrics:
     def healthy(self) -> Samples:
         """Yields 0 for devices that are sick or have vanished, else 1.
 
-        A note does not count: for example, the PCIe link of an idle GPU slows down.
+        A note is not counted: for example, the PCIe link of an idle GPU slows down.
         """
         report = self._monitor.last
         sick = set()
@@ -179,7 +182,8 @@ def _uses(
     ids = [names.cdi_id(claim.uid, device.device, device.share_id) for device in devices]
     has_several = len({device.requests for device in devices}) > 1
 
-    # A claim may be reserved for a group of pods. Then only the kubelet knows which pods run here.
+    # A claim may be reserved for a group of pods. Then only the kubelet knows which of them run
+    # here.
     reserved = [one.split()[0] for one in claim.reserved_for if one]
     pods = {one.removeprefix("pods/") for one in reserved if one.startswith("pods/")}
     for pod, containers in users.items():
@@ -204,7 +208,8 @@ def _uses(
 def _fair(counts: Sequence[int], most: int) -> list[int]:
     """Returns how many of each count to keep, so that the sum is at most `most`.
 
-    The largest counts are cut first. Each keeps at least one, even if the sum exceeds `most` then.
+    The largest counts are reduced first. Each keeps at least one, even if the sum exceeds `most`
+    then.
     """
     kept = [min(count, 1) for count in counts]
     room = most - sum(kept)

@@ -1,6 +1,7 @@
 """The entries of claim.status.devices for a prepared claim: one for each of its devices.
 
-Pure. `status` sends the entries. The caller provides the conditions other than Ready and Libraries.
+This module is pure. `status` sends the entries. The caller provides the conditions other than Ready
+and Libraries.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ _LIBRARIES_REASONS = {CDI: "HostSpec", MOUNTED: "Mounted", NONE: "None"}
 def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> list[Condition]:
     """Returns the condition Libraries; an empty list if containers need no libraries of the host.
 
-    The condition says whether containers get the libraries of the GPU's driver. The kubelet
-    remembers a CDI id of the host's once it has got it, so the id cannot be withdrawn.
+    The condition says whether containers get the libraries of the GPU's driver. Once the kubelet
+    has got a CDI id of the host's spec, it remembers it, so the id cannot be withdrawn.
     """
     libraries = gpu.libraries
     if libraries is None:
@@ -103,7 +104,7 @@ def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -
 
 
 def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str, object]:
-    """Returns what a person would look up about the GPU, as far as the kernel reveals it."""
+    """Returns facts about the GPU that people look up, as far as the kernel reveals them."""
     data: dict[str, object | None] = {
         "apiVersion": names.CONFIG_API_VERSION,
         "kind": "GpuStatus",

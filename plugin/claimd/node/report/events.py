@@ -1,8 +1,8 @@
 """Kubernetes Events about facts that a person should know: a damaged checkpoint, a vanished GPU.
 
 Events are news, not state. They are sent in the background, and once an hour for each fact. No work
-waits for an Event or fails with it. The callers decide which facts deserve an Event; the log has
-all of them.
+waits for an Event or fails with it. The callers decide which facts need an Event; the log has all
+of them.
 """
 
 from __future__ import annotations

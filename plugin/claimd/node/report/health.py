@@ -1,7 +1,7 @@
-"""The health of GPUs in Kubernetes' terms: taints, the kubelet's health stream, conditions. Pure.
+"""The health of GPUs in Kubernetes' terms: taints, the kubelet's health stream, conditions.
 
-`claimd_devices` finds out what is wrong with a GPU. All reports derive from one HealthReport, so
-that a taint, a pod's status, a claim's condition and an Event never disagree.
+This module is pure. `claimd_devices` finds out what is wrong with a GPU. All reports derive from
+one HealthReport, so that a taint, a pod's status, a claim's condition and an Event never disagree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ EVICT_AFTER = 3.0  # seconds that a finding must last before its taint evicts po
 MESSAGE_LIMIT = 1024  # bytes that the kubelet and the API server take
 HEALTHY, UNHEALTHY, UNKNOWN = "healthy", "unhealthy", "unknown"
 
-# The state by the severity of the worst finding. A note has no state: the cluster need not know it.
+# The state by the severity of the worst finding. A note has no state, because the cluster does not
+# need it.
 _STATES = {
     health.DEGRADED: UNHEALTHY,
     health.UNKNOWN: UNKNOWN,
@@ -113,7 +114,7 @@ def _taint(finding: Finding, effect: str, now: float) -> DeviceTaint:
 
 
 def _seconds_to_eviction(finding: Finding, now: float) -> float:
-    # The wait is limited, since somebody may have set the clock back.
+    # The wait is limited, because the clock may have been set back.
     return min(finding.since + EVICT_AFTER - now, EVICT_AFTER)
 
 

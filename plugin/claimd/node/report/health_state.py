@@ -1,8 +1,8 @@
-"""Keeps knowledge about sick GPUs in a file, for a later process that could not find it out.
+"""Saves the state of sick GPUs in a file, for a later process that could not detect it again.
 
-The kernel reports only once that a GPU hangs, and a vanished GPU cannot be seen. The file counts
-only within the same boot. A lost or damaged file costs this knowledge and nothing else. The file is
-not synced, because a loss of power ends the boot anyway.
+The kernel reports only once that a GPU hangs, and a vanished GPU cannot be seen. The file is valid
+only within the same boot. If it is lost or damaged, only this state is lost. The file is not
+synced, because a loss of power ends the boot anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path, boot_id: str) -> HealthState:
-    """Returns what an earlier process of this boot knew. A file that cannot be read is logged."""
+    """Returns the state that an earlier process of this boot saved. Logs a file that cannot be
+    read.
+    """
     try:
         return read_file(folder, boot_id)
     except (OSError, ValueError) as error:
@@ -39,7 +41,7 @@ def load(folder: Path, boot_id: str) -> HealthState:
 
 
 def read_file(folder: Path, boot_id: str) -> HealthState:
-    """Returns what an earlier process of this boot knew.
+    """Returns the state that an earlier process of this boot saved.
 
     Raises OSError or ValueError if the file exists and cannot be read.
     """
@@ -66,8 +68,8 @@ def save(folder: Path, boot_id: str, state: HealthState) -> None:
             return
         content = msgspec.json.encode(_Document(boot=boot_id, memory=state))
 
-        # Two instances may save at once during an update. Their process ids are no use for a name:
-        # each is process 1 of its pod.
+        # Two instances may save at once during an update. Their process ids cannot distinguish
+        # them: each is process 1 of its pod.
         unfinished = folder / f".{FILE}.{os.urandom(4).hex()}"
         durable.replace(str(path), content, beside=str(unfinished), sync=False)
     except OSError as error:

@@ -1,8 +1,9 @@
 """Checks once after the start whether the cluster's admission policies restrict us to this node.
 
-A policy that matches nobody fails silently: the account was renamed, the binding was never applied,
-or a role grants everything. So the check sends a slice that the policies must refuse, as a dry run.
-If the API server accepts it, people are warned. The answer does not change what claimd does.
+A policy that applies to nobody fails silently: the account was renamed, the binding was never
+applied, or a role grants everything. So the check sends a slice that the policies must refuse, as a
+dry run. If the API server accepts it, an Event and the log warn about it. The answer does not
+change the work of claimd.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class PolicyCheck:
     driver: str
     node: str
 
-    # Set when our slices stand. The kubelet and the scheduler wait for them, so they go first.
+    # Set when our slices are published. The kubelet and the scheduler wait for them, so they go
+    # first.
     published: asyncio.Event
 
     record_event: Callable[[str, str], None]  # about the node: reason and note
@@ -51,7 +53,7 @@ class PolicyCheck:
             await asyncio.sleep(backoff.next_delay())
 
     async def check(self) -> bool:
-        """Returns True if there was an answer. Warns people if the slice was accepted."""
+        """Returns True if there was an answer. Warns if the slice was accepted."""
         try:
             if await is_held(self.resources, self.driver, self.node):
                 return True

@@ -1,10 +1,10 @@
-"""Decides who may scrape: accounts that the API server lets `get` the path /metrics.
+"""Decides which clients may scrape: accounts that the API server allows to `get` the path /metrics.
 
-The API server reviews each token by a TokenReview and a SubjectAccessReview, as for Kubernetes' own
-components, and the answer is cached for a while. A flood of tokens must not become a flood of
-reviews, since a thousand nodes share one API server. So the reviews for each address are limited,
-and clients that were allowed before do not wait behind unknown ones. The requests of the kubelet's
-calls use other connections.
+The API server reviews each token with a TokenReview and a SubjectAccessReview, as for Kubernetes'
+own components, and the answer is cached for a while. A flood of tokens must not become a flood of
+reviews, since a thousand nodes share one API server. So the reviews for each group of addresses are
+limited, and clients that were allowed before do not wait behind unknown ones. The requests of the
+kubelet's calls use other connections.
 
 The endpoint serves the metrics and the refusals.
 """
@@ -43,11 +43,12 @@ REVIEW_TIMEOUT = 2.0
 ALLOWED_FOR, REFUSED_FOR = 60.0, 10.0
 ALLOWED_WITHOUT_ANSWER = 600.0
 
-# Answers in the caches. Allowed tokens have a cache of their own, which a flood cannot fill.
+# The number of answers in the caches. Allowed tokens have a cache of their own, which a flood
+# cannot fill.
 MOST_ALLOWED, MOST_REFUSED = 64, 256
 
-# Reviews at a time. For unknown tokens, each group of addresses has a limit: reviews per second in
-# the long run, and reviews at once.
+# The number of reviews at the same time. For unknown tokens, each group of addresses has a limit:
+# reviews per second in the long run, and reviews at once.
 MOST_AT_A_TIME = 16
 GROUPS, RATE, BURST = 16, 0.2, 3.0
 
@@ -121,7 +122,7 @@ class ScrapeAccess:
     """Implements the endpoint's `may_scrape`. Must be created and closed in the event loop."""
 
     def __init__(self, api: client.Client) -> None:
-        """Takes over `api`, which nobody else may use: its connections are for reviews only."""
+        """Takes over `api`, which must not have other users: it sends nothing but reviews."""
         self._api = api
         self._loop = asyncio.get_running_loop()
 
@@ -132,11 +133,11 @@ class ScrapeAccess:
         self._allowed: dict[bytes, _Answer] = {}
         self._refused: dict[bytes, _Answer] = {}
 
-        # The reviews under way, with the callbacks that wait for each.
+        # The running reviews, with the callbacks that wait for each.
         self._reviews: dict[bytes, list[Decided]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-        # For each group of addresses: the reviews that it had left, and at what time.
+        # For each group of addresses: the number of reviews that it had left, and at what time.
         self._left = [(BURST, 0.0)] * GROUPS
         self._trouble = ""  # the last one that was logged
 
@@ -175,7 +176,7 @@ class ScrapeAccess:
     # ---------------------------------------------------------------- in the loop
 
     def _begin(self, key: bytes, token: str, source: str, decided: Decided) -> None:
-        """Starts a review, unless this token has one under way or there are too many."""
+        """Starts a review, unless one is running for this token or there are too many."""
         waiting = self._reviews.get(key)
         if waiting is not None:
             waiting.append(decided)
@@ -229,10 +230,10 @@ class ScrapeAccess:
         answers[key] = _Answer(verdict, time.monotonic())
 
     def _without_answer(self, key: bytes, error: errors.ApiError) -> endpoint.Verdict:
-        """Returns the verdict if the API server does not answer.
+        """Returns the verdict for a review that the API server does not answer.
 
-        A client that was allowed stays allowed for some minutes: metrics matter most when things go
-        wrong.
+        A client that was allowed stays allowed for some minutes: metrics are most important when
+        things go wrong.
         """
         if str(error) != self._trouble:
             log.warning("scrapers cannot be told from others: %s%s", error, _advice(error))

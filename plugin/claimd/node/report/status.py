@@ -1,12 +1,12 @@
 """Reports devices in claim.status.devices, after the reply to a prepare and after an unprepare.
 
-There is one report for each claim, the newest. It is applied as the driver's own part of the list,
+Each claim has at most one report, the newest. It is applied as the driver's own part of the list,
 so the entries of other drivers are never touched. A failure is logged and tried again. No call
 waits for a report, and a failed report never fails a pod. The content of a report is read from its
 source when it is sent.
 
-Another instance may unprepare the claim, or prepare it again, while our request is on its way. So
-each answer is followed by a check whether that has happened. A request without an answer makes its
+Another instance may unprepare the claim, or prepare it again, while our request is running. So each
+answer is followed by a check whether that has happened. A request without an answer makes its
 report doubtful until there is an answer.
 """
 
@@ -51,7 +51,7 @@ class Source(Protocol):
     """Provides the content of a claim's report."""
 
     async def entries(self, *, doubtful: bool = False) -> list[AllocatedDeviceStatus] | None:
-        """Returns the entries to send now; None if reporting is not our business any more.
+        """Returns the entries to send now; None if this process need not report any more.
 
         With `doubtful`, an earlier request of ours may overwrite what another instance has reported
         since. Then we must report what is true now, and the result is never None.
@@ -61,7 +61,8 @@ class Source(Protocol):
         """Returns True if another instance may have reported since. Never blocks."""
 
 
-# Called when the API server has the report or does not need it. If it fails, all is tried again.
+# Called when the API server has the report or does not need it. If it raises, the report is tried
+# again.
 Done = Callable[[PreparedClaim], Awaitable[None]]
 
 
@@ -74,7 +75,7 @@ class _Report:
     operation: str  # the call that it belongs to, for the log
     due: float  # by the loop's clock
     first: bool = False  # the API server has no report about this claim from us
-    doubtful: bool = False  # a request has no answer and may be carried out at any time
+    doubtful: bool = False  # a request without an answer may still be carried out at any time
     done: Done | None = None
     by_another: bool = False  # another instance should have cleared it some time ago
     backoff: pacing.Backoff = field(
@@ -94,13 +95,14 @@ class StatusReporter:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None  # wakes us for the first that is due
 
-        # No report is sent before this time of the loop's clock. It is 0 unless the API server is
-        # sick.
+        # No report is sent before this time of the loop's clock. It is 0 unless the API server has
+        # trouble.
         self._quiet_until = 0.0
         self._finishing = False
 
     def report(self, claim: PreparedClaim, source: Source, *, first: bool = False) -> None:
-        """Queues a report of what `source` says. It replaces an unsent report of the same claim.
+        """Queues a report with the entries of `source`. It replaces an unsent report of the same
+        claim.
 
         The report is sent a moment later, or upon `hurry`, so that the kubelet's answer leaves
         first. `first` says that the claim was prepared just now and was never reported before.
@@ -125,7 +127,7 @@ class StatusReporter:
             self._wake_now()
 
     def has_report(self, claim: PreparedClaim) -> bool:
-        """Returns True if this process has reported the claim or is going to."""
+        """Returns True if this process has reported the claim or will do so."""
         return claim.uid in self._reported or claim.uid in self._reports
 
     def drop_unsent(self, claim: PreparedClaim) -> bool:
@@ -154,7 +156,8 @@ class StatusReporter:
     def clear(
         self, claim: PreparedClaim, source: Source, done: Done, *, by_another: bool = False
     ) -> None:
-        """Removes our entries from the status: `source` has none. Calls `done` when they are gone.
+        """Removes our entries from the status, where `source` has none. Calls `done` when they are
+        gone.
 
         With `by_another`, another instance may do the same, and has some time for it. Repeated
         calls do not extend this time.
@@ -181,7 +184,7 @@ class StatusReporter:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
-                # The sick API server gets one report at a time.
+                # An API server with trouble gets one report at a time.
                 self._wake.clear()
                 now = loop.time()
                 next_due: float | None = None
@@ -199,16 +202,17 @@ class StatusReporter:
                         free -= 1
                         self._under_way[uid] = group.create_task(self._send(uid, report))
 
-                # A report that is due and has no room is looked at when another one ends.
+                # If there is no room for a report that is due, it is looked at when another one
+                # ends.
                 if next_due is not None:
                     self._wake_at(next_due)
                 await self._wake.wait()
 
     async def finish(self, seconds: float) -> None:
-        """Starts no more reports, and waits so many seconds for the answers to those under way.
+        """Starts no more reports, and waits so many seconds for the answers to the running ones.
 
-        Nobody could take back what the API server carries out after our end. The next instance sends
-        all other reports, from the checkpoints.
+        After our end, no process could correct a request that the API server carries out late. The
+        next instance sends all other reports, from the checkpoints.
         """
         self._finishing = True
         if self._under_way:
@@ -252,7 +256,7 @@ class StatusReporter:
             if not self._is_superseded(report):
                 del self._reports[uid]
         except Exception as error:
-            # A mistake of ours with one claim must not cost the others their reports.
+            # A bug that one claim causes must not keep the other claims from being reported.
             if not isinstance(error, kube_errors.ApiError | errors.ClaimError | OSError):
                 log.exception(
                     "claim %s: status.devices was not written, by a mistake in claimd",
@@ -346,15 +350,15 @@ class StatusReporter:
             claim.namespace, claim.name, claim.uid, devices, self._driver
         )
 
-        # Entries that were applied by an API version that is not served any more have no known
-        # owner, so the API server keeps them. They are removed explicitly.
+        # The API server keeps entries without a known owner, such as those that were applied by an
+        # API version that is not served any more. They are removed explicitly.
         if stored is not None:
             await self._resources.remove_devices(stored, self._driver)
 
     async def _take_back(self, claim: PreparedClaim) -> None:
         """Removes our entries some time after the claim was unprepared.
 
-        Another node may have the claim by now. The entries that our driver wrote there stay.
+        Another node may have the claim now. The entries that our driver wrote there stay.
         """
         stored = await self._resources.claim(claim.namespace, claim.name)
         if stored.metadata.uid == claim.uid:
