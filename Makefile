@@ -37,9 +37,9 @@ test: lint unit  ## style, types, layers and the unit tests
 
 # Half of the suite's time would go into compiling the same modules in each process, and into small files on a disk. So
 # bytecode is kept, and temporary files are made in memory where there is room for them. Many tests wait for processes
-# and clocks, so three of them share two processors.
+# and clocks, so two of them share a processor.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 2000000 ] && echo TMPDIR=/dev/shm)
-WORKERS ?= $(shell echo $$((($$(nproc) * 3 + 1) / 2)))
+WORKERS ?= $(shell echo $$(($$(nproc) * 2)))
 PYTEST := env PYTHONDONTWRITEBYTECODE= $(IN_MEMORY) $(BIN)/pytest -q
 
 unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)

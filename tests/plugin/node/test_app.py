@@ -27,6 +27,12 @@ from tests.support import apiserver, flood, nvml_stub, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
+# What `python -m claimd` runs. Its Events do not wait for a random time of up to 20 seconds first.
+TOLD_AT_ONCE = (
+    "from claimd import __main__; from claimd.node.report import events; "
+    "events.SPREAD = 0.0; __main__.main()"
+)
+
 
 class Plugin:
     def __init__(self, tmp_path, api, strace=(), **settings):
@@ -50,8 +56,8 @@ class Plugin:
             self.process = await asyncio.create_subprocess_exec(
                 *self.strace,
                 sys.executable,
-                "-m",
-                "claimd",
+                "-c",
+                TOLD_AT_ONCE,
                 "run",
                 *arguments,
                 stdout=log,
