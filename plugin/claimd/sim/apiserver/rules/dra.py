@@ -60,6 +60,12 @@ class DraStrategy(Strategy):
         self._validate_spec(errors, new, old_spec, context)
         self._validate_declared(errors, new, old, context)
 
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        self._validate_new_status(errors, new, old, context)
+        self._validate_declared(errors, new, old, context)
+
     def _validate_declared(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
@@ -83,6 +89,11 @@ class DraStrategy(Strategy):
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
         """Checks the spec by the rules that are code. `old_spec` is None for a new object."""
+
+    def _validate_new_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        """Checks the status by the rules that are code."""
 
 
 class ClaimStrategy(DraStrategy):
@@ -113,12 +124,11 @@ class ClaimStrategy(DraStrategy):
             shown = internal("ResourceClaimSpec", spec, self.version)
             errors.invalid("spec", shown, "field is immutable", declared=True)
 
-    def _validate_status(
+    def _validate_new_status(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
         self._validate_admin_results(errors, new, old, context)
         status.validate_update(errors, new, old, self.profile)
-        self._validate_declared(errors, new, old, context)
 
     def _validate_admin_results(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
@@ -224,32 +234,28 @@ class TaintRuleStrategy(DraStrategy):
     def _validate_spec(
         self, errors: FieldErrors, new: Document, old_spec: Document | None, context: Context
     ) -> None:
-        pool_status.validate(errors, self.kind, new.get("spec") or {}, old_spec)
+        pool_status.validate_rule(errors, new.get("spec") or {}, old_spec)
 
-    def _validate_status(
+    def _validate_new_status(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        pool_status.validate_status(errors, self.kind, new, old)
-        self._validate_declared(errors, new, old, context)
+        pool_status.validate_rule_status(errors, new)
 
 
 class PoolStatusRequestStrategy(DraStrategy):
     """The strategy of ResourcePoolStatusRequests."""
 
     def _spec_with_defaults(self, spec: Document, context: Context) -> Document:
-        return pool_status.with_defaults(self.kind, spec)
+        return pool_status.with_defaults(spec)
 
-    def _validate_status(
+    def _validate_new_status(
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        pool_status.validate_status(errors, self.kind, new, old)
-        self._validate_declared(errors, new, old, context)
+        pool_status.validate_request_status(errors, new, old)
 
 
-class SchedulingContextStrategy(DraStrategy):
-    """The strategy of PodSchedulingContexts, whose rules are still those of v1alpha2."""
-
-    has_empty_status = True
+class ClassicRules(Strategy):
+    """The validation by the rules of v1alpha2."""
 
     def _validate(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
@@ -260,6 +266,12 @@ class SchedulingContextStrategy(DraStrategy):
         self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
         classic.validate_status(errors, self.kind, new, old)
+
+
+class SchedulingContextStrategy(ClassicRules, DraStrategy):
+    """The strategy of PodSchedulingContexts, whose rules are still those of v1alpha2."""
+
+    has_empty_status = True
 
 
 STRATEGIES: dict[str, type[DraStrategy]] = {

@@ -16,10 +16,9 @@ from .slices import validate_taint
 DEFAULT_LIMIT = 100
 
 
-def with_defaults(kind: str, spec: Document) -> Document:
-    if kind == "ResourcePoolStatusRequest" and spec.get("limit") is None:
-        return spec | {"limit": DEFAULT_LIMIT}
-    return spec
+def with_defaults(spec: Document) -> Document:
+    """Returns the spec of a ResourcePoolStatusRequest with its defaults."""
+    return spec if spec.get("limit") is not None else spec | {"limit": DEFAULT_LIMIT}
 
 
 def with_new_time(new: Document, old: Document, now: str) -> Document:
@@ -32,10 +31,8 @@ def with_new_time(new: Document, old: Document, now: str) -> Document:
     return new | {"spec": new["spec"] | {"taint": taint | {"timeAdded": now}}}
 
 
-def validate(errors: FieldErrors, kind: str, spec: Document, old: Document | None) -> None:
-    """Checks a taint rule. The rules for pool status requests are all declared in the table."""
-    if kind != "DeviceTaintRule":
-        return
+def validate_rule(errors: FieldErrors, spec: Document, old: Document | None) -> None:
+    """Checks the spec of a DeviceTaintRule."""
     selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"
     driver, pool, device = (selector.get(name) for name in ("driver", "pool", "device"))
     if driver is not None:
@@ -49,16 +46,19 @@ def validate(errors: FieldErrors, kind: str, spec: Document, old: Document | Non
     validate_taint(errors, spec.get("taint") or {}, old_taint, "spec.taint")
 
 
-def validate_status(errors: FieldErrors, kind: str, new: Document, old: Document) -> None:
+def validate_rule_status(errors: FieldErrors, new: Document) -> None:
+    """Checks the status of a DeviceTaintRule."""
+    conditions = (new.get("status") or {}).get("conditions") or []
+    validate_conditions(errors, conditions, "status.conditions")
+    errors.too_many("status.conditions", len(conditions), limits.CONDITIONS)
+
+
+def validate_request_status(errors: FieldErrors, new: Document, old: Document) -> None:
+    """Checks the status of a ResourcePoolStatusRequest, which is answered only once."""
     status, before = new.get("status"), old.get("status")
-    conditions = (status or {}).get("conditions") or []
-    if kind == "ResourcePoolStatusRequest" and before is not None:
-        # A request is answered only once.
-        if status != before:
-            shown = internal("ResourcePoolStatusRequestStatus", status or {}, "v1alpha3")
-            errors.invalid("status", shown, "field is immutable")
-    elif kind == "ResourcePoolStatusRequest":
+    if before is None:
+        conditions = (status or {}).get("conditions") or []
         validate_conditions(errors, conditions, "status.conditions")
-    elif kind == "DeviceTaintRule":
-        validate_conditions(errors, conditions, "status.conditions")
-        errors.too_many("status.conditions", len(conditions), limits.CONDITIONS)
+    elif status != before:
+        shown = internal("ResourcePoolStatusRequestStatus", status or {}, "v1alpha3")
+        errors.invalid("status", shown, "field is immutable")

@@ -132,7 +132,7 @@ class PriorityClassStrategy(Strategy):
         priorities.validate_class(errors, new, old)
 
 
-class ClassicStrategy(Strategy):
+class ClassicStrategy(dra.ClassicRules):
     """The strategy of the resource API's kinds in v1alpha2."""
 
     @property
@@ -142,16 +142,6 @@ class ClassicStrategy(Strategy):
     def with_defaults(self, obj: Document, context: Context) -> Document:
         obj = classic.with_defaults(self.kind, obj)
         return canonical.round_trip(self.version, self.kind, obj, self.profile.release)
-
-    def _validate(
-        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
-    ) -> None:
-        classic.validate(errors, self.kind, new, old)
-
-    def _validate_status(
-        self, errors: FieldErrors, new: Document, old: Document, context: Context
-    ) -> None:
-        classic.validate_status(errors, self.kind, new, old)
 
 
 @cache

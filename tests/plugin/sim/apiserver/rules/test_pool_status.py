@@ -39,22 +39,23 @@ def test_a_rule_without_a_taint_is_left_to_others_to_refuse():
 
 
 def test_how_many_pools_a_status_has_if_nobody_says():
-    kind = "ResourcePoolStatusRequest"
-    assert pool_status.with_defaults(kind, {"driver": "d"}) == {"driver": "d", "limit": 100}
-    assert pool_status.with_defaults(kind, {"limit": 5}) == {"limit": 5}
-    assert pool_status.with_defaults("DeviceTaintRule", {}) == {}
+    assert pool_status.with_defaults({"driver": "d"}) == {"driver": "d", "limit": 100}
+    assert pool_status.with_defaults({"limit": 5}) == {"limit": 5}
 
 
-def refused(kind, spec):
+def refused_fields(validate, *arguments):
     errors = FieldErrors(Profile("1.35"))
-    pool_status.validate(errors, kind, spec, None)
+    validate(errors, *arguments)
     return [cause.field for cause in errors.causes]
 
 
-def refused_status(kind, new, old):
-    errors = FieldErrors(Profile("1.35"))
-    pool_status.validate_status(errors, kind, {"status": new}, {"status": old})
-    return [cause.field for cause in errors.causes]
+def refused_answer(new, old):
+    new, old = {"status": new}, {"status": old}
+    return refused_fields(pool_status.validate_request_status, new, old)
+
+
+def refused_conditions(status):
+    return refused_fields(pool_status.validate_rule_status, {"status": status})
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,8 @@ def refused_status(kind, new, old):
 )
 def test_names_in_the_selector_of_a_taint_rule(selector, fields):
     spec = rule(**selector)["spec"]
-    assert list(dict.fromkeys(refused("DeviceTaintRule", spec))) == fields
-    assert refused("ResourcePoolStatusRequest", spec) == []
+    refused = refused_fields(pool_status.validate_rule, spec, None)
+    assert list(dict.fromkeys(refused)) == fields
 
 
 def conditions(number):
@@ -89,15 +90,13 @@ def conditions(number):
 
 
 def test_a_request_is_answered_once():
-    kind = "ResourcePoolStatusRequest"
-    assert refused_status(kind, conditions(1), None) == []
-    assert refused_status(kind, conditions(1), conditions(1)) == []
-    assert refused_status(kind, conditions(2), conditions(1)) == ["status"]
-    assert refused_status(kind, {"conditions": [{}]}, None) != []
+    assert refused_answer(conditions(1), None) == []
+    assert refused_answer(conditions(1), conditions(1)) == []
+    assert refused_answer(conditions(2), conditions(1)) == ["status"]
+    assert refused_answer({"conditions": [{}]}, None) != []
 
 
 def test_how_many_conditions_a_taint_rule_has():
-    kind = "DeviceTaintRule"
-    assert refused_status(kind, conditions(limits.CONDITIONS), conditions(1)) == []
-    assert refused_status(kind, conditions(limits.CONDITIONS + 1), None) == ["status.conditions"]
-    assert refused_status(kind, {"conditions": [{}]}, None) != []
+    assert refused_conditions(conditions(limits.CONDITIONS)) == []
+    assert refused_conditions(conditions(limits.CONDITIONS + 1)) == ["status.conditions"]
+    assert refused_conditions({"conditions": [{}]}) != []
