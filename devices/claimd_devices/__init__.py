@@ -16,7 +16,7 @@ Which GPUs the node has:
     libraries           NVIDIA's libraries on the host
     pci, numa, sysfs    the bus, the NUMA nodes, and single files of the kernel's trees
     deadline            ends a scan in which a read never returns
-    failures            tells our own errors from those of the hardware
+    failures            distinguishes our own errors from those of the hardware
 
 How healthy the GPUs are:
 

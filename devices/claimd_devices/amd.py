@@ -35,8 +35,9 @@ _MEMORY_MODE = re.compile(r"NPS[1-8]")
 def describe(roots: Roots, function: Function) -> Detail:
     """Returns what amdgpu and KFD show about a GPU, and about each partition of a divided GPU.
 
-    Raises NotUsable while its nodes are missing. Also raises it for a GPU whose partitions are not
-    known: other claims may have them, so the whole GPU must not be allocated.
+    Raises NotUsable while the nodes of the GPU are missing. It also raises NotUsable for a GPU
+    whose partitions are unknown: other claims may have them, so the whole GPU must not be
+    allocated.
     """
     # Imported late, because the imports cost time and few nodes have such a GPU.
     from . import amdgpu, kfd
@@ -213,7 +214,8 @@ def _share(whole: int | None, count: int) -> int | None:
 def _kfd_node(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
     """Returns the node /dev/kfd, which all GPUs share; empty and noted if it is missing.
 
-    It is no matter of NOT_READY: the module makes it before it initializes the first GPU.
+    A missing node does not mean that the driver is still coming up, because the module makes the
+    node before it initializes the first GPU.
     """
     path = f"{roots.sys}/class/kfd/kfd/dev"
     trouble: list[str] = []

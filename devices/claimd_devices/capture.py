@@ -63,7 +63,7 @@ class _Trees:
         """Takes a path that the scan accessed, with all links and folders on its way.
 
         A missing path stays missing. Any other error is stored, so that the replay returns it too.
-        Raises LookFailedError if we could not look: that is no error of the file.
+        Raises LookFailedError if we could not look, which is no error of the file.
         """
         name = self._name(path)
         if name is None:
@@ -354,7 +354,7 @@ class _Tree:
     """The content of a capture, by name. Each name is unique, and its folders are there as well."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError for a tar file with an entry that no capture has."""
+        """Parses a tar file. Raises ValueError if it has an entry that no capture has."""
         self.about: bytes | None = None
         self.folders: set[str] = set()
         self.links: dict[str, str] = {}

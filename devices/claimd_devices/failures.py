@@ -1,7 +1,8 @@
-"""Tells errors of claimd or of the node from errors of the hardware that was read.
+"""Distinguishes errors of claimd or of the node from errors of the hardware that was read.
 
 A file that is missing or broken says something about a GPU. A lack of descriptors, memory or
-threads says nothing about any GPU: such a look failed, and what was known before stays in force.
+threads says nothing about any GPU: then the look has failed, and the facts that were known before
+stay valid.
 """
 
 from __future__ import annotations

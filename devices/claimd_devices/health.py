@@ -178,8 +178,9 @@ class History:
         return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
     def reset(self, at: float) -> None:
-        """Forgets everything that was reported or counted up to `at`, when a driver was bound
-        again.
+        """Forgets everything that was reported or counted up to `at`.
+
+        The GPU's driver was bound again at that time.
         """
         self._bound_at = max(self._bound_at, at)
         for key, (_, newest) in list(self._events.items()):

@@ -16,7 +16,7 @@ _MOST_LINKS = 40  # the kernel's own limit
 
 
 class HostFiles:
-    """The host's files, as a program sees them that has the folder `root` of the host as its root.
+    """The host's files, as seen by a program whose root is the folder `root` of the host.
 
     The absolute target of a link is looked up below `root` first, as in a driver container, and
     then on the host, as if `root` were an ordinary folder. An object is for one scan, because it
@@ -24,7 +24,7 @@ class HostFiles:
     """
 
     def __init__(self, host: str, root: str = "") -> None:
-        """Takes the folder where claimd sees the host's root, and the root on the host; both may be
+        """Takes the folder where claimd sees the host's root, and `root` on the host. Both may be
         empty.
         """
         self.host = host
@@ -34,8 +34,8 @@ class HostFiles:
     def real(self, path: str) -> str | None:
         """Returns the path on the host of the file, folder or socket to which `path` leads.
 
-        None if it leads to nothing, or if a link on the way is not readable. LookFailedError if we
-        could not look.
+        None if it leads to nothing, or if a link on the way is not readable. Raises LookFailedError
+        if we could not look.
         """
         place = f"{self.root}{path}"
         if "/." in place or "//" in place or place.endswith("/"):
@@ -87,7 +87,10 @@ class HostFiles:
         return place
 
     def _step(self, place: str, links: int) -> str | None:
-        """Returns the same for a path in which only the last name may be a link. Uses the cache."""
+        """Follows one link: returns the path without links of a path whose last name may be a link.
+
+        Returns None as `_follow` does. Uses the cache.
+        """
         if place not in self._followed:
             self._followed[place] = self._resolve_step(place, links)
         return self._followed[place]

@@ -62,11 +62,11 @@ class Log:
         self._is_tree = os.fspath(roots.proc) != "/proc"
         self._descriptor = -1
         self._opened: tuple[int, int] | None = None
-        self._rest = b""  # the begin of a record that was read in part
+        self._rest = b""  # the first part of a record that was read in part
         self._newest = -1.0  # of the newest line from dmesg, in seconds since the boot
 
     def read_new_lines(self) -> list[Line]:
-        """Returns the lines since the last call. The first call returns all that the kernel still
+        """Returns the lines since the last call. The first call returns all lines that the kernel
         has.
 
         If the log cannot be read, `unavailable` says why, and the next call tries again. Raises
@@ -155,7 +155,7 @@ def parse_records(lines: Iterable[str], boot: float) -> list[Line]:
 
     `boot` is the time of the boot in seconds since 1970. The kernel escapes line ends within a text
     as \\x0a, so no text can start a record. A record that continues the line of another one is left
-    out, because any program may have chosen the text at its begin.
+    out, because any program may have chosen the text at its start.
     """
     found: list[Line] = []
     is_ours = False

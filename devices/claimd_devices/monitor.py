@@ -132,7 +132,8 @@ class Monitor:
     def _sets_up(self, uevent: Uevent) -> bool:
         """Returns True if the new driver initializes the GPU. vfio-pci does not touch it.
 
-        False if the driver cannot be read: then what befell the GPU before counts on.
+        Returns False if the driver cannot be read. Then earlier events and counters of the GPU stay
+        valid.
         """
         try:
             return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
@@ -174,10 +175,9 @@ class Monitor:
         return counts
 
     def restore(self, state: HealthState) -> None:
-        """Takes over the state of the process before this one. Must be called before
-        `on_inventory`.
+        """Takes over the state of the process before this one. Must come before `on_inventory`.
 
-        A GPU that is in the first Inventory is not absent, whatever the state says.
+        A GPU that is in the first Inventory is not absent, even if the state says so.
         """
         self._earlier_events = state.events
         for gpu, since in state.gone:
@@ -196,8 +196,7 @@ class Monitor:
                 try:
                     await self.check()
                 except LookFailedError as error:
-                    # We could not look, so every finding stays as it was. The next check comes
-                    # soon.
+                    # We could not look, so every finding stays. The next check comes soon.
                     _log.warning("the look at the GPUs' health failed, trying again: %s", error)
                     self._is_suspicious = True
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch

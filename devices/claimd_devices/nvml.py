@@ -1,8 +1,8 @@
 """Adds what NVIDIA's own library (NVML) knows about MIG and the kernel does not show.
 
-The library is a file of the host's driver. `nvml_helper`, a process of its own, loads it, so that a
-crash or a hang does no harm: then the inventory stays without these facts. Off unless the setting
-`nvml` is on.
+The library is a file of the host's driver. `nvml_helper`, a separate process, loads it. If that
+process crashes or hangs, the inventory has no such facts, and nothing else happens. This is off
+unless the setting `nvml` is on.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Library:
         """Returns the output of the helper. Raises OSError if it fails, or does not end in time."""
         command = [sys.executable, "-I", "-S", "-B", str(_HELPER), path]
 
-        # The output goes to a file, not a pipe: a pipe would have to be read while the process
-        # runs, and a process that cannot be ended would keep it open.
+        # The output goes to a file. We would have to read a pipe while the process runs, and a
+        # process that cannot be ended would keep it open.
         output = os.memfd_create("nvml", os.MFD_CLOEXEC)
         try:
             process = subprocess.Popen(

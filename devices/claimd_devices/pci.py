@@ -148,7 +148,7 @@ def _function(
     elif not is_virtual:
         link = _link(*ends(path, target, vendor_id), notes, with_now=with_link_now)
 
-    # Without a note the link is not there: no driver is bound.
+    # If there is no note, the link is missing: no driver is bound.
     noted = len(notes)
     driver = sysfs.link(f"{path}/driver", notes)
     if driver is None and len(notes) > noted:

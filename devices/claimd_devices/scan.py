@@ -60,7 +60,7 @@ def scan(
 
 
 def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
-    """Returns the inventory, in which sleeping GPUs have the links that they had in the last one.
+    """Returns the inventory, where sleeping GPUs have the links of the last inventory.
 
     A scan does not read the link of a sleeping GPU, but the link stays the same.
     """
@@ -79,11 +79,10 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
 
 
 def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
-    """Returns the inventory, in which the console of the last one is still the console.
+    """Returns the inventory, where the console of the last inventory is still the console.
 
-    If the kernel has no frame buffer, as with some of NVIDIA's drivers, a screen in standby cannot
-    be told from a missing screen. The GPU must not change its device class whenever the screen
-    sleeps.
+    If the kernel has no frame buffer, as with some of NVIDIA's drivers, a screen in standby looks
+    like no screen. The GPU must not change its device class whenever the screen sleeps.
     """
     gpus = []
     for gpu in inventory.gpus:

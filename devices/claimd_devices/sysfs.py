@@ -148,10 +148,11 @@ def exists(path: str) -> bool:
 
 
 def _mode(path: str, *, follow: bool = True, recorded_follow: bool) -> int:
-    """Returns the mode of what is at the path.
+    """Returns the mode of the file or folder at the path.
 
-    0 if the path is not there, or a folder above it is not readable. Raises LookFailedError if we
-    could not look. `recorded_follow` says whether a capture follows a link at the path.
+    The mode is 0 if the path is not there, or a folder above it is not readable. Raises
+    LookFailedError if we could not look. `recorded_follow` says whether a capture follows a link at
+    the path.
     """
     try:
         if _is_captured:

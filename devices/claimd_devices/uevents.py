@@ -1,8 +1,8 @@
 """Receives the kernel's uevents of the PCI bus and of DRM in the event loop.
 
-An event means "look again". One event says more, because no file says it: that a GPU hangs. This
-module does not read the kernel's trees. A fake tree has a folder with a socket for each listener;
-code that changes the tree sends them messages in the kernel's form.
+An event means "look again". One kind of event says more, because no file shows it: that a GPU
+hangs. This module does not read the kernel's trees. A fake tree has a folder with a socket for each
+listener; code that changes the tree sends them messages in the kernel's form.
 """
 
 from __future__ import annotations

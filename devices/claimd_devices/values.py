@@ -1,9 +1,9 @@
 """A `dataclass` decorator that makes classes faster than the standard library's.
 
 The standard decorator writes the methods of each class as source and compiles them. For fifty
-classes that is a tenth of what `claimd run` computes until its devices are published. This
-decorator gives each class closures over its fields, which are compiled already. The functions of
-`dataclasses` (`fields`, `replace`, `is_dataclass`) work with such classes.
+classes that takes a tenth of the processor time of `claimd run` until its devices are published.
+This decorator gives each class closures over its fields, which are compiled already. The functions
+of `dataclasses` (`fields`, `replace`, `is_dataclass`) work with such classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""GPUs for virtual machines: the device nodes under vfio-pci, and the functions given away
-together.
-"""
+"""GPUs for virtual machines: device nodes under vfio-pci, and functions that belong together."""
 
 from __future__ import annotations
 

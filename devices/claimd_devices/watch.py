@@ -1,8 +1,8 @@
 """Keeps the node's Inventory current. It scans after uevents, periodically, and on request.
 
-The watch is level-triggered: every scan is a scan of the whole node, and its result is compared
-with the last one. A scan that failed changes nothing: the last Inventory stays in force. This
-module does not know what a GPU is.
+The watch is level-triggered: every scan covers the whole node, and its result is compared with the
+last one. A scan that failed changes nothing: the last Inventory stays valid. This module does not
+know what a GPU is.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ class Watch:
         self._wake.set()
 
     async def rescan(self) -> Inventory:
-        """Returns the result of a scan that begins after this call, and raises what that scan
-        raises.
+        """Returns the result of a scan that begins after this call. Raises the error of that scan.
 
         Concurrent callers share a scan, and listeners get its result as well. A scan that runs
         already does not count, because it may have passed the device that the caller asks about.
@@ -154,7 +153,7 @@ class Watch:
         if self._running is not None:
             await asyncio.wait([self._running])
 
-        # Callers from here on need a later scan: this one may pass their device before they asked.
+        # Later callers need a later scan: this one may pass their device before they ask.
         self._waiting = None
         running: asyncio.Future[Inventory] | None = None
         try:
@@ -162,7 +161,7 @@ class Watch:
             self._running = running
             inventory = await running
         except LookFailedError as error:
-            # We could not look, so nothing is known. The last Inventory stays in force.
+            # We could not look, so nothing new is known. The last Inventory stays valid.
             self._set_failure(str(error))
             raise
         finally:
@@ -187,7 +186,7 @@ class Watch:
         return inventory
 
     def _set_failure(self, failure: str) -> None:
-        """Logs and reports a new reason why scans fail; an empty one means that scans succeed
+        """Logs and reports a new reason why scans fail. An empty reason means that they succeed
         again.
         """
         if failure == self.failure:

@@ -163,7 +163,7 @@ class FakeVendor:
     options: Mapping[str, str] = MappingProxyType({})  # meanings by `name=example`
 
     def check_options(self, model: Model, options: Mapping[str, str]) -> None:
-        """Raises ValueError, best by `refuse`, for options that the model cannot have."""
+        """Raises ValueError for options that the model cannot have. `refuse` makes the message."""
 
     def count_more_drm(self, function: Function) -> int:
         """Returns the number of further DRM cards that the driver makes for the function."""
@@ -175,11 +175,11 @@ class FakeVendor:
         """
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
-        """Returns what the driver makes once for the whole machine."""
+        """Returns the files that the driver makes once for the whole machine."""
         return Entries()
 
     def function_entries(self, function: Function) -> Entries:
-        """Returns what the driver makes for one function."""
+        """Returns the files that the driver makes for one function."""
         return Entries()
 
 

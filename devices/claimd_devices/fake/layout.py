@@ -280,9 +280,9 @@ def _virtual_functions(physical: Function) -> list[Function]:
 
 
 def _assign_numbers(found: Sequence[Function], processors: int) -> None:
-    """Sets the numbers that drivers give:
+    """Sets the numbers that DRM and the drivers give.
 
-    DRM counts in the order of the bus, drivers in their own.
+    DRM counts in the order of the bus, and each driver in its own order.
     """
     drm = _DrmNumbers()
     for function in found:

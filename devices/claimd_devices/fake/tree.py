@@ -42,8 +42,7 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
     first, as in a cloud), `numa` the number of NUMA nodes (0: the firmware does not tell).
 
     Raises ValueError for a description that cannot be written, and for a folder that is neither
-    empty nor a fake tree. If a call is interrupted, the next one writes the tree again from the
-    begin.
+    empty nor a fake tree. If a call is interrupted, the next one writes the whole tree again.
     """
     functions = layout.functions(description)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
@@ -116,7 +115,7 @@ def bind(folder: Path, address: str, driver: str) -> None:
 
 
 def load_vfio(folder: Path) -> None:
-    """Loads vfio-pci. A tree with a function that is bound to it has it from the begin."""
+    """Loads vfio-pci. A tree with a function that is bound to it has it from the start."""
     (folder / "sys/bus/pci/drivers" / VFIO).mkdir(parents=True, exist_ok=True)
     _write_entries(folder, _vfio())
 

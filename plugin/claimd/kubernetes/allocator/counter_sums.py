@@ -101,7 +101,8 @@ class CounterSums:
         pools = {pool_id for pool_id, _ in counters}
         users: set[str] = set()
         for holding in self._groups.holdings.in_pools(pools):
-            # A device that is no longer published, or only for other nodes, may use any of them.
+            # A device that is no longer published, or only for other nodes, may use any of the
+            # counters.
             used = uses.get(holding.device, set(counters))
             if not used.isdisjoint(counters):
                 users.add(holding.claim)

@@ -199,7 +199,7 @@ class Places:
                 times.append(len(here) // profile[group])
             return min(times)
 
-        # Nothing is short if the places together have room for all components.
+        # If the places together have room for all components, there is no shortage.
         if sum(fits("free", profile, value) for value in values) >= len(components):
             return
 

@@ -108,7 +108,7 @@ class LiveObjects:
 
     @property
     def trouble(self) -> Sequence[str]:
-        """The recent errors of the watches, because of which some objects may be out of date."""
+        """The recent errors of the watches. Because of them some objects may be out of date."""
         # A healthy watch may be silent for a minute, so an error that does not recur counts as
         # over.
         recent = time.monotonic() - _LONGEST_PAUSE - _ANSWER
