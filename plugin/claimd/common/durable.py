@@ -22,6 +22,11 @@ def unfinished_name(file: str) -> str:
     return f".{file}{UNFINISHED}"
 
 
+# The name of a file that is written as a probe; a dead writer leaves it to be swept as unfinished.
+# Its size is more than a file system keeps in an inode, so that it needs room on the disk.
+_PROBE = unfinished_name("probe")
+_PROBE_SIZE = 4096
+
 # Creates a new file; fails if there is already a file or a link.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -189,6 +194,11 @@ class Folder:
         """Removes a file, which a loss of power may bring back."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}/{name}")
+
+    def probe(self) -> None:
+        """Writes a file and removes it, durably. Raises OSError if that is not possible now."""
+        self.write(_PROBE, bytes(_PROBE_SIZE))
+        self.remove(_PROBE)
 
     def _sync_entries(self) -> None:
         """Makes this thread's change of the folder durable."""

@@ -195,7 +195,7 @@ class App:
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():
             return "our ResourceSlices are not published yet"
-        return self.reports.checkpoints.unready_reason()
+        return self.reports.checkpoints.trouble.unready_reason()
 
 
 # ---------------------------------------------------------------------- building

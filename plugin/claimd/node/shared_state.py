@@ -45,6 +45,9 @@ class SharedState:
         # failed.
         self._restore_due = False
 
+        # Why the last look failed, or an empty string.
+        self._failure = ""
+
         # True if this instance published at the last look.
         self._publishes = False
 
@@ -98,6 +101,14 @@ class SharedState:
                 self._publisher.resync()
                 self._streams.resend()
         except (OSError, errors.ClaimError) as error:
-            log.warning("cannot put right what others have changed, trying again: %s", error)
+            # The looks follow each other closely while they fail.
+            if self._failure != str(error):
+                self._failure = str(error)
+                log.warning(
+                    "cannot put right what others have changed, trying again (logged once): %s",
+                    error,
+                )
             return False
+
+        self._failure = ""
         return not self._restore_due and not self._restorer.is_due

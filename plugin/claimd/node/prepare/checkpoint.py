@@ -27,10 +27,11 @@ from pathlib import Path
 
 import msgspec
 
-from claimd.common import budgets, durable, errors, metrics
+from claimd.common import budgets, durable, metrics
 
 from ..prepared import PreparedClaim
 from . import commit_lock
+from .checkpoint_trouble import Trouble, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,6 @@ VERSION = 1
 PREPARED = ".json"
 UNCLEARED = ".gone"
 DAMAGED = ".damaged-{time}"
-
-# Seconds between two tries to read the unreadable checkpoints. A sick disk may take seconds for
-# each try, and no other claim is served meanwhile.
-RETRY_UNREADABLE = 1.0
-
-# Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
-UNREADABLE_PATIENCE = 3.0
 
 _CHECKSUM = b',\n "checksum": "sha256:'
 
@@ -79,19 +73,6 @@ def decode(text: bytes) -> Checkpoint:
         raise ValueError(f"it is whole but not understood: {error}") from error
 
 
-class Unreadable(msgspec.Struct, frozen=True):
-    """A checkpoint that cannot be read, or something else at its path."""
-
-    path: str
-    reason: str
-    is_file: bool = True
-
-    def __str__(self) -> str:
-        if not self.is_file:
-            return f"{self.path} is at the place of a checkpoint and is left alone: {self.reason}"
-        return f"checkpoint {self.path} cannot be read: {self.reason}"
-
-
 class CheckpointFolder:
     """The checkpoints of this node's claims, on disk and in memory.
 
@@ -119,26 +100,18 @@ class CheckpointFolder:
         # The uids of claims whose checkpoint is being stored or removed.
         self.in_flight: set[str] = set()
 
-        # By name: the files that could not be read at the last look. A claim that was in memory
-        # before stays in memory.
-        self.unreadable: dict[str, Unreadable] = {}
-
         # By uid: the names of the damaged checkpoints that were quarantined.
         self.quarantined: dict[str, set[str]] = {}
 
         # The number of times that the folder was read because others may have changed it.
         self.reads = 0
         self.patience = commit_lock.PATIENCE
-        self.retry_interval = RETRY_UNREADABLE
 
         self.path = folder / "claims"
+        self.trouble = Trouble(self.path, on_unreadable)
         self._files = durable.Folder(self.path)
         self._boot_id = boot_id
         self._on_damaged = on_damaged
-        self._on_unreadable = on_unreadable
-
-        # The time of the last try to read all unreadable files.
-        self._tried_at = 0.0
 
         # The calls of this process share the lock, since they see each other's decisions in memory.
         self._lock = commit_lock.CommitLock(folder / "claims.lock")
@@ -146,10 +119,12 @@ class CheckpointFolder:
         self._entering = asyncio.Lock()
 
         # The state of the folder when we last released the lock. It shows changes by programs that
-        # do not take the lock. `_doubtful` is set after a write has failed: only reading the folder
-        # tells what it contains then.
+        # do not take the lock.
         self._fingerprint: tuple[int, int] | None = None
-        self._doubtful = False
+
+        # The uids of claims for which a write has failed. Only reading the folder tells whether
+        # their checkpoints are there.
+        self._doubtful: set[str] = set()
 
     def lock(self) -> AbstractAsyncContextManager[None]:
         """Returns a context manager that holds the lock. It first reads the commits of other
@@ -163,18 +138,22 @@ class CheckpointFolder:
 
     async def enter(self) -> None:
         """Takes the lock, or joins the calls of this process that hold it."""
-        # Nearly always the lock is free and no call waits for it. Then no await is needed.
-        is_free = self._users == 0 and not self._entering.locked()
-        if is_free and self._lock.try_acquire():
-            self._begin()
-            self._users = 1
-            return
-
-        async with self._entering:
-            if self._users == 0:
-                await self._lock.acquire(self.patience)
+        try:
+            # Nearly always the lock is free and no call waits for it. Then no await is needed.
+            is_free = self._users == 0 and not self._entering.locked()
+            if is_free and self._lock.try_acquire():
                 self._begin()
-            self._users += 1
+                self._users = 1
+                return
+
+            async with self._entering:
+                if self._users == 0:
+                    await self._lock.acquire(self.patience)
+                    self._begin()
+                self._users += 1
+        except OSError as error:
+            self.trouble.set_failure(error)
+            raise
 
     def leave(self) -> None:
         """Releases the lock if this is the last call of this process that holds it."""
@@ -208,9 +187,11 @@ class CheckpointFolder:
         try:
             self._lock.announce()
             await durable.in_thread(functools.partial(self._write, prepared))
-        except BaseException:
+        except BaseException as error:
             # The disk may have the old file, the new one or no file.
-            self._doubtful = True
+            self._doubtful.add(uid)
+            if isinstance(error, OSError):
+                self.trouble.set_failure(error)
             if before is None:
                 self.claims.pop(uid, None)
             else:
@@ -220,7 +201,8 @@ class CheckpointFolder:
             self.in_flight.discard(uid)
 
         metrics.PREPARE_PHASES.add(time.monotonic() - began, "checkpoint")
-        self._set_unreadable(f"{uid}{PREPARED}", None)
+        self.trouble.set_failure(None)
+        self.trouble.set_unreadable(f"{uid}{PREPARED}", None)
 
         # The report of the new checkpoint replaces the entries that otherwise must be cleared.
         self.mark_cleared(uid)
@@ -247,7 +229,7 @@ class CheckpointFolder:
             if uncleared:
                 self.uncleared[uid] = self.claims[uid]
             self.claims.pop(uid, None)
-            self._set_unreadable(f"{uid}{PREPARED}", None)
+            self.trouble.set_unreadable(f"{uid}{PREPARED}", None)
             self.remove_quarantined(uid)
         finally:
             self.in_flight.discard(uid)
@@ -273,11 +255,35 @@ class CheckpointFolder:
             # If the removal fails, the file stays, and the status will be cleared again.
             del self.uncleared[uid]
 
-    # ------------------------------------------------------------------ unreadable checkpoints
+    # ------------------------------------------------------------------ trouble with the disk
+
+    def recall(self, uid: str) -> PreparedClaim | None:
+        """Returns a claim that is prepared as memory has it, without the lock and the disk.
+
+        This is for a disk that fails. Returns None if memory may be wrong: if a write for the claim
+        has failed, or if another instance may have changed it.
+        """
+        if uid in self._doubtful or uid in self.in_flight or self._lock.others_announced():
+            return None
+        return self.claims.get(uid)
+
+    async def retry(self) -> None:
+        """Tries again to read and to write what could not be read or written.
+
+        The folder does not show that a sick disk works again. A further failure is only noted.
+        """
+        try:
+            await self.retry_unreadable()
+            if self.trouble.may_write():
+                async with self.lock():
+                    await durable.in_thread(self._files.probe)
+                self.trouble.set_failure(None)
+        except OSError as error:
+            self.trouble.set_failure(error)
 
     async def retry_unreadable(self) -> None:
         """Reads the folder again if a file could not be read before and can be read now."""
-        if self.unreadable:
+        if self.trouble.unreadable:
             async with self.lock():
                 pass
 
@@ -285,26 +291,17 @@ class CheckpointFolder:
         """Raises NotReadyError if the claim's state is only in its checkpoint, and this is
         unreadable.
         """
-        found = self.unreadable_of(uid)
-        if found is None or uid in self.claims:
-            return
-        if found.is_file:
-            remedy = (
-                "look for errors of the disk with `dmesg`; it is read again at each call; if it "
-                "cannot be saved, delete the claim's pods, and then the file"
-            )
-        else:
-            remedy = "move it out of the folder"
-        raise errors.NotReadyError(f"{found}; {remedy}", patience=UNREADABLE_PATIENCE)
+        if uid not in self.claims:
+            self.trouble.refuse(f"{uid}{PREPARED}")
 
     def unreadable_of(self, uid: str) -> Unreadable | None:
         """Returns the claim's checkpoint if it could not be read at the last look, else None."""
-        return self.unreadable.get(f"{uid}{PREPARED}")
+        return self.trouble.unreadable.get(f"{uid}{PREPARED}")
 
     def unreadable_uids(self) -> set[str]:
         """Returns the uids of the claims whose checkpoint could not be read at the last look."""
         uids = set()
-        for name in self.unreadable:
+        for name in self.trouble.unreadable:
             if name.endswith(PREPARED):
                 uids.add(name.removesuffix(PREPARED))
         return uids
@@ -312,65 +309,6 @@ class CheckpointFolder:
     def recordless_uids(self) -> set[str]:
         """Returns the uids of claims whose checkpoint is unreadable or in quarantine."""
         return (self.unreadable_uids() | self.quarantined.keys()) - self.claims.keys()
-
-    def unready_reason(self) -> str:
-        """Returns a sentence about the checkpoints that cannot be read, or "" if all can be."""
-        files = [found for found in self.unreadable.values() if found.is_file]
-        if not files:
-            return ""
-        more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
-        return f"{files[0]}{more}"
-
-    def _set_unreadable(self, name: str, found: Unreadable | None) -> None:
-        """Notes that a file cannot be read, or with None that it is no longer unreadable.
-
-        Each reason is reported once for each file.
-        """
-        before = self.unreadable.get(name)
-        if before == found:
-            return
-        if found is None:
-            del self.unreadable[name]
-        else:
-            self.unreadable[name] = found
-        metrics.CHECKPOINTS_UNREADABLE.set(sum(other.is_file for other in self.unreadable.values()))
-
-        if found is None:
-            log.info("%s is no longer unreadable", self._files.path / name)
-        elif found.is_file:
-            log.error(
-                "%s; the claim stays as it is, the other claims go on, and it is read again "
-                "(logged once)",
-                found,
-            )
-            self._on_unreadable(
-                f"C{str(found)[1:]}; prepare and unprepare of its claim may be refused, its CDI "
-                "file stays; look for errors of the disk in dmesg"
-            )
-        else:
-            log.warning("%s (logged once)", found)
-
-    def _is_readable_again(self) -> bool:
-        """Returns True if a file that could not be read can be read now, or is gone.
-
-        The folder does not show that a disk works again, so this tries to read.
-        """
-        if not self.unreadable:
-            return False
-        now = time.monotonic()
-        if now - self._tried_at < self.retry_interval:
-            return False
-        self._tried_at = now
-
-        for name in self.unreadable:
-            try:
-                _read_checkpoint(self._files.path / name)
-            except (FileNotFoundError, ValueError):
-                return True
-            except OSError:
-                continue
-            return True
-        return False
 
     # ------------------------------------------------------------------ reading the changes of others
 
@@ -390,7 +328,11 @@ class CheckpointFolder:
         """
         count = self._lock.count()
         unchanged = count == self._lock.seen and self._fingerprint == self._files.fingerprint()
-        if unchanged and not self._doubtful and not self._is_readable_again():
+        if (
+            unchanged
+            and not self._doubtful
+            and not self.trouble.is_readable_again(_read_checkpoint)
+        ):
             return
 
         # Another instance may have died between its write and its sync. From here on we rely on its
@@ -413,23 +355,36 @@ class CheckpointFolder:
                 self._write(prepared)
                 claims[prepared.uid] = prepared
                 metrics.CHECKPOINTS_REWRITTEN.add()
-                log.warning(
-                    "the checkpoint of claim %s was removed by another program; written again",
-                    prepared.title,
-                )
+
+                # A removal that failed half-way is no removal, and may have renamed the file.
+                if prepared.uid in self._doubtful:
+                    log.warning("the checkpoint of claim %s is written again", prepared.title)
+                    if uncleared.pop(prepared.uid, None) is not None:
+                        self._files.remove_unsynced(f"{prepared.uid}{UNCLEARED}")
+                else:
+                    log.warning(
+                        "the checkpoint of claim %s was removed by another program; written again",
+                        prepared.title,
+                    )
 
         self.claims, self.uncleared = claims, uncleared
         self._lock.seen = max(count, self._lock.seen)
-        self._doubtful = False
+        self._doubtful.clear()
 
     # ------------------------------------------------------------------ the files
 
     def _remove(self, uid: str, *, uncleared: bool, sync_first: Callable[[], object]) -> None:
         sync_first()
-        if uncleared:
-            self._files.rename(f"{uid}{PREPARED}", f"{uid}{UNCLEARED}")
-        else:
-            self._files.remove(f"{uid}{PREPARED}")
+        try:
+            if uncleared:
+                self._files.rename(f"{uid}{PREPARED}", f"{uid}{UNCLEARED}")
+            else:
+                self._files.remove(f"{uid}{PREPARED}")
+        except OSError as error:
+            # The file may be there or not.
+            self._doubtful.add(uid)
+            self.trouble.set_failure(error)
+            raise
 
     def _write(self, prepared: PreparedClaim) -> None:
         checkpoint = Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)
@@ -447,8 +402,8 @@ class CheckpointFolder:
         in_memory = {PREPARED: self.claims, UNCLEARED: self.uncleared}
 
         names = sorted(os.listdir(self._files.path))
-        for name in self.unreadable.keys() - set(names):
-            self._set_unreadable(name, None)
+        for name in self.trouble.unreadable.keys() - set(names):
+            self.trouble.set_unreadable(name, None)
 
         marker = f"{PREPARED}{DAMAGED.partition('{')[0]}"
         self.quarantined = {}
@@ -474,7 +429,7 @@ class CheckpointFolder:
                     is_file = not isinstance(error, durable.NotAFileError)
                     found = Unreadable(str(path), error.strerror or str(error), is_file)
 
-                self._set_unreadable(name, found)
+                self.trouble.set_unreadable(name, found)
                 if found is not None and path.stem in in_memory[path.suffix]:
                     by_suffix[path.suffix][path.stem] = in_memory[path.suffix][path.stem]
 

@@ -67,6 +67,11 @@ class ClaimFiles:
         self._seen[name] = (source, self._write(path, desired))
         return True
 
+    def is_right(self, name: str, source: object) -> bool:
+        """Returns True if `ensure` would write nothing, as far as one system call tells."""
+        mark = durable.mark(self.path(name))
+        return mark is not None and self._seen.get(name) == (source, mark)
+
     def remove(self, name: str) -> None:
         """Removes the file. A file that is gone is no error."""
         self._seen.pop(name, None)

@@ -77,12 +77,26 @@ class ContainerFiles:
         if not prepared.devices:
             return False
         inventory = self.hardware.inventory
-        mounts = self.metadata.mounts(prepared)
-        spec = cdi.build(prepared, inventory, self.library_hook.path, mounts)
+        spec = self._build_spec(prepared)
 
         # A container cannot start if its spec mounts a file that does not exist.
         self.metadata.ensure(prepared, inventory)
         return self.specs.ensure(prepared.uid, spec)
+
+    def are_right(self, prepared: PreparedClaim) -> bool:
+        """Returns True if `ensure` would write nothing. Writes nothing, and needs no lock.
+
+        Raises ClaimError if a device is not there.
+        """
+        if not prepared.devices:
+            return True
+        return self.specs.is_right(
+            prepared.uid, self._build_spec(prepared)
+        ) and self.metadata.are_right(prepared, self.hardware.inventory)
+
+    def _build_spec(self, prepared: PreparedClaim) -> bytes:
+        mounts = self.metadata.mounts(prepared)
+        return cdi.build(prepared, self.hardware.inventory, self.library_hook.path, mounts)
 
     def remove(self, prepared: PreparedClaim) -> None:
         """Removes the claim's files. Files that are gone are no error."""

@@ -212,10 +212,11 @@ class Driver:
         # Another instance may have prepared the claim meanwhile. Taking the lock reads its
         # checkpoint.
         checkpoints = self.claims.checkpoints
-        if checkpoints.is_stale():
-            async with checkpoints.lock():
-                pass
-        await checkpoints.retry_unreadable()
+        with contextlib.suppress(OSError):
+            if checkpoints.is_stale():
+                async with checkpoints.lock():
+                    pass
+            await checkpoints.retry_unreadable()
         checkpoints.refuse_unreadable(ref.uid)
 
         has_checkpoint = ref.uid in self.claims.checkpoints.claims

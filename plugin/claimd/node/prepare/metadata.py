@@ -222,6 +222,14 @@ class MetadataFolder:
             )
         return written
 
+    def are_right(self, prepared: PreparedClaim, inventory: Inventory) -> bool:
+        """Returns True if `ensure` would write nothing. Raises ClaimError as `build`."""
+        documents = build(prepared, self._driver, inventory, self._published)
+        for request, document in documents.items():
+            if not self._files.is_right(names.metadata_file(prepared.uid, request), document):
+                return False
+        return True
+
     def remove(self, prepared: PreparedClaim) -> None:
         """Removes the claim's files. Files that are gone are no error."""
         for request in _requests(prepared):

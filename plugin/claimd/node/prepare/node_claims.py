@@ -64,19 +64,26 @@ class NodeClaims:
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
         """Returns the claim as it was prepared before, or None if it is not prepared.
 
-        Files of the claim that are missing or differ are written again.
+        Files of the claim that are missing or differ are written again. If the disk fails, this
+        nevertheless returns a claim that needs no write.
         """
-        async with self.checkpoints.lock():
-            prepared = self.checkpoints.claims.get(ref.uid)
-            if prepared is None:
-                # Another instance has unprepared the claim, and it may have another allocation now.
-                self._confirmed.discard(ref.uid)
-                return None
+        try:
+            async with self.checkpoints.lock():
+                prepared = self.checkpoints.claims.get(ref.uid)
+                if prepared is None:
+                    # Another instance has unprepared the claim, and it may have another allocation
+                    # now.
+                    self._confirmed.discard(ref.uid)
+                    return None
 
+                _check_same_claim(ref, prepared)
+                if ref.uid not in self._confirmed:
+                    await self._refuse_without_daemon(prepared)
+                return await self._complete(prepared)
+        except OSError as error:
+            prepared = await self._recall(ref.uid, error)
             _check_same_claim(ref, prepared)
-            if ref.uid not in self._confirmed:
-                await self._refuse_without_daemon(prepared)
-            return await self._complete(prepared)
+            return prepared
 
     async def prepare(self, claim: ResourceClaim) -> PreparedClaim:
         """Prepares the claim with its present allocation; returns what its containers get.
@@ -84,22 +91,41 @@ class NodeClaims:
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
         writes. It never leaves a file without a checkpoint. A CDI file whose checkpoint was lost
-        gets a new checkpoint.
+        gets a new checkpoint. If the disk fails, this nevertheless returns a claim that needs
+        no write.
         """
         uid = claim.metadata.uid
-        async with self.checkpoints.lock():
-            self.checkpoints.refuse_unreadable(uid)
-            prepared = self.checkpoints.claims.get(uid)
-            if prepared is None or not plan.is_still_allocated(
-                prepared, claim, self.name, self.node
-            ):
-                prepared = await self._plan_and_store(claim, replaces=prepared)
-            else:
-                await self._refuse_without_daemon(prepared)
+        try:
+            async with self.checkpoints.lock():
+                self.checkpoints.refuse_unreadable(uid)
+                prepared = self.checkpoints.claims.get(uid)
+                if prepared is None or not plan.is_still_allocated(
+                    prepared, claim, self.name, self.node
+                ):
+                    prepared = await self._plan_and_store(claim, replaces=prepared)
+                else:
+                    await self._refuse_without_daemon(prepared)
+                prepared = await self._complete(prepared)
+        except OSError as error:
+            prepared = await self._recall(uid, error)
+            if not plan.is_still_allocated(prepared, claim, self.name, self.node):
+                raise
 
-            prepared = await self._complete(prepared)
-            self._confirmed.add(uid)
-            return prepared
+        self._confirmed.add(uid)
+        return prepared
+
+    async def _recall(self, uid: str, error: OSError) -> PreparedClaim:
+        """Returns a claim that was prepared before, although the disk fails.
+
+        Raises `error` unless its checkpoint is durable and its files are right. The kubelet fails
+        the running pods of a claim that is refused.
+        """
+        prepared = self.checkpoints.recall(uid)
+        if prepared is None or not self.files.are_right(prepared):
+            raise error
+        if uid not in self._confirmed:
+            await self._refuse_without_daemon(prepared)
+        return prepared
 
     def report_new(self, prepared: PreparedClaim) -> None:
         """Reports the claim if a call has just prepared it. A claim that was prepared before is not

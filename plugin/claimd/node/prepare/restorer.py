@@ -99,8 +99,7 @@ class Restorer:
         The caller calls this after each change in our folders. It costs almost nothing if there is
         nothing to do.
         """
-        # The folder does not show that a sick disk works again.
-        await self.checkpoints.retry_unreadable()
+        await self.checkpoints.retry()
 
         # A call may have read the folder before this, but a call does not follow up.
         others_committed = (

@@ -252,10 +252,10 @@ def test_an_error_of_the_disk_costs_the_claim_of_its_file_alone(tmp_path, call):
                 os.rename(place / f"{name}.json", folder / f"uid-{name}.json")
             for _ in range(2):
                 assert await seen() == ["uid-d"], await seen()
-                assert "cannot be read: Input/output error" in checkpoints.unready_reason()
+                assert "cannot be read: Input/output error" in checkpoints.trouble.unready_reason()
             checkpoints.claims["uid-c"] = c
             await put(d)
-            checkpoints._doubtful = True
+            checkpoints._doubtful.add("uid-c")
             assert await seen() == ["uid-c", "uid-d"]
         asyncio.run(main())
     """

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from claimd.common import metrics
-from claimd.node.prepare import checkpoint
+from claimd.node.prepare import checkpoint, checkpoint_trouble
 from claimd.node.prepared import PreparedClaim
 from tests.plugin.node.prepare.test_driver import FIRST, SECOND, world
 from tests.support.worlds import gpu, result
@@ -26,7 +26,7 @@ class SickDisk:
         self.errors = {}
         self._open = os.open
         monkeypatch.setattr(os, "open", self.open)
-        monkeypatch.setattr(checkpoint, "RETRY_UNREADABLE", 0.0)
+        monkeypatch.setattr(checkpoint_trouble, "RETRY_INTERVAL", 0.0)
 
     def open(self, path, flags, *more, **options):
         number = self.errors.get(os.path.basename(path))
@@ -80,7 +80,7 @@ async def test_after_a_start_the_claim_is_refused_and_all_others_go_on(world, di
     assert f"checkpoint {path} cannot be read: {os.strerror(number)}" in refused
     assert "`dmesg`" in refused
     assert f"checkpoint {path} cannot be read" in await world.unprepare(a, by=fresh)
-    assert fresh.claims.checkpoints.unready_reason().startswith(f"checkpoint {path}")
+    assert fresh.claims.checkpoints.trouble.unready_reason().startswith(f"checkpoint {path}")
 
     assert isinstance(await world.prepare(b, by=fresh), PreparedClaim)
     c = world.claim("c", result(THIRD))
@@ -103,7 +103,7 @@ async def test_its_devices_stay_taken_until_it_can_be_read_and_is_given_back(wor
 
     disk.errors.clear()
     await fresh.claims.restorer.repair()
-    assert fresh.claims.checkpoints.unready_reason() == ""
+    assert fresh.claims.checkpoints.trouble.unready_reason() == ""
     assert "is still prepared for claim default/a" in await world.prepare(
         rival, by=fresh, patience=1
     )
@@ -138,11 +138,11 @@ async def test_a_running_process_keeps_the_claim_that_it_had(world, disk):
     await world.driver.claims.restorer.repair()
     checkpoints = world.driver.claims.checkpoints
     assert set(checkpoints.claims) == {"uid-a", "uid-b"}
-    assert "uid-a.json cannot be read" in checkpoints.unready_reason()
+    assert "uid-a.json cannot be read" in checkpoints.trouble.unready_reason()
     assert isinstance(await world.prepare(a), PreparedClaim)
     assert "is still prepared" in await world.prepare(world.claim("rival"), patience=1)
     assert await world.unprepare(a) is None
-    assert (world.records(), checkpoints.unready_reason()) == (["uid-b.json"], "")
+    assert (world.records(), checkpoints.trouble.unready_reason()) == (["uid-b.json"], "")
 
 
 @pytest.mark.parametrize("put", ODD)
@@ -161,7 +161,7 @@ async def test_odd_things_are_named_once_and_left_alone(world, monkeypatch, capl
             assert await world.unprepare(a, by=instance) is None
         assert isinstance(await world.prepare(b, by=instance), PreparedClaim)
         assert caplog.text.count(str(odd)) == 1
-        assert instance.claims.checkpoints.unready_reason() == ""
+        assert instance.claims.checkpoints.trouble.unready_reason() == ""
     assert os.path.lexists(odd)
     assert checkpoint.read_claims(world.tmp_path / "plugin")[1] != []
 
@@ -208,7 +208,7 @@ async def test_it_is_told_once_and_counted(tmp_path, disk, caplog):
     for name in os.listdir(folder):
         (folder / name).unlink()
     async with checkpoints.lock():
-        assert checkpoints.unreadable == {}
+        assert checkpoints.trouble.unreadable == {}
     assert metrics.CHECKPOINTS_UNREADABLE.values[()] == 0
 
 
@@ -223,4 +223,4 @@ async def test_a_damaged_file_that_cannot_be_renamed_costs_its_own_claim(tmp_pat
     monkeypatch.setattr(os, "rename", refuse)
     checkpoints = checkpoint.CheckpointFolder(tmp_path, "boot-1")
     async with checkpoints.lock():
-        assert "cannot be renamed: Read-only file system" in checkpoints.unready_reason()
+        assert "cannot be renamed: Read-only file system" in checkpoints.trouble.unready_reason()
