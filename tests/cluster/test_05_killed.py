@@ -24,7 +24,7 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
     slices = [_identity(each) for each in driver.slices()]
     plugin = driver.pod()
 
-    for pid in _processes(plugin["metadata"]["uid"]):
+    for pid in processes_of(plugin["metadata"]["uid"]):
         os.kill(pid, signal.SIGKILL)
     name = plugin["metadata"]["name"]
 
@@ -60,7 +60,7 @@ def _identity(each: Object) -> tuple[object, ...]:
     )
 
 
-def _processes(pod_uid: str) -> list[int]:
+def processes_of(pod_uid: str) -> list[int]:
     """The pod's `claimd run` on this machine, known by its environment."""
     mark = f"CLAIMD_POD_UID={pod_uid}".encode()
     found = []

@@ -1,0 +1,111 @@
+"""Line 27: the checkpoints of running pods are damaged or removed, the plugin dies, and containers restart.
+
+CLAIMD_LOST_ROUNDS sets the number of rounds; each round has a pod for each kind of damage.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.cluster.conftest import Running
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import CLAIMS, Driver, given, is_ready, nodes
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.objects import claim, pod
+from tests.cluster.test_05_killed import processes_of
+
+ROUNDS = int(os.environ.get("CLAIMD_LOST_ROUNDS", "1"))
+# Shell commands; $file is the checkpoint.
+DAMAGES = {
+    "cut": 'head -c 100 "$file" > /run/claimd/cut && cat /run/claimd/cut > "$file"',
+    "emptied": ': > "$file"',
+    "overwritten": 'head -c 200 /dev/zero > "$file"',
+    "halved": 'truncate -s $(($(stat -c %s "$file") / 2)) "$file"',
+    "removed": 'rm "$file"',
+}
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_no_pod_notices(ns: Kubectl, driver: Driver, running: Running, number: int) -> None:
+    names = list(DAMAGES)
+    if len(driver.published()) <= len(names):
+        pytest.skip("needs a GPU for each kind of damage, and one more")
+    for name in names:
+        ns.create(claim(name), pod(name, driver.node, {"gpu": name}))
+    for name in names:
+        running(name)
+    before = {name: (given(ns, name), nodes(ns, name)) for name in names}
+    uids = {name: ns.get("resourceclaim", name)["metadata"]["uid"] for name in names}
+
+    _replace_restarted(driver)
+    for name, command in DAMAGES.items():
+        driver.exec("sh", "-c", f"file={CLAIMS}/{uids[name]}.json; {command}")
+    _kill(driver)
+    wait_for(
+        "the checkpoints to be rebuilt",
+        lambda: set(uids.values()) <= set(driver.records()),
+        seconds=30,
+    )
+
+    # Each container ends and starts again, with the devices that it had.
+    for name in names:
+        ns.exec(name, "touch", "/tmp/end", container="main")
+    for name in names:
+        wait_for(f"pod {name} to run again", lambda name=name: _has_restarted(ns, name), seconds=60)
+    assert {name: (given(ns, name), nodes(ns, name)) for name in names} == before
+
+    # No device of these pods is given to another one.
+    ns.create(claim("new"), pod("new", driver.node, {"gpu": "new"}))
+    running("new")
+    taken = [address for addresses, _ in before.values() for address in addresses]
+    assert len(taken) == len(set(taken)) == len(names)
+    assert not set(given(ns, "new")) & set(taken)
+
+    ns.delete("pods", "new", *names)
+    wait_for(
+        "their claims to be given back",
+        lambda: not set(uids.values()) & {*driver.cdi_files(), *driver.records()},
+        seconds=30,
+    )
+    left = [name for name in driver.files(CLAIMS) if any(uid in name for uid in uids.values())]
+    assert left == [], "files in quarantine stay behind"
+
+
+def _replace_restarted(driver: Driver) -> None:
+    """Replaces the pod of a plugin that was killed before: the kubelet would wait long to restart it."""
+    plugin = driver.pod()
+    name = plugin["metadata"]["name"]
+    if not _restarts(plugin):
+        return
+    driver.kube.delete("pod", name)
+    wait_for("another pod", lambda: driver.pod()["metadata"]["name"] != name, seconds=60)
+    wait_for("the plugin to serve", driver.is_registered, seconds=60)
+
+
+def _kill(driver: Driver) -> None:
+    """Kills the plugin, and waits until it serves again."""
+    plugin = driver.pod()
+    restarts = _restarts(plugin)
+    for pid in processes_of(plugin["metadata"]["uid"]):
+        os.kill(pid, signal.SIGKILL)
+
+    def is_back() -> bool:
+        assert _restarts(driver.kube.get("pod", plugin["metadata"]["name"])) == restarts + 1
+        return driver.is_registered()
+
+    wait_for("the plugin to come back", is_back, seconds=60)
+
+
+def _restarts(found: Object) -> int:
+    (status,) = found["status"]["containerStatuses"]
+    count: int = status["restartCount"]
+    return count
+
+
+def _has_restarted(ns: Kubectl, name: str) -> bool:
+    found = ns.get("pod", name)
+    assert _restarts(found) == 1 and is_ready(found), found["status"]["containerStatuses"]
+    return True
