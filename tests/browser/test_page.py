@@ -43,7 +43,8 @@ def cell(device, on):
 
 
 async def take_picture(tab, called):
-    if PICTURES:
+    # Not every picture is in the documentation.
+    if PICTURES and (PICTURES != "docs" or Path(PICTURES, called).exists()):
         await tab.picture(Path(PICTURES) / called)
 
 
@@ -68,7 +69,7 @@ async def test_three_nodes(tmp_path):
         await tab.value(f"{cell(name(6), 'dgx-1')}.click()")
         await tab.until("document.querySelector('#details table tr')")
         details = await tab.value("document.querySelector('#details').innerText")
-        assert "claimd.dev/xid=79: NoExecute" in details
+        assert "claimd.dev/xid=79 (the GPU has fallen off the bus" in details
         await take_picture(tab, "view-light.png")
         await tab.size(1440, 860, dark=True)
         await take_picture(tab, "view-dark.png")
@@ -111,6 +112,81 @@ async def test_by_keys_alone(tmp_path):
         await tab.press("4")
         await tab.until("document.querySelectorAll('.row').length === 1")
         assert await tab.value("document.querySelector('.row .name').innerText") == "dgx-1"
+
+
+def wide_node(count=64):
+    """Yields a node with this many GPUs, some of them held."""
+    yield cluster_objects.class_()
+    node = cluster_objects.node("wide-1")
+    node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    yield node
+    yield cluster_objects.slice_(cluster_objects.gpus(count), node="wide-1")
+    held = [name(index) for index in range(12)]
+    yield claim("llama-train", held=held, on="wide-1", reserved=["llama-train-0"])
+
+
+VISIBLE = """(() => {
+  const box = (element) => element.getBoundingClientRect();
+  const list = box(document.querySelector('#list'));
+  return [...document.querySelectorAll('.row .cell')].filter((cell) => {
+    const [own, row] = [box(cell), box(cell.closest('.row'))];
+    return own.left >= list.left && own.right <= list.right
+      && own.top >= row.top && own.bottom <= row.bottom;
+  }).length;
+})()"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+async def test_a_node_with_many_devices_shows_all_of_them(tmp_path, width, height):
+    async with opened(wide_node(), tmp_path) as (tab, page, _, _):
+        await tab.size(width, height)
+        await tab.open(page.address)
+        await tab.until(DRAWN)
+        await tab.until(f"{VISIBLE} === 64")
+        for part, text in ((".pods", "llama-train-0"), (".model-name", "NVIDIA H100")):
+            shown = f"document.querySelector('.row {part}')"
+            assert text in await tab.value(f"{shown}.innerText")
+            assert await tab.value(f"{shown}.getBoundingClientRect().width") >= 60
+        assert await tab.value("document.documentElement.scrollWidth") <= width
+        await take_picture(tab, f"view-64-{width}.png")
+        assert not tab.errors
+
+
+async def test_a_phone(tmp_path):
+    async with opened(viewing.small_cluster(), tmp_path) as (tab, page, _, _):
+        await tab.size(390, 844)
+        await tab.open(page.address)
+        await tab.until(DRAWN)
+        await tab.until("document.querySelector('#waiting').innerText.includes('could run it')")
+        assert await tab.value("document.documentElement.scrollWidth") <= 390
+        pods = await tab.value("document.querySelector('.row .pods').innerText")
+        assert pods.startswith("llama-train-0")
+        # The nodes take no more room than they need.
+        below = "document.querySelector('#list').clientHeight - document.querySelector('#room').clientHeight"
+        assert await tab.value(below) <= 1
+        await take_picture(tab, "view-phone.png")
+
+        # What a tap shows is on the screen.
+        await tab.value(f"{cell(name(6), 'dgx-1')}.click()")
+        await tab.until("document.querySelector('#details table tr')")
+        box = "document.querySelector('#details').getBoundingClientRect()"
+        assert await tab.value(f"{box}.top") < await tab.value("innerHeight") - 100
+        assert await tab.value(f"{box}.bottom") <= await tab.value("innerHeight")
+        await take_picture(tab, "view-phone-details.png")
+        assert not tab.errors
+
+
+async def test_changes_are_announced_and_the_numbers_drawn_over_time(tmp_path):
+    async with opened(viewing.small_cluster(), tmp_path) as (tab, page, api, _):
+        await tab.open(page.address)
+        await tab.until(DRAWN)
+        assert await tab.value("document.querySelector('#trend').hidden")
+        api.put_document(claim("late", held=[name(7)], on="dgx-1", reserved=["late-0"]))
+        await tab.until("document.querySelector('#news').innerText.includes('default/late')")
+        page.picture.draw_trend()
+        await tab.until("document.querySelectorAll('#trend polygon').length === 3")
+        words = await tab.value("document.querySelector('#trend').innerText")
+        assert "6 free, 9 held, 1 sick; at least 6 free" in words
 
 
 async def test_names_of_strangers_stay_text(tmp_path):

@@ -56,6 +56,7 @@ SHAPES = {
 PLURALS = {
     "Node": "nodes",
     "Pod": "pods",
+    "Event": "events",
     "ResourceClaim": "resourceclaims",
     "DeviceClass": "deviceclasses",
     "ResourceSlice": "resourceslices",

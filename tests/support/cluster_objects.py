@@ -122,7 +122,8 @@ def pod(called="job", **spec):
 def event(about, reason, message, when="2026-11-22T10:00:00Z", kind="Warning"):
     """Returns an Event about the object."""
     metadata = about["metadata"]
-    written = made("Event", f"{metadata['name']}.{reason}", {}, api="v1")
+    written = made("Event", f"{metadata['name']}.{reason.lower()}", {}, api="v1")
+    del written["spec"]
     return written | {
         "involvedObject": {"kind": about["kind"], "name": metadata["name"], "namespace": "default"},
         "type": kind,

@@ -117,7 +117,7 @@ def _texts(device: rows.Row) -> tuple[str, ...]:
     return (
         device["name"],
         device["model"],
-        device.get("memory", ""),
+        device.get("size", ""),
         device["use"],
         "; ".join(holders),
         "; ".join(trouble),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ def _line(answer: Answer) -> str:
     line = f"{answer.subject}: {count(answer)}"
     if fits_somewhere(answer.nodes):
         return line + _reservation(answer)
-    return f"{line}: {'; '.join(obstacles(answer))}"
+    return f"{line}: {'; '.join(obstacles(answer, longest=_LONGEST))}"
 
 
 def _reservation(answer: Answer) -> str:
@@ -67,12 +68,12 @@ def count(answer: Answer) -> str:
     return line
 
 
-def obstacles(answer: Answer) -> list[str]:
+def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     """Returns each group of nodes with its size as a predicate, the nearest miss first.
 
     If there is only one node, its own summary comes instead. The list is empty if no node was
-    judged, and if the outcome of some node is yes. Groups that would make the line long are
-    counted only.
+    judged, and if the outcome of some node is yes. Groups that would take more than `longest`
+    characters together are counted only.
     """
     if answer.blockers or fits_somewhere(answer.nodes) or not answer.nodes:
         return []
@@ -89,9 +90,9 @@ def obstacles(answer: Answer) -> list[str]:
     named = room = 0
     for group in answer.groups[:most]:
         part = _group_phrase(group, answer)
-        if room + len(part) > _LONGEST:
+        if room + len(part) > longest:
             part = _group_phrase(group, answer, brief=bool(parts))
-        if parts and room + len(part) > _LONGEST:
+        if parts and room + len(part) > longest:
             break
         parts.append(part)
         named += len(group.nodes)

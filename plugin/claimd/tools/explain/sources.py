@@ -16,7 +16,7 @@ from claimd.kubernetes.api import text, versions
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import GROUP
 
-from . import manifests
+from . import manifests, started
 from .manifests import Workload
 from .objects import Objects, items_of
 
@@ -222,8 +222,8 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
             await _read_pods_of_namespace(client_, scope.namespace, take, lists)
         elif isinstance(answer, kube_errors.Forbidden):
             # Namespaces matter only for admin access. The check there reports that they are
-            # unknown.
-            if name != "namespaces":
+            # unknown. Events of all pods add details, but no answer depends on them.
+            if name != "namespaces" and (name != "events" or scope.name):
                 lists.unseen.append(name)
         # The API server may serve the group version without taint rules.
         elif not isinstance(answer, kube_errors.NotFound) or name != "devicetaintrules":
@@ -252,10 +252,13 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
     if rules:
         paths[f"/apis/{GROUP}/{rules}/devicetaintrules"] = {}
 
-    # Events matter only for the pod that is asked about.
+    # Most Events do not matter: only those of the pod that is asked about, or, if all pods are of
+    # interest, those of pods whose devices cannot be prepared.
     if scope.name:
         name = scope.name.rpartition("/")[2]
         paths[f"/api/v1/{within}events"] = {"fieldSelector": f"involvedObject.name={name}"}
+    elif scope.everywhere:
+        paths["/api/v1/events"] = {"fieldSelector": f"reason={started.PREPARE_FAILED}"}
     return paths
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 # Reasons to wait that do not mean a problem.
 _ORDINARY = ("", "ContainerCreating", "PodInitializing")
-_PREPARE_FAILED = "FailedPrepareDynamicResources"
+# The reason of the kubelet's Event about a pod whose devices cannot be prepared.
+PREPARE_FAILED = "FailedPrepareDynamicResources"
 # The words that kubelets put before a driver's own message.
 _PREFIX = re.compile(
     r"^(Failed to prepare dynamic resources: )?(prepare dynamic resources: )?"
@@ -78,7 +79,7 @@ def _events_about(pod: Pod, objects: Objects) -> Iterator[Event]:
 
 def _problem(event: Event) -> str:
     """Returns the Event as the rest of a sentence. A driver's message comes without its wrapping."""
-    if event.reason != _PREPARE_FAILED:
+    if event.reason != PREPARE_FAILED:
         return f"the kubelet says {event.reason}: {event.text}"
     match = _PREFIX.match(event.text)
     assert match

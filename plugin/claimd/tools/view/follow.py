@@ -11,7 +11,7 @@ import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,10 @@ import msgspec
 from claimd.common import errors
 from claimd.kubernetes.scheduling.objects import Pod
 
-from ..explain import headline, live, sources, survey
+from ..explain import headline, live, sources, started, survey
 from ..explain.objects import KINDS as READABLE
 from ..explain.objects import Objects, read_whole
-from . import rows, timeline, world
+from . import rows, timeline, trend, world
 from .board import Board
 from .timeline import Change
 
@@ -60,6 +60,8 @@ class Picture:
         self._waiting: set[str] = set()
         self._pods_changed = False
         self._answers: dict[str, PodGroup] = {}
+        self._stages: Mapping[str, str] = {}
+        self._trend = trend.Trend()
         self._problems: dict[str, str] = {}
         # The keys on the board of the shown changes, with their times.
         self._changes: deque[tuple[str, float]] = deque()
@@ -102,7 +104,7 @@ class Picture:
 
         if kind == "Pod":
             self._pods_changed = True
-            if new is not None and timeline.is_waiting(new):
+            if new is not None and (timeline.is_waiting(new) or timeline.is_starting(new)):
                 self._waiting.add(key)
             else:
                 self._waiting.discard(key)
@@ -125,6 +127,7 @@ class Picture:
                 continue
             self._problems.pop(f"row {name}", None)
             self._board.set_entry(f"node/{name}", row)
+            self._trend.count(name, row)
         self._dirty.clear()
 
         if self._pods_changed:
@@ -142,6 +145,20 @@ class Picture:
             for pod in group.pods:
                 self._answers[pod] = group
         self._pods_changed = True
+
+    def starting(self) -> list[Pod]:
+        """Returns the pods that have their node and have not started there yet."""
+        pods = [self.world.pods[key] for key in self._waiting]
+        return [pod for pod in pods if timeline.is_starting(pod)]
+
+    def set_stages(self, stages: Mapping[str, str]) -> None:
+        """Takes over why pods with a node have not started yet, by their keys."""
+        self._stages = stages
+        self._pods_changed = True
+
+    def draw_trend(self) -> None:
+        """Adds the numbers of this moment to the trend."""
+        self._board.set_entry("trend", self._trend.sample(self._clock()))
 
     def set_trouble(self, trouble: Iterable[str]) -> None:
         """Shows why the picture may be out of date, in place of earlier reasons."""
@@ -181,7 +198,8 @@ class Picture:
         )
         shown = {f"pod/{key}" for key in oldest}
         for key in oldest:
-            self._board.set_entry(f"pod/{key}", _waiting_pod(pods[key], self._answers.get(key)))
+            data = _waiting_pod(pods[key], self._answers.get(key), self._stages.get(key, ""))
+            self._board.set_entry(f"pod/{key}", data)
 
         for entry in self._board.keys("pod/"):
             if entry not in shown:
@@ -189,13 +207,22 @@ class Picture:
         self._board.set_entry("waiting", len(self._waiting))
 
 
-def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
-    """Returns the data of a waiting pod. `group` is explain's answer, if there is one already."""
+def _waiting_pod(pod: Pod, group: PodGroup | None, stage: str) -> rows.Row:
+    """Returns the data of a waiting pod.
+
+    `group` is explain's answer, if there is one already. `stage` is the state of a pod that has its
+    node.
+    """
     data: rows.Row = {
         "pod": pod.key,
         "since": pod.metadata.creation_timestamp,
         "claims": len(pod.spec.resource_claims),
     }
+    if pod.spec.node_name:
+        data["node"] = pod.spec.node_name
+        if stage:
+            data["line"] = stage
+        return data
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             data["scheduler"] = condition.message
@@ -238,8 +265,14 @@ def from_files(board: Board, paths: Iterable[Path]) -> Picture:
 
     # The answers are on the board before the first browser asks.
     picture.set_answers(survey.survey_pods(objects, time_limit=_EXPLAIN_LIMIT))
+    picture.set_stages(_stages(picture.starting(), objects))
     picture.draw()
     return picture
+
+
+def _stages(pods: Iterable[Pod], objects: Objects) -> dict[str, str]:
+    """Returns a sentence about each pod that has its node, by the pod's key."""
+    return {pod.key: started.describe(pod, objects) for pod in pods}
 
 
 @contextlib.asynccontextmanager
@@ -263,6 +296,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
             asyncio.create_task(_draw(picture, changed), name="draw what changes"),
             asyncio.create_task(_explain(picture, copy, changed), name="explain what waits"),
             asyncio.create_task(_forget(picture), name="forget what is old"),
+            asyncio.create_task(_follow_trend(picture), name="follow the trend"),
             asyncio.create_task(_tell_trouble(picture, copy), name="tell trouble"),
         ]
         try:
@@ -295,11 +329,17 @@ async def _explain(picture: Picture, copy: live.LiveObjects, changed: asyncio.Ev
 async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> None:
     """Asks explain in a thread, so that the board stays current meanwhile."""
 
-    def explain() -> survey.Survey:
-        return survey.survey_pods(objects(), time_limit=_EXPLAIN_LIMIT)
+    starting = picture.starting()
+
+    def explain() -> tuple[survey.Survey, dict[str, str]]:
+        known = objects()
+        stages = _stages(starting, known)
+        return survey.survey_pods(known, time_limit=_EXPLAIN_LIMIT), stages
 
     try:
-        picture.set_answers(await asyncio.to_thread(explain))
+        answers, stages = await asyncio.to_thread(explain)
+        picture.set_answers(answers)
+        picture.set_stages(stages)
     except errors.Fatal as error:
         picture.cannot_explain(str(error))
 
@@ -309,6 +349,13 @@ async def _tell_trouble(picture: Picture, copy: live.LiveObjects) -> None:
     while True:
         await asyncio.sleep(_TROUBLE_PERIOD)
         picture.set_trouble(copy.trouble)
+
+
+async def _follow_trend(picture: Picture) -> None:
+    """Adds a sample to the trend every minute."""
+    while True:
+        picture.draw_trend()
+        await asyncio.sleep(trend.PERIOD)
 
 
 async def _forget(picture: Picture) -> None:

@@ -5,6 +5,7 @@ A row is plain data with texts for people. The page displays them as text, never
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,10 @@ _NAMES_OF_MODELS = ("productName", "model", "cardSeries", "name", "type")
 _NAMES_OF_IDENTITIES = ("uuid", "resource.kubernetes.io/pciBusID", "pciAddress", "pciId", "serial")
 # The effects of taints that keep pods away, by severity. Taints with other effects only inform.
 _SEVERITIES = {"NoExecute": 2, "NoSchedule": 1}
+
+# A name with a PCI address, whose numbers are hexadecimal: gpu-0000-1a-00-0, with more for a part.
+_ADDRESS = re.compile(r"(.*?)([0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7])((?:-.*)?)")
+_GI = 2**30 * amounts.WHOLE
 
 # The taint whose value alone does not tell a person what has happened.
 _XID_TAINT = "claimd.dev/xid"
@@ -114,7 +119,13 @@ def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any,
 
 
 def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key of a name, by which gpu-2 comes before gpu-10."""
+    """Sort key of a name, by which gpu-2 comes before gpu-10, and the address 11 before 1a."""
+    match = _ADDRESS.fullmatch(name)
+    if match:
+        beginning, address, end = match.groups()
+        number = int(address.replace("-", ""), 16)
+        return (*_natural_order(beginning), (0, number), *_natural_order(end))
+
     pieces: list[tuple[int, int | str]] = []
     digits = ""
     for character in f"{name}\0":
@@ -145,8 +156,9 @@ def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_sh
         "use": use,
     }
     memory = _capacity(device, key.driver, "memory")
+    size = _format_size(memory)
     identity = _first_text(device.attributes, key.driver, _NAMES_OF_IDENTITIES)
-    for name, value in (("memory", memory), ("id", identity)):
+    for name, value in (("memory", memory), ("size", size), ("id", identity)):
         if value and value != "unknown":
             data[name] = value
 
@@ -156,6 +168,17 @@ def _device(key: DeviceKey, device: Device, holders: Sequence[Holding], *, is_sh
     if holders:
         data["by"] = list(map(_holder, holders))
     return data
+
+
+def _format_size(text: str) -> str:
+    """Returns an amount of memory in Gi with at most one decimal, or the text if it is less."""
+    try:
+        tenths = round(amounts.parse(text).billionths * 10 / _GI)
+    except ValueError:
+        return text
+    if tenths < 10:
+        return text
+    return f"{tenths // 10}Gi" if tenths % 10 == 0 else f"{tenths / 10}Gi"
 
 
 def _is_occupied(holders: Sequence[Holding]) -> bool:

@@ -72,7 +72,7 @@ class Page:
     def __init__(self, board: Board, picture: follow.Picture) -> None:
         self.token = secrets.token_urlsafe(24)
         self.port = 0
-        self._board, self._picture = board, picture
+        self._board, self.picture = board, picture
         self._streams = 0
         folder = resources.files(__package__) / "page"
         self._files = {}
@@ -138,7 +138,7 @@ class Page:
 
     def _device(self, request: HttpRequest) -> HttpResponse:
         details = rows.details(
-            self._picture.world,
+            self.picture.world,
             request.param("row"),
             request.param("device"),
             request.param("driver"),

@@ -66,6 +66,14 @@ def is_waiting(pod: Pod) -> bool:
     return not pod.spec.node_name and not pod.has_ended and not pod.metadata.deletion_timestamp
 
 
+def is_starting(pod: Pod) -> bool:
+    """Returns True if the pod has its node and claims, and no container of it has run yet."""
+    if not pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return False
+    has_claims = bool(pod.spec.resource_claims or pod.status.extended_resource_claim_status)
+    return has_claims and pod.status.phase in ("", "Pending")
+
+
 def parse_time(text: str) -> float:
     """Returns an RFC 3339 time in seconds since 1970; 0 if the text is no time."""
     try:

@@ -25,7 +25,7 @@ def test_a_table(claimd, manifests):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].split() == ["NODE", "DEVICE", "MODEL", "MEMORY", "USE", "BY", "TROUBLE"]
-    (sick,) = [line for line in lines if "claimd.dev/xid=79:NoExecute" in line]
+    (sick,) = [line for line in lines if "claimd.dev/xid=79 (" in line]
     assert sick.split()[:2] == ["dgx-1", name(6)]
     shared = next(line for line in lines if line.startswith(f"shared-1  {name(0)}"))
     assert "chat-0-0 (default/chat-0); chat-1-0 (default/chat-1)" in shared

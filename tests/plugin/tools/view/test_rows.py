@@ -40,6 +40,46 @@ def test_who_has_what():
     assert (holder["claim"], holder["pods"]) == ("default/a", ["p"])
     assert made["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"
     assert made["devices"][0]["memory"] == "80Gi"
+    assert made["devices"][0]["size"] == "80Gi"
+
+
+@pytest.mark.parametrize(
+    ("memory", "size"),
+    [
+        ("196592Mi", "192Gi"),
+        ("97887Mi", "95.6Gi"),
+        ("85899345920", "80Gi"),
+        ("512Mi", "512Mi"),
+    ],
+)
+def test_sizes_are_easy_to_compare(memory, size):
+    device = gpu(0)
+    device["capacity"] = {"memory": {"value": memory}}
+    picture = build_picture(node("node-1"), slice_([device]))
+    (shown,) = rows.row(picture.world, "node-1")["devices"]
+    assert (shown["memory"], shown["size"]) == (memory, size)
+
+
+def test_addresses_are_sorted_as_hexadecimal_numbers():
+    names = ["gpu-0000-1a-00-0", "gpu-0000-09-00-0", "gpu-0000-11-00-0", "gpu-0000-0b-00-0"]
+    names += ["gpu-0000-11-00-0-gi2", "gpu-0000-11-00-0-gi10", "other-2", "other-10"]
+    devices = []
+    for called in names:
+        device = gpu(0)
+        device["name"] = called
+        devices.append(device)
+    picture = build_picture(node("node-1"), slice_(devices))
+    shown = [device["name"] for device in rows.row(picture.world, "node-1")["devices"]]
+    assert shown == [
+        "gpu-0000-09-00-0",
+        "gpu-0000-0b-00-0",
+        "gpu-0000-11-00-0",
+        "gpu-0000-11-00-0-gi2",
+        "gpu-0000-11-00-0-gi10",
+        "gpu-0000-1a-00-0",
+        "other-2",
+        "other-10",
+    ]
 
 
 def test_what_is_given_back_is_free_again():

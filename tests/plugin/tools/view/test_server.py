@@ -9,7 +9,7 @@ import pytest
 from claimd.tools.view import follow
 from claimd.tools.view.server import MOST_STREAMS
 from tests.support import apiserver, viewing
-from tests.support.cluster_objects import claim, gpus, name, node, pod, slice_
+from tests.support.cluster_objects import claim, event, gpus, name, node, pod, slice_
 
 
 @pytest.fixture
@@ -182,3 +182,26 @@ async def test_as_many_pages_as_there_may_be(page):
     async with asyncio.timeout(30):
         while (await asked(page, "/api/watch", **bearer(page)))[0] != 200:
             await asyncio.sleep(0.01)
+
+
+async def test_a_pod_that_does_not_start_on_its_node_is_listed_with_the_reason(api, page):
+    stuck = pod("stuck", nodeName="node-1", resourceClaims=[{"name": "gpu"}])
+    stuck["status"] = {"phase": "Pending"}
+    refusal = "claim default/gpu: 0 is no number of shares"
+    api.put_document(stuck)
+    api.put_document(event(stuck, "FailedPrepareDynamicResources", refusal))
+
+    async def line():
+        _, _, body = await asked(page, "/api/watch", **bearer(page))
+        return json.loads(body)["set"].get("pod/default/stuck", {}).get("line")
+
+    async with asyncio.timeout(20):
+        while (said := await line()) is None or refusal not in said:
+            await asyncio.sleep(0.05)
+    assert said == f"on node node-1 the devices cannot be prepared: {refusal}"
+
+    started = stuck | {"status": {"phase": "Running"}}
+    api.put_document(started)
+    async with asyncio.timeout(20):
+        while await line() is not None:
+            await asyncio.sleep(0.05)

@@ -26,17 +26,17 @@ export function plural(count, word) {
 
 // Everything of a device that somebody may look for, in lower case.
 export function haystack(row, device) {
-  const words = [row.name, row.note, device.name, device.model, device.memory, device.id,
+  const words = [row.name, row.note, device.name, device.model, device.memory, device.size, device.id,
     device.driver, device.pool, device.use, device.parent];
   for (const holder of device.by || []) words.push(holder.claim, ...holder.pods);
   for (const taint of device.why || []) words.push(taint.text);
   return words.filter(Boolean).join("\n").toLowerCase();
 }
 
-// One line that says all of a cell, for its title and for who cannot see it.
+// One line with all facts of a cell, for its title and for screen readers.
 export function described(row, device) {
   const parts = [`${device.name} on ${row.name}: ${device.model}`];
-  if (device.memory) parts.push(device.memory);
+  if (device.size) parts.push(device.size);
   parts.push(USES[device.use] || device.use);
   for (const holder of device.by || []) {
     const amount = holder.amount ? ` (${holder.amount})` : "";

@@ -3,13 +3,23 @@
 
 import { SIGNS, USES, ago, clock, described, haystack, isSick, plural } from "./format.js";
 
-const ROW = 36; // pixels, as in the style
-const MOST_CELLS = 40; // of a row; the rest is counted
-const MOST_LINES = 200; // of each list beside
+// Sizes in pixels, as in the style: a cell and a narrow cell with the gap behind it, a line of
+// cells, the rest of a row, and the columns next to the cells.
+const CELL = 27;
+const PART = 14;
+const LINE = 28;
+const REST = 9;
+const REST_IF_NARROW = 52;
+const NAME = 190;
+const INFO = 260;
+const NARROW = 700; // a list that is narrower has the names above the cells
+const MOST_CELLS = 1024; // of a row; the rest is counted
+const MOST_LINES = 200; // of each list next to the nodes
 
 const entries = new Map(); // by key, as they were sent
 const nodes = new Map(); // by name: the row, what its devices are searched by, where they stand
 let shown = []; // names of the rows that pass the filter
+let tops = [0]; // where each of these rows begins, and where the last one ends
 let only = "all";
 let selected = null; // {row, device, driver}
 let full = null; // attributes of the selected device
@@ -35,7 +45,7 @@ function take(message) {
   if (message.whole) {
     entries.clear();
     nodes.clear();
-    stale = { rows: true, summary: true, waiting: true, timeline: true, details: true };
+    stale = { rows: true, summary: true, waiting: true, timeline: true, details: true, trend: true };
   }
   for (const [key, value] of Object.entries(message.set)) {
     if (value === null) entries.delete(key);
@@ -48,6 +58,9 @@ function take(message) {
       stale.waiting = true;
     } else if (kind === "change") {
       stale.timeline = true;
+      if (!message.whole && value) announce(value.text);
+    } else if (kind === "trend") {
+      stale.trend = true;
     } else {
       stale.problems = true;
     }
@@ -107,7 +120,6 @@ function choose() {
     if (node.matching) shown.push(name);
   }
   shown.sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
-  room.style.height = `${shown.length * ROW}px`;
   byId("shown").textContent = shown.length === nodes.size
     ? `(${nodes.size.toLocaleString("en")})`
     : `(${shown.length.toLocaleString("en")} of ${nodes.size.toLocaleString("en")})`;
@@ -115,16 +127,65 @@ function choose() {
 
 // ---------------------------------------------------------------- rows
 
+// Cells wrap into lines, so rows have different heights. Only rows that are seen are drawn.
+function layOut() {
+  const width = list.clientWidth - 26;
+  const isNarrow = list.clientWidth < NARROW;
+  let longest = CELL;
+  for (const name of shown) longest = Math.max(longest, lengthOf(nodes.get(name).row));
+  const cells = isNarrow ? width : Math.min(longest, width - NAME - INFO);
+
+  tops = [0];
+  for (const name of shown) {
+    const lines = linesOf(nodes.get(name).row, cells);
+    tops.push(tops.at(-1) + lines * LINE + (isNarrow ? REST_IF_NARROW : REST));
+  }
+  list.classList.toggle("narrow", isNarrow);
+  room.style.height = `${tops.at(-1)}px`;
+  room.style.setProperty("--cells", `${cells}px`);
+}
+
+const widthOf = (device) => (device.parent ? PART : CELL);
+
+function lengthOf(row) {
+  return row.devices.slice(0, MOST_CELLS).reduce((sum, device) => sum + widthOf(device), 0);
+}
+
+function linesOf(row, width) {
+  let lines = 1;
+  let used = 0;
+  for (const device of row.devices.slice(0, MOST_CELLS)) {
+    if (used && used + widthOf(device) > width) {
+      lines += 1;
+      used = 0;
+    }
+    used += widthOf(device);
+  }
+  return lines;
+}
+
+// The index of the row that is at this height of the list.
+function rowAt(height) {
+  let low = 0;
+  let high = shown.length;
+  while (low + 1 < high) {
+    const middle = (low + high) >> 1;
+    if (tops[middle] <= height) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
 function drawRows() {
-  const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
-  const last = Math.min(shown.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
+  const first = Math.max(0, rowAt(list.scrollTop) - 4);
+  const last = Math.min(shown.length, rowAt(list.scrollTop + list.clientHeight) + 5);
   const rows = [];
   for (let index = first; index < last; index += 1) rows.push(drawRow(shown[index], index));
   if (!shown.length) {
     const why = nodes.size ? "No node passes the filter." : "No node is known yet.";
     rows.push(make("p", { className: "empty" }, why));
   }
-  // Who moves by keys keeps the focus, although every cell is made anew.
+  // The focus stays, although every cell is made again.
   const hadFocus = list.contains(document.activeElement);
   room.replaceChildren(...rows);
   if (hadFocus) focusSelected();
@@ -149,7 +210,8 @@ function drawRow(name, index) {
     pods ? make("span", { className: "pods", title: pods }, pods) : null,
     make("span", { className: "model-name" }, models.join(", ") || "no devices"),
   );
-  element.style.top = `${index * ROW}px`;
+  element.style.top = `${tops[index]}px`;
+  element.style.height = `${tops[index + 1] - tops[index]}px`;
   return element;
 }
 
@@ -172,10 +234,16 @@ function drawCell(row, device, isOther) {
       className: classes.join(" "), title: text, "aria-label": text, role: "gridcell",
       "aria-selected": isSelected, tabIndex: isSelected ? 0 : -1,
     },
-    device.parent && device.use === "taken" ? "▪" : SIGNS[device.use] || "",
+    signOf(device),
   );
   cell.onclick = () => select(row.name, device);
   return cell;
+}
+
+function signOf(device) {
+  if (!device.parent) return SIGNS[device.use] || "";
+  // A narrow cell has room for one sign; the style adds that of a sick device.
+  return device.use === "taken" && !isSick(device) ? "▪" : "";
 }
 
 function isTheSelected(row, device) {
@@ -244,7 +312,7 @@ function drawWaiting() {
   // Who looks for something that no pod has still sees all that wait.
   const chosen = seen.length ? [...groups.values()] : pods.map((pod) => [pod]);
   byId("waiting").replaceChildren(
-    make("h2", {}, all ? `${plural(all, "pod")} wait${all === 1 ? "s" : ""} for a node` : "No pod waits for a node"),
+    make("h2", {}, all ? `${plural(all, "pod")} wait${all === 1 ? "s" : ""}` : "No pod waits"),
     make("ul", {}, ...chosen.slice(0, MOST_LINES).map(drawWait)),
   );
 }
@@ -295,6 +363,41 @@ function drawTimeline() {
   byId("timeline").replaceChildren(make("h2", {}, head), make("ul", {}, ...lines));
 }
 
+// ---------------------------------------------------------------- the last hours
+
+const SVG = "http://www.w3.org/2000/svg";
+const STATES = ["held", "sick", "free"]; // from the bottom to the top
+
+function drawTrend() {
+  const samples = entries.get("trend") || [];
+  const pane = byId("trend");
+  const last = samples.at(-1);
+  pane.hidden = samples.length < 2 || !(last[1] + last[2] + last[3]);
+  if (pane.hidden) return;
+
+  const [from, to] = [samples[0][0], last[0]];
+  const most = Math.max(...samples.map(([, free, held, sick]) => free + held + sick));
+  const across = (time) => (100 * (time - from)) / Math.max(1, to - from);
+  const drawing = document.createElementNS(SVG, "svg");
+  drawing.setAttribute("viewBox", "0 0 100 40");
+  drawing.setAttribute("preserveAspectRatio", "none");
+  drawing.setAttribute("aria-hidden", "true");
+  const bottom = samples.map(() => 0);
+  for (const state of STATES) {
+    const lower = samples.map(([time], index) => `${across(time)},${40 - (40 * bottom[index]) / most}`);
+    samples.forEach(([, free, held, sick], index) => { bottom[index] += { free, held, sick }[state]; });
+    const upper = samples.map(([time], index) => `${across(time)},${40 - (40 * bottom[index]) / most}`);
+    const area = document.createElementNS(SVG, "polygon");
+    area.setAttribute("points", [...lower, ...upper.reverse()].join(" "));
+    area.setAttribute("class", state);
+    drawing.append(area);
+  }
+  const least = Math.min(...samples.map(([, free]) => free));
+  const words = `${last[1]} free, ${last[2]} held, ${last[3]} sick; at least ${least} free`
+    + ` in the last ${ago(from * 1000, to * 1000)}`;
+  pane.replaceChildren(make("h2", {}, "GPUs over time"), drawing, make("p", { className: "soft" }, words));
+}
+
 // ---------------------------------------------------------------- details
 
 async function select(row, device) {
@@ -336,7 +439,7 @@ function drawDetails() {
     if (value) facts.append(make("dt", {}, name), make("dd", { className }, value));
   };
   add("node", row.name);
-  add("model", [device.model, device.memory].filter(Boolean).join(", "));
+  add("model", [device.model, device.size].filter(Boolean).join(", "));
   add("state", USES[device.use] + (isSick(device) ? ", kept from new pods by a taint" : ""));
   if (device.parent) add("part of", device.parent);
   const parts = row.devices.filter((one) => one.parent === device.name);
@@ -378,7 +481,9 @@ function draw() {
   const now = stale;
   stale = {};
   if (now.rows) choose();
-  if (now.rows || now.view || now.details) drawRows();
+  if (now.rows || now.size) layOut();
+  if (now.rows || now.view || now.size || now.details) drawRows();
+  if (now.trend) drawTrend();
   if (now.summary) drawSummary();
   if (now.waiting) drawWaiting();
   if (now.timeline) drawTimeline();
@@ -412,7 +517,7 @@ function move(across, down) {
   const found = selectedDevice();
   let at = found ? shown.indexOf(selected.row) : -1;
   let column = found ? found.row.devices.findIndex((one) => isTheSelected(found.row, one)) : 0;
-  if (at < 0) at = Math.floor(list.scrollTop / ROW);
+  if (at < 0) at = rowAt(list.scrollTop);
   else if (down) at = nextWithDevices(at, down);
   else column += across;
 
@@ -421,8 +526,8 @@ function move(across, down) {
   const row = nodes.get(shown[at]).row;
   if (!row.devices.length) return;
   column = Math.min(Math.max(column, 0), Math.min(row.devices.length, MOST_CELLS) - 1);
-  if (at * ROW < list.scrollTop) list.scrollTop = at * ROW;
-  if ((at + 1) * ROW > list.scrollTop + list.clientHeight) list.scrollTop = (at + 1) * ROW - list.clientHeight;
+  if (tops[at] < list.scrollTop) list.scrollTop = tops[at];
+  if (tops[at + 1] > list.scrollTop + list.clientHeight) list.scrollTop = tops[at + 1] - list.clientHeight;
   select(row.name, row.devices[column]);
 }
 
@@ -493,6 +598,13 @@ function ask(path, signal) {
   return fetch(path, { headers: { Authorization: `Bearer ${token}` }, signal });
 }
 
+// For those who cannot see the page: the newest change, at most one each second.
+let news = "";
+function announce(text) {
+  if (!news) setTimeout(() => { byId("news").textContent = news; news = ""; }, 1000);
+  news = text;
+}
+
 function tell(text, isAway) {
   byId("state").textContent = text;
   byId("state").classList.toggle("away", Boolean(isAway));
@@ -559,7 +671,7 @@ byId("legend").append(help);
 
 filter.addEventListener("input", refilter);
 list.addEventListener("scroll", () => { stale.view = true; schedule(); }, { passive: true });
-addEventListener("resize", () => { stale.view = true; schedule(); });
+addEventListener("resize", () => { stale.size = true; schedule(); });
 setInterval(() => { Object.assign(stale, { waiting: true, details: true }); schedule(); }, 30000);
 tell("connecting …");
 follow();
