@@ -8,14 +8,13 @@ it up after a time. The module does not decide who may have a GPU.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from . import drm, sysfs, values, vfio
+from . import drm, failures, sysfs, values, vfio
 from .failures import LookFailedError
 from .gpu import NotUsable, Roots
 
@@ -450,18 +449,21 @@ def _programs_with(roots: Roots, nodes: _Nodes) -> list[str]:
     found: list[str] = []
     if not nodes:
         return found
-    numbers = {pair for pair in nodes.values() if pair is not None}
-    for pid in sysfs.names(str(roots.proc), []) or ():
-        if pid.isdecimal() and _has_open(f"{roots.proc}/{pid}/fd", set(nodes), numbers):
+    notes: list[str] = []
+    pids = sysfs.names(str(roots.proc), notes) or ()
+    _check_readable(notes)
+    for pid in pids:
+        if pid.isdecimal() and _has_open(f"{roots.proc}/{pid}/fd", nodes):
             name = sysfs.text(f"{roots.proc}/{pid}/comm", []) or "a program"
             found.append(f"{name} (pid {pid})")
     return found
 
 
-def _has_open(folder: str, paths: set[str], numbers: set[tuple[int, int]]) -> bool:
+def _has_open(folder: str, nodes: _Nodes) -> bool:
     """Returns True if a process has such a node open.
 
-    Raises Refused if claimd may not see the descriptors of the process.
+    Raises Refused if claimd may not see the descriptors of the process, and LookFailedError if we
+    could not look.
     """
     try:
         descriptors = os.listdir(folder)
@@ -470,29 +472,31 @@ def _has_open(folder: str, paths: set[str], numbers: set[tuple[int, int]]) -> bo
             f"claimd must not see who uses the GPU ({folder}): "
             "the node's claimd needs deploy/components/vfio"
         ) from error
-    except OSError:
-        # The process is not there any more. An error of ours (EMFILE, ENFILE, ENOMEM) ends here
-        # too, and is not told apart from that.
+    except OSError as error:
+        # Otherwise the process is not there any more.
+        failures.check(folder, error)
         return False
-
-    for descriptor in descriptors:
-        # The descriptor or the process may be gone by now. A process in a container may have the
-        # node under another path, so the numbers are compared as well.
-        with contextlib.suppress(OSError):
-            target = os.readlink(f"{folder}/{descriptor}")
-            if target in paths:
-                return True
-            if target.startswith("/") and _numbers(f"{folder}/{descriptor}") in numbers:
-                return True
-    return False
+    return any(_is_node(f"{folder}/{descriptor}", nodes) for descriptor in descriptors)
 
 
-def _numbers(path: str) -> tuple[int, int] | None:
-    """Returns the numbers of the device behind a descriptor, or None if it is no device.
+def _is_node(descriptor: str, nodes: _Nodes) -> bool:
+    """Returns True if a descriptor of a process is one of the nodes.
 
-    The device is not opened.
+    The numbers of the device decide. A container may have the node under another path, and another
+    file under the node's path. A path decides only for a node whose numbers are unknown.
     """
-    status = os.stat(path)
-    if not stat.S_ISCHR(status.st_mode):
-        return None
-    return os.major(status.st_rdev), os.minor(status.st_rdev)
+    try:
+        # The device is not opened.
+        status = os.stat(descriptor)
+        if not stat.S_ISCHR(status.st_mode):
+            return False
+        numbers = os.major(status.st_rdev), os.minor(status.st_rdev)
+        if numbers in nodes.values():
+            return True
+
+        without_numbers = [path for path, known in nodes.items() if known is None]
+        return bool(without_numbers) and os.readlink(descriptor) in without_numbers
+    except OSError as error:
+        # Otherwise the descriptor or the process is gone by now.
+        failures.check(descriptor, error)
+        return False

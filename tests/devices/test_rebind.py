@@ -244,6 +244,46 @@ def test_who_has_another_open_does_not_count(kernel: PlayingKernel, node: str) -
     assert rebind.bindings(Roots.in_folder(kernel.folder), GPU)
 
 
+def test_a_file_that_is_called_like_a_node_does_not_count(tmp_path: Path) -> None:
+    """A container has such a file in its own mount namespace, and no GPU. This process has it."""
+    path = tmp_path / "renderD128"
+    with open(path, "w"):
+        assert rebind._programs_with(Roots(), {str(path): (226, 128)}) == []
+        assert rebind._programs_with(Roots(), {str(path): None}) == []
+
+
+def test_without_numbers_the_path_of_a_device_decides() -> None:
+    with open("/dev/null") as null:
+        nodes = {null.name: None, "/dev/dri/renderD128": (226, 128)}
+        programs = rebind._programs_with(Roots(), nodes)
+        assert any(f"(pid {os.getpid()})" in program for program in programs)
+        assert rebind._programs_with(Roots(), {null.name: (226, 128)}) == []
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["listdir", "stat", "readlink"])
+def test_without_a_look_nobody_is_taken_for_unused(
+    kernel: PlayingKernel, monkeypatch: pytest.MonkeyPatch, error: int, call: str
+) -> None:
+    """A lack of descriptors or memory says nothing about who has the GPU open."""
+    kernel.open_by(812, "python3", "/dev/null")
+    original = getattr(os, call)
+
+    def fail(path, *arguments, **named):
+        if f"proc/812/fd{'' if call == 'listdir' else '/'}" in str(path):
+            raise OSError(error, os.strerror(error))
+        return original(path, *arguments, **named)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(LookFailedError, match=os.strerror(error)):
+        rebind._programs_with(Roots.in_folder(kernel.folder), {"/dev/dri/card0": None})
+
+
+def test_processes_that_cannot_be_listed(kernel: PlayingKernel, errors_of) -> None:
+    errors_of({f"{kernel.folder}/proc": errno.EACCES})
+    assert "Permission denied" in refusal(kernel)
+
+
 def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> None:
     functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)

@@ -12,10 +12,13 @@ import contextlib
 import fcntl
 import os
 import select
+import stat
 import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from claimd_devices import fake, rebind, uevents
 from claimd_devices.fake.gpu import VFIO
@@ -23,6 +26,12 @@ from claimd_devices.gpu import Roots
 from tests.support import progress
 
 SOUND = "snd_hda_intel"
+_NVIDIA = {
+    "nvidia0": (195, 0),
+    "nvidia1": (195, 1),
+    "nvidiactl": (195, 255),
+    "nvidia-uvm": (511, 0),
+}
 
 
 class PlayingKernel:
@@ -147,12 +156,34 @@ class PlayingKernel:
             (place / "driver").symlink_to(self._bus / "drivers" / driver)
 
     def open_by(self, pid: int, name: str, *paths: str) -> None:
-        """A program of the node has these nodes open."""
+        """A program of the node has these nodes open.
+
+        The kernel's links lead to the open file itself, so that of a GPU's node is a node here. Only
+        root can make one.
+        """
         process = self.folder / "proc" / str(pid)
         (process / "fd").mkdir(parents=True)
         (process / "comm").write_text(f"{name}\n")
-        for number, path in enumerate(("socket:[4026]", *paths), 3):
-            (process / "fd" / str(number)).symlink_to(path)
+        (process / "fd/3").symlink_to("socket:[4026]")
+        for descriptor, path in enumerate(paths, 4):
+            place = process / "fd" / str(descriptor)
+            numbers = self._numbers(path)
+            if numbers is None:
+                place.symlink_to(path)
+            elif os.geteuid():
+                pytest.skip("only root makes device nodes")
+            else:
+                os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(*numbers))
+
+    def _numbers(self, path: str) -> tuple[int, int] | None:
+        """The numbers of a GPU's node in the tree; None for a node of this machine."""
+        name = os.path.basename(path)
+        places = [*self._bus.glob("devices/*/*/*/dev"), *self.folder.glob("sys/class/vfio/*/dev")]
+        for place in places:
+            if place.parent.name == name:
+                major, minor = place.read_text().split(":")
+                return int(major), int(minor)
+        return _NVIDIA.get(name)
 
     def end(self, pid: int) -> None:
         process = self.folder / "proc" / str(pid)
