@@ -37,46 +37,56 @@ def test_the_house_as_it_is(copy):
     assert code == 0, said[-2000:]
 
 
+# A forbidden import of each kind: of a library, of a module on a higher floor, of a whole wing.
+FORBIDDEN = [
+    (
+        "plugin/claimd/node/report/events.py",
+        "import h11",
+        "h11 lives in the HTTP server",
+    ),
+    (
+        "plugin/claimd/kubernetes/allocator/amounts.py",
+        "from . import search",
+        "claimd.kubernetes.allocator: each line",
+    ),
+    (
+        "plugin/claimd/node/app.py",
+        "from claimd.sim import cluster",
+        "a node never allocates",
+    ),
+]
+MORE_FORBIDDEN = [
+    (
+        "plugin/claimd/common/durable.py",
+        "import grpc",
+        "grpc lives in claimd.node.kubelet",
+    ),
+    (
+        "plugin/claimd/kubernetes/allocator/amounts.py",
+        "import re2",
+        "re2 lives in claimd.kubernetes.cel.regex",
+    ),
+    (
+        "plugin/claimd/kubernetes/cel/tokens.py",
+        "from . import parser",
+        "claimd.kubernetes.cel: each line",
+    ),
+    (
+        "plugin/claimd/kubernetes/kube/errors.py",
+        "from . import client",
+        "claimd.kubernetes.kube: each line",
+    ),
+    (
+        "devices/claimd_devices/sysfs.py",
+        "import msgspec",
+        "hardware has never heard of Kubernetes",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
-    [
-        (
-            "plugin/claimd/node/report/events.py",
-            "import h11",
-            "h11 lives in the HTTP server",
-        ),
-        ("plugin/claimd/common/durable.py", "import grpc", "grpc lives in claimd.node.kubelet"),
-        (
-            "plugin/claimd/kubernetes/allocator/amounts.py",
-            "import re2",
-            "re2 lives in claimd.kubernetes.cel.regex",
-        ),
-        (
-            "plugin/claimd/kubernetes/allocator/amounts.py",
-            "from . import search",
-            "claimd.kubernetes.allocator: each line",
-        ),
-        (
-            "plugin/claimd/kubernetes/cel/tokens.py",
-            "from . import parser",
-            "claimd.kubernetes.cel: each line",
-        ),
-        (
-            "plugin/claimd/kubernetes/kube/errors.py",
-            "from . import client",
-            "claimd.kubernetes.kube: each line",
-        ),
-        (
-            "plugin/claimd/node/app.py",
-            "from claimd.sim import cluster",
-            "a node never allocates",
-        ),
-        (
-            "devices/claimd_devices/sysfs.py",
-            "import msgspec",
-            "hardware has never heard of Kubernetes",
-        ),
-    ],
+    [*FORBIDDEN, *(pytest.param(*more, marks=pytest.mark.slow) for more in MORE_FORBIDDEN)],
 )
 def test_a_forbidden_import_is_refused(copy, module, line, broken):
     place = copy / module

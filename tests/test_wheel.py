@@ -106,6 +106,7 @@ OWN_PACKAGES = {
 }
 
 
+@pytest.mark.slow
 def test_it_works_next_to_a_project_with_folders_of_our_names(wheel, tmp_path):
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=False)

@@ -158,7 +158,13 @@ JUST_MADE = """
 """
 
 
-@pytest.mark.parametrize("before", ["", LOOKED_AT_BEFORE], ids=["never seen", "seen before"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param("", id="never seen", marks=pytest.mark.slow),
+        pytest.param(LOOKED_AT_BEFORE, id="seen before"),
+    ],
+)
 async def test_what_was_just_made_is_not_gone(folder, before):
     """A wait for `gone` asks the API server, so an object that the watch has not shown yet counts
     as present."""
@@ -185,13 +191,10 @@ LAST = {
 }
 
 
-# Two in every run, the others with the slow ones: each starts a cluster.
+# One in every run, the others with the slow ones: each starts a cluster.
 @pytest.mark.parametrize(
     "last",
-    [
-        pytest.param(last, marks=[pytest.mark.slow] if at > 1 else [])
-        for at, last in enumerate(LAST)
-    ],
+    [pytest.param(last, marks=[pytest.mark.slow] if at else []) for at, last in enumerate(LAST)],
 )
 async def test_a_story_that_breaks_off_ends_in_a_sentence(folder, last):
     file = folder / "mine.yaml"
@@ -229,7 +232,10 @@ async def gone(pids):
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL],
+)
 async def test_a_signal_ends_all_of_it(folder, number):
     file = folder / "mine.yaml"
     file.write_text(SMALL.rstrip() + POD)
