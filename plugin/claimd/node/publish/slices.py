@@ -209,33 +209,39 @@ def _contents(
 
 
 def counters_probe(driver: str, node: str) -> ResourceSlice:
-    """Returns a slice with counters: a dry run shows whether the API server keeps them."""
-    return ResourceSlice(
-        metadata=ObjectMeta(name=names.slice_name(0xFFFFF, driver, node)),
-        spec=ResourceSliceSpec(
-            driver=driver,
-            node_name=node,
-            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
-            shared_counters=[CounterSet(name="gpu", counters={"parts": Counter(value="1")})],
-        ),
-    )
+    """Returns a slice with counters: a dry run tells whether the API server keeps them."""
+    counters = [CounterSet(name="gpu", counters={"parts": Counter(value="1")})]
+    return _probe(0xFFFFF, driver, node, shared_counters=counters)
 
 
 def sharing_probe(driver: str, node: str) -> ResourceSlice:
-    """Returns a slice with a shared device: a dry run shows if the API server keeps its field."""
+    """Returns a slice with a shared device: a dry run tells whether the API server keeps the field."""
     shared = sharing.Sharing(how=sharing.SHARES, count=2)
     probed = Device(
         name="gpu",
         capacity=sharing.capacities(shared, {}, 0),
         allow_multiple_allocations=True,
     )
+    return _probe(0xFFFFE, driver, node, devices=[probed])
+
+
+def _probe(
+    number: int,
+    driver: str,
+    node: str,
+    *,
+    devices: Sequence[Device] = (),
+    shared_counters: Sequence[CounterSet] = (),
+) -> ResourceSlice:
+    """Returns a slice for dry runs. Its number keeps its name apart from all published slices."""
     return ResourceSlice(
-        metadata=ObjectMeta(name=names.slice_name(0xFFFFE, driver, node)),
+        metadata=ObjectMeta(name=names.slice_name(number, driver, node)),
         spec=ResourceSliceSpec(
             driver=driver,
             node_name=node,
             pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
-            devices=[probed],
+            devices=list(devices),
+            shared_counters=list(shared_counters),
         ),
     )
 

@@ -199,13 +199,18 @@ def _add_slices(commands: Commands) -> None:
     )
 
 
-def _add_output(command: argparse.ArgumentParser) -> None:
+def _add_output(
+    command: argparse.ArgumentParser,
+    forms: Sequence[str] = ("table", "wide", "json", "yaml"),
+    about: str = "",
+) -> None:
+    """Adds the option for the form of the output. The first form is the default."""
     command.add_argument(
         "-o",
         "--output",
-        choices=("table", "wide", "json", "yaml"),
-        default="table",
-        help="default: table",
+        choices=forms,
+        default=forms[0],
+        help=f"{about} (default: {forms[0]})" if about else f"default: {forms[0]}",
     )
 
 
@@ -323,9 +328,7 @@ def _add_convert(commands: Commands) -> None:
     convert.add_argument(
         "--strict", action="store_true", help="write nothing, and exit 1, if anything would be lost"
     )
-    convert.add_argument(
-        "-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml"
-    )
+    _add_output(convert, ("yaml", "json"))
 
 
 def _add_capture(commands: Commands) -> None:
@@ -418,13 +421,7 @@ def _add_explain(commands: Commands) -> None:
     )
     _add_context(explain)
     _add_files(explain)
-    explain.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "wide", "json"),
-        default="text",
-        help="wide: every node, as with --all (default: text)",
-    )
+    _add_output(explain, ("text", "wide", "json"), "wide: every node, as with --all")
     explain.add_argument("--all", action="store_true", help="list every node instead of groups")
 
 
@@ -437,13 +434,7 @@ def _add_doctor(commands: Commands) -> None:
         action="store_true",
         help="check all nodes from outside, with an administrator's kubeconfig",
     )
-    doctor.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "wide", "json"),
-        default="table",
-        help="wide: also checks that are well, as with --all (default: table)",
-    )
+    _add_output(doctor, ("table", "wide", "json"), "wide: also checks that are well, as with --all")
     doctor.add_argument("--all", action="store_true", help="also list checks that are well")
     doctor.add_argument(
         "--timeout",
@@ -464,13 +455,7 @@ def _add_view(commands: Commands) -> None:
     view.add_argument(
         "--port", type=int, default=0, help="a port of 127.0.0.1; default: a free port"
     )
-    view.add_argument(
-        "-o",
-        "--output",
-        choices=("page", "table", "json"),
-        default="page",
-        help="table, json: print the devices once (default: page)",
-    )
+    _add_output(view, ("page", "table", "json"), "table, json: print the devices once")
     view.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
