@@ -89,7 +89,7 @@ class Floor(api_pb2_grpc.DRAPluginServicer):
             "devices": [{"name": name, "containerEdits": nodes} for name in named],
         }
         path = self._spec(asked.uid)
-        durable.replace(path, json.dumps(spec).encode(), beside=f"{path}.new", sync=False)
+        durable.replace(path, json.dumps(spec).encode(), temporary=f"{path}.new", sync=False)
         return [
             api_pb2.Device(
                 request_names=[result["request"]],

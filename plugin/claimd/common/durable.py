@@ -34,48 +34,48 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Mark = tuple[int, int, int]  # inode, size and modification time of a file
 
 
-def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: bool) -> Mark:
+def replace(path: str, content: bytes, *, temporary: str, mode: int = 0o644, sync: bool) -> Mark:
     """Gives the file at `path` this content. Raises OSError and changes nothing if that fails.
 
     Returns the mark of the file that was written, even if others have changed it since.
 
-    The content is written to `beside` and then renamed. `beside` is a path in the same folder that
+    The content is written to `temporary` and then renamed. `temporary` is a path in the same folder that
     readers ignore and that no other writer uses now. An old file there is removed and never written
     to, since it may be a link or open elsewhere. A process that is killed may leave this file
     behind; the owner of the folder must sweep it. With `sync`, the content is on disk before the
     rename. Without, a loss of power may leave the file empty, and the caller must tolerate that.
     """
     try:
-        descriptor = os.open(beside, _NEW, mode)
+        descriptor = os.open(temporary, _NEW, mode)
     except FileExistsError:
-        descriptor = _open_again(beside, mode)
+        descriptor = _open_again(temporary, mode)
 
     try:
         try:
             if os.write(descriptor, content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), beside)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
             if sync:
                 os.fsync(descriptor)
             written = _mark_of(os.fstat(descriptor))
         finally:
             os.close(descriptor)
-        os.rename(beside, path)
+        os.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
     return written
 
 
-def _open_again(beside: str, mode: int) -> int:
-    """Opens the file although there is one: left by a dead writer, or placed there as a trap."""
-    status = os.lstat(beside)
+def _open_again(temporary: str, mode: int) -> int:
+    """Opens the file although one exists: a dead writer left it, or it was placed as a trap."""
+    status = os.lstat(temporary)
     if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-        os.unlink(beside)
-        return os.open(beside, _NEW, mode)
+        os.unlink(temporary)
+        return os.open(temporary, _NEW, mode)
 
     # Tests place a pipe here. It blocks the writer like a disk that hangs, to simulate crashes.
-    return os.open(beside, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 class NotAFileError(OSError):
@@ -168,8 +168,8 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Gives the file this content, durably. Raises OSError if the content is not there."""
         path = f"{self.path}/{name}"
-        beside = f"{self.path}/{unfinished_name(name)}"
-        replace(path, content, beside=beside, mode=0o600, sync=True)
+        temporary = f"{self.path}/{unfinished_name(name)}"
+        replace(path, content, temporary=temporary, mode=0o600, sync=True)
 
         try:
             self._sync_entries()

@@ -1,4 +1,4 @@
-"""Errors, by who must act. Messages say what was seen, what was expected and what to do.
+"""Errors, grouped by who must act. Messages say what was seen, what was expected and what to do.
 
 A ClaimError refuses one claim. A Fatal needs a person before the program can run. Errors of the API
 server are in `kube.errors`.

@@ -92,9 +92,10 @@ Respond = Callable[[HttpRequest], HttpResponse]
 class Server:
     """Serves connections until it is stopped.
 
-    `respond` answers each request in one synchronous step and must not raise. All responses together
-    produce one piece at a time, so that no client waits for longer than one piece takes. While more
-    than `max_in_flight` requests are being read, `too_many_requests` answers instead.
+    `respond` answers each request in one synchronous step and must not raise. All responses
+    together produce one piece at a time, so that no client waits for longer than one piece takes.
+    While more than `max_in_flight` requests are being read, `too_many_requests` answers instead of
+    `respond`.
     """
 
     def __init__(self, respond: Respond, too_many_requests: Respond, max_in_flight: int) -> None:

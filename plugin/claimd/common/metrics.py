@@ -1,9 +1,9 @@
 """All metrics of claimd. `exposition` formats them for Prometheus.
 
-Every layer counts here, so this module is at the bottom of all layers. It is written by hand,
+All layers use these metrics, so this module is at the bottom of all layers. It is written by hand,
 because Prometheus' client library would need 1.5 MB of resident memory, and the plugin's limit is
-tight. There is no log, no clock and no I/O: a scrape reads the values in another thread while they
-are being counted.
+tight. It uses no log and no clock, and does no I/O: a scrape reads the values in another thread
+while they are being counted.
 """
 
 from __future__ import annotations

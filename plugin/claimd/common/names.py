@@ -1,7 +1,7 @@
-"""Names that other processes rely on: sockets, CDI files and ids, slices, folders. No I/O.
+"""Names that other processes rely on: sockets, CDI files and ids, slices, folders.
 
-A name must never change for the same input: other processes, and later versions, must find what an
-earlier one has created.
+The module does no I/O. A name must never change for the same input: other processes, and later
+versions, must find what an earlier one has created.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ _STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\uf
 def strange(text: str) -> str | None:
     """Returns the first character that a CDI spec must not contain; None if all are allowed.
 
-    Container runtimes read specs as YAML, even if they are JSON. So characters are forbidden that
-    YAML requires to be escaped, or that some readers take for the end of a line. Tabs and line feeds
-    are allowed.
+    Container runtimes read specs as YAML, even if they are JSON. So this forbids the characters
+    that YAML requires to be escaped, and those that some readers treat as the end of a line. Tabs
+    and line feeds are allowed.
     """
     if text.isprintable():
         return None

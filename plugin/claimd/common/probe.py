@@ -12,7 +12,7 @@ RETRY_INTERVAL = 0.01
 
 
 def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
-    """Returns whether the endpoint answered 200, and its text. No answer counts as a no."""
+    """Returns True if the endpoint answered 200, and its text. No answer gives False."""
     try:
         with _connect(address, timeout) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())

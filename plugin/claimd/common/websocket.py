@@ -27,7 +27,7 @@ def accept(key: str) -> str:
 
 
 class _Wrong(Exception):
-    """The client broke the protocol. It is told the code."""
+    """The client broke the protocol. The server closes the connection with this code."""
 
     def __init__(self, code: int) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ class Instance:
         unfinished = self._folder / f"{_UNFINISHED}{self._identity}"
         try:
             durable.replace(
-                str(self._publisher), self._identity.encode(), beside=str(unfinished), sync=False
+                str(self._publisher), self._identity.encode(), temporary=str(unfinished), sync=False
             )
         except OSError as error:
             log.warning("cannot write down that we publish, trying again: %s", error)

@@ -50,9 +50,9 @@ def test_what_is_being_written_has_a_name_that_no_reader_takes():
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_file_is_made_and_replaced(tmp_path, sync):
-    path, beside = tmp_path / "file", tmp_path / ".file"
+    path, temporary = tmp_path / "file", tmp_path / ".file"
     for content in (b"one", b"another"):
-        durable.replace(str(path), content, beside=str(beside), sync=sync)
+        durable.replace(str(path), content, temporary=str(temporary), sync=sync)
         assert path.read_bytes() == content
     assert os.listdir(tmp_path) == ["file"]
 
@@ -63,37 +63,37 @@ def test_a_file_has_its_mode(tmp_path, mode, expected):
     try:
         more = {} if mode is None else {"mode": mode}
         durable.replace(
-            str(tmp_path / "file"), b"x", beside=str(tmp_path / ".file"), sync=False, **more
+            str(tmp_path / "file"), b"x", temporary=str(tmp_path / ".file"), sync=False, **more
         )
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == expected
 
 
-def test_what_an_earlier_writer_left_beside_is_overwritten(tmp_path):
+def test_what_an_earlier_writer_left_unfinished_is_overwritten(tmp_path):
     (tmp_path / ".file").write_bytes(b"a longer text that its writer died of")
-    durable.replace(str(tmp_path / "file"), b"x", beside=str(tmp_path / ".file"), sync=False)
+    durable.replace(str(tmp_path / "file"), b"x", temporary=str(tmp_path / ".file"), sync=False)
     assert (tmp_path / "file").read_bytes() == b"x"
 
 
-def test_nothing_is_written_through_what_lies_beside(tmp_path):
+def test_nothing_is_written_into_an_old_temporary_file(tmp_path):
     precious = tmp_path / "precious"
     precious.write_bytes(b"before")
     for plant in (os.symlink, os.link):
         plant(precious, tmp_path / ".file")
         durable.replace(
-            str(tmp_path / "file"), b"x", beside=str(tmp_path / ".file"), mode=0o600, sync=False
+            str(tmp_path / "file"), b"x", temporary=str(tmp_path / ".file"), mode=0o600, sync=False
         )
         assert precious.read_bytes() == b"before"
         assert stat.S_ISREG((tmp_path / "file").lstat().st_mode)
         assert stat.S_IMODE((tmp_path / "file").lstat().st_mode) == 0o600
 
 
-def test_without_room_the_old_content_stays_and_nothing_is_left_beside(tmp_path):
+def test_without_room_the_old_content_stays_and_no_temporary_file_is_left(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with limiting(resource.RLIMIT_FSIZE, 4), pytest.raises(OSError) as caught:
-        durable.replace(str(path), b"12345678", beside=str(tmp_path / ".file"), sync=False)
+        durable.replace(str(path), b"12345678", temporary=str(tmp_path / ".file"), sync=False)
     assert caught.value.errno == errno.ENOSPC, "a part of it was written"
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
@@ -102,7 +102,7 @@ def test_without_room_the_old_content_stays_and_nothing_is_left_beside(tmp_path)
 def test_what_cannot_be_renamed_is_left_neither_here_nor_there(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(OSError):
-        durable.replace(str(tmp_path / "file"), b"x", beside=str(tmp_path / ".file"), sync=True)
+        durable.replace(str(tmp_path / "file"), b"x", temporary=str(tmp_path / ".file"), sync=True)
     assert os.listdir(tmp_path) == ["file"]
 
 

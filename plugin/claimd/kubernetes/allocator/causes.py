@@ -141,7 +141,7 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """The reasons why a node cannot satisfy the claims, and the ways out.
+    """The reasons why a node cannot satisfy the claims, and changes that would help.
 
     `counts` say what is short, the decisive one first. `remedies` are alternatives, the easiest
     first. Each was checked with the allocator. `finished` is False if the time ran out before

@@ -116,7 +116,7 @@ class CounterSums:
         least: Sequence[int],
         left: int,
     ) -> Count:
-        """Returns the count for these groups and counters, of which `left` is left."""
+        """Returns the count for these groups and counters. `left` is the remaining amount."""
         requests: list[Request] = []
         for group in groups:
             requests += group.requests

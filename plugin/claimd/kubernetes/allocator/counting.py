@@ -1,7 +1,7 @@
 """Counts for the explanation: compares the needed devices with the existing and the free ones.
 
 Counts range over requests, constraints and drivers. Each count proves that the claims do not fit,
-because they need more than is free. There are refusals without such a count.
+because they need more than is free. Some refusals have another cause, and then there is no count.
 """
 
 from __future__ import annotations

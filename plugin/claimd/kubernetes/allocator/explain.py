@@ -177,7 +177,7 @@ def _trouble(pool: Pool) -> str:
 
 
 class _Question:
-    """The claims of one search, compared with all devices of the node."""
+    """The claims of one search, to be compared with all devices of the node."""
 
     def __init__(self, allocator: Allocator, search_input: SearchInput, held: Holdings) -> None:
         self._input = search_input
@@ -232,7 +232,7 @@ class _Question:
     def _count_sentence(self, count: Count) -> str:
         """Returns the sentence of a count.
 
-        It leaves out holders and obstacles if they are long, because each device is join_names with its
+        It leaves out holders and obstacles if they are long, because each device is listed with its
         own reasons anyway.
         """
         sentence = count.headline

@@ -1,7 +1,7 @@
 """Finds remedies: changes after which the claims would fit on a node.
 
 It changes the claims or frees devices, and runs the allocator again. The allocator has confirmed
-every remedy, and has refused it whenever one of its changes was left out.
+every remedy. It has also confirmed that each change in a remedy is necessary.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .holdings import Holdings
     from .identity import PoolID
 
-# After the first number of steps of a search, `counting` may prove that the answer is "no". A
-# search with more steps than the second number counts as unanswered.
+# A search that has taken the first number of steps asks `counting` for a proof that the answer is
+# "no". A search with more steps than the second number counts as unanswered.
 STEPS_BEFORE_COUNTING = 200
 STEPS_OF_A_QUESTION = 4000
 # The most held devices, changes of one kind, and starting sets that are tried.

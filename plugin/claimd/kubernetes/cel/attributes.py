@@ -1,7 +1,7 @@
-"""Fields, indexes and has(): chains of qualifiers on a value, and what happens if a key is missing.
+"""Fields, indexes and has(): chains of qualifiers on a value, and the effect of a missing key.
 
-A missing domain of a device is an empty map. Any other missing key is an error. Behind a `?` both
-are optional.none().
+A missing domain of a device is an empty map. Any other missing key is an error. After a `?`, either
+is optional.none().
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _SMALL_TYPES = frozenset(
 
 
 def upper_bound(root: Node) -> float:
-    """Returns an upper bound for the cost. It is infinite where no simple rule gives a bound."""
+    """Returns an upper bound for the cost. It is infinite if no simple rule gives a bound."""
     return _Bound().cost(root)
 
 

@@ -1,6 +1,6 @@
-"""The base of `Closures`: the places of variables in a frame, their scopes, and charges.
+"""The base of `Closures`: the places of variables in a frame, their scopes, and charges for steps.
 
-The modules `closures` and `folds` make a closure of each kind of node.
+The modules `closures` and `folds` make a closure for each kind of node.
 """
 
 from __future__ import annotations

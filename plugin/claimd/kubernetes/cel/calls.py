@@ -1,4 +1,4 @@
-"""Calls: the overload that the values select, and the effect of errors among the arguments."""
+"""Calls of functions: which overload the values select, and what errors of the arguments do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SETS = frozenset(("sets.contains", "sets.intersects", "sets.equivalent"))
 
 
 def steps(function: str) -> Callable[[Sequence[Value]], int] | None:
-    """Returns a function from arguments to the number of steps that a call with them takes.
+    """Returns a function that counts the steps of a call, given the arguments.
 
     Returns None if a call takes a few steps at most.
     """

@@ -69,11 +69,11 @@ class FatalError(EvalError):
 
 
 class CostExceededError(FatalError):
-    """The expression costs more than the limit of Kubernetes, which has an error, too."""
+    """The expression costs more than the limit of Kubernetes, where this is an error, too."""
 
 
 class StepsExceededError(FatalError):
     """The expression takes more steps than an evaluation may take here.
 
-    Kubernetes does not count these steps. It may have a value where its own limit is not exceeded.
+    Kubernetes does not count these steps. It may have a value if its own limit is not exceeded.
     """

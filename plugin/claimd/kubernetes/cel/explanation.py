@@ -138,7 +138,7 @@ class _Recorder(Closures):
 class _Walk:
     """One walk from the root to the parts that decided the value.
 
-    `wanted` is the value that a node needs: true at the root, and the opposite behind a `!`.
+    `wanted` is the value that a node should have: true at the root, and the opposite after a `!`.
     """
 
     def __init__(self, recorder: _Recorder, frame: Frame) -> None:

@@ -12,7 +12,7 @@ from .values import no_overload
 def join(frame: Frame, operands: Iterable[Closure], decisive: bool, operator: str) -> bool:
     """Returns `decisive` if one of the operands has this value, and its opposite otherwise.
 
-    The decisive value is false for `&&` and true for `||`. The operands behind it are not
+    The decisive value is false for `&&` and true for `||`. Operands after a decisive one are not
     evaluated, and errors of those before it are absorbed. If no operand decides, the first error is
     raised. An operand that is no bool is an error that names the `operator`.
     """

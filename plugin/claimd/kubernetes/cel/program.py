@@ -94,7 +94,7 @@ class Program:
         self._cheap = bound.upper_bound(root) <= LIMIT
 
     def matches(self, device: Device) -> bool:
-        """Returns whether the expression is true. Raises EvalError if Kubernetes has an error."""
+        """Returns True if the expression is true. Raises EvalError if Kubernetes has an error."""
         view = device.view
         if view.error is not None:
             raise view.error
@@ -111,7 +111,7 @@ class Program:
         return meter.cost
 
     def evaluate(self, device: Device, meter: Meter) -> bool:
-        """Returns the same as matches(), and counts into the meter."""
+        """Returns the same result as matches(), and adds the cost to the meter."""
         if device.view.error is not None:
             raise device.view.error
         # A frame belongs to one evaluation, so that threads can share the closures.

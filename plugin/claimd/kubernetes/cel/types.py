@@ -83,7 +83,7 @@ class Substitution:
         return Type("param", f"_{self._fresh}")
 
     def assignable(self, left: Type, right: Type) -> bool:
-        """Returns the same as all_assignable() for one pair of types."""
+        """Returns the result of all_assignable() for one pair of types."""
         return self.all_assignable((left,), (right,))
 
     def all_assignable(self, left: tuple[Type, ...], right: tuple[Type, ...]) -> bool:

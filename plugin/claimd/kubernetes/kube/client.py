@@ -142,7 +142,9 @@ class Client:
     def __init__(
         self, config: ClientConfig, agent: str, limit: int = 4, largest: int | None = None
     ) -> None:
-        """`agent` is the User-Agent. `largest` limits the bytes of a response; None: LARGEST."""
+        """Takes `agent`, the User-Agent, and `largest`, the most bytes of a response (None:
+        LARGEST).
+        """
         self._config = config
         self._tls = tls.TlsContexts(config)
         self._headers = [

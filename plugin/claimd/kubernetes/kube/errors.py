@@ -85,7 +85,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401, even with a credential that was fetched again, or no credential at all."""
+    """401 even with a newly fetched credential, or no credential at all."""
 
 
 class TooManyRequests(ApiError):

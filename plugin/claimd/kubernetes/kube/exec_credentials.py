@@ -61,7 +61,7 @@ class CredentialPlugin:
     """
 
     def __init__(self, config: ExecConfig, folder: Path, cluster: dict[str, object]) -> None:
-        """`folder` holds the kubeconfig. `cluster` is passed to a command that asks for it."""
+        """Takes the folder of the kubeconfig, and the cluster for a command that asks for it."""
         self._config = config
         self._folder = folder
         self._cluster = cluster

@@ -1,6 +1,6 @@
-"""The scheduler's rules about pods and nodes, devices aside. Pure: no I/O and no clock.
+"""The scheduler's rules about pods and nodes, except those about devices.
 
-The simulated scheduler decides by these rules, and `claimd explain` reports what they say. Start
-with `node_rules`, which applies all of them to one node. The choice of devices for a claim belongs
-to `allocator`.
+The package is pure: it does no I/O and has no clock. The simulated scheduler decides by these
+rules, and `claimd explain` reports their results. Start with `node_rules`, which applies all of
+them to one node. The choice of devices for a claim belongs to `allocator`.
 """

@@ -1,4 +1,4 @@
-"""The scheduler's filter plugins that look at one node and one pod, devices aside.
+"""The scheduler's filter plugins that look at one node and one pod, except those for devices.
 
 The rules, their order and their messages are those of kube-scheduler.
 """

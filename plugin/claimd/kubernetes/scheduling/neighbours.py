@@ -41,7 +41,7 @@ def has_rules(pod: Pod) -> bool:
 
 
 def depends_on_others(pod: Pod) -> bool:
-    """Returns True if new pods may open a node for the pod, and not only the end of pods."""
+    """Returns True if not only the end of pods, but also new pods may open a node for the pod."""
     affinity = pod.spec.affinity.pod_affinity
     return bool(
         affinity.required_during_scheduling_ignored_during_execution

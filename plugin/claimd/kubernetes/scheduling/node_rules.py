@@ -1,4 +1,4 @@
-"""All rules about pods and nodes, applied to one node at a time, devices aside.
+"""All rules about pods and nodes, except those about devices, applied to one node at a time.
 
 The rules can be asked about the cluster as it is, and about the cluster without some of its pods.
 There is one `NodeRules` object for each pod to schedule, so that the other pods are counted once.

@@ -174,7 +174,7 @@ def _candidate(
 
 
 def _importance(pod: Pod) -> tuple[int, str, str, str]:
-    """Sort key, most important first: by priority, then by the time that the pod has run."""
+    """Returns a sort key, the most important pod first: by priority, then by the running time."""
     metadata = pod.metadata
     started = pod.status.start_time or _NOW
     return -priority_of(pod), started, metadata.creation_timestamp, metadata.name
@@ -217,7 +217,7 @@ def _covers(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 def _cost(candidate: Candidate) -> tuple[int, int, int, int, str, str]:
-    """Sort key, best first.
+    """Returns a sort key, the best candidate first.
 
     The scheduler prefers few violated budgets, low priorities, few victims, and victims that have
     run for a short time, in this order.

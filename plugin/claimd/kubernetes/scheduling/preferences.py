@@ -62,7 +62,10 @@ def scores(
 
 
 def _score_taints(pod: Pod, feasible: Sequence[Node]) -> dict[str, int]:
-    """Scores nodes: the fewer PreferNoSchedule taints the pod does not tolerate, the better."""
+    """Scores nodes by the PreferNoSchedule taints that the pod does not tolerate.
+
+    Fewer such taints are better.
+    """
     counts = {node.metadata.name: filters.count_unwelcome_taints(pod, node) for node in feasible}
     highest = max(counts.values(), default=0)
     if not highest:
@@ -101,7 +104,7 @@ def _score_spread(
     nodes: Mapping[str, Node],
     pods_by_node: Mapping[str, Sequence[Pod]],
 ) -> dict[str, int]:
-    """Scores nodes by the ScheduleAnyway constraints: the fewer pods in the domain, the better."""
+    """Scores nodes by the ScheduleAnyway constraints: fewer pods in the domain are better."""
     constraints = []
     for constraint in pod.spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "ScheduleAnyway":

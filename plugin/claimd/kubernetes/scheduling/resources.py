@@ -43,7 +43,7 @@ class Shortage:
 
     @property
     def detail(self) -> str:
-        """The same for people, with amounts."""
+        """The same message for people, with amounts."""
         whole = amounts.format_billionths(self.allocatable)
         if self.resource == PODS:
             return f"it runs {amounts.format_billionths(self.used)} pods and may run {whole}"

@@ -133,10 +133,10 @@ class ClaimFiles:
         folder, _, file = path.rpartition("/")
         temporary = f"{folder}/{durable.unfinished_name(file)}"
         try:
-            return durable.replace(path, content, beside=temporary, sync=False)
+            return durable.replace(path, content, temporary=temporary, sync=False)
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return durable.replace(path, content, beside=temporary, sync=False)
+            return durable.replace(path, content, temporary=temporary, sync=False)
 
 
 def read_if_readable(path: str) -> bytes | None:

@@ -112,7 +112,7 @@ class LibraryHook:
                 Path(self._folder).mkdir(mode=0o755, parents=True, exist_ok=True)
                 self._sweep()
                 unfinished = f"{self._folder}/{_UNFINISHED}{os.urandom(4).hex()}"
-                durable.replace(target, content, beside=unfinished, mode=0o755, sync=True)
+                durable.replace(target, content, temporary=unfinished, mode=0o755, sync=True)
 
             # The mark is taken before the trial, since another instance may replace the program
             # during it. The trial is needed because the file system may be mounted with noexec.

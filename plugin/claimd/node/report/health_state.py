@@ -71,7 +71,7 @@ def save(folder: Path, boot_id: str, state: HealthState) -> None:
         # Two instances may save at once during an update. Their process ids cannot distinguish
         # them: each is process 1 of its pod.
         unfinished = folder / f".{FILE}.{os.urandom(4).hex()}"
-        durable.replace(str(path), content, beside=str(unfinished), sync=False)
+        durable.replace(str(path), content, temporary=str(unfinished), sync=False)
     except OSError as error:
         log.warning("what is known of sick GPUs will not outlive this process: %s", error)
 

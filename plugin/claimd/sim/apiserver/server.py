@@ -179,8 +179,8 @@ class Api:
             raise FileExistsError(f"there is something that is no file: {path}")
 
         text = f"{json.dumps(document, indent=2)}\n"
-        beside = str(path.with_name(f".{path.name}.new"))
-        durable.replace(str(path), text.encode(), beside=beside, mode=0o600, sync=False)
+        temporary = str(path.with_name(f".{path.name}.new"))
+        durable.replace(str(path), text.encode(), temporary=temporary, mode=0o600, sync=False)
         return path
 
 

@@ -51,8 +51,9 @@ def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Conv
 
     `among` are the other documents of the file, to which one of v1alpha2 may refer. A document of
     another API is returned as it is, except for pods that name their claims in the way of 1.30.
-    Raises NotConvertible if the version or the kind is unknown, and `plain.Invalid` if a field has
-    not the type that the document's own version requires.
+
+    Raises NotConvertible if the version or the kind is unknown, and `plain.Invalid` if a field does
+    not have the type that the document's own version requires.
     """
     if to not in TARGETS:
         raise NotConvertible(f"expected one of {', '.join(TARGETS)} to convert to, got {to!r}")
@@ -112,7 +113,7 @@ def reshape(document: Document, to: str) -> Document:
 
 
 def _lose_nothing(path: str, why: str) -> None:
-    """Ignores the report: `reshape` makes no notes."""
+    """Ignores the report, because `reshape` makes no notes."""
 
 
 def convert_object(obj: Object, version: str, to: str) -> tuple[Object, tuple[Note, ...]]:

@@ -19,14 +19,14 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True)
 class Most:
-    """The most items of a list, entries of a map, or bytes of a text or of a free document."""
+    """A rule: the most items of a list, entries of a map, or bytes of a text or a document."""
 
     count: int
 
 
 @dataclass(frozen=True, init=False)
 class Keys:
-    """The list is a map in disguise. These fields, by their names on the wire, are the key."""
+    """A rule: the list is a map in disguise. The key are these fields, by their names in JSON."""
 
     names: tuple[str, ...]
 
@@ -36,7 +36,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Unique:
-    """The list is a set. A merge adds the items that are missing.
+    """A rule: the list is a set. A merge adds the items that are missing.
 
     A merge replaces a list that has neither `Keys` nor this rule.
     """
@@ -44,7 +44,7 @@ class Unique:
 
 @dataclass(frozen=True)
 class Amount:
-    """The text is a quantity. In a document it may also be a number."""
+    """A rule: the text is a quantity. In a document it may also be a number."""
 
 
 @dataclass(frozen=True)
