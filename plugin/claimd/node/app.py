@@ -164,7 +164,8 @@ class App:
             start("the wait for the kubelet", self.kubelet.await_registration)
             for name, work in self.background:
                 start(name, work)
-            for name, endpoint in self.endpoints.build(self._unready):
+            start("the check of our own sockets", self.kubelet.check.run)
+            for name, endpoint in self.endpoints.build(self._unready, self.kubelet.check.failure):
                 start(name, endpoint.run)
             start("the release of what the start needed", self._release_startup_memory)
 

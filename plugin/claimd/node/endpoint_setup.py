@@ -42,15 +42,18 @@ class EndpointSetup:
     # Decides who may scrape, if the settings restrict that.
     _scrape_access: scrape_access.ScrapeAccess | None = None
 
-    def build(self, unready: Callable[[], str]) -> list[tuple[str, endpoint.Endpoint]]:
+    def build(
+        self, unready: Callable[[], str], dead: Callable[[], str]
+    ) -> list[tuple[str, endpoint.Endpoint]]:
         """Returns the endpoints to run, each with a name for the log. May be called once.
 
-        `unready` returns the reason why we are not ready, or "" if we are.
+        `unready` returns the reason why we are not ready, or "" if we are, and `dead` the reason
+        why a restart is needed.
         """
         probes, metrics = self.config.endpoint, self.config.metrics_endpoint
         if metrics or probes.startswith("unix:"):
             self._install_device_metrics()
-        return endpoint.serving(probes, metrics, unready, self._protection())
+        return endpoint.serving(probes, metrics, unready, self._protection(), dead)
 
     async def close(self) -> None:
         """Ends the questions to the API server about who may scrape."""

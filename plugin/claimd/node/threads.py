@@ -53,7 +53,7 @@ def check_enough() -> None:
 
 
 def end_if_one_dies() -> None:
-    """From now on, an error that ends a thread ends the process with a sentence and FAILED.
+    """Makes an error that ends a thread end the process, with a sentence and FAILED.
 
     What is prepared stays prepared.
     """

@@ -253,6 +253,31 @@ async def test_ready_when_registered_and_published(world):
                 pass
 
 
+async def test_not_alive_when_our_own_sockets_do_not_answer(world):
+    async with world.plugin() as plugin:
+        await world.kubelet.register()
+        await world.published()
+        process = plugin.process.pid
+        limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
+
+        # Two descriptors are free: one for the probe, one for the connection to our own socket, and
+        # none for gRPC to accept it.
+        taken = {int(name) for name in os.listdir(f"/proc/{process}/fd")}
+        free = [number for number in range(1024) if number not in taken]
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (free[2], limits[1]))
+        endpoint = plugin.settings["endpoint"]
+        async with asyncio.timeout(60):
+            while (
+                "our own socket" not in (await asyncio.to_thread(probe.ask, endpoint, "/livez"))[1]
+            ):
+                await asyncio.sleep(0.1)
+
+        resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+        async with asyncio.timeout(60):
+            while not (await asyncio.to_thread(probe.ask, endpoint, "/livez"))[0]:
+                await asyncio.sleep(0.1)
+
+
 async def test_killed_and_started_again_it_knows_what_it_gave(world):
     claim = world.claim("c")
     async with world.plugin() as plugin:

@@ -65,7 +65,9 @@ def test_a_thread_that_dies_ends_the_process(error):
     """)
     assert code == threads.FAILED
     name = error.removesuffix("('x')")
-    assert output.startswith(f"the thread needed has died, and claimd cannot go on without it: {name}")
+    assert output.startswith(
+        f"the thread needed has died, and claimd cannot go on without it: {name}"
+    )
 
 
 def test_a_lost_memory_error_ends_the_process():

@@ -1,7 +1,8 @@
 """The endpoint: answers probes and scrapes over HTTP, on a TCP port or a unix socket.
 
-GET /livez succeeds if the event loop runs, and GET /readyz if the plugin is ready. GET /metrics
-returns the metrics. The caller decides what ready means, and where metrics are shown.
+GET /livez succeeds if the event loop runs and our sockets answer, and GET /readyz if the plugin is
+ready. GET /metrics returns the metrics. The caller decides what ready and dead mean, and where
+metrics are shown.
 
 Anybody who can reach the port may connect, so everything is limited: the connections, and the bytes
 and the time of a request. A flood may cost other clients their answer, but it never takes a
@@ -136,16 +137,19 @@ class Endpoint:
         self,
         address: str,
         unready: Callable[[], str],
+        dead: Callable[[], str] = str,
         *,
         shows_metrics: bool = True,
         protection: Protection | None = None,
     ) -> None:
-        """Calls `unready` in another thread: it returns why we are not ready, or "" if we are.
+        """Calls `unready` and `dead` in another thread.
 
+        `unready` returns why we are not ready, or "" if we are, and `dead` why a restart is needed.
         With `protection`, everything is served over TLS.
         """
         self._address = address
         self._unready = unready
+        self._dead = dead
         self._shows_metrics = shows_metrics
         self._protection = protection
         self._turned = 0.0  # when the event loop last noted the time
@@ -398,13 +402,17 @@ class Endpoint:
                 if seconds > LONGEST_TURN:
                     reason = f"the event loop has not turned for {seconds:.0f} s"
                     return "503 Service Unavailable", reason
-                return "200 OK", "ok"
+                return _verdict(self._dead())
             case "/readyz":
-                reason = self._unready()
-                return ("503 Service Unavailable", reason) if reason else ("200 OK", "ok")
+                return _verdict(self._unready())
             case "/metrics":
                 return "404 Not Found", "metrics are where the setting metrics-endpoint says"
         return "404 Not Found", "there are /livez, /readyz and /metrics"
+
+
+def _verdict(reason: str) -> tuple[str, str]:
+    """Returns the status and the text for a reason to say no, or for none."""
+    return ("503 Service Unavailable", reason) if reason else ("200 OK", "ok")
 
 
 def _retry(events: int, operation: Callable[..., T], *args: object) -> Talk[T]:
@@ -454,6 +462,7 @@ def serving(
     metrics_: str,
     unready: Callable[[], str],
     protection: Protection | None = None,
+    dead: Callable[[], str] = str,
 ) -> list[tuple[str, Endpoint]]:
     """Returns the endpoints for the settings `endpoint` and `metrics-endpoint`, with their names.
 
@@ -465,9 +474,11 @@ def serving(
     endpoints = []
     if probes:
         shows_metrics = metrics_ == probes or (not metrics_ and probes.startswith("unix:"))
-        endpoints.append(("the endpoint", Endpoint(probes, unready, shows_metrics=shows_metrics)))
+        probed = Endpoint(probes, unready, dead, shows_metrics=shows_metrics)
+        endpoints.append(("the endpoint", probed))
     if metrics_ and metrics_ != probes:
-        endpoints.append(("the metrics", Endpoint(metrics_, unready, protection=protection)))
+        scraped = Endpoint(metrics_, unready, dead, protection=protection)
+        endpoints.append(("the metrics", scraped))
     return endpoints
 
 

@@ -17,7 +17,7 @@ from claimd.common import names, pacing
 from ..config import Config
 from ..folder_watch import FolderWatch
 from ..prepare import calls
-from . import dra, health, registration, server
+from . import dra, health, registration, self_check, server
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,9 @@ class KubeletSockets:
             self._note_registered,
         )
         self._sockets: tuple[server.Socket, ...] = ()
+
+        # Says whether both sockets answer.
+        self.check = self_check.SelfCheck((self._dra_path, self._registration_path))
         self._watch = FolderWatch(
             (self._dra_path.parent, self._registration_path.parent), self._mend
         )

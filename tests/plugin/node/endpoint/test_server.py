@@ -50,6 +50,22 @@ async def test_answers(served):
     assert (await ask(address, "/other"))[0] is False
 
 
+async def test_a_reason_for_a_restart_makes_it_dead(tmp_path):
+    reasons = []
+    address = f"unix:{tmp_path}/e.sock"
+    dead = endpoint.Endpoint(address, str, lambda: "; ".join(reasons))
+    running = asyncio.create_task(dead.run())
+    try:
+        async with asyncio.timeout(30):
+            while not (await ask(address, "/livez"))[0]:
+                pass
+        reasons.append("nobody answers")
+        assert await ask(address, "/livez") == (False, "nobody answers")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_metrics_are_served_as_prometheus_reads_them(served):
     address, _ = served
     head, _, body = (await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
