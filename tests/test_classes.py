@@ -86,12 +86,16 @@ def claim_of_template(name: str) -> ResourceClaim:
     return claim(spec)
 
 
+@functools.cache
+def classes() -> allocator.Classes:
+    return allocator.Classes(read(list(CLASSES.values()), list[DeviceClass]))
+
+
 def allocator_of(slices: tuple[ResourceSlice, ...]) -> allocator.Allocator:
     """Of the whole cluster it is made once."""
     if slices is cluster() and KEPT:
         return KEPT[0]
-    classes = allocator.Classes(read(list(CLASSES.values()), list[DeviceClass]))
-    made = allocator.Allocator(class_lister=classes, slices=slices)
+    made = allocator.Allocator(class_lister=classes(), slices=slices)
     if slices is cluster():
         KEPT.append(made)
     return made

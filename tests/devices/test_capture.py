@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import stat
@@ -18,6 +19,7 @@ from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory
 from tests.devices.test_damage import DAMAGES
 from tests.devices.trees import Make, Tree
+from tests.support import samples
 from tests.support.limits import without_descriptors
 
 
@@ -64,19 +66,20 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(
         assert capture_file.getnames() == two.getnames()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+DAMAGED = [
+    "sys/bus/pci/devices/0000:13:00.0",
+    "sys/bus/pci/devices/0000:13:00.0/vendor",
+    "sys/bus/pci/devices/0000:13:00.0/unique_id",
+    "sys/bus/pci/devices/0000:13:00.0/current_compute_partition",
+    "sys/bus/pci/devices/0000:13:00.0/driver",
+    "sys/class/kfd/kfd",
+    "sys/class/kfd/kfd/topology/nodes/1/properties",
+    "proc/devices",
+]
+
+
 @pytest.mark.parametrize(
-    "path",
-    [
-        "sys/bus/pci/devices/0000:13:00.0",
-        "sys/bus/pci/devices/0000:13:00.0/vendor",
-        "sys/bus/pci/devices/0000:13:00.0/unique_id",
-        "sys/bus/pci/devices/0000:13:00.0/current_compute_partition",
-        "sys/bus/pci/devices/0000:13:00.0/driver",
-        "sys/class/kfd/kfd",
-        "sys/class/kfd/kfd/topology/nodes/1/properties",
-        "proc/devices",
-    ],
+    ("path", "damage"), samples.parameters(itertools.product(DAMAGED, DAMAGES))
 )
 def test_what_is_wrong_is_wrong_again(
     make_tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]
