@@ -1,6 +1,6 @@
-"""What people run: the command line, `explain`, `doctor` and `view`.
+"""The commands that people run: the command line, `explain`, `doctor` and `view`.
 
-`cli` has one module per command; start there. `explain` says why a pod waits, `doctor` checks a
-node, and `view` serves the page. No other wing may import this one, and the simulator is imported
-only by the commands that start it.
+Start in `cli`, which has one module per command. `explain` says why a pod waits, `doctor` checks a
+node, and `view` serves the page. No other wing may import this one. Only the commands that start
+the simulator import it.
 """

@@ -1,4 +1,4 @@
-"""Integers that users write, which may have thousands of digits: Python's own `int` refuses those."""
+"""Integers in the text of users. Python's `int` refuses those with thousands of digits."""
 
 from __future__ import annotations
 

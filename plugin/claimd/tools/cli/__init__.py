@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"claimd: the hardware cannot be looked at: {error}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does. At exit Python flushes stdout, fails
+        # The reader of our output has ended, as `head` does. At exit Python flushes stdout, fails
         # once more, and would report that on stderr.
         sys.stderr.close()
         return OK

@@ -34,9 +34,9 @@ class _File:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the converted documents, and on stderr what the other version cannot express.
 
-    Returns FAILED if a release with that version would refuse one of the documents. It is printed
-    all the same. With --strict, raises Fatal and prints no document if one would be refused or
-    would lose anything.
+    Returns FAILED if a release with that version would refuse one of the documents; the document is
+    printed all the same. With --strict, raises Fatal and prints no document if one would be refused
+    or would lose anything.
     """
     files = _read_files(arguments.file)
     documents: list[Document] = []
@@ -79,7 +79,9 @@ def _warn(words: str) -> None:
 
 
 def _refusals(document: Document | None) -> Iterator[str]:
-    """Yields the reason for which the API server of a release with that version would refuse it."""
+    """Yields the reasons why the API server of a release with that version would refuse the
+    document.
+    """
     if document is None or not str(document.get("apiVersion")).startswith(f"{GROUP}/"):
         return
 

@@ -1,4 +1,4 @@
-"""`claimd demo`: tells a story on a simulated cluster."""
+"""`claimd demo`: plays a story on a simulated cluster."""
 
 from __future__ import annotations
 

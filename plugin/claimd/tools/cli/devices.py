@@ -1,4 +1,6 @@
-"""`claimd devices`: lists the GPUs of a machine with their health, and the GPUs left alone."""
+"""`claimd devices`: lists the GPUs of a machine with their health, and the GPUs that it does not
+use.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
             output.print_document(document, arguments.output)
             return OK
 
-        # A capture lies unpacked in a temporary folder, whose name would tell people nothing.
+        # A capture is unpacked in a temporary folder, whose name would tell people nothing.
         wide = arguments.output == "wide"
         place = f"in {settings.root}" if here.replay else f"under {settings.roots.sys}"
         _print_table(inventory, place, wide)
@@ -97,8 +99,8 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
 def _print_health(settings: Config, inventory: Inventory) -> None:
     """Prints the health of each GPU.
 
-    Some faults show only over time. These come from the state that a `claimd run` on this machine
-    has written.
+    Some faults show only over time. They are in the state that a `claimd run` on this machine has
+    written.
     """
     from claimd.common import names, timestamps
     from claimd.node.report import health_state

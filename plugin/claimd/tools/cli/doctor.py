@@ -1,4 +1,4 @@
-"""`claimd doctor`: reports what on a node, or in a cluster, keeps pods from their GPUs."""
+"""`claimd doctor`: reports the faults of a node or a cluster that keep pods from their GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _EXIT_CODES = {Level.WARNING: WARNINGS_FOUND, Level.ERROR: ERRORS_FOUND}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the findings. The exit code is that of the worst finding: OK for notes, 3 or 4."""
+    """Prints the findings. The exit code depends on the worst finding: OK for notes, otherwise 3 or
+    4.
+    """
     with machine.open_machine(config.load(vars(arguments))) as here:
         _check_settings(here.settings)
         if not arguments.cluster:
@@ -44,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[examine.Progress]:
-    """Ends the process if the block takes longer, and says which part has not come to its end.
+    """Ends the process if the block takes longer, and names the part that has not ended.
 
-    A read of a sick device or of a dead network file system may never return, so nothing here waits
+    A read of a sick device or of a dead network file system may never return, so this does not wait
     for the block.
     """
     progress = examine.Progress()

@@ -69,7 +69,7 @@ def _is_wide(arguments: argparse.Namespace) -> bool:
 
 
 def _exit_code(verdicts: Sequence[Verdict]) -> int:
-    # One pod that cannot run decides the code of several.
+    # If several pods are asked about, one that cannot run decides the code.
     if "pending" in verdicts:
         return PENDING
     return UNKNOWN if "unknown" in verdicts else OK

@@ -1,10 +1,10 @@
-"""Rewrites the values of a YAML text and keeps the lines of all that has not changed.
+"""Rewrites the values of a YAML text and keeps the lines of everything that has not changed.
 
 `claimd convert` rewrites manifests that people keep in Git, and docs/objects.md promises that
 comments, blank lines, quotes, block scalars and indentation stay.
 
 A map is a list of entries, each with its lines. The lines of an entry with the same value are
-copied, also if the entry moves to another map. An entry with another value is taken apart in the
+copied, even if the entry moves to another map. An entry with another value is taken apart in the
 same way. A new entry is dumped. PyYAML is enough for this, because it says where each value begins
 and ends.
 """
@@ -74,7 +74,7 @@ def rewrite(content: str, before: Sequence[Any], after: Sequence[Document | None
     parts = ["\n".join([*part, ""]) for part in written]
     result = "---\n".join(parts)
 
-    # A form of YAML that nobody has thought of must not turn one object into another.
+    # An unexpected form of YAML must not turn one object into another.
     expected = [new for new in after if new is not None]
     try:
         return result if text.load_all(result) == expected else None
@@ -134,7 +134,7 @@ def _last_line(lines: Sequence[str], node: yaml.Node) -> int:
 
 
 def _is_between(line: str, column: int) -> bool:
-    """Tells whether a line is blank or a comment, and no part of the value above it.
+    """Returns True if a line is blank or a comment, and no part of the value above it.
 
     The text of a block scalar above is indented more than `column`.
     """
@@ -173,7 +173,7 @@ def _entries(lines: Sequence[str], node: yaml.MappingNode, value: dict[str, Any]
     entries = []
     lead: list[str] = []
     for (key, child), start, end in zip(node.value, starts, ends, strict=True):
-        # Comments and blank lines at the end belong to the next entry.
+        # Comments and blank lines at its end belong to the next entry.
         last = end
         while last > start + 1 and _is_between(lines[last - 1], column):
             last -= 1

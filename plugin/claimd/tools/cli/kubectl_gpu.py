@@ -1,4 +1,6 @@
-"""`kubectl gpu`: commands of `claimd` in kubectl's words. kubectl finds kubectl-gpu on the PATH."""
+"""`kubectl gpu`: the commands of `claimd` as a kubectl plugin. kubectl finds kubectl-gpu on the
+PATH.
+"""
 
 from __future__ import annotations
 

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 class Machine:
     """A machine whose files can be read.
 
-    `settings` are those of the command. If the machine is a capture, their root is the folder in
-    which the capture lies unpacked.
+    `settings` are those of the command. If the machine is a capture, the root in them is the folder
+    where the capture is unpacked.
     """
 
     settings: Config
     replay: Replay | None = None
 
     def scan(self) -> Inventory:
-        """Reads the GPUs that are there now.
+        """Reads the GPUs that exist now.
 
-        Raises UsageError if `include` or `exclude` cannot be understood, and Fatal if the root is
-        not there.
+        Raises UsageError if `include` or `exclude` cannot be understood, and Fatal if the root does
+        not exist.
         """
         from claimd_devices import scan
 
@@ -66,7 +66,7 @@ def open_machine(settings: Config) -> Iterator[Machine]:
         yield Machine(settings=settings)
         return
 
-    # Only a capture needs these: every start of the plugin comes through here.
+    # Only a capture needs these modules, and every start of the plugin calls this function.
     import tempfile
 
     from claimd_devices import capture

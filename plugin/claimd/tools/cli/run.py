@@ -13,7 +13,7 @@ from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until a signal ends it."""
+    """Runs the plugin until a signal ends it."""
     with machine.open_machine(config.load(vars(arguments))) as here:
         log.set_up(here.settings.log_level, here.settings.log_format)
         threads.end_if_one_dies()

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.words is not None:
         return _run_command(arguments, options)
 
-    # These make a cluster, which this API server alone is not.
+    # Only a whole cluster has these, and not an API server alone.
     for flag in ("node", "scheduler", "controllers"):
         if getattr(arguments, flag):
             raise errors.UsageError(

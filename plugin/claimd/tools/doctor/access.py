@@ -1,4 +1,4 @@
-"""The rights of claimd's account, and whether the admission policies hold it to its node."""
+"""The rights of claimd's account, and whether the admission policies restrict it to its node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def judge_rights(account: str, denied_rights: Answer, driver: str) -> list[Finding]:
-    """Returns a failure for each level of severity that missing rights have."""
+    """Returns one finding for each level of severity that missing rights have."""
     if denied_rights.value is None:
         return [RIGHTS.unknown(denied_rights.trouble, denied_rights.how)]
     missing_rights: Sequence[Right] = denied_rights.value
@@ -74,14 +74,16 @@ def judge_rights(account: str, denied_rights: Answer, driver: str) -> list[Findi
 
 
 def _remedy_for_rights(missing: Sequence[Right], driver: str) -> str:
-    """Returns a remedy for a driver name of the user's own, and "" if the general one is enough."""
+    """Returns a remedy for a driver name other than the default; "" if the general remedy is
+    enough.
+    """
     if driver == Config().driver_name or all(right.name != rights.DRIVER for right in missing):
         return ""
     return f"{RIGHTS.remedy}\nand the role's resourceNames have to say {driver}"
 
 
 def judge_policy(held_to_node: Answer) -> Finding:
-    """Judges whether the API server refuses to this node's token the slices of other nodes."""
+    """Judges whether the API server refuses slices of other nodes from this node's token."""
     if held_to_node.value is None:
         return POLICY.unknown(held_to_node.trouble, held_to_node.how)
     if held_to_node.value:
@@ -95,8 +97,8 @@ def judge_policy(held_to_node: Answer) -> Finding:
 async def find_account(api: client.Client, node: str) -> tuple[Answer, bool]:
     """Finds the account whose rights to check. Also returns True if we are an administrator.
 
-    In claimd's own pod the account is our own. An administrator may ask about other accounts, so it
-    is that of the claimd pod on this node.
+    In claimd's own pod this is our own account. An administrator may ask about other accounts, so
+    it is the account of the claimd pod on this node.
     """
     try:
         review = await post(api, "/apis/authentication.k8s.io/v1/selfsubjectreviews", _REVIEW_SELF)
@@ -110,7 +112,7 @@ async def find_account(api: client.Client, node: str) -> tuple[Answer, bool]:
         why = f"we are {name or 'nobody'} here, whose rights are not claimd's"
         return Answer(trouble=why, how=_AS_CLAIMD), False
 
-    # The first pod will do: all pods of the DaemonSet have the same account.
+    # The first pod is enough: all pods of the DaemonSet have the same account.
     query = {"labelSelector": SELECTOR}
     if node:
         query["fieldSelector"] = f"spec.nodeName={node}"
@@ -187,9 +189,10 @@ async def check_policy(
     is_admin: bool,
     denied: Answer,
 ) -> Answer:
-    """Checks whether the admission policies hold claimd to its node.
+    """Checks whether the admission policies restrict claimd to its node.
 
-    As claimd it tries a forbidden write as a dry run. As an administrator it reads the policies.
+    With claimd's account it tries a forbidden write as a dry run. As an administrator it reads the
+    policies.
     """
     if is_admin:
         return await check_bindings(api)
@@ -202,7 +205,8 @@ async def check_policy(
             how = f"mend {RIGHTS.name} first"
             return Answer(trouble="claimd may write no slice at all", how=how)
 
-    # The policies let an account pass that is granted `any` on nodes, so say so if it is the cause.
+    # The policies allow everything to an account that is granted `any` on nodes, so say so if that
+    # is the cause.
     try:
         is_held = await policy_check.is_held(ours, settings.driver_name, settings.node_name)
         trouble = ""
@@ -222,7 +226,9 @@ _HELD_RESOURCES = ("resourceslices", "resourceclaims/status")
 
 
 async def check_bindings(api: client.Client) -> Answer:
-    """Checks that a policy of claimd protects each resource, and that a binding makes it deny."""
+    """Checks that a policy of claimd protects each resource, and that a binding makes it refuse
+    requests.
+    """
     policies = await get(api, f"{_ADMISSION}/validatingadmissionpolicies")
     bindings = await get(api, f"{_ADMISSION}/validatingadmissionpolicybindings")
     if policies.value is None or bindings.value is None:

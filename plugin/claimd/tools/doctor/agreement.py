@@ -94,7 +94,7 @@ class Facts:
     possible: frozenset[str] = frozenset()
     # The pod that uses a claim, by the claim's UID. None: the kubelet does not answer.
     given: Mapping[str, str] | None = field(default_factory=dict)
-    # What is wrong with a claim in the API server, by title. None: the server does not answer.
+    # The faults of claims in the API server, by the claim's title. None: the server does not answer.
     claims: Mapping[str, str] | None = field(default_factory=dict)
     # The names of the devices that the slices may have, and of those that they must have: the
     # partitions of a GPU are published only if the server's gate for them is on.
@@ -148,7 +148,7 @@ def _remedy_for_damaged(path: str) -> str:
 
 
 def _time_set_aside(name: str) -> str:
-    """Returns the time at which a checkpoint was set aside, or "" if its name does not tell."""
+    """Returns the time at which a checkpoint was set aside, or "" if its name does not have it."""
     digits = name.rpartition("-")[2]
     if not re.fullmatch(r"[0-9]{10}([0-9]{9})?", digits):
         return ""

@@ -310,7 +310,7 @@ def _lines_to_take(rival: Rival) -> str:
 def _lines_to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
     """Returns the steps to leave GPUs to the other driver or plugin.
 
-    The setting contains what is excluded already, so that people can copy it as it is.
+    The setting in them includes everything that is excluded already, so that people can copy it.
     """
     value = ",".join(dict.fromkeys((*facts.excluded, *which)))
     lines = [
@@ -372,7 +372,9 @@ def _stale_resources(node: NodeFacts) -> list[str]:
 
 
 async def look(api: client.Client, settings: Config, inventory: Inventory) -> Facts:
-    """Asks the API server for everything. A request that is refused becomes the reason why."""
+    """Asks the API server for everything. A refused request becomes the reason for the missing
+    fact.
+    """
     # If the first request fails, all others would fail for the same reason.
     try:
         answer = decode_document(await api.request("GET", "/version"))
@@ -466,7 +468,7 @@ async def _all_slices(ours: resources.Resources, node: str) -> Answer:
 
 
 def _skew(date: str) -> float | None:
-    """Returns by how many seconds our clock is ahead, or None without a Date."""
+    """Returns by how many seconds our clock is ahead; None if the answer had no Date."""
     try:
         theirs = email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):

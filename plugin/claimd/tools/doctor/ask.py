@@ -20,7 +20,7 @@ class Answer:
 
     value: Any = None
     trouble: str = ""
-    how: str = ""  # how somebody could find out the value
+    how: str = ""  # how a person could find out the value
 
 
 UNASKED = Answer(trouble="it was not asked")

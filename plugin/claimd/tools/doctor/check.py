@@ -74,7 +74,9 @@ class Check:
         )
 
     def unknown(self, reason: str, how: str) -> Finding:
-        """Returns a finding that the check could not be made, and how somebody could make it."""
+        """Returns a finding that says why the check was not possible, and how a person could make
+        it.
+        """
         return Finding(check=self.name, level=Level.UNSEEN, seen=reason, remedy=how)
 
 

@@ -1,6 +1,6 @@
 """`claimd doctor --cluster`: checks all nodes from outside.
 
-Everything is read from the API server, save the state of each claimd. That is asked at its
+Everything is read from the API server, except the state of each claimd. That is asked at its
 endpoint, through the API server's proxy, or at the pod's address if the proxy may not be used.
 """
 
@@ -78,7 +78,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The state of the cluster, as far as the API server and the endpoints tell it."""
+    """The state of the cluster, as far as the API server and the endpoints report it."""
 
     nodes: Answer  # a list of api.NodeFacts
     pods: Answer  # a list of Pod
@@ -200,7 +200,7 @@ def _judge_classes(facts: Facts) -> Finding:
 
 
 def _judge_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
-    """Makes those checks of the node's own doctor that need no access to the node.
+    """Makes those checks of one node that need no access to the node.
 
     A node without claimd gets no findings.
     """
@@ -261,7 +261,9 @@ def _inventory(facts: Facts, node: str) -> Inventory:
 
 
 async def look(server: client.Client, settings: Config) -> Facts:
-    """Reads the state of the cluster. A part that may not be read becomes the reason why."""
+    """Reads the state of the cluster. A part that may not be read becomes the reason for its
+    absence.
+    """
     pods = await ask.get(server, "/api/v1/pods", labelSelector=access.SELECTOR)
     nodes = await ask.get(server, "/api/v1/nodes")
     listed: list[Pod] | None = None

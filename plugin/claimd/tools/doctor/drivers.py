@@ -149,7 +149,7 @@ _LEVELS = {"failed": Level.ERROR, "degraded": Level.WARNING, "unknown": Level.WA
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The GPUs of a node, and what the node has for them."""
+    """The GPUs of a node, and the node's drivers and files for them."""
 
     inventory: Inventory
     vendors: frozenset[str]  # of all GPUs that are there, usable or not
@@ -176,7 +176,7 @@ class Facts:
 
     @property
     def left_alone(self) -> list[Skipped]:
-        """The GPUs that claimd should publish and cannot."""
+        """The GPUs that claimd should publish but cannot."""
         return [skipped for skipped in self.inventory.skipped if not skipped.expected]
 
 
@@ -394,7 +394,7 @@ def _judge_health(facts: Facts) -> list[Finding]:
 
 
 def look(sight: Sight) -> Facts:
-    """Scans the GPUs, and reads what the node has for them.
+    """Scans the GPUs, and reads the node's drivers and files for them.
 
     This can take long, because the kernel's files of a sick GPU may block.
     """

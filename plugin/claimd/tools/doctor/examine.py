@@ -39,7 +39,7 @@ SECOND_LOOK = 1.5
 
 @dataclasses.dataclass
 class Progress:
-    """The part that an examination looks at now, in words for people."""
+    """The part that an examination is looking at, in words for people."""
 
     part: str = "the processes of the host"
 

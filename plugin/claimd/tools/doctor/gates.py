@@ -169,7 +169,7 @@ def needed_gates(settings: Config, inventory: Inventory) -> frozenset[str]:
 async def find_dropped_fields(
     ours: resources.Resources, settings: Config, needed: frozenset[str]
 ) -> tuple[str, ...]:
-    """Creates slices as a dry run, and returns a sentence for each needed field that gets lost.
+    """Creates slices as a dry run, and returns a sentence for each needed field that is lost.
 
     An API server whose gate is off drops the fields of that gate, and reports no error.
     """

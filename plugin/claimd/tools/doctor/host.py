@@ -178,8 +178,7 @@ def look(sight: Sight) -> Facts:
 def running_claimd(sight: Sight) -> int | None:
     """Returns the PID of the claimd that listens at our socket, or None if we see no such process.
 
-    The kernel says whose the listener is. A process that only calls itself claimd is not taken for
-    it.
+    The kernel tells which process listens. A process that only has the name claimd does not count.
     """
     folder = names.plugin_folder(
         sight.place(sight.settings.kubelet_dir), sight.settings.driver_name

@@ -154,7 +154,7 @@ def _judge_answer(facts: Facts) -> Finding:
 
 
 def _named_folder(facts: Facts) -> str:
-    """Returns what a running kubelet says of its folder. It is no part of a remedy."""
+    """Returns a sentence with the folder that a running kubelet names. It is not in a remedy."""
     if not facts.named:
         return ""
     return f"; the kubelet that runs here was started with --root-dir {facts.named}"

@@ -1,8 +1,8 @@
-"""The host's own processes, found by who they are. What a process calls itself proves nothing.
+"""The host's own processes, which are recognized by facts that no process can choose.
 
-With the node's processes in sight, everybody's programs are in /proc: also a tenant's, under any
-name. A process is the host's if it is root's, in the first user namespace, in the cgroup of no pod,
-and if its root is that of the host. No capability is needed to find that out.
+If the node's processes are visible, /proc has everybody's programs: also a tenant's, under any
+name. A process is the host's if it belongs to root, is in the first user namespace, is in the
+cgroup of no pod, and has the host's root as its root. No capability is needed to find that out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def host_commands(proc: str, host: str) -> Iterator[Command]:
 
 
 def _is_of_host(process: str, root: list[str]) -> bool:
-    """Returns True for a process of root's, outside of pods, whose root is the host's."""
+    """Returns True for a process of root, outside of pods, whose root is the host's."""
     uids: list[str] = []
     for line in sysfs.lines(f"{process}/status", []) or ():
         if line.startswith("Uid:"):

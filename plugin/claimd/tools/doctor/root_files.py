@@ -1,8 +1,8 @@
 """Files of the host whose names come from a process or from another file.
 
 A stranger who could choose such a name could let doctor wait at a pipe, read a device, or search
-the whole disk. So a file must be root's and an ordinary one, which is known before it is opened, and all
-files of one look together have a budget.
+the whole disk. So a file must belong to root and be an ordinary file, which is known before it is
+opened. All files of one look together have a budget.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RootFiles:
     def names(self, folder: str) -> list[str]:
         """Returns the names in a folder, sorted, or no names if it cannot be read.
 
-        Raises NotReadError past the budget.
+        Raises NotReadError if the budget is used up.
         """
         self._check_time()
         names = self._files.names(folder)[1]
@@ -57,7 +57,8 @@ class RootFiles:
         """Returns the bytes of a file.
 
         Raises OSError if it is missing or not readable. Raises NotReadError if it is not an
-        ordinary file of root's (or of the user who runs us), if it is too long, or past the budget.
+        ordinary file of root (or of the user who runs us), if it is too long, or if the budget is
+        used up.
         """
         self._check_time()
         self._read += 1
@@ -88,7 +89,7 @@ def _read_ordinary(place: str, path: str) -> bytes:
         if status.st_size > MOST_BYTES:
             raise NotReadError(f"{path} has {status.st_size:,} bytes, more than {MOST_BYTES:,}")
 
-        # The file of a network may still let a read wait.
+        # A file on a network file system may still let a read wait.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         opened = os.open(f"/proc/self/fd/{descriptor}", flags)
         try:

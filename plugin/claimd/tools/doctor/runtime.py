@@ -313,7 +313,7 @@ def folder_trouble(place: str, name: str) -> str:
     if not os.path.isdir(place):
         return f"{name} is no folder"
 
-    # A mount keeps a folder that was removed, but what we write there reaches nobody.
+    # A mount keeps a folder that was removed, but no program sees the files that we write there.
     if status.st_nlink == 0:
         return (
             f"{name} was removed on the host and made anew: our mount leads to the old one; "

@@ -1,8 +1,8 @@
 """The settings for CDI and for cgroups in the configuration of a container runtime.
 
-The files are those that the running process was started with. They are merged in the way of the
-runtime, which was tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0. `runtime` judges
-the result.
+The files are those that the running process was started with. They are merged in the same way as
+the runtime does it, which was tried with containerd 1.7.35 and 2.2.9 and with CRI-O 1.34.0.
+`runtime` judges the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLAG = "its flag --cdi-spec-dirs"
 CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _NEWEST_VERSION = 3
 
-# The dots in a line. Python's parser takes time for the square of the parts of a key.
+# The most dots in a line. The time of Python's parser grows with the square of the parts of a key.
 _MOST_DOTS = 256
 
 # dockerd starts a containerd of its own, which serves no kubelet.
@@ -45,9 +45,10 @@ _DOCKER = ("/run/docker/", "/var/run/docker/")
 def containerd(sight: Sight, files: RootFiles, *, replaces: bool) -> dict[str, Any]:
     """Returns fields of runtime.Facts for containerd.
 
-    Raises NotReadError if a file must not be read, or if there are too many. There is a `trouble` if containerd could not read the configuration either. `replaces` is True
-    for containerd 1.7, in which an imported file replaces the whole table of a plugin. In later
-    versions it replaces only the settings that it contains.
+    Raises NotReadError if a file must not be read, or if there are too many. `trouble` is set if
+    containerd could not read the configuration either. `replaces` is True for containerd 1.7, in
+    which an imported file replaces the whole table of a plugin. In later versions it replaces only
+    the settings that it contains.
     """
     # A process that we cannot see has a file in one of the usual places.
     config = _containerd_file(sight)
@@ -164,7 +165,8 @@ def has_crio(sight: Sight, files: RootFiles) -> bool:
 def crio(sight: Sight, files: RootFiles) -> dict[str, Any]:
     """Returns fields of runtime.Facts for CRI-O.
 
-    Raises NotReadError if a file must not be read, or if there are too many. There is a `trouble` if CRI-O could not read the configuration either.
+    Raises NotReadError if a file must not be read, or if there are too many. `trouble` is set if
+    CRI-O could not read the configuration either.
     """
     flags = next(sight.flags_of("crio"), Flags(()))
 

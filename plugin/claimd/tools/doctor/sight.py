@@ -1,6 +1,6 @@
-"""The files of the host that can be seen from the place we run at.
+"""The files of the host that can be seen from the place where the doctor runs.
 
-On the host itself that is everything. A pod of the DaemonSet sees the host's /sys and /proc, and
+On the host itself, these are all files. A pod of the DaemonSet sees the host's /sys and /proc, and
 the folders of the kubelet and of the runtime that are mounted. It sees the host's other files only
 if the host's root is mounted (`host-root`).
 """
@@ -85,7 +85,7 @@ class Sight:
         That is the same path if the folder is mounted there, or a path below the host's root.
         """
         if not folder.exists() and self.files is not None:
-            # On the host /var/run is a link to /run. Followed from here, it would lead to our own.
+            # On the host /var/run is a link to /run. From here the link would lead to our own /run.
             real = self.files.real(str(folder))
             if real is not None:
                 return Path(f"{self.files.host}{real}")

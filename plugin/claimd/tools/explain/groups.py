@@ -95,7 +95,7 @@ _PLURAL = {"be": "are", "have": "have", "do": "do"}
 
 
 def distance(node: NodeAnswer) -> tuple[int, int, int]:
-    """Sort key of a node, nearest first.
+    """Returns the sort key of a node, nearest first.
 
     Nodes with suitable devices come first, then those with devices of the class, then the others.
     Among equals the missing devices count, together with the effort to satisfy the refusing rules.

@@ -1,4 +1,4 @@
-"""The answer in one line, with the causes and their numbers of nodes; and the changes that help."""
+"""The answer in one line: the causes with their numbers of nodes, and the changes that help."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _line(answer: Answer) -> str:
 
 
 def _reservation(answer: Answer) -> str:
-    """Returns the reservation of a yes: the rules that were not checked.
+    """Returns the reservation of a "yes": it names the rules that were not checked.
 
     The scheduler's own message about these rules is better than our note, if there is one.
     """
@@ -72,8 +72,8 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     """Returns each group of nodes with its size as a predicate, the nearest miss first.
 
     If there is only one node, its own summary comes instead. The list is empty if no node was
-    judged, and if the outcome of some node is yes. Groups that would take more than `longest`
-    characters together are counted only.
+    judged, and if the outcome of some node is yes. If the groups would take more than `longest`
+    characters together, the last ones are only counted.
     """
     if answer.blockers or fits_somewhere(answer.nodes) or not answer.nodes:
         return []
@@ -113,7 +113,7 @@ def _group_phrase(group: Group, answer: Answer, *, brief: bool = False) -> str:
 
 
 def own_words(node: NodeAnswer) -> str:
-    """Returns what keeps the pod from this node, with all figures."""
+    """Returns the reasons that keep the pod from this node, with all figures."""
     if node.refusals:
         return "; ".join(node.refusals)
 

@@ -1,7 +1,7 @@
-"""Manifests as people write them, completed to what the API server would store.
+"""Manifests as people write them, completed to the form that the API server would store.
 
-People write numbers as quantities and limits without requests, and they write workloads in place
-of the pods that a controller creates. This module takes and returns plain documents.
+People write numbers as quantities and limits without requests, and they write workloads instead of
+the pods that a controller creates. This module takes and returns plain documents.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class _JsonSlices:
 
 @dataclass(kw_only=True)
 class Objects:
-    """The known objects of a cluster. `unseen` names what the API server does not let us read.
+    """The known objects of a cluster. `unseen` names the collections that we may not read.
 
     Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
     is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)

@@ -1,7 +1,7 @@
 """Answers the question why a pod or a claim is pending.
 
 There are three steps. `preconditions` has the obstacles that do not depend on a node. `question`
-puts the pod to each node: first the scheduler's rules about pods and nodes, and then the
+tries the pod on each node: first with the scheduler's rules about pods and nodes, and then with the
 allocator's about devices. At last `groups` and `headline` summarize the answers of the nodes.
 """
 
@@ -94,8 +94,8 @@ def report_class(
     time_limit: float = TIME_LIMIT,
     full: bool = True,
 ) -> Answer:
-    """Answers which devices belong to a device class and are free, and why the others do not."""
-    # A claim for one device of the class asks the allocator exactly this.
+    """Answers which devices belong to a device class and are free, and why the others are not."""
+    # A claim for one device of the class is this very question to the allocator.
     request = DeviceRequest(name="one", exactly=ExactDeviceRequest(device_class_name=name))
     claim = Claim(
         metadata=Meta(name="for-the-class"),
@@ -163,7 +163,7 @@ def report(
 
 
 def preconditions_of(objects: Objects, subject: Pod | Claim) -> Preconditions:
-    """Returns what can be said of the subject before any node is asked."""
+    """Returns the facts about the subject that do not depend on a node."""
     if isinstance(subject, Pod):
         return preconditions.check_pod(subject, objects)
     return preconditions.check_claim(subject, objects)
@@ -298,7 +298,7 @@ def _nearest(
     grouped: Sequence[Group],
     seconds: float,
 ) -> NodeAnswer | None:
-    """Asks the node that lacks least once more, in full; returns None if the pod fits on a node."""
+    """Asks the node with the smallest lack once more, in full; None if the pod fits on a node."""
     if not grouped or fits_somewhere(answers):
         return None
 
@@ -379,7 +379,7 @@ def _nodes(cluster: Cluster, only: str) -> list[Node]:
 
 
 def _natural_order(name: str) -> list[tuple[str, int]]:
-    """Sort key of a name, by which node-9 comes before node-10."""
+    """Returns the sort key of a name, by which node-9 comes before node-10."""
     parts = _DIGITS.split(name)
     numbers = [*map(int, parts[1::2]), 0]
     return list(zip(parts[::2], numbers, strict=True))

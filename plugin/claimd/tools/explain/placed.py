@@ -1,4 +1,4 @@
-"""Pods that run on nodes, reduced to what the scheduling of other pods depends on.
+"""Pods that run on nodes, reduced to the facts that the scheduling of other pods depends on.
 
 A large cluster has many such pods. Equal parts of them are therefore shared.
 """

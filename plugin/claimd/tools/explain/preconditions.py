@@ -125,7 +125,7 @@ def _notes_on_resources(pod: Pod, objects: Objects) -> Iterator[str]:
 
 
 def _unsupported_rules(pod: Pod) -> Iterator[str]:
-    """Yields what the scheduler would check for this pod, and explain does not."""
+    """Yields the rules that the scheduler would check for this pod, but explain does not."""
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         yield "where its volumes are"
@@ -246,7 +246,7 @@ def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Precond
     found.waiting.append(claim)
     _check_admin_access(claim, it, objects, found)
 
-    # Without its class a request cannot be put to any node.
+    # Without its class a request cannot be tried on any node.
     missing = list(_missing_classes(claim, f" of {it}" if pod else "", objects))
     if "deviceclasses" in objects.unseen:
         found.unseen += missing

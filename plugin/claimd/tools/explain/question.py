@@ -1,4 +1,4 @@
-"""Puts a pod or claims to nodes: the scheduler's rules first, and then the allocator's.
+"""Tries a pod or claims on nodes: with the scheduler's rules first, then with the allocator's.
 
 The allocator judges nodes with the same devices in the same state only once.
 """
@@ -134,7 +134,7 @@ class Cluster:
         )
 
     def shape_of(self, node: Node) -> Hashable:
-        """Returns a key that is equal for nodes with the same verdict, names of pools aside."""
+        """Returns a key that is equal for nodes with the same verdict, without names of pools."""
         return self._shapes.shape_of(node)
 
 
@@ -257,7 +257,7 @@ def _pool_order(slice_: ResourceSlice) -> tuple[str, str]:
 
 
 class Question:
-    """A pod or claims whose chances on nodes are asked for."""
+    """A pod or claims, with the question whether they fit on nodes."""
 
     def __init__(self, cluster: Cluster, pod: Pod | None, found: Preconditions) -> None:
         self._cluster = cluster
@@ -490,7 +490,7 @@ def _answer(
 
 
 def _own_devices(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[DeviceID]:
-    """Yields the node's devices that correspond to those of the judged node."""
+    """Yields the node's own devices in place of those of the judged node."""
     # Nodes have the same shape only if their other pools are shared or have the same names.
     for device in devices:
         yield device._replace(pool=node) if device.pool == judged else device

@@ -66,10 +66,10 @@ def _remedy_for_resource(refusal: Refusal, node: str) -> str:
 
 
 def effort(refusal: Refusal) -> int:
-    """Returns how hard it is to satisfy the rule: the lower, the nearer is the node.
+    """Returns how hard it is to satisfy the rule: a lower value means a nearer node.
 
-    An administrator can uncordon, untaint or label a node at once. Resources and ports are free only
-    when another pod goes. Some rules cannot be satisfied at all.
+    An administrator can uncordon, untaint or label a node at once. Resources and ports become free
+    only when another pod ends. Some rules cannot be satisfied at all.
     """
     if not remedy_for(refusal, "the node"):
         return 4

@@ -18,10 +18,9 @@ _SHOWN = 2
 
 
 def notes(cluster: Cluster, pod: Pod, answers: Sequence[NodeAnswer]) -> Iterator[str]:
-    """Yields a note on what preemption does for a pod that fits on no node.
+    """Yields a note on the effect of preemption for a pod that fits on no node.
 
-    There is no note if no pod has a lower priority, because then preemption does not come into
-    question.
+    There is no note if no pod has a lower priority, because then preemption is not possible.
     """
     lowest = cluster.lowest_priority
     if answers and lowest is not None and lowest < preemption.priority_of(pod):
@@ -59,7 +58,7 @@ def _is_resolvable(answer: NodeAnswer) -> bool:
 
 
 def _reasons_of_devices(answer: NodeAnswer) -> list[str]:
-    """Returns the reasons about devices, which stay whichever pods leave."""
+    """Returns the reasons about devices, which stay no matter which pods leave."""
     lasting = [each for each in answer.refused_by if each.rule == "DynamicResources"]
     if answer.devices in (None, "yes"):
         return node_rules.messages(lasting)

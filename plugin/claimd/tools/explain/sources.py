@@ -1,4 +1,4 @@
-"""Reads objects from files that kubectl or people wrote, or from the API server. Read-only."""
+"""Reads objects from files that kubectl or people wrote, or from the API server. Writes nothing."""
 
 from __future__ import annotations
 

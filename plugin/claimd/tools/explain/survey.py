@@ -1,4 +1,4 @@
-"""All pods that wait for a node, grouped by what they wait for."""
+"""All pods that wait for a node, grouped by the reason why they wait."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def survey_pods(
         members.setdefault(key, []).append(pod)
         first.setdefault(key, found)
 
-    # The time that is left is shared among the questions that are left, so that one pod cannot use
-    # it up.
+    # The remaining time is shared among the remaining questions, so that one pod cannot use it up.
     answers: dict[Hashable, Answer] = {}
     for key, found in first.items():
         share = max(end - time.monotonic(), 0.0) / (len(first) - len(answers))
@@ -101,7 +100,9 @@ def _survey(
     members: dict[Hashable, list[Pod]],
     changes: Sequence[str],
 ) -> Survey:
-    """Puts pods with the same line and verdict into one group, whatever they ask for."""
+    """Puts pods with the same line and verdict into one group, even if they ask for different
+    devices.
+    """
     by_line: dict[tuple[str, Verdict], list[Hashable]] = {}
     for key, answer in answers.items():
         line = answer.line.removeprefix(f"{answer.subject}: ")

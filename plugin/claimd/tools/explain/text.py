@@ -33,8 +33,9 @@ _PODS = 12
 def as_data(answer: Answer) -> dict[str, Any]:
     """Returns the whole answer as plain data, with the fields that text derives from it.
 
-    A node in whose place another node was judged has only what holds for both. The devices of the
-    judged node, and the claims that hold them, are in the data of that node alone.
+    If another node was judged in place of a node, the node has only the facts that hold for both.
+    The devices of the judged node, and the claims that hold them, are in the data of the judged
+    node alone.
     """
     nodes = tuple(map(_strip_judged_node, answer.nodes))
     answer = dataclasses.replace(answer, nodes=nodes)
@@ -104,7 +105,7 @@ def survey_text(survey: Survey) -> str:
 
 
 def as_text(answer: Answer, *, wide: bool = False) -> str:
-    """Returns an answer as text of about one screen, whatever the size of the cluster.
+    """Returns an answer as text of about one screen, for clusters of any size.
 
     `wide` shows the nodes one by one, for an answer that was asked in full.
     """
@@ -280,7 +281,7 @@ def _kind(verdict: DeviceVerdict) -> str:
 
 
 def _join_devices(node: NodeAnswer, devices: Iterable[DeviceID]) -> str:
-    """Lists devices by name, with their pool unless the pool is named after the node."""
+    """Lists devices by name, with their pool unless it has the node's name."""
     names = []
     for device in devices:
         is_own_pool = device.pool in (node.node, node.like)

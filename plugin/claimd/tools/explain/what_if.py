@@ -56,7 +56,7 @@ def _remove_pod(objects: Objects, reference: str, key: str) -> str:
     if not objects.remove_pods(lambda pod, _: pod == key):
         raise errors.Fatal(f"--without {reference}: there is no pod {key}")
 
-    # With its only pod gone, a claim is deallocated.
+    # A claim whose only pod is removed is deallocated.
     namespace, _, name = key.partition("/")
 
     def is_only_for_pod(claim: Claim) -> bool:

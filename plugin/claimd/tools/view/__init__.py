@@ -1,7 +1,7 @@
-"""`claimd view`: a page of the cluster's GPUs as they are now.
+"""`claimd view`: a page with the current state of the cluster's GPUs.
 
-`world` keeps the cluster's objects. `rows` and `timeline` turn them into what the page shows: the
-devices of each node, and recent changes. `board` holds all of that with versions, so that a browser
-gets only what is new to it. `follow` brings changes from the API server to the board, `server`
-serves the board over HTTP, and `page/` is the page itself. Start with `follow`.
+Start with `follow`, which brings changes from the API server to the board. `world` keeps the
+cluster's objects. `rows` and `timeline` turn them into the content of the page: the devices of each
+node, and recent changes. `board` holds all of that with versions, so that a browser gets only what
+is new to it. `server` serves the board over HTTP, and `page/` is the page itself.
 """

@@ -23,7 +23,7 @@ class Board:
     """
 
     def __init__(self) -> None:
-        # Tells boards apart: after a restart the versions of a browser mean nothing.
+        # Identifies the board: after a restart the versions of a browser mean nothing.
         self.id = secrets.token_hex(8)
         self.version = 0
         # A removed entry stays as null, for browsers that have received the entry.

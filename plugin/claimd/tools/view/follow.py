@@ -1,6 +1,7 @@
 """Brings the cluster's objects to the board.
 
-Changes of objects appear at once. The reasons why pods wait take explain longer, and follow.
+Changes of objects appear at once. explain needs longer for the reasons why pods wait, so these
+follow later.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Picture:
         # The keys on the board of the shown changes, with their times.
         self._changes: deque[tuple[str, float]] = deque()
         self._numbers = 0
-        # The changes that the first objects date themselves; None after the first draw().
+        # The changes that the first objects themselves have dates for; None after the first draw().
         self._past: list[Change] | None = []
 
     def take(self, kind: str, key: str, item: msgspec.Raw | None, version: str) -> None:
@@ -90,10 +91,10 @@ class Picture:
         """Receives a decoded object, or its removal (None)."""
         before, concerned = self.world.store(kind, key, new)
         if before is None and new is None:
-            # The object was never readable.
+            # There was never a readable state of the object.
             return
 
-        # The first objects may have dated changes of the past. Later changes happen now.
+        # The first objects may have dates of past changes. Later changes happen now.
         self._dirty |= concerned
         if self._past is not None:
             if new is not None:
@@ -139,7 +140,7 @@ class Picture:
         self._board.set_entry("problems", sorted(self._problems.values()) or None)
 
     def set_answers(self, result: survey.Survey) -> None:
-        """Takes over what explain says of the waiting pods."""
+        """Takes over explain's answers about the waiting pods."""
         self._answers = {}
         for group in result.groups:
             for pod in group.pods:
@@ -152,7 +153,7 @@ class Picture:
         return [pod for pod in pods if timeline.is_starting(pod)]
 
     def set_stages(self, stages: Mapping[str, str]) -> None:
-        """Takes over why pods with a node have not started yet, by their keys."""
+        """Takes over, by the pod's key, why pods with a node have not started yet."""
         self._stages = stages
         self._pods_changed = True
 
@@ -161,7 +162,7 @@ class Picture:
         self._board.set_entry("trend", self._trend.sample(self._clock()))
 
     def set_trouble(self, trouble: Iterable[str]) -> None:
-        """Shows why the picture may be out of date, in place of earlier reasons."""
+        """Shows why the picture may be out of date. This replaces earlier reasons."""
         for key in list(self._problems):
             if key.startswith("watch "):
                 del self._problems[key]

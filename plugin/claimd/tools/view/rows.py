@@ -1,6 +1,7 @@
-"""The rows of the page: the devices of a node, their holders and their taints. Pure.
+"""The rows of the page: the devices of a node, their holders and their taints.
 
-A row is plain data with texts for people. The page displays them as text, never as markup.
+This module is pure. A row is plain data with texts for people. The page displays them as text,
+never as markup.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SEVERITIES = {"NoExecute": 2, "NoSchedule": 1}
 _ADDRESS = re.compile(r"(.*?)([0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7])((?:-.*)?)")
 _GI = 2**30 * amounts.WHOLE
 
-# The taint whose value alone does not tell a person what has happened.
+# The taint whose value alone does not tell a person the fault.
 _XID_TAINT = "claimd.dev/xid"
 
 
@@ -57,7 +58,7 @@ def row(world: World, name: str) -> Row | None:
 
 
 def _node(node: Node) -> Row:
-    """Returns a note on what keeps pods from the node, if there is anything."""
+    """Returns a note on the reasons that keep pods from the node, if there are any."""
     notes = []
     if node.readiness != "True":
         notes.append("not ready")
@@ -107,7 +108,7 @@ def _devices(world: World, row_name: str, slices: Sequence[ResourceSlice]) -> li
 
 
 def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any, ...]:
-    """Sort key of a device, by which parts follow their whole device."""
+    """Returns the sort key of a device, by which parts follow their whole device."""
     whole = parents.get(key, key)
     return (
         whole.driver,
@@ -119,7 +120,7 @@ def _order(key: DeviceKey, parents: Mapping[DeviceKey, DeviceKey]) -> tuple[Any,
 
 
 def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key of a name, by which gpu-2 comes before gpu-10, and the address 11 before 1a."""
+    """Returns the sort key of a name: gpu-2 comes before gpu-10, and the address 11 before 1a."""
     match = _ADDRESS.fullmatch(name)
     if match:
         beginning, address, end = match.groups()

@@ -1,4 +1,4 @@
-"""Changes of the cluster as lines for people, with their times. Pure."""
+"""Changes of the cluster as lines for people, with their times. This module is pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Change(NamedTuple):
     """One change.
 
     `time` is in seconds since 1970. `kind` is one of got, gave back, sick, well, came, went, waits,
-    placed, node. The other fields name what the change is about, and are empty if that is nothing
-    of the kind. `subject` is the namespace/name of a claim or pod.
+    placed, node. The other fields name the objects of the change, and those that do not apply are
+    empty. `subject` is the namespace/name of a claim or pod.
     """
 
     time: float
@@ -48,7 +48,7 @@ def changes_between(kind: str, before: Any, after: Any, now: float) -> Iterator[
 
 
 def past_changes(kind: str, item: Any) -> Iterator[Change]:
-    """Yields the changes that an object itself dates, for the time before the page was started."""
+    """Yields past changes that have a date in the object, for the time before the page started."""
     match kind:
         case "ResourceClaim" if results_of(item):
             since = parse_time(rows.held_since(item))

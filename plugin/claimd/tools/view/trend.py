@@ -1,4 +1,7 @@
-"""How many GPUs were free, held and sick over the last hours, as far as the page has seen it. Pure."""
+"""The numbers of free, held and sick GPUs over the last hours, since the page was started.
+
+This module is pure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The cluster's objects, with an index from objects to the rows of the page. Pure.
+"""The cluster's objects, with an index from objects to the rows of the page.
 
-A row shows a node, or a pool whose devices belong to no single node.
+This module is pure. A row shows a node, or a pool whose devices belong to no single node.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class World:
                 yield row
 
     def slices_of(self, row: str) -> list[ResourceSlice]:
-        """Returns the row's slices by name, of each pool only those of the newest generation."""
+        """Returns the row's slices by name. Of each pool, only those of the newest generation
+        count.
+        """
         slices = [self.slices[name] for name in sorted(self._slices_of_row.get(row, ()))]
         newest: dict[tuple[str, str], int] = {}
         for slice_ in slices:
