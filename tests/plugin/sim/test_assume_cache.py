@@ -14,11 +14,11 @@ async def test_a_copy_is_ahead_by_our_own_writes_until_the_watch_shows_them(api)
     """The watch is not running, so the cache has only the writes."""
     pods = AssumeCache(api, "pods")
     loop = WorkLoop("tester", api, [pods])
-    made = await loop.send(create(planes.pod("p")))
-    assert pods.objects == {"default/p": made}
-    changed = await loop.send(patch_status("pods", made, {"phase": "Running"}))
+    stored = await loop.send(create(planes.pod("p")))
+    assert pods.objects == {"default/p": stored}
+    changed = await loop.send(patch_status("pods", stored, {"phase": "Running"}))
     assert pods.objects == {"default/p": changed}
-    pods.assume(made)  # an answer that came late
+    pods.assume(stored)  # an answer that came late
     assert pods.objects == {"default/p": changed}
     running = asyncio.create_task(pods.run())
     await until(lambda: pods.has_synced)

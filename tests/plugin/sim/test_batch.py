@@ -93,9 +93,9 @@ async def _makes_a_job_waits_for_it_and_reads_its_logs(kubectl):
 
 
 async def _rolls_a_stateful_set_back(kubectl):
-    made = stateful_set(replicas=2, serviceName="peers")
-    made["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
-    await kubectl("apply", "-f", "-", text=json.dumps(made))
+    set_ = stateful_set(replicas=2, serviceName="peers")
+    set_["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
+    await kubectl("apply", "-f", "-", text=json.dumps(set_))
     await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")
     await kubectl("set", "env", "statefulset/demo", "COLOUR=blue")
     await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")

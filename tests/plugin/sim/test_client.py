@@ -13,8 +13,8 @@ from tests.support.plane import create
 
 
 async def test_requests_reach_objects_and_their_statuses(api):
-    made = await api.send(create(planes.claim("c")))
-    assert await api.find("resourceclaims", "default", "c") == made
+    stored = await api.send(create(planes.claim("c")))
+    assert await api.find("resourceclaims", "default", "c") == stored
     assert await api.find("resourceclaims", "default", "d") is None
     pod = await api.send(create(planes.pod("p")))
     changed = await api.send(patch_status("pods", pod, {"phase": "Running"}))
@@ -60,10 +60,10 @@ async def test_whether_a_resource_is_served_is_waited_for(api, monkeypatch):
 async def test_an_event_is_taken_by_the_api_server(api):
     pod = await api.send(create(planes.pod("p")))
     recorder = EventRecorder("tester", "Testing")
-    made = await api.send(create_event(pod, "Pod", "Tested", "x" * 2000, recorder, warning=True))
-    assert made["regarding"]["uid"] == pod["metadata"]["uid"]
-    assert (made["type"], made["reason"], made["action"]) == ("Warning", "Tested", "Testing")
-    assert len(made["note"]) == 1024
+    stored = await api.send(create_event(pod, "Pod", "Tested", "x" * 2000, recorder, warning=True))
+    assert stored["regarding"]["uid"] == pod["metadata"]["uid"]
+    assert (stored["type"], stored["reason"], stored["action"]) == ("Warning", "Tested", "Testing")
+    assert len(stored["note"]) == 1024
 
 
 async def test_lists_and_discovery_are_read_by_their_path(api):

@@ -45,16 +45,16 @@ async def until(fact):
             await asyncio.sleep(0.02)
 
 
-async def published(running):
+async def wait_for_slices(running):
     async def there():
-        found = await get(running.client, SLICES)
-        return {one["spec"]["nodeName"] for one in found["items"]} == {"one", "two"}
+        slices = await get(running.client, SLICES)
+        return {slice_["spec"]["nodeName"] for slice_ in slices["items"]} == {"one", "two"}
 
     await until(there)
 
 
 async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(running):
-    await published(running)
+    await wait_for_slices(running)
     plugin = client.Client(kubeconfig.load(running.folder / "one" / "kubeconfig"), agent="test")
     try:
         slices = await get(plugin, SLICES)
@@ -62,7 +62,7 @@ async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(ru
             errors.Forbidden, match='User "system:serviceaccount:claimd-system:claimd" cannot list'
         ):
             await get(plugin, "/api/v1/pods")
-        other = next(one for one in slices["items"] if one["spec"]["nodeName"] == "two")
+        other = next(slice_ for slice_ in slices["items"] if slice_["spec"]["nodeName"] == "two")
         with pytest.raises(
             errors.ApiError, match="claimd on node one may not write a slice of node two"
         ):
@@ -92,10 +92,10 @@ async def test_parts_are_told_once_to_end_and_have_the_time_for_it():
 
 async def test_the_daemon_set_shows_how_the_processes_are(running):
     async def ready(count):
-        found = await get(
+        daemon_set = await get(
             running.client, "/apis/apps/v1/namespaces/claimd-system/daemonsets/claimd"
         )
-        return (found.get("status") or {}).get("numberReady") == count
+        return (daemon_set.get("status") or {}).get("numberReady") == count
 
     await until(lambda: ready(2))
     await running.nodes["one"].daemon.stop()
@@ -115,30 +115,30 @@ async def test_what_a_container_prints_is_a_log(running):
     pods = "/api/v1/namespaces/default/pods"
     await running.client.request("POST", pods, body=json.dumps(pod).encode())
 
-    async def read(**query):
+    async def read_log(**query):
         return (await running.client.request("GET", f"{pods}/p/log", query=query)).decode()
 
-    async def printed():
-        return await read(container="a") == "first\nsecond\n"
+    async def has_printed():
+        return await read_log(container="a") == "first\nsecond\n"
 
-    await until(printed)
-    assert await read(container="a", tailLines="1") == "second\n"
-    assert await read(container="a", tailLines="0") == ""
-    assert await read(container="b") == ""
+    await until(has_printed)
+    assert await read_log(container="a", tailLines="1") == "second\n"
+    assert await read_log(container="a", tailLines="0") == ""
+    assert await read_log(container="b") == ""
     with pytest.raises(
         errors.ApiError,
         match=r"a container name must be specified for pod p, choose one of: \[a b\]",
     ):
-        await read()
+        await read_log()
     with pytest.raises(errors.ApiError, match="container c is not valid for pod p"):
-        await read(container="c")
+        await read_log(container="c")
     with pytest.raises(errors.NotFound):
         await running.client.request("GET", f"{pods}/q/log")
 
     waiting = {"metadata": {"name": "w"}, "spec": spec | {"nodeName": "", "schedulerName": "none"}}
     await running.client.request("POST", pods, body=json.dumps(waiting).encode())
-    said = 'container "a" in pod "w" is waiting to start: ContainerCreating'
-    with pytest.raises(errors.ApiError, match=said):
+    has_said = 'container "a" in pod "w" is waiting to start: ContainerCreating'
+    with pytest.raises(errors.ApiError, match=has_said):
         await running.client.request(
             "GET", f"{pods}/w/log", query={"follow": "true", "container": "a"}
         )
@@ -163,10 +163,10 @@ async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def printed():
+    async def has_printed():
         return running.logs("default", "p") == "one\ntwo\n"
 
-    await until(printed)
+    await until(has_printed)
     kubectl = await run(*follow)
     assert await kubectl.stdout.readline() == b"two\n"
     go.touch()
@@ -267,7 +267,7 @@ async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
 
 
 async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(running):
-    await published(running)
+    await wait_for_slices(running)
     with pytest.raises(errors.ApiError) as refused:
         await running.client.request("GET", "/api/v1/nodes/none")
     nowhere = msgspec.structs.replace(kubeconfig.load(running.kubeconfig), port=1)
@@ -309,8 +309,8 @@ async def test_a_container_waits_for_the_config_map_of_its_variables(running):
     await running.client.request("POST", f"{namespace}/pods", body=json.dumps(pod).encode())
 
     async def waits():
-        found = await get(running.client, f"{namespace}/pods/p")
-        statuses = found["status"].get("containerStatuses") or [{}]
+        stored = await get(running.client, f"{namespace}/pods/p")
+        statuses = stored["status"].get("containerStatuses") or [{}]
         reason = statuses[0].get("state", {}).get("waiting", {}).get("reason")
         return reason == "CreateContainerConfigError"
 
@@ -318,10 +318,10 @@ async def test_a_container_waits_for_the_config_map_of_its_variables(running):
     body = json.dumps(config_map).encode()
     await running.client.request("POST", f"{namespace}/configmaps", body=body)
 
-    async def said():
+    async def has_said():
         return running.logs("default", "p") == "found\n"
 
-    await until(said)
+    await until(has_said)
 
 
 @pytest.mark.slow

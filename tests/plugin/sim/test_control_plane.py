@@ -22,10 +22,10 @@ IN_VAIN = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for 
 async def plane(tmp_path):
     async with (
         serve(Options()) as api,
-        running(api, tmp_path, scheduler.run, controllers.run) as found,
+        running(api, tmp_path, scheduler.run, controllers.run) as new_plane,
     ):
-        await furnish(found)
-        yield found
+        await furnish(new_plane)
+        yield new_plane
 
 
 async def test_a_pod_gets_its_claim_its_device_and_its_node(plane):
@@ -66,7 +66,7 @@ async def test_a_pod_that_goes_gives_everything_back(plane):
     await plane.api.send(patch_status("pods", plane.pod("q"), {"phase": "Succeeded"}))
     await plane.until(lambda: plane.devices() == [])
     shared = await plane.until(
-        lambda: (one := plane.claims()[0]) and not one["metadata"].get("finalizers") and one
+        lambda: (claim := plane.claims()[0]) and not claim["metadata"].get("finalizers") and claim
     )
     assert shared["metadata"]["name"] == "shared"
     assert not shared["status"].get("reservedFor")
@@ -125,9 +125,9 @@ async def test_a_taint_moves_a_pod_of_a_deployment(plane):
     def running():
         pods = plane.copies["pods"].objects.values()
         return [
-            one
-            for one in pods
-            if one["spec"].get("nodeName") and not one["metadata"].get("deletionTimestamp")
+            each
+            for each in pods
+            if each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
         ]
 
     (first,) = await plane.until(running)
@@ -138,10 +138,10 @@ async def test_a_taint_moves_a_pod_of_a_deployment(plane):
     )
     name = first["metadata"]["name"]
     leaving = await plane.until(
-        lambda: (one := plane.pod(name))["metadata"].get("deletionTimestamp") and one
+        lambda: (each := plane.pod(name))["metadata"].get("deletionTimestamp") and each
     )
     assert {
-        one["type"]: one["reason"] for one in leaving["status"]["conditions"] if "reason" in one
+        each["type"]: each["reason"] for each in leaving["status"]["conditions"] if "reason" in each
     } == {"DisruptionTarget": "DeletionByDeviceTaintManager"}
     assert plane.told(name, "DeviceTaintManagerEviction") == ["Marking for deletion"]
     await plane.ends(name)
@@ -157,7 +157,7 @@ async def test_a_taint_of_the_node_ends_what_does_not_tolerate_it(plane):
     await plane.make(planes.pod("p", templates=["gpu"]), planes.pod("q", tolerations=[stays]))
     await plane.until(lambda: plane.place("p") and plane.place("q"))
     names = {plane.place("p"), plane.place("q")}
-    assert {one["key"] for one in plane.pod("p")["spec"]["tolerations"]} == {
+    assert {each["key"] for each in plane.pod("p")["spec"]["tolerations"]} == {
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
     }
@@ -167,9 +167,9 @@ async def test_a_taint_of_the_node_ends_what_does_not_tolerate_it(plane):
         await plane.api.send(update("nodes", drained))
 
     leaving = await plane.until(
-        lambda: (one := plane.pod("p"))["metadata"].get("deletionTimestamp") and one
+        lambda: (each := plane.pod("p"))["metadata"].get("deletionTimestamp") and each
     )
-    conditions = {one["type"]: one for one in leaving["status"]["conditions"]}
+    conditions = {each["type"]: each for each in leaving["status"]["conditions"]}
     assert conditions["DisruptionTarget"]["reason"] == "DeletionByTaintManager"
     assert plane.told("p", "TaintManagerEviction") == ["Marking for deletion Pod default/p"]
     await plane.ends("p")
@@ -177,10 +177,10 @@ async def test_a_taint_of_the_node_ends_what_does_not_tolerate_it(plane):
     assert "deletionTimestamp" not in plane.pod("q")["metadata"]
 
 
-def labelled(name, app, **spec):
-    made = planes.pod(name, **spec)
-    made["metadata"]["labels"] = {"app": app}
-    return made
+def labelled_pod(name, app, **spec):
+    pod = planes.pod(name, **spec)
+    pod["metadata"]["labels"] = {"app": app}
+    return pod
 
 
 def affinity(kind, app):
@@ -193,9 +193,9 @@ def affinity(kind, app):
 
 async def test_pods_keep_away_from_each_other(plane):
     alone = affinity("podAntiAffinity", "web")
-    await plane.make(*(labelled(f"p{number}", "web", affinity=alone) for number in range(4)))
+    await plane.make(*(labelled_pod(f"p{number}", "web", affinity=alone) for number in range(4)))
     placed = await plane.until(
-        lambda: (found := [plane.place(f"p{n}") for n in range(4)]).count(None) == 1 and found
+        lambda: (places := [plane.place(f"p{n}") for n in range(4)]).count(None) == 1 and places
     )
     assert sorted(filter(None, placed)) == ["node-1", "node-2", "node-3"]
     late = f"p{placed.index(None)}"
@@ -211,11 +211,11 @@ async def test_pods_keep_away_from_each_other(plane):
 
 
 async def test_a_pod_waits_for_the_one_that_it_wants_to_be_near_to(plane):
-    await plane.make(labelled("p", "web", affinity=affinity("podAffinity", "db")))
+    await plane.make(labelled_pod("p", "web", affinity=affinity("podAffinity", "db")))
     (note,) = await plane.until(lambda: plane.told("p", "FailedScheduling"))
     said = "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."
     assert note == f"{said} {IN_VAIN}"
-    await plane.make(labelled("q", "db", nodeSelector={"kubernetes.io/hostname": "node-3"}))
+    await plane.make(labelled_pod("q", "db", nodeSelector={"kubernetes.io/hostname": "node-3"}))
     assert await plane.until(lambda: plane.place("p")) == "node-3"
 
 
@@ -285,7 +285,7 @@ async def test_pods_that_share_a_claim_are_all_reserved(plane):
     (claim,) = await plane.until(
         lambda: len(plane.claims()[0]["status"]["reservedFor"]) == 5 and plane.claims()
     )
-    assert sorted(one["name"] for one in claim["status"]["reservedFor"]) == names
+    assert sorted(consumer["name"] for consumer in claim["status"]["reservedFor"]) == names
 
 
 async def test_a_scheduler_that_died_on_its_way_is_followed_by_the_next(tmp_path):
@@ -297,25 +297,27 @@ async def test_a_scheduler_that_died_on_its_way_is_followed_by_the_next(tmp_path
         uid = (await plane.until(lambda: plane.pod("p")))["metadata"]["uid"]
         special = planes.claim("p-extended-resources-x", planes.request("container-0-request-0"))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
-        for one in (planes.claim("mine", devices=["gpu-1"], node="node-2", pods=["p"]), special):
+        for obj in (planes.claim("mine", devices=["gpu-1"], node="node-2", pods=["p"]), special):
             metadata = {
-                "name": one["metadata"]["name"],
-                "finalizers": one["metadata"].get("finalizers", []),
+                "name": obj["metadata"]["name"],
+                "finalizers": obj["metadata"].get("finalizers", []),
             }
-            if one is special:
+            if obj is special:
                 metadata |= {
                     "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
                     "ownerReferences": [owner],
                 }
-            body = one | {"metadata": metadata}
-            made = await plane.api.send(
+            body = obj | {"metadata": metadata}
+            stored = await plane.api.send(
                 Request(method="POST", resource="resourceclaims", namespace="default", body=body)
             )
-            if one is not special:
-                status = one["status"] | {
+            if obj is not special:
+                status = obj["status"] | {
                     "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]
                 }
-                await plane.api.send(update("resourceclaims", made | {"status": status}, "status"))
+                await plane.api.send(
+                    update("resourceclaims", stored | {"status": status}, "status")
+                )
         async with running(api, tmp_path, scheduler.run) as second:
             assert await second.until(lambda: second.place("p")) == "node-2"
             told = second.pod("p")["status"]["extendedResourceClaimStatus"]

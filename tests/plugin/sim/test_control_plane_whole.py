@@ -97,11 +97,11 @@ class Fate:
         await self._delete("devicetaintrules", lambda _: True)
 
     async def _delete(self, kind, may):
-        found = [
-            one for one in self.plane.copies[kind].objects.values() if may(one["metadata"]["name"])
+        candidates = [
+            obj for obj in self.plane.copies[kind].objects.values() if may(obj["metadata"]["name"])
         ]
-        if found:
-            await self.plane.api.send(delete(kind, self.random.choice(found)))
+        if candidates:
+            await self.plane.api.send(delete(kind, self.random.choice(candidates)))
 
     async def kubelets(self):
         """Ends pods after a while, and removes deleted ones."""
@@ -133,7 +133,7 @@ async def test_no_device_is_given_twice_and_none_is_lost(tmp_path):
                 await plane.api.send(delete("devicetaintrules", rule))
             pods = plane.copies["pods"]
             await plane.until(
-                lambda: all(one["spec"].get("nodeName") for one in pods.objects.values())
+                lambda: all(obj["spec"].get("nodeName") for obj in pods.objects.values())
             )
             for pod in list(pods.objects.values()):
                 with contextlib.suppress(errors.NotFound):

@@ -10,13 +10,13 @@ def times(text, after, count=3, zone=""):
     """Returns the next times in UTC, down to minutes."""
     schedule = cron_schedule.parse(text, zone)
     moment = datetime.fromisoformat(after).replace(tzinfo=UTC).timestamp()
-    found = []
+    times_ = []
     for _ in range(count):
         moment = schedule.next(moment)
         if moment is None:
             break
-        found.append(datetime.fromtimestamp(moment, UTC).strftime("%m-%d %H:%M"))
-    return found
+        times_.append(datetime.fromtimestamp(moment, UTC).strftime("%m-%d %H:%M"))
+    return times_
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,14 @@ async def plugin(tmp_path, tmp_path_factory):
     for folder in (kubelet / "plugins_registry", kubelet / "plugins", tmp_path / "cdi"):
         folder.mkdir()
     seen = []
-    made = daemon.Daemon(settings, tmp_path / "log", lambda: seen.append(made.state))
-    made.seen = seen
-    task = asyncio.create_task(made.run())
-    yield made
+    daemon_ = daemon.Daemon(settings, tmp_path / "log", lambda: seen.append(daemon_.state))
+    daemon_.seen = seen
+    task = asyncio.create_task(daemon_.run())
+    yield daemon_
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    assert made.pid == 0
+    assert daemon_.pid == 0
 
 
 def alive(pid):

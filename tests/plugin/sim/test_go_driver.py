@@ -63,9 +63,9 @@ async def ask():
 
 async def until(look, seconds=30):
     async with asyncio.timeout(seconds):
-        while not (found := await look()):
+        while not (answer := await look()):
             await asyncio.sleep(0.02)
-    return found
+    return answer
 
 
 async def test_it_publishes_and_its_pod_runs(binary, ask, tmp_path):

@@ -51,7 +51,7 @@ async def test_kubectl_sees_history_and_undoes_a_rollout(tmp_path):
 
         def images():
             pods = plane.copies["pods"].objects.values()
-            return sorted(one["spec"]["containers"][0]["image"] for one in pods)
+            return sorted(pod["spec"]["containers"][0]["image"] for pod in pods)
 
         await plane.api.send(
             Request(

@@ -194,7 +194,8 @@ async def _warnings(address, token, obj):
 
 async def _events(api, namespace="default"):
     path = f"/api/v1/namespaces/{namespace}/events"
-    found = msgspec.json.decode(await api.request("GET", path))
+    events = msgspec.json.decode(await api.request("GET", path))
     return [
-        (one["reason"], one["involvedObject"]["name"], one["message"]) for one in found["items"]
+        (event["reason"], event["involvedObject"]["name"], event["message"])
+        for event in events["items"]
     ]

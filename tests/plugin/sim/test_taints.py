@@ -43,11 +43,11 @@ def test_how_it_ends(name):
     taint_scenarios.ALL[name](cluster)
     seen = taint_scenarios.seen(cluster)
     assert seen == json.loads((CASES / f"{name}.json").read_text())
-    placed = "".join(pod for pod, found in seen.items() if found["placed"])
-    deleted = "".join(pod for pod, found in seen.items() if found["deleted"])
+    placed = "".join(pod for pod, outcome in seen.items() if outcome["placed"])
+    deleted = "".join(pod for pod, outcome in seen.items() if outcome["deleted"])
     assert (placed, deleted) == ENDS[name]
-    for pod, found in seen.items():
-        reasons = {type_: said[1] for type_, said in found["conditions"].items()}
+    for pod, outcome in seen.items():
+        reasons = {type_: said[1] for type_, said in outcome["conditions"].items()}
         assert reasons["PodScheduled"] == ("" if pod in placed else "Unschedulable")
         assert reasons.get("DisruptionTarget") == (
             "DeletionByTaintManager" if pod in deleted else None

@@ -46,8 +46,8 @@ DIES = "#!/bin/sh\necho 'Error: unknown flag: --secure-port' >&2\nexit 1\n"
 
 
 def program(tmp_path, text=STAND_IN):
-    made = certificates.make(b"secret", "127.0.0.1")
-    (tmp_path / "pem").write_text(made.certificate + made.key)
+    material = certificates.make(b"secret", "127.0.0.1")
+    (tmp_path / "pem").write_text(material.certificate + material.key)
     path = tmp_path / "program"
     words = {"{python}": sys.executable, "{certificate}": tmp_path / "pem"}
     words["{calls}"] = tmp_path / "calls"
@@ -69,8 +69,10 @@ def up(folder, **programs):
 
 @pytest.fixture
 def folder():
-    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as made:  # short: sockets lie in it
-        yield made
+    with tempfile.TemporaryDirectory(
+        prefix="sim-", dir="/tmp"
+    ) as folder_:  # short: sockets lie in it
+        yield folder_
 
 
 def alive(pid):
@@ -105,19 +107,19 @@ async def test_a_scheduler_is_there_with_its_kubeconfig_and_ours_is_not(tmp_path
 
 
 async def test_one_that_is_killed_starts_again_and_one_that_is_stopped_does_not(tmp_path, folder):
-    async def started(times):
+    async def wait_for_starts(times):
         async with asyncio.timeout(30):
             while len(calls(tmp_path)) < times:
                 await asyncio.sleep(0.02)
         return calls(tmp_path)[-1][0]
 
     async with up(folder, scheduler=program(tmp_path)) as running:
-        os.kill(await started(1), signal.SIGKILL)
-        pid = await started(2)
+        os.kill(await wait_for_starts(1), signal.SIGKILL)
+        pid = await wait_for_starts(2)
         await running.parts["scheduler"].stop()
         assert not alive(pid)
         running.parts["scheduler"].start()
-        await started(3)
+        await wait_for_starts(3)
 
 
 async def test_controllers_take_the_place_of_those_that_are_named(tmp_path, folder):
@@ -149,6 +151,6 @@ def test_what_is_no_program(tmp_path):
     for words in ("no-such-program", str(tmp_path / "text"), str(tmp_path)):
         with pytest.raises(errors.UsageError, match="expected the path of a kube-scheduler"):
             cluster.find_programs(words, "")
-    found = cluster.find_programs("", "sh")
-    assert (found.scheduler, found.controllers.name) == (None, "sh")
+    programs = cluster.find_programs("", "sh")
+    assert (programs.scheduler, programs.controllers.name) == (None, "sh")
     assert upstream.find("--scheduler", "sh", "x").is_absolute()

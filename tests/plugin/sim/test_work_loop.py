@@ -36,9 +36,9 @@ async def test_nothing_is_made_in_a_namespace_that_ends_and_that_is_no_trouble(a
 async def test_a_delete_that_only_begins_is_known_at_once(api):
     pods = AssumeCache(api, "pods")
     loop = WorkLoop("tester", api, [pods])
-    made = create(planes.pod("p"))
-    made.body["metadata"]["finalizers"] = ["example.com/slow"]
-    pod = await loop.send(made)
+    request = create(planes.pod("p"))
+    request.body["metadata"]["finalizers"] = ["example.com/slow"]
+    pod = await loop.send(request)
     await loop.send(delete("pods", pod, gracePeriodSeconds=0))
     assert pods.objects["default/p"]["metadata"]["deletionTimestamp"]
 

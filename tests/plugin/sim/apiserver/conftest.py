@@ -29,17 +29,17 @@ class Asker:
 @contextlib.asynccontextmanager
 async def connected(api, folder, token=""):
     path = api.kubeconfig(folder / f"kubeconfig-{abs(hash(token))}", token)
-    found = client.Client(auth.client_config(str(path), folder), agent="tester/1")
+    client_ = client.Client(auth.client_config(str(path), folder), agent="tester/1")
     try:
-        yield Asker(found)
+        yield Asker(client_)
     finally:
-        await found.close()
+        await client_.close()
 
 
 @pytest.fixture
 async def api():
-    async with serve(Options()) as found:
-        yield found
+    async with serve(Options()) as served:
+        yield served
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def raw(api):
         prefix = f"/as/{token}" if token else ""
         connection.request(method, prefix + path, data, headers)
         answer = connection.getresponse()
-        found = Reply(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read())
+        reply = Reply(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read())
         connection.close()
-        return found
+        return reply
 
     async def request(method, path, body=None, headers=None, token=""):
         chosen = api.token if token == "" else token
@@ -121,7 +121,7 @@ def slice_(name="s", node="n1", driver="gpu.example.com", devices=("gpu-0",)):
 
 
 @pytest.fixture
-def made():
+def builders():
     """Builders of valid objects in the shape of v1."""
     return {"claim": claim, "slice": slice_}
 

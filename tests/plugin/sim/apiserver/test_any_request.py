@@ -211,15 +211,15 @@ def ask_all(address, asking, count):
         address.removeprefix("http://").partition("/")[0], timeout=60
     )
     prefix = f"/{address.removeprefix('http://').partition('/')[2]}"
-    found = []
+    problems = []
     for _ in range(count):
         method, path, body, headers = asking.request()
         connection.request(method, prefix + path, body, headers)
         answer = connection.getresponse()
         if b"Internal error occurred" in answer.read():
-            found.append((method, path, body, headers))
+            problems.append((method, path, body, headers))
     connection.close()
-    return found
+    return problems
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -28,7 +28,7 @@ def test_what_is_served(catalog):
     assert (served.api_version, served.is_storage_version) == (f"{DRA}/v1beta1", False)
     assert catalog.served_version(DRA, "v1", "resourceclaims").is_storage_version
     assert catalog.served_version(DRA, "v1alpha3", "resourceclaims") is None
-    names = {one.kind.resource.kind for one in catalog.served_versions(DRA, "v1alpha3")}
+    names = {each.kind.resource.kind for each in catalog.served_versions(DRA, "v1alpha3")}
     assert names == {"DeviceTaintRule", "ResourcePoolStatusRequest"}
     assert catalog.kind("pods").resource.kind == "Pod"
     with pytest.raises(KeyError, match=r"pods\.x is not served like 1\.37"):

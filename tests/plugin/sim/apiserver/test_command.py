@@ -24,7 +24,7 @@ def start(*words):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def opened(kubeconfig, path):
+def ask_with(kubeconfig, path):
     """Returns the answer to a client that has only the kubeconfig file."""
     document = json.loads(kubeconfig.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
@@ -47,9 +47,9 @@ def test_it_serves_until_a_signal(tmp_path, number):
             server.stdout.readline()
             == f"use it with: kubectl --kubeconfig {tmp_path / 'kc'} get deviceclasses\n"
         )
-        with opened(tmp_path / "kc", "/version") as answer:
+        with ask_with(tmp_path / "kc", "/version") as answer:
             assert json.loads(answer.read())["minor"] == "34"
-        watch = opened(tmp_path / "kc", "/api/v1/namespaces?watch=1")
+        watch = ask_with(tmp_path / "kc", "/api/v1/namespaces?watch=1")
         assert watch.readline().startswith(b'{"type":"ADDED"')
         server.send_signal(number)
         assert server.wait(60) == 0
@@ -124,7 +124,7 @@ def test_the_objects_in_a_file_are_for_its_owner_alone(tmp_path):
 def test_without_tls_the_address_has_the_token(tmp_path):
     with start("--http", "--kubeconfig", str(tmp_path / "kc")) as server:
         assert server.stdout.readline().startswith("serving like Kubernetes 1.37 at http://127.")
-        with opened(tmp_path / "kc", "/api/v1/namespaces/default") as answer:
+        with ask_with(tmp_path / "kc", "/api/v1/namespaces/default") as answer:
             assert json.loads(answer.read())["metadata"]["name"] == "default"
         server.terminate()
         assert server.wait(60) == 0
@@ -139,7 +139,7 @@ def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
         assert server.wait(60) == 0
     with start(*words, str(tmp_path / "new"), "--port", port) as server:
         server.stdout.readline()
-        with opened(kubeconfig, "/api/v1/nodes") as answer:
+        with ask_with(kubeconfig, "/api/v1/nodes") as answer:
             assert answer.status == 200
         server.terminate()
         assert server.wait(60) == 0

@@ -101,12 +101,12 @@ async def test_too_many_requests(raw, api):
         )
     try:
         async with asyncio.timeout(30):
-            while (found := await raw("GET", "/version")).status == 200:
+            while (reply := await raw("GET", "/version")).status == 200:
                 await asyncio.sleep(0.01)
     finally:
         for _, writer in slow:
             writer.close()
-    assert (found.status, found.json["reason"], found.headers["retry-after"]) == (
+    assert (reply.status, reply.json["reason"], reply.headers["retry-after"]) == (
         429,
         "TooManyRequests",
         "1",

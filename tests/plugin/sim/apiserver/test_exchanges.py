@@ -24,19 +24,19 @@ DIFFERENCES = json.loads((CASES / "differences.json").read_text())
 def running(release):
     """Runs a server of that release in a thread, without background work."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
-    found = {}
+    servers = {}
 
     async def main():
-        found["stop"] = asyncio.Event()
+        servers["stop"] = asyncio.Event()
         async with server.serve(server.Options(profile=release, housekeeping=False)) as api:
-            found["api"] = api
+            servers["api"] = api
             ready.set()
-            await found["stop"].wait()
+            await servers["stop"].wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=[main()])
     thread.start()
     assert ready.wait(60)
-    api = found["api"]
+    api = servers["api"]
 
     def compact():
         done = threading.Event()
@@ -46,7 +46,7 @@ def running(release):
     try:
         yield exchanges.Server(api.address, token=api.token, compact=compact)
     finally:
-        loop.call_soon_threadsafe(found["stop"].set)
+        loop.call_soon_threadsafe(servers["stop"].set)
         thread.join()
         loop.close()
 
@@ -55,9 +55,10 @@ def running(release):
 def test_recorded(name):
     recording = json.loads(RECORDINGS[name].read_text())
     with running(recording["release"]) as asked:
-        found = exchanges.replay(asked, recording)
+        differences = exchanges.replay(asked, recording)
     differ = {
-        recording["exchanges"][number]["request"]["what"]: pair for number, pair in found.items()
+        recording["exchanges"][number]["request"]["what"]: pair
+        for number, pair in differences.items()
     }
     listed = {what for whats in DIFFERENCES.get(name, {}).values() for what in whats}
     for what in sorted(set(differ) - listed):

@@ -37,25 +37,25 @@ async def answer(reader, body=True):
 
 async def test_a_connection_is_kept_and_requests_may_wait_in_it(connection, api):
     reader, writer = connection
-    one = f"GET /as/{api.token}/version HTTP/1.1\r\nHost: a\r\n\r\n"
-    writer.write((one * 3).encode())
+    request = f"GET /as/{api.token}/version HTTP/1.1\r\nHost: a\r\n\r\n"
+    writer.write((request * 3).encode())
     for _ in range(3):
         status, _, body = await answer(reader)
         assert (status, json.loads(body)["major"]) == (200, "1")
-    writer.write(one.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").encode())
+    writer.write(request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").encode())
     assert (await answer(reader))[0] == 200
     assert await reader.read() == b""
 
 
-async def test_bodies_in_pieces_and_bodies_that_wait_to_be_asked_for(connection, api, made):
+async def test_bodies_in_pieces_and_bodies_that_wait_to_be_asked_for(connection, api, builders):
     reader, writer = connection
     place = f"POST /as/{api.token}/apis/resource.k8s.io/v1/namespaces/default/resourceclaims HTTP/1.1\r\nHost: a\r\n"
-    body = json.dumps(made["claim"]()).encode()
+    body = json.dumps(builders["claim"]()).encode()
     writer.write(f"{place}Transfer-Encoding: chunked\r\n\r\n".encode())
     for part in (body[:10], body[10:], b""):
         writer.write(b"%x\r\n%b\r\n" % (len(part), part))
     assert (await answer(reader))[0] == 201
-    other = json.dumps(made["claim"]("d")).encode()
+    other = json.dumps(builders["claim"]("d")).encode()
     writer.write(f"{place}Content-Length: {len(other)}\r\nExpect: 100-continue\r\n\r\n".encode())
     assert (await answer(reader))[0] == 100
     writer.write(other)
@@ -104,7 +104,7 @@ async def test_what_is_no_request_ends_the_connection(connection, sent, status):
         assert await reader.read() == b""
 
 
-async def test_a_watch_ends_for_who_does_not_read(made, until, connect):
+async def test_a_watch_ends_for_who_does_not_read(builders, until, connect):
     """Checks that the queue of a watch is not longer than the window of changes."""
     async with serve(Options(window=50)) as api, connect(api) as ask:
         host, port = api.address.removeprefix("http://").split(":")
@@ -238,6 +238,6 @@ async def test_a_piece_that_cannot_be_made_ends_the_response_and_no_other(pieces
 async def test_pieces_for_a_client_of_an_older_http(pieces_server):
     """Checks that a client without chunks can read until the end of the connection."""
     ask, _ = pieces_server
-    found = await ask("/list?name=old", version="1.0")
-    _, _, body = found.partition(b"\r\n\r\n")
+    reply = await ask("/list?name=old", version="1.0")
+    _, _, body = reply.partition(b"\r\n\r\n")
     assert body == b"x" * 1000 * PIECES

@@ -53,7 +53,10 @@ def test_every_kind_that_is_kept_is_known_field_by_field():
     assert kept <= protobuf.tables().kinds.keys()
     assert kinds.is_kept("policy/v1", "PodDisruptionBudget")
     assert not kinds.is_kept("v1", "Pod")
-    served = {(one.kind.api_version, one.kind.resource.kind) for one in kinds.api_resources("1.37")}
+    served = {
+        (resource.kind.api_version, resource.kind.resource.kind)
+        for resource in kinds.api_resources("1.37")
+    }
     assert kept <= served
 
 

@@ -58,8 +58,8 @@ class Kubectl:
 @pytest.fixture
 async def api():
     """Runs a server with TLS, as `claimd sim` does: kubectl sends its token only over TLS."""
-    async with serve(Options(tls=True)) as found:
-        yield found
+    async with serve(Options(tls=True)) as served:
+        yield served
 
 
 @pytest.fixture
@@ -185,9 +185,9 @@ async def test_edit_patch_label_wait_delete(kubectl):
     )
     out, _ = await waiting.communicate()
     assert out == b"resourceclaim.resource.k8s.io/c condition met\n"
-    found = json.loads(await kubectl("get", "resourceclaim", "c", "-o", "json"))
-    assert found["metadata"]["labels"] == {"team": "b", "new": "label"}
-    assert found["status"]["allocation"]["devices"]["results"][0]["device"] == "x"
+    stored = json.loads(await kubectl("get", "resourceclaim", "c", "-o", "json"))
+    assert stored["metadata"]["labels"] == {"team": "b", "new": "label"}
+    assert stored["status"]["allocation"]["devices"]["results"][0]["device"] == "x"
     said = await kubectl("delete", "resourceclaim", "c")
     assert said.startswith('resourceclaim.resource.k8s.io "c" deleted')
     assert "NotFound" in await kubectl("get", "resourceclaim", "c", code=1)
@@ -211,10 +211,10 @@ async def test_the_manifests_of_this_project(kubectl):
     for words in (["apply", "-k"], ["apply", "-k"], ["apply", "--server-side", "-k"]):
         said = await kubectl(*words, str(ROOT / "deploy" / "base"))
         assert said.count("\n") >= 13
-    found = json.loads(
+    stored = json.loads(
         await kubectl("get", "daemonset", "claimd", "-n", "claimd-system", "-o", "json")
     )
-    assert found["spec"]["template"]["spec"]["containers"][0]["name"] == "claimd"
+    assert stored["spec"]["template"]["spec"]["containers"][0]["name"] == "claimd"
     table = await kubectl(
         "get", "daemonsets,deviceclasses,clusterroles,validatingadmissionpolicies", "-A"
     )

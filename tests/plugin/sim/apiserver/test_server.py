@@ -17,10 +17,10 @@ MERGE = "application/merge-patch+json"
 
 
 async def test_what_is_there_from_the_start(ask):
-    found = await ask("GET", "/api/v1/namespaces")
-    names = [item["metadata"]["name"] for item in found["items"]]
+    namespaces = await ask("GET", "/api/v1/namespaces")
+    names = [item["metadata"]["name"] for item in namespaces["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
-    default = found["items"][0]
+    default = namespaces["items"][0]
     assert default["spec"] == {"finalizers": ["kubernetes"]}
     assert default["status"] == {"phase": "Active"}
     assert default["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
@@ -29,8 +29,8 @@ async def test_what_is_there_from_the_start(ask):
             await asyncio.sleep(0.01)
 
 
-async def test_the_life_of_an_object(ask, made):
-    created = await ask("POST", CLAIMS, made["claim"]())
+async def test_the_life_of_an_object(ask, builders):
+    created = await ask("POST", CLAIMS, builders["claim"]())
     assert created["metadata"]["managedFields"][0]["manager"] == "tester"
     assert await ask("GET", f"{CLAIMS}/c") == created
     patched = await ask(
@@ -52,7 +52,7 @@ async def test_the_life_of_an_object(ask, made):
         await ask("GET", f"{CLAIMS}/c")
 
 
-async def test_a_mirror_of_a_collection(ask, made, until):
+async def test_a_mirror_of_a_collection(ask, builders, until):
     class Place:
         path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}
 
@@ -63,39 +63,39 @@ async def test_a_mirror_of_a_collection(ask, made, until):
         return place
 
     place = Place()
-    await ask("POST", SLICES, made["slice"]("first"))
+    await ask("POST", SLICES, builders["slice"]("first"))
     informer = watch.Informer(ask.client, find)
     running = asyncio.create_task(informer.run())
     await until(lambda: set(informer.objects) == {"first"})
-    await ask("POST", SLICES, made["slice"]("second"))
-    await ask("POST", SLICES, made["slice"]("elsewhere", node="n2"))
+    await ask("POST", SLICES, builders["slice"]("second"))
+    await ask("POST", SLICES, builders["slice"]("elsewhere", node="n2"))
     await until(lambda: set(informer.objects) == {"first", "second"})
     await ask("DELETE", f"{SLICES}/first")
     await until(lambda: set(informer.objects) == {"second"})
     running.cancel()
 
 
-async def test_what_the_plugin_asks(ask, made):
+async def test_what_the_plugin_asks(ask, builders):
     """Runs the client's typed operations: finds the newest version, adds and removes a report."""
-    found = resources.Resources(ask.client, "gpu.example.com", "n1")
-    created = await ask("POST", CLAIMS, made["claim"]())
+    collections = resources.Resources(ask.client, "gpu.example.com", "n1")
+    created = await ask("POST", CLAIMS, builders["claim"]())
     uid = created["metadata"]["uid"]
     results = [{"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]
     status = {"status": {"allocation": {"devices": {"results": results}}}}
     await ask("PATCH", f"{CLAIMS}/c/status", status, content_type=MERGE)
-    claim = await found.claim("default", "c")
-    assert (found.version, claim.metadata.uid) == ("v1", uid)
+    claim = await collections.claim("default", "c")
+    assert (collections.version, claim.metadata.uid) == ("v1", uid)
     device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
-    assert await found.apply_devices("default", "c", uid, [device], "claimd") is None
-    reported = await found.claim("default", "c")
+    assert await collections.apply_devices("default", "c", uid, [device], "claimd") is None
+    reported = await collections.claim("default", "c")
     assert [entry.device for entry in reported.status.devices] == ["gpu-0"]
-    await found.remove_devices(reported, "gpu.example.com")
+    await collections.remove_devices(reported, "gpu.example.com")
     assert (
         "devices" not in (await ask("GET", f"{CLAIMS}/c"))["status"]
         or not (await ask("GET", f"{CLAIMS}/c"))["status"]["devices"]
     )
     with pytest.raises(errors.Invalid, match='metadata.uid: Invalid value: "another"'):
-        await found.apply_devices("default", "c", "another", [device], "claimd")
+        await collections.apply_devices("default", "c", "another", [device], "claimd")
 
 
 async def test_an_address_says_who_asks(api):
@@ -113,9 +113,9 @@ async def test_an_address_says_who_asks(api):
     assert await asyncio.to_thread(who, jane) == "jane"
 
 
-async def test_with_tls_a_token_is_in_a_header_alone(connect, made):
+async def test_with_tls_a_token_is_in_a_header_alone(connect, builders):
     async with serve(Options(tls=True)) as api, connect(api) as ask:
-        await ask("POST", CLAIMS, made["claim"]())
+        await ask("POST", CLAIMS, builders["claim"]())
         assert (await ask("GET", f"{CLAIMS}/c"))["metadata"]["name"] == "c"
         with pytest.raises(ValueError, match="no part of an address"):
             _ = api.url

@@ -8,11 +8,11 @@ from tests.support.planes import claim, copies, pod, template
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-def decided(gone=(), **objects):
+def sync(gone=(), **objects):
     return claims.sync(copies(**objects), frozenset(gone))
 
 
-def owned(one, name):
+def with_owner(claim_, name):
     reference = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -20,14 +20,14 @@ def owned(one, name):
         "uid": f"uid-{name}",
         "controller": True,
     }
-    one["metadata"]["ownerReferences"] = [reference]
-    return one
+    claim_["metadata"]["ownerReferences"] = [reference]
+    return claim_
 
 
 def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there():
-    made = template("large", metadata={"labels": {"a": "b"}, "annotations": {"c": "d"}})
+    template_ = template("large", metadata={"labels": {"a": "b"}, "annotations": {"c": "d"}})
     new = pod("p", templates=["large"])
-    (call,) = decided(pods=[new], resourceclaimtemplates=[made])
+    (call,) = sync(pods=[new], resourceclaimtemplates=[template_])
     metadata = call.body["metadata"]
     assert (call.method, call.resource, call.namespace) == ("POST", "resourceclaims", "default")
     assert metadata["name"].startswith("p-large-") and len(metadata["name"]) == len("p-large-") + 5
@@ -36,12 +36,12 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
     assert metadata["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
     ]
-    assert call.body["spec"] == made["spec"]["spec"]
-    (again,) = decided(pods=[new], resourceclaimtemplates=[made])
+    assert call.body["spec"] == template_["spec"]["spec"]
+    (again,) = sync(pods=[new], resourceclaimtemplates=[template_])
     assert again.body["metadata"]["name"] == metadata["name"]  # a second try makes no second claim
 
-    there = owned(claim(metadata["name"]), "p")
-    (call,) = decided(pods=[new], resourceclaimtemplates=[made], resourceclaims=[there])
+    there = with_owner(claim(metadata["name"]), "p")
+    (call,) = sync(pods=[new], resourceclaimtemplates=[template_], resourceclaims=[there])
     assert (call.method, call.subresource, call.body["metadata"]["uid"]) == (
         "PATCH",
         "status",
@@ -51,17 +51,15 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
     assert call.body["status"] == {"resourceClaimStatuses": statuses}
 
     new["status"]["resourceClaimStatuses"] = statuses
-    assert decided(pods=[new], resourceclaimtemplates=[made], resourceclaims=[there]) == []
-    (call,) = decided(pods=[new], resourceclaimtemplates=[made])  # somebody has deleted it
+    assert sync(pods=[new], resourceclaimtemplates=[template_], resourceclaims=[there]) == []
+    (call,) = sync(pods=[new], resourceclaimtemplates=[template_])  # somebody has deleted it
     assert call.method == "POST"
 
 
 def test_another_pods_claim_of_that_name_is_not_taken():
     new = pod("p", templates=["large"])
-    foreign = owned(claim(claims.claim_name(new, "large")), "other")
-    (call,) = decided(
-        pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")]
-    )
+    foreign = with_owner(claim(claims.claim_name(new, "large")), "other")
+    (call,) = sync(pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")])
     assert call.method == "POST"  # which the API server refuses
 
 
@@ -72,7 +70,7 @@ def test_long_names_keep_something_of_both():
 
 
 def test_a_template_that_is_missing_is_told():
-    (call,) = decided(pods=[pod("p", templates=["none"])])
+    (call,) = sync(pods=[pod("p", templates=["none"])])
     assert (call.resource, call.body["reason"]) == ("events", "FailedResourceClaimCreation")
     assert call.body["note"] == 'PodResourceClaim none: resource claim template "none": not found'
     assert call.body["regarding"]["name"] == "p"
@@ -82,25 +80,26 @@ def test_a_template_that_is_missing_is_told():
 def test_nothing_is_made_for_a_pod_that_has_ended(phase):
     ended = pod("p", templates=["large"])
     ended["status"]["phase"] = phase
-    assert decided(pods=[ended], resourceclaimtemplates=[template("large")]) == []
+    assert sync(pods=[ended], resourceclaimtemplates=[template("large")]) == []
 
 
 def test_a_pod_that_came_to_its_node_by_itself_gets_its_reservation():
     bound = pod("p", claims=["mine"], on="node-1")
-    (call,) = decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"])])
+    (call,) = sync(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"])])
     assert call.body["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
-    assert (
-        decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"], pods=["p"])]) == []
-    )
-    assert decided(pods=[bound], resourceclaims=[claim("mine")]) == []
+    assert sync(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"], pods=["p"])]) == []
+    assert sync(pods=[bound], resourceclaims=[claim("mine")]) == []
 
 
 def test_a_reservation_ends_with_its_pod():
     running, ended = pod("running", on="node-1"), pod("ended", on="node-1")
     ended["status"]["phase"] = "Succeeded"
     held = claim("mine", devices=["gpu-0"], pods=["running", "ended", "gone", "unseen"])
-    (call,) = decided(gone=["uid-gone"], pods=[running, ended], resourceclaims=[held])
-    assert [one["name"] for one in call.body["status"]["reservedFor"]] == ["running", "unseen"]
+    (call,) = sync(gone=["uid-gone"], pods=[running, ended], resourceclaims=[held])
+    assert [reference["name"] for reference in call.body["status"]["reservedFor"]] == [
+        "running",
+        "unseen",
+    ]
     assert "allocation" in call.body["status"]
     assert call.body["metadata"]["resourceVersion"] == held["metadata"]["resourceVersion"]
     unseen_consumers = claims.unseen_consumers(copies(pods=[running, ended], resourceclaims=[held]))
@@ -110,18 +109,18 @@ def test_a_reservation_ends_with_its_pod():
 def test_a_pod_of_the_same_name_is_another_pod():
     held = claim("mine", devices=["gpu-0"], pods=["p"])
     held["status"]["reservedFor"][0]["uid"] = "the-one-before"
-    (call,) = decided(pods=[pod("p", on="node-1")], resourceclaims=[held])
+    (call,) = sync(pods=[pod("p", on="node-1")], resourceclaims=[held])
     assert "reservedFor" not in call.body["status"]
 
 
 def test_what_nobody_uses_is_freed_step_by_step():
     held = claim("mine", devices=["gpu-0"], pods=["gone"])
     held["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
-    (call,) = decided(gone=["uid-gone"], resourceclaims=[held])
+    (call,) = sync(gone=["uid-gone"], resourceclaims=[held])
     assert (call.subresource, call.body["status"]) == ("status", {})
-    (call,) = decided(resourceclaims=[call.body])
+    (call,) = sync(resourceclaims=[call.body])
     assert (call.subresource, call.body["metadata"]["finalizers"]) == ("", [])
-    assert decided(resourceclaims=[call.body]) == []
+    assert sync(resourceclaims=[call.body]) == []
 
 
 def test_reservations_of_other_things_than_pods_are_left_alone():
@@ -129,16 +128,16 @@ def test_reservations_of_other_things_than_pods_are_left_alone():
     held["status"]["reservedFor"] = [
         {"apiGroup": "example.com", "resource": "pods", "name": "x", "uid": "u"}
     ]
-    assert decided(resourceclaims=[held]) == []
+    assert sync(resourceclaims=[held]) == []
 
 
 def test_an_allocation_that_was_never_reserved_stays_until_the_claim_is_deleted():
     held = claim("mine", devices=["gpu-0"])
-    assert decided(resourceclaims=[held]) == []
+    assert sync(resourceclaims=[held]) == []
     held["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    (call,) = decided(resourceclaims=[held])
+    (call,) = sync(resourceclaims=[held])
     assert call.body["status"] == {}
-    (call,) = decided(resourceclaims=[call.body])
+    (call,) = sync(resourceclaims=[call.body])
     assert call.body["metadata"]["finalizers"] == []
 
 
@@ -146,20 +145,20 @@ def test_the_finalizer_of_a_claim_that_is_just_being_allocated_stays():
     fresh = claim("mine")
     fresh["metadata"]["finalizers"] = ["other/finalizer", FINALIZER]
     waiting = pod("p", claims=["mine"])
-    assert decided(pods=[waiting], resourceclaims=[fresh]) == []
+    assert sync(pods=[waiting], resourceclaims=[fresh]) == []
     bound = pod("p", claims=["mine"], on="node-1")
-    (call,) = decided(pods=[bound], resourceclaims=[copy.deepcopy(fresh)])
+    (call,) = sync(pods=[bound], resourceclaims=[copy.deepcopy(fresh)])
     assert call.body["metadata"]["finalizers"] == ["other/finalizer"]
 
 
 def test_the_claim_of_a_pod_that_has_ended_is_deleted():
     ended = pod("p", on="node-1")
-    made = owned(claim("p-gpu-x"), "p")
-    assert decided(pods=[ended], resourceclaims=[made]) == []  # it runs, or may start again
+    owned_claim = with_owner(claim("p-gpu-x"), "p")
+    assert sync(pods=[ended], resourceclaims=[owned_claim]) == []  # it runs, or may start again
     ended["status"]["phase"] = "Succeeded"
-    (call,) = decided(pods=[ended], resourceclaims=[made])
+    (call,) = sync(pods=[ended], resourceclaims=[owned_claim])
     assert (call.method, call.name) == ("DELETE", "p-gpu-x")
     assert call.body["preconditions"] == {"uid": "uid-p-gpu-x"}
-    made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert decided(pods=[ended], resourceclaims=[made]) == []
-    assert decided(resourceclaims=[owned(claim("p-gpu-x"), "p")]) == []  # the garbage collector's
+    owned_claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert sync(pods=[ended], resourceclaims=[owned_claim]) == []
+    assert sync(resourceclaims=[with_owner(claim("p-gpu-x"), "p")]) == []  # the garbage collector's

@@ -27,10 +27,10 @@ def cron_job(schedule="*/2 * * * *", command="sleep 5", name="demo", jobs=None, 
 def names(cluster):
     """Returns the minutes since midnight that the present Jobs are for."""
     first = int(BEGINNING) // MINUTE
-    found = []
-    for one in cluster.list("jobs"):
-        found.append(int(one["metadata"]["name"].removeprefix("demo-")) - first)
-    return sorted(found)
+    names_ = []
+    for job_ in cluster.list("jobs"):
+        names_.append(int(job_["metadata"]["name"].removeprefix("demo-")) - first)
+    return sorted(names_)
 
 
 def status(cluster):
@@ -43,14 +43,14 @@ def test_a_job_for_each_time(cluster):
     assert names(cluster) == []
     cluster.pass_time(2)
     assert names(cluster) == [2]
-    (made,) = cluster.list("jobs")
-    assert made["metadata"]["labels"] == {"app": "demo"}
-    annotations = made["metadata"]["annotations"]
+    (job_,) = cluster.list("jobs")
+    assert job_["metadata"]["labels"] == {"app": "demo"}
+    annotations = job_["metadata"]["annotations"]
     assert annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"] == "2026-01-01T00:02:00Z"
-    (owner,) = made["metadata"]["ownerReferences"]
+    (owner,) = job_["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["controller"]) == ("CronJob", True)
     (active,) = status(cluster)["active"]
-    assert (active["kind"], active["uid"]) == ("Job", made["metadata"]["uid"])
+    assert (active["kind"], active["uid"]) == ("Job", job_["metadata"]["uid"])
     assert status(cluster)["lastScheduleTime"] == "2026-01-01T00:02:00Z"
 
     cluster.pass_time(10)
@@ -71,7 +71,7 @@ def test_old_jobs_go(cluster):
     cluster.create("cronjobs", cron_job(name="bad", command="exit 1", jobs={"backoffLimit": 0}))
     cluster.patch("cronjobs", "bad", {"spec": limits})
     cluster.pass_time(5 * MINUTE + 30)
-    assert not any(one["metadata"]["name"].startswith("bad") for one in cluster.list("jobs"))
+    assert not any(job_["metadata"]["name"].startswith("bad") for job_ in cluster.list("jobs"))
     assert reasons(cluster, "CronJob")["SuccessfulDelete"] >= 5
 
 
@@ -79,8 +79,8 @@ def test_old_jobs_go(cluster):
     ("policy", "left"), [("Allow", [1, 2, 3]), ("Forbid", [1]), ("Replace", [3])]
 )
 def test_while_the_one_before_still_runs(cluster, policy, left):
-    made = cron_job("* * * * *", command="sleep 500", concurrencyPolicy=policy)
-    cluster.create("cronjobs", made)
+    cron_job_ = cron_job("* * * * *", command="sleep 500", concurrencyPolicy=policy)
+    cluster.create("cronjobs", cron_job_)
     cluster.pass_time(3 * MINUTE + 10)
     assert names(cluster) == left
     if policy == "Forbid":
@@ -121,8 +121,8 @@ def test_time_zones(cluster):
     # half past midnight in UTC
     cluster.create("cronjobs", cron_job("30 6 * * *", timeZone="Asia/Dhaka"))
     cluster.pass_time(31 * MINUTE)
-    (made,) = cluster.list("jobs")
-    scheduled = made["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    (job_,) = cluster.list("jobs")
+    scheduled = job_["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
     assert scheduled == "2026-01-01T06:30:00+06:00"
 
 
@@ -137,9 +137,9 @@ def test_a_job_that_somebody_makes_from_it(cluster):
         "uid": owner["uid"],
         "controller": True,
     }
-    made = job("by-hand", command="sleep 500")
-    made["metadata"]["ownerReferences"] = [reference]
-    cluster.create("jobs", made)
+    manual = job("by-hand", command="sleep 500")
+    manual["metadata"]["ownerReferences"] = [reference]
+    cluster.create("jobs", manual)
     cluster.pass_time(10)
     assert reasons(cluster, "CronJob") == {"UnexpectedJob": 1}
 
@@ -147,8 +147,8 @@ def test_a_job_that_somebody_makes_from_it(cluster):
 def test_a_job_that_somebody_deletes_is_not_waited_for(cluster):
     cluster.create("cronjobs", cron_job(command="sleep 500", concurrencyPolicy="Forbid"))
     cluster.pass_time(2 * MINUTE + 5)
-    (made,) = cluster.list("jobs")
-    cluster.delete("jobs", made["metadata"]["name"])
+    (job_,) = cluster.list("jobs")
+    cluster.delete("jobs", job_["metadata"]["name"])
     cluster.pass_time(2 * MINUTE)
     assert names(cluster) == [4]
     assert reasons(cluster, "CronJob")["MissingJob"] == 1

@@ -21,9 +21,9 @@ def test_a_deployment_has_as_many_pods_as_it_wants():
     played = Played(deployments=[workload("Deployment", replicas=3)])
     played.settle()
     assert len(played.pods) == 3
-    one = played.pods[0]
-    assert one["metadata"]["labels"]["app"] == "demo"
-    assert one["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
+    pod = played.pods[0]
+    assert pod["metadata"]["labels"]["app"] == "demo"
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
     status = played.deployment["status"]
     assert (status["replicas"], status["readyReplicas"], status["observedGeneration"]) == (3, 0, 1)
     assert played.condition("Available") == ("False", "MinimumReplicasUnavailable")
@@ -39,10 +39,10 @@ def test_a_deployment_has_as_many_pods_as_it_wants():
 
 def test_a_deployment_without_a_template_or_on_its_way_out_gets_no_pods():
     for part in ({"template": {}}, {"replicas": 2}):
-        one = workload("Deployment", **part)
+        deployment = workload("Deployment", **part)
         if "replicas" in part:
-            one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        assert Played(deployments=[one]).step() == []
+            deployment["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        assert Played(deployments=[deployment]).step() == []
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_annotations_of_the_deployment_are_its_replica_sets():
     cause = {"kubernetes.io/change-cause": "better", deployments.LAST_APPLIED: "{}"}
     played.deployment["metadata"].setdefault("annotations", {}).update(cause)
     played.settle()
-    (one,) = played.objects["replicasets"].values()
-    assert one["metadata"]["annotations"]["kubernetes.io/change-cause"] == "better"
-    assert deployments.LAST_APPLIED not in one["metadata"]["annotations"]
+    (replica_set,) = played.objects["replicasets"].values()
+    assert replica_set["metadata"]["annotations"]["kubernetes.io/change-cause"] == "better"
+    assert deployments.LAST_APPLIED not in replica_set["metadata"]["annotations"]
 
 
 def test_a_pod_counts_as_available_after_its_time():

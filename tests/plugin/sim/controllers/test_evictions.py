@@ -19,14 +19,14 @@ def there(taints=(), tolerations=(), rules=(), pods=("p",)):
     )
 
 
-def evicted(objects, now=START + 1):
+def evict(objects, now=START + 1):
     _, deletes, later = evictions.sync(evictions.find_evictions(objects), now)
     return [call.name for call in deletes], later
 
 
 def toleration(seconds=None, **more):
-    found = {"key": "claimd.dev/wedged", "operator": "Exists", "effect": "NoExecute"} | more
-    return found | ({"tolerationSeconds": seconds} if seconds is not None else {})
+    toleration_ = {"key": "claimd.dev/wedged", "operator": "Exists", "effect": "NoExecute"} | more
+    return toleration_ | ({"tolerationSeconds": seconds} if seconds is not None else {})
 
 
 def test_a_taint_of_the_slice_evicts_with_a_condition_and_an_event():
@@ -47,7 +47,7 @@ def test_a_taint_of_the_slice_evicts_with_a_condition_and_an_event():
 
 
 def test_all_pods_that_share_the_device_go():
-    assert evicted(there([WEDGED], pods=("a", "b"))) == (["a", "b"], None)
+    assert evict(there([WEDGED], pods=("a", "b"))) == (["a", "b"], None)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_all_pods_that_share_the_device_go():
     ],
 )
 def test_what_evicts_nobody(objects):
-    assert evicted(objects) == ([], None)
+    assert evict(objects) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -80,26 +80,26 @@ def test_what_evicts_nobody(objects):
     ],
 )
 def test_what_does_not_tolerate(tolerations):
-    assert evicted(there([WEDGED], tolerations)) == (["p"], None)
+    assert evict(there([WEDGED], tolerations)) == (["p"], None)
 
 
 def test_a_taint_may_be_tolerated_for_a_while():
     objects = there([WEDGED], [toleration(30), toleration(10), toleration(0, key="other")])
-    assert evicted(objects, START + 4) == ([], 6)
-    assert evicted(objects, START + 10) == (["p"], None)
+    assert evict(objects, START + 4) == ([], 6)
+    assert evict(objects, START + 10) == (["p"], None)
 
 
 def test_pods_without_a_node_or_that_leave_already_or_have_ended_are_left_alone():
     objects = there([WEDGED])
-    one = objects["pods"]["default/p"]
-    one["metadata"]["deletionTimestamp"] = ADDED
-    assert evicted(objects) == ([], None)
-    del one["metadata"]["deletionTimestamp"]
-    one["status"]["phase"] = "Succeeded"
-    assert evicted(objects) == ([], None)
-    one["status"]["phase"] = "Pending"
-    del one["spec"]["nodeName"]
-    assert evicted(objects) == ([], None)
+    pod = objects["pods"]["default/p"]
+    pod["metadata"]["deletionTimestamp"] = ADDED
+    assert evict(objects) == ([], None)
+    del pod["metadata"]["deletionTimestamp"]
+    pod["status"]["phase"] = "Succeeded"
+    assert evict(objects) == ([], None)
+    pod["status"]["phase"] = "Pending"
+    del pod["spec"]["nodeName"]
+    assert evict(objects) == ([], None)
 
 
 def test_a_slice_of_an_older_generation_says_nothing():
@@ -108,12 +108,12 @@ def test_a_slice_of_an_older_generation_says_nothing():
     new["metadata"]["name"] = "newer"
     new["spec"]["pool"]["generation"] = 2
     objects["resourceslices"]["newer"] = new
-    assert evicted(objects) == ([], None)
+    assert evict(objects) == ([], None)
 
 
 def test_a_rule_evicts_and_tells_how_far_it_is():
     objects = there(rules=[rule("r", WEDGED, pool="node-1")])
-    assert evicted(objects) == (["p"], None)
+    assert evict(objects) == (["p"], None)
     dues = evictions.find_evictions(objects)
     (call,), later = evictions.sync_rules(objects, dues, {}, START + 1)
     (condition,) = call.body["status"]["conditions"]

@@ -30,5 +30,5 @@ def test_what_is_no_index_of_the_job_is_passed_over():
 )
 def test_rules_of_success(rule, succeeded, met):
     other = {"succeededIndexes": "9"}
-    found = job_indexes.met_rule({"rules": [other, rule]}, 10, succeeded)
-    assert found == (1 if met else None)
+    met_rule = job_indexes.met_rule({"rules": [other, rule]}, 10, succeeded)
+    assert met_rule == (1 if met else None)

@@ -179,7 +179,7 @@ def test_with_podReplacementPolicy_Failed_the_next_pod_waits_until_the_one_befor
 
 
 def test_indexes(cluster):
-    cluster.create("jobs", indexed(completions=5, parallelism=2, command="sleep 1"))
+    cluster.create("jobs", indexed_job(completions=5, parallelism=2, command="sleep 1"))
     cluster.pass_time(1)
     by_index = {}
     for pod in cluster.list("pods"):
@@ -201,17 +201,17 @@ def test_indexes(cluster):
 
 
 def test_as_many_indexes_as_there_can_be(cluster):
-    cluster.create("jobs", indexed(completions=2**31 - 1, parallelism=3, command="sleep 1"))
+    cluster.create("jobs", indexed_job(completions=2**31 - 1, parallelism=3, command="sleep 1"))
     cluster.pass_time(7)
     assert cluster.find("jobs", "demo")["status"]["completedIndexes"] == "0-8"
 
 
-def indexed(**spec):
+def indexed_job(**spec):
     return job(completionMode="Indexed", **spec)
 
 
 def test_an_index_that_fails_is_tried_again_by_itself(cluster):
-    cluster.create("jobs", indexed(completions=2, parallelism=2, command="exit 1", perIndex=1))
+    cluster.create("jobs", indexed_job(completions=2, parallelism=2, command="exit 1", perIndex=1))
     cluster.until(lambda: has(cluster, "Failed"))
     done = cluster.find("jobs", "demo")
     assert conditions(done)[-1] == ("Failed", "True", "FailedIndexes")
@@ -226,7 +226,7 @@ def test_an_index_that_fails_is_tried_again_by_itself(cluster):
 
 def test_more_failed_indexes_than_allowed_end_it(cluster):
     spec = {"completions": 4, "parallelism": 1, "perIndex": 0, "maxFailedIndexes": 1}
-    cluster.create("jobs", indexed(command="exit 1", **spec))
+    cluster.create("jobs", indexed_job(command="exit 1", **spec))
     cluster.until(lambda: has(cluster, "Failed"))
     done = cluster.find("jobs", "demo")
     assert conditions(done)[-1] == ("Failed", "True", "MaxFailedIndexesExceeded")
@@ -236,7 +236,7 @@ def test_more_failed_indexes_than_allowed_end_it(cluster):
 def test_a_success_policy_ends_it_before_all_have_succeeded(cluster):
     policy = {"rules": [{"succeededIndexes": "0"}]}
     spec = {"completions": 3, "parallelism": 1, "successPolicy": policy}
-    cluster.create("jobs", indexed(command="sleep 1", **spec))
+    cluster.create("jobs", indexed_job(command="sleep 1", **spec))
     cluster.until(lambda: has(cluster, "Complete"))
     done = cluster.find("jobs", "demo")
     assert conditions(done)[-1] == ("Complete", "True", "SuccessPolicy")

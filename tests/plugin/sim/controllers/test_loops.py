@@ -47,7 +47,7 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
         pod = await plane.until(lambda: plane.pod("p"))
         collections = [AssumeCache(plane.api, kind) for kind in Evictions.RESOURCES]
         worker = Slow("evictions", plane.api, collections)
-        tasks = [asyncio.create_task(one.run()) for one in collections]
+        tasks = [asyncio.create_task(collection.run()) for collection in collections]
         async with asyncio.timeout(30):
             while not (
                 all(cache.has_synced for cache in collections)
@@ -84,7 +84,7 @@ class Sent:
         return self.there.get(name)
 
     async def send_all(self, wanted):
-        self.sent.append([(one.method, one.resource, one.name) for one in wanted])
+        self.sent.append([(request.method, request.resource, request.name) for request in wanted])
         return self.answers.pop(0) if self.answers else None
 
 

@@ -51,8 +51,8 @@ async def test_what_can_be_emptied(api):
 async def test_everything_in_it_goes_and_nothing_else(api):
     body = {"metadata": {"name": "team"}}
     team = await api.send(Request(method="POST", resource="namespaces", body=body))
-    for one in (planes.claim("a", namespace="team"), planes.pod("p")):
-        await api.send(create(one))
+    for obj in (planes.claim("a", namespace="team"), planes.pod("p")):
+        await api.send(create(obj))
     held = create(planes.claim("held", namespace="team", finalizers=["example.com/hold"]))
     await api.send(held)
 

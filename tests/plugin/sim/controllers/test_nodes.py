@@ -8,13 +8,13 @@ OWN = {"key": "example.com/own", "effect": "NoSchedule"}
 NOW = 1767225600.0
 
 
-def taints(one):
+def taints(node_):
     """Returns the wanted taints without their times, or None if nothing must change."""
-    calls = list(nodes.sync(copies(nodes=[one]), NOW))
+    calls = list(nodes.sync(copies(nodes=[node_]), NOW))
     if not calls:
         return None
-    found = calls[0].body["spec"].get("taints", [])
-    return [{key: value for key, value in one.items() if key != "timeAdded"} for one in found]
+    taints_ = calls[0].body["spec"].get("taints", [])
+    return [{key: value for key, value in node_.items() if key != "timeAdded"} for node_ in taints_]
 
 
 def condition(type_, status):
@@ -40,16 +40,16 @@ def test_a_node_that_is_ready_loses_its_taint_and_keeps_others():
     ],
 )
 def test_a_node_is_tainted_by_its_conditions(conditions, expected):
-    one = node("n", taints=[OWN])
-    one["status"]["conditions"] = conditions
-    found = taints(one)
+    node_ = node("n", taints=[OWN])
+    node_["status"]["conditions"] = conditions
+    keys = taints(node_)
     new = {"key": f"node.kubernetes.io/{expected}", "effect": "NoSchedule"}
     evicting = {"key": f"node.kubernetes.io/{expected}", "effect": "NoExecute"}
     added = [evicting, new] if expected in ("not-ready", "unreachable") and conditions else [new]
-    assert found == ([OWN, *added] if expected else None)
-    if found:
-        one["spec"]["taints"] = found
-        assert taints(one) is None
+    assert keys == ([OWN, *added] if expected else None)
+    if keys:
+        node_["spec"]["taints"] = keys
+        assert taints(node_) is None
 
 
 def test_a_node_that_is_cordoned_says_so():
@@ -59,9 +59,9 @@ def test_a_node_that_is_cordoned_says_so():
 
 
 def test_a_taint_says_since_when():
-    one = node("n")
-    one["status"]["conditions"] = [condition("Ready", "Unknown")]
-    (call,) = nodes.sync(copies(nodes=[one]), NOW)
+    node_ = node("n")
+    node_["status"]["conditions"] = [condition("Ready", "Unknown")]
+    (call,) = nodes.sync(copies(nodes=[node_]), NOW)
     assert {taint["timeAdded"] for taint in call.body["spec"]["taints"]} == {"2026-01-01T00:00:00Z"}
 
 
@@ -75,27 +75,27 @@ def lease(name, renewed):
 def test_a_kubelet_is_silent_for_as_long_as_somebody_watched():
     objects = copies(nodes=[node("a"), node("b"), node("own")])
     objects["leases"] = {f"kube-node-lease/{name}": lease(name, "1") for name in "ab"}
-    found = nodes.silences(objects, {}, 5)
-    assert found == {"a": ("1", 0.0), "b": ("1", 0.0)}  # one without a lease is nobody's
+    silences = nodes.silences(objects, {}, 5)
+    assert silences == {"a": ("1", 0.0), "b": ("1", 0.0)}  # one without a lease is nobody's
 
     objects["leases"]["kube-node-lease/b"] = lease("b", "2")
-    found = nodes.silences(objects, found, 5)
-    assert found == {"a": ("1", 5.0), "b": ("2", 0.0)}
+    silences = nodes.silences(objects, silences, 5)
+    assert silences == {"a": ("1", 5.0), "b": ("2", 0.0)}
 
     # This machine has slept for an hour.
-    assert nodes.silences(objects, found, 3600)["a"] == ("1", 15.0)
+    assert nodes.silences(objects, silences, 3600)["a"] == ("1", 15.0)
 
 
 def test_of_a_silent_node_nothing_is_known_and_that_is_said_once():
-    one = node("n")
-    one["status"]["conditions"].append(condition("NetworkUnavailable", "False"))
-    objects = copies(nodes=[one])
+    node_ = node("n")
+    node_["status"]["conditions"].append(condition("NetworkUnavailable", "False"))
+    objects = copies(nodes=[node_])
     assert list(nodes.sync_silent(objects, [], NOW)) == []
     (call,) = nodes.sync_silent(objects, ["n"], NOW)
     (changed,) = call.body["status"]["conditions"]
     assert (changed["type"], changed["status"]) == ("Ready", "Unknown")
     assert changed["message"] == "Kubelet stopped posting node status."
-    one["status"]["conditions"] = [changed]
+    node_["status"]["conditions"] = [changed]
     assert list(nodes.sync_silent(objects, ["n"], NOW)) == []
 
 

@@ -17,7 +17,7 @@ def pod(name="p", **metadata):
 
 def objects(*pods):
     there = {resource: {} for resource in not_simulated.RESOURCES}
-    return there | {"pods": {one["metadata"]["name"]: one for one in pods}}
+    return there | {"pods": {pod_["metadata"]["name"]: pod_ for pod_ in pods}}
 
 
 def notes(there):
@@ -32,11 +32,11 @@ def test_an_event_says_what_is_not_done_of_an_object():
 
 
 def test_pods_of_a_template_say_nothing_that_the_template_has_said():
-    def owned(kind):
+    def owned_pod(kind):
         return pod(ownerReferences=[{"kind": kind, "name": "o", "uid": "u", "controller": True}])
 
-    assert notes(objects(owned("ReplicaSet"))) == []
-    assert len(notes(objects(owned("TrainingJob")))) == 1
+    assert notes(objects(owned_pod("ReplicaSet"))) == []
+    assert len(notes(objects(owned_pod("TrainingJob")))) == 1
 
 
 def test_a_pod_that_goes_says_nothing():
@@ -49,7 +49,7 @@ async def test_the_same_is_sent_once_an_object():
     async def send_all(wanted):
         sent.append([event.body["regarding"]["name"] for event in wanted])
 
-    caches = {name: SimpleNamespace(objects=found) for name, found in objects(pod()).items()}
+    caches = {name: SimpleNamespace(objects=notes) for name, notes in objects(pod()).items()}
     loop = NotSimulated(SimpleNamespace(caches=caches, send_all=send_all), lambda: 0.0)
     await loop.reconcile()
     caches["pods"].objects["q"] = pod("q")

@@ -9,12 +9,12 @@ TAINT = {"key": "a", "value": "1", "effect": "NoExecute"}
 
 def pod(phase=None, node="", going=False):
     metadata = {"name": "p", "uid": "u"} | ({"deletionTimestamp": "t"} if going else {})
-    made = {"metadata": metadata, "spec": {"nodeName": node} if node else {}}
-    return made | ({"status": {"phase": phase}} if phase else {})
+    document = {"metadata": metadata, "spec": {"nodeName": node} if node else {}}
+    return document | ({"status": {"phase": phase}} if phase else {})
 
 
 @pytest.mark.parametrize(
-    ("one", "ended", "done"),
+    ("pod_", "ended", "done"),
     [
         (pod(), False, False),
         (pod("Pending"), False, False),
@@ -25,9 +25,9 @@ def pod(phase=None, node="", going=False):
         (pod("Pending", going=True), False, True),
     ],
 )
-def test_pods_that_will_not_run_any_more(one, ended, done):
-    assert objects.has_ended(one) is ended
-    assert objects.is_done(one) is done
+def test_pods_that_will_not_run_any_more(pod_, ended, done):
+    assert objects.has_ended(pod_) is ended
+    assert objects.is_done(pod_) is done
 
 
 def test_an_object_without_a_status():
@@ -49,8 +49,8 @@ def test_who_controls_an_object(changed, controlled):
         "controller": True,
     }
     other = {"uid": "u2", "controller": True}
-    one = {"metadata": {"ownerReferences": [other, reference | changed]}}
-    assert objects.is_controlled_by(one, owner) is controlled
+    document = {"metadata": {"ownerReferences": [other, reference | changed]}}
+    assert objects.is_controlled_by(document, owner) is controlled
     assert not objects.is_controlled_by({"metadata": {}}, owner)
 
 

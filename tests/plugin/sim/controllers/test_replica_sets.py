@@ -20,7 +20,7 @@ def test_a_pod_that_fails_or_leaves_is_replaced():
     first["status"] = {"phase": "Failed"}
     second["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     played.settle()
-    names = [one["metadata"]["name"] for one in played.pods]
+    names = [pod_["metadata"]["name"] for pod_ in played.pods]
     assert len(names) == 4
     assert {first["metadata"]["name"], second["metadata"]["name"]} < set(names)
 
@@ -28,7 +28,7 @@ def test_a_pod_that_fails_or_leaves_is_replaced():
 def test_what_is_least_of_a_loss_goes_first():
     played = Played(replicasets=[workload("ReplicaSet", replicas=4)])
     played.settle()
-    costly, waiting, cheap, ready = (one["metadata"]["name"] for one in played.pods)
+    costly, waiting, cheap, ready = (pod_["metadata"]["name"] for pod_ in played.pods)
     played.ready(costly, cheap, ready)
     annotated = played.objects["pods"][f"default/{cheap}"]["metadata"]
     annotated["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
@@ -37,8 +37,8 @@ def test_what_is_least_of_a_loss_goes_first():
 
     gone = []
     for replicas in (3, 2, 1):
-        before = {one["metadata"]["name"] for one in played.pods}
+        before = {pod_["metadata"]["name"] for pod_ in played.pods}
         played.objects["replicasets"]["default/demo"]["spec"]["replicas"] = replicas
         played.settle()
-        gone += before - {one["metadata"]["name"] for one in played.pods}
+        gone += before - {pod_["metadata"]["name"] for pod_ in played.pods}
     assert gone == [waiting, cheap, ready], "of two alike the younger"

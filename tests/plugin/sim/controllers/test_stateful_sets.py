@@ -38,9 +38,9 @@ def set_version(cluster, version, **spec):
 
 def until_updated(cluster, replicas):
     def holds():
-        found = status(cluster)
-        same = found["currentRevision"] == found["updateRevision"]
-        return same and found["readyReplicas"] == found["updatedReplicas"] == replicas
+        status_ = status(cluster)
+        same = status_["currentRevision"] == status_["updateRevision"]
+        return same and status_["readyReplicas"] == status_["updatedReplicas"] == replicas
 
     cluster.until(holds)
 
@@ -108,11 +108,13 @@ def test_a_new_template_begins_with_the_highest_number(cluster):
 
     def done():
         seen.append(tuple(versions(cluster)))
-        found = status(cluster)
-        return found["currentRevision"] == found["updateRevision"] and versions(cluster)[0] == "b"
+        status_ = status(cluster)
+        return (
+            status_["currentRevision"] == status_["updateRevision"] and versions(cluster)[0] == "b"
+        )
 
     cluster.until(done)
-    whole = [one for one in dict.fromkeys(seen) if len(one) == 3]
+    whole = [each for each in dict.fromkeys(seen) if len(each) == 3]
     assert whole == [("a", "a", "a"), ("a", "a", "b"), ("a", "b", "b"), ("b", "b", "b")]
     assert (status(cluster)["currentReplicas"], status(cluster)["updatedReplicas"]) == (3, 3)
 
@@ -166,7 +168,7 @@ def test_revisions_are_kept_and_one_of_before_counts_as_new(cluster):
         until_updated(cluster, 1)
         if version == "a":
             assert status(cluster)["updateRevision"] == first
-    kept = {one["revision"] for one in cluster.list("controllerrevisions")}
+    kept = {revision["revision"] for revision in cluster.list("controllerrevisions")}
     assert kept == {4, 5}
 
 

@@ -8,8 +8,8 @@ DRAIN = {"key": "drain", "value": "yes", "effect": "NoExecute"}
 
 
 def tolerating(seconds=None, **more):
-    found = {"key": "drain", "operator": "Exists"} | more
-    return found if seconds is None else found | {"tolerationSeconds": seconds}
+    toleration = {"key": "drain", "operator": "Exists"} | more
+    return toleration if seconds is None else toleration | {"tolerationSeconds": seconds}
 
 
 def review(*pods, taints=(DRAIN,), due=None, now=NOW):
@@ -17,14 +17,14 @@ def review(*pods, taints=(DRAIN,), due=None, now=NOW):
     return taint_evictions.review(objects, due or {}, now)
 
 
-def notes(found):
-    return [mark.body["note"] for mark in found.marks if mark.resource == "events"]
+def notes(reviewed):
+    return [mark.body["note"] for mark in reviewed.marks if mark.resource == "events"]
 
 
 def test_a_pod_that_does_not_tolerate_goes_at_once_marked_before():
     leaving = pod("p", on="n")
-    found = review(leaving, pod("q", on="other"), pod("waits"))
-    event, patch = found.marks
+    reviewed = review(leaving, pod("q", on="other"), pod("waits"))
+    event, patch = reviewed.marks
     assert (event.body["reason"], event.body["type"]) == ("TaintManagerEviction", "Normal")
     assert event.body["note"] == "Marking for deletion Pod default/p"
     assert event.body["reportingController"] == "taint-eviction-controller"
@@ -37,14 +37,14 @@ def test_a_pod_that_does_not_tolerate_goes_at_once_marked_before():
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
     ]
-    assert [request.target for request in found.deletes] == ["pods/default/p"]
-    assert (found.due, found.next_look) == ({}, None)
+    assert [request.target for request in reviewed.deletes] == ["pods/default/p"]
+    assert (reviewed.due, reviewed.next_look) == ({}, None)
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule"])
 def test_other_effects_end_nothing(effect):
-    found = review(pod("p", on="n"), taints=[DRAIN | {"effect": effect}])
-    assert (list(found.marks), list(found.deletes)) == ([], [])
+    reviewed = review(pod("p", on="n"), taints=[DRAIN | {"effect": effect}])
+    assert (list(reviewed.marks), list(reviewed.deletes)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -76,47 +76,47 @@ def test_of_several_taints_the_shortest_time_counts_and_each_has_to_be_tolerated
 
 def test_a_time_runs_from_when_it_was_seen_and_is_not_made_anew():
     staying = pod("p", on="n", tolerations=[tolerating(30)])
-    found = review(staying)
-    assert (found.due, found.next_look) == ({"uid-p": NOW + 30}, 30)
-    assert list(found.deletes) == []
+    reviewed = review(staying)
+    assert (reviewed.due, reviewed.next_look) == ({"uid-p": NOW + 30}, 30)
+    assert list(reviewed.deletes) == []
 
     # A second taint with a shorter time changes nothing any more.
     staying["spec"]["tolerations"].append(
         {"key": "b", "operator": "Exists", "tolerationSeconds": 1}
     )
     both = [DRAIN, {"key": "b", "effect": "NoExecute"}]
-    found = review(staying, taints=both, due=found.due, now=NOW + 29)
-    assert (found.due, found.next_look) == ({"uid-p": NOW + 30}, 1)
+    reviewed = review(staying, taints=both, due=reviewed.due, now=NOW + 29)
+    assert (reviewed.due, reviewed.next_look) == ({"uid-p": NOW + 30}, 1)
 
-    found = review(staying, taints=both, due=found.due, now=NOW + 30)
-    assert notes(found) == ["Marking for deletion Pod default/p"]
-    assert len(found.deletes) == 1
+    reviewed = review(staying, taints=both, due=reviewed.due, now=NOW + 30)
+    assert notes(reviewed) == ["Marking for deletion Pod default/p"]
+    assert len(reviewed.deletes) == 1
 
 
 def test_a_taint_that_goes_in_time_is_forgiven():
     staying = pod("p", on="n", tolerations=[tolerating(30)])
-    found = review(staying, taints=[], due={"uid-p": NOW + 30})
-    assert notes(found) == ["Cancelling deletion of Pod default/p"]
-    assert (found.due, list(found.deletes)) == ({}, [])
-    assert notes(review(staying, taints=[], due=found.due)) == []
+    reviewed = review(staying, taints=[], due={"uid-p": NOW + 30})
+    assert notes(reviewed) == ["Cancelling deletion of Pod default/p"]
+    assert (reviewed.due, list(reviewed.deletes)) == ({}, [])
+    assert notes(review(staying, taints=[], due=reviewed.due)) == []
 
 
 def test_a_second_taint_that_is_not_tolerated_ends_it_at_once():
     staying = pod("p", on="n", tolerations=[tolerating(30)])
     taints = [DRAIN, {"key": "other", "effect": "NoExecute"}]
-    found = review(staying, taints=taints, due={"uid-p": NOW + 30})
-    assert notes(found) == [
+    reviewed = review(staying, taints=taints, due={"uid-p": NOW + 30})
+    assert notes(reviewed) == [
         "Cancelling deletion of Pod default/p",
         "Marking for deletion Pod default/p",
     ]
-    assert len(found.deletes) == 1
+    assert len(reviewed.deletes) == 1
 
 
 def test_a_pod_that_is_going_is_left_alone():
     going = pod("p", on="n")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    found = review(going)
-    assert (list(found.marks), list(found.deletes)) == ([], [])
+    reviewed = review(going)
+    assert (list(reviewed.marks), list(reviewed.deletes)) == ([], [])
 
 
 def test_a_pod_that_has_ended_goes_as_well():

@@ -12,28 +12,28 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_runs_on():
     ]
     played = Played(daemonsets=[workload("DaemonSet")], nodes=nodes)
     played.settle()
-    places = [workloads._node_of(one) for one in played.pods]
+    places = [workloads._node_of(pod_) for pod_ in played.pods]
     assert sorted(places) == ["a", "b", "d"]
     status = played.objects["daemonsets"]["default/demo"]["status"]
     assert (status["desiredNumberScheduled"], status["numberReady"]) == (3, 0)
     del played.objects["nodes"]["b"]
     played.settle()
-    assert sorted(workloads._node_of(one) for one in played.pods) == ["a", "d"]
+    assert sorted(workloads._node_of(pod_) for pod_ in played.pods) == ["a", "d"]
 
 
 def test_a_daemons_pod_stays_where_no_new_one_would_come():
     nodes = [node("a"), node("b")]
     played = Played(daemonsets=[workload("DaemonSet")], nodes=nodes)
     played.settle()
-    for one in played.pods:
-        one["spec"]["nodeName"] = workloads._node_of(one)
+    for pod_ in played.pods:
+        pod_["spec"]["nodeName"] = workloads._node_of(pod_)
     played.objects["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
     del played.objects["nodes"]["b"]  # its pods are for those who know that it will not come back
     played.settle()
     assert len(played.pods) == 2
     played.objects["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoExecute"}]
     played.settle()
-    assert [one["spec"]["nodeName"] for one in played.pods] == ["b"]
+    assert [pod_["spec"]["nodeName"] for pod_ in played.pods] == ["b"]
 
 
 def test_a_daemon_set_is_updated_node_by_node():
@@ -78,13 +78,13 @@ def test_the_templates_of_a_daemon_set_are_kept():
         assert played.images == [image, image]
         kept = played.objects["controllerrevisions"].values()
         return {
-            one["data"]["spec"]["template"]["spec"]["containers"][0]["image"]: one["revision"]
-            for one in kept
+            pod_["data"]["spec"]["template"]["spec"]["containers"][0]["image"]: pod_["revision"]
+            for pod_ in kept
         }
 
     assert rolled_out("a") == {"a": 1}
     (revision,) = played.objects["controllerrevisions"].values()
-    labels = {one["metadata"]["labels"]["controller-revision-hash"] for one in played.pods}
+    labels = {pod_["metadata"]["labels"]["controller-revision-hash"] for pod_ in played.pods}
     assert labels == {revision["metadata"]["labels"]["controller-revision-hash"]}
     assert rolled_out("b") == {"a": 1, "b": 2}
     # One of before is the latest then, and what is beyond the limit goes.

@@ -31,22 +31,22 @@ chapters:
 @pytest.fixture
 def folder():
     """Yields a folder with a short path, because sockets are below it."""
-    made = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    folder_ = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
+    yield folder_
+    shutil.rmtree(folder_, ignore_errors=True)
 
 
-def left(folder):
+def list_processes(folder):
     """Returns the processes with the folder in their command line or environment."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (
                 str(folder).encode()
                 in (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
             ):
-                found.append((path.name, (path / "cmdline").read_bytes()))
-    return [one for one in found if int(one[0]) != os.getpid()]
+                processes.append((path.name, (path / "cmdline").read_bytes()))
+    return [process for process in processes if int(process[0]) != os.getpid()]
 
 
 STARTED = []
@@ -130,7 +130,7 @@ async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
     assert "spec.devices[*] is 1, expected a count of 2" in out
     assert "spec.driver is gpu.claimd.dev, expected text with x" in out
     assert "claimd on one (running):" in out
-    assert not left(folder)
+    assert not list_processes(folder)
 
 
 WRONG = """
@@ -220,10 +220,10 @@ def below(pid):
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, fresh = set(), {pid}
-    while fresh := {child for child, parent in parents.items() if parent in fresh} - found:
-        found |= fresh
-    return found
+    pids, fresh = set(), {pid}
+    while fresh := {child for child, parent in parents.items() if parent in fresh} - pids:
+        pids |= fresh
+    return pids
 
 
 async def gone(pids):
@@ -260,9 +260,9 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     await until_line(process, "Ctrl-C")
     assert state.stat().st_mode & 0o077 == 0, "others can look into it"
     api = client.Client(kubeconfig.load(state / "kubeconfig"), agent="test")
-    made = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
+    config_map = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
     await api.request(
-        "POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(made).encode()
+        "POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(config_map).encode()
     )
     await api.close()
     process.send_signal(signal.SIGTERM)
@@ -279,7 +279,7 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     assert answer["data"] == {"a": "b"}
     process.send_signal(signal.SIGINT)
     assert await process.wait() == 0
-    assert not left(folder)
+    assert not list_processes(folder)
 
 
 async def test_on_a_terminal_the_picture_is_drawn_in_its_place(folder):

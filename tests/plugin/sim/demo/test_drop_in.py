@@ -17,13 +17,15 @@ from tests.support.told_story import tell
 DEPLOY = Path(__file__).parents[4] / "deploy"
 
 
-def installed(vendor: str) -> list[dict[str, Any]]:
+def installed_objects(vendor: str) -> list[dict[str, Any]]:
     """Returns the component's classes, and the roles with the vendor's driver name.
     tests/test_deploy.py checks the component."""
     classes = (DEPLOY / f"components/as-{vendor}/deviceclasses.yaml").read_text()
     rights = (DEPLOY / "base/rbac.yaml").read_text().replace("gpu.claimd.dev", f"gpu.{vendor}.com")
     documents = [*yaml.safe_load_all(classes), *yaml.safe_load_all(rights)]
-    return [one for one in documents if one["kind"] in ("DeviceClass", "ClusterRole")]
+    return [
+        document for document in documents if document["kind"] in ("DeviceClass", "ClusterRole")
+    ]
 
 
 def claim(name: str, class_: str, config: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def test_in_nvidias_place(tmp_path: Path) -> None:
                 "settings": {"driver-name": "gpu.nvidia.com", "include": "nvidia"},
             }
         ],
-        {"apply": [*installed("nvidia"), *objects]},
+        {"apply": [*installed_objects("nvidia"), *objects]},
         *map(runs, ("shared-0", "shared-1", "sliced", "mig", "plugins")),
         {"logs": "mig", "contains": ["_MIG_"]},
         {

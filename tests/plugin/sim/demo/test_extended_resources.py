@@ -19,11 +19,11 @@ PRINT = "env | grep CLAIMD_ | sort; exec sleep 600"
 
 
 def classes() -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for vendor in ("nvidia", "amd", "intel"):
         text = (COMPONENTS / f"{vendor}-resources/deviceclasses.yaml").read_text()
-        made += yaml.safe_load_all(text)
-    return made
+        documents += yaml.safe_load_all(text)
+    return documents
 
 
 def container(name: str, limits: dict[str, str], command: str = PRINT) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def runs(name: str) -> dict[str, Any]:
     return {"wait": f"pod/{name}", "until": {"status.phase": "Running"}}
 
 
-def published(node: str, count: int) -> dict[str, Any]:
+def wait_for_slice(node: str, count: int) -> dict[str, Any]:
     return {
         "wait": "resourceslice",
         "where": {"spec.nodeName": node},
@@ -73,8 +73,8 @@ def test_the_names_of_the_device_plugins(tmp_path: Path) -> None:
     tell(
         tmp_path,
         nodes,
-        published("one", 4),
-        published("two", 4),
+        wait_for_slice("one", 4),
+        wait_for_slice("two", 4),
         {"apply": [*classes(), *pods, too_many]},
         *map(runs, wanted),
         {"logs": "mig", "contains": ["CLAIMD_GPU_", "_MIG_"]},
@@ -104,7 +104,7 @@ def test_several_containers_and_one_that_runs_before_them(tmp_path: Path) -> Non
     tell(
         tmp_path,
         [{"name": "one", "gpus": ["nvidia:h100=3", "amd:mi300x"]}],
-        published("one", 4),
+        wait_for_slice("one", 4),
         {"apply": [*classes(), user]},
         runs("user"),
         {"wait": "resourceclaim", "until": {asked: {"count": 4}}},

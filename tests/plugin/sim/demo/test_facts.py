@@ -17,7 +17,7 @@ SLICE = {
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "values"),
     [
         ("metadata.name", ["one"]),
         ("spec.devices[1].name", ["gpu-b"]),
@@ -30,8 +30,8 @@ SLICE = {
         ("metadata[0]", []),
     ],
 )
-def test_a_path_leads_to_values(path, found):
-    assert facts.find(SLICE, path) == found
+def test_a_path_leads_to_values(path, values):
+    assert facts.find(SLICE, path) == values
 
 
 @pytest.mark.parametrize("path", ["", ".name", "a..b", "a[b", "a[", "a b"])
@@ -60,19 +60,19 @@ def test_what_is_no_path_is_refused(path):
     ],
 )
 def test_a_check_holds_or_not(check, holds):
-    (one,) = facts.checks(check)
-    assert one.holds(SLICE) is holds
+    (parsed,) = facts.checks(check)
+    assert parsed.holds(SLICE) is holds
 
 
 def test_a_check_says_what_is_there_beside_what_should_be():
-    (one,) = facts.checks({"metadata.name": "two"})
-    assert one.describe_failure(SLICE) == "metadata.name is one, expected two"
-    (one,) = facts.checks({"status.phase": "Running"})
-    assert one.describe_failure(SLICE) == "status.phase is absent, expected Running"
-    (one,) = facts.checks({"spec.devices[*]": {"count": 3}})
-    assert one.describe_failure(SLICE) == "spec.devices[*] is 2, expected a count of 3"
-    (one,) = facts.checks({"spec.devices": {"exists": False}})
-    assert one.describe_failure(SLICE).endswith("expected it to be absent")
+    (parsed,) = facts.checks({"metadata.name": "two"})
+    assert parsed.describe_failure(SLICE) == "metadata.name is one, expected two"
+    (parsed,) = facts.checks({"status.phase": "Running"})
+    assert parsed.describe_failure(SLICE) == "status.phase is absent, expected Running"
+    (parsed,) = facts.checks({"spec.devices[*]": {"count": 3}})
+    assert parsed.describe_failure(SLICE) == "spec.devices[*] is 2, expected a count of 3"
+    (parsed,) = facts.checks({"spec.devices": {"exists": False}})
+    assert parsed.describe_failure(SLICE).endswith("expected it to be absent")
 
 
 def test_a_check_with_an_unknown_word_names_it():

@@ -23,7 +23,7 @@ def objects(name: str) -> list[dict[str, Any]]:
 def pod(name: str, device_class: str, *expressions: str) -> list[dict[str, Any]]:
     exactly: dict[str, Any] = {"deviceClassName": device_class}
     if expressions:
-        exactly["selectors"] = [{"cel": {"expression": one}} for one in expressions]
+        exactly["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
     container = {"name": "c", "image": "any", "command": ["sleep", "600"]}
     container["resources"] = {"claims": [{"name": "gpu"}]}
     claim = {
@@ -53,7 +53,7 @@ def runs(name: str, device: str) -> list[dict[str, Any]]:
     ]
 
 
-def told(tmp_path: Path, gpus: str, count: int, *steps: dict[str, Any]) -> None:
+def tell(tmp_path: Path, gpus: str, count: int, *steps: dict[str, Any]) -> None:
     published = {
         "wait": "resourceslice",
         "until": {"spec.devices[*]": {"count": count}},
@@ -64,7 +64,7 @@ def told(tmp_path: Path, gpus: str, count: int, *steps: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_a_claim_for_1g_10gb_of_a_divided_gpu(tmp_path: Path) -> None:
     whole = "gpu-0000-11-00-0"
-    told(
+    tell(
         tmp_path,
         "nvidia:h100,mig=3g.40gb:1g.10gb",
         3,
@@ -82,7 +82,7 @@ def test_a_claim_for_1g_10gb_of_a_divided_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_partition_of_an_instinct_whose_kfd_is_closed(tmp_path: Path) -> None:
-    told(
+    tell(
         tmp_path,
         "amd:mi300x,mode=cpx,kfd=closed",
         9,
@@ -94,7 +94,7 @@ def test_a_partition_of_an_instinct_whose_kfd_is_closed(tmp_path: Path) -> None:
 
 
 def test_the_classes_of_the_example_are_those_that_its_pod_asks_for() -> None:
-    classes = {one["metadata"]["name"] for one in objects("classes.yaml")}
+    classes = {obj["metadata"]["name"] for obj in objects("classes.yaml")}
     template = objects("pod.yaml")[0]
     (wanted,) = template["spec"]["spec"]["devices"]["requests"]
     assert wanted["exactly"]["deviceClassName"] in classes

@@ -21,8 +21,8 @@ def slice_of(node_name, *devices):
 
 
 def device(name, product="NVIDIA H100", taint=""):
-    made = {"name": name, "attributes": {"productName": {"string": product}}}
-    return made | (
+    document = {"name": name, "attributes": {"productName": {"string": product}}}
+    return document | (
         {"taints": [{"key": f"claimd.dev/{taint}", "effect": "NoExecute"}]} if taint else {}
     )
 
@@ -47,45 +47,47 @@ def pod(name, claim_name, phase="Running", node_name="one", **status):
     }
 
 
-def of(slices=(), claims=(), pods=(), plugins=None, nodes=("one",)):
+def scene_of(slices=(), claims=(), pods=(), plugins=None, nodes=("one",)):
     return scene.build([node(name) for name in nodes], slices, claims, pods, plugins or {})
 
 
 def test_a_gpu_is_free_held_or_sick():
-    found = of(
+    scene_ = scene_of(
         [slice_of("one", device("gpu-a"), device("gpu-b"), device("gpu-c", taint="wedged"))],
         [claim("held", ("one", "gpu-b"))],
         [pod("train", "held")],
     )
-    (one,) = found.nodes
-    assert [(gpu.state, gpu.note) for gpu in one.gpus] == [
+    (node,) = scene_.nodes
+    assert [(gpu.state, gpu.note) for gpu in node.gpus] == [
         ("free", ""),
         ("held", "train"),
         ("sick", "wedged"),
     ]
-    assert one.product == "NVIDIA H100"
-    assert found.rows == (
+    assert node.product == "NVIDIA H100"
+    assert scene_.rows == (
         scene.Row(pod="train", phase="Running", node="one", claim="held", devices=("gpu-b",)),
     )
 
 
 def test_a_device_of_the_same_name_elsewhere_is_another_one():
     slices = [slice_of("one", device("gpu-a")), slice_of("two", device("gpu-a"))]
-    found = of(slices, [claim("held", ("two", "gpu-a"))], nodes=("one", "two"))
-    assert [gpu.state for one in found.nodes for gpu in one.gpus] == ["free", "held"]
-    assert found.nodes[1].gpus[0].note == "held"  # the claim, which no pod uses
-    assert found.rows == (scene.Row(claim="held", node="two", devices=("gpu-a",)),)
+    scene_ = scene_of(slices, [claim("held", ("two", "gpu-a"))], nodes=("one", "two"))
+    assert [gpu.state for node in scene_.nodes for gpu in node.gpus] == ["free", "held"]
+    assert scene_.nodes[1].gpus[0].note == "held"  # the claim, which no pod uses
+    assert scene_.rows == (scene.Row(claim="held", node="two", devices=("gpu-a",)),)
 
 
 def test_claims_made_from_a_template_or_for_an_extended_resource_belong_to_their_pod():
-    made = pod(
+    templated = pod(
         "train", None, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
     )
-    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+    templated["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
     plain = {"metadata": {"name": "plain", "namespace": "default"}, "spec": {}}
     plain["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": "plain-ext"}}
-    found = of([], [claim("train-gpu-x", ("one", "gpu-a")), claim("plain-ext")], [made, plain])
-    assert [(row.pod, row.claim) for row in found.rows] == [
+    scene_ = scene_of(
+        [], [claim("train-gpu-x", ("one", "gpu-a")), claim("plain-ext")], [templated, plain]
+    )
+    assert [(row.pod, row.claim) for row in scene_.rows] == [
         ("plain", "plain-ext"),
         ("train", "train-gpu-x"),
     ]
@@ -98,12 +100,12 @@ def test_a_pod_that_waits_says_why_and_one_that_ends_says_so():
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     system = pod("c", "x")
     system["metadata"]["namespace"] = "claimd-system"
-    first, second = of(pods=[waiting, ending, system]).rows
+    first, second = scene_of(pods=[waiting, ending, system]).rows
     assert first.waits_for == "0/3 nodes are available"
     assert second.phase == "Terminating"
 
 
-THREE = of(
+THREE = scene_of(
     [
         slice_of("amd-1", device("gpu-0000-11-00-0", "AMD Instinct MI300X OAM")),
         slice_of(
@@ -154,8 +156,8 @@ def test_color_is_there_or_not():
 
 
 def test_many_pods_are_counted():
-    found = of(pods=[pod(f"p{number}", "x") for number in range(20)])
-    assert picture.draw(found, PLAIN)[-1] == "and 13 more"
+    scene_ = scene_of(pods=[pod(f"p{number}", "x") for number in range(20)])
+    assert picture.draw(scene_, PLAIN)[-1] == "and 13 more"
 
 
 def test_nothing_is_there_yet():
@@ -163,7 +165,7 @@ def test_nothing_is_there_yet():
 
 
 def test_a_long_name_ends_before_the_edge_of_its_box():
-    lines = picture.draw(of(nodes=["n" * 200]), PLAIN)
+    lines = picture.draw(scene_of(nodes=["n" * 200]), PLAIN)
     assert re.fullmatch(r"╭─ n+… ─╮", lines[0])
     assert len(lines[0]) == len(lines[1])
 
@@ -171,4 +173,4 @@ def test_a_long_name_ends_before_the_edge_of_its_box():
 def test_a_pod_that_has_no_claim():
     plain = pod("plain", None)
     plain["spec"]["resourceClaims"] = []
-    assert picture.draw(of(pods=[plain]), PLAIN)[-1].split()[-1] == "-"
+    assert picture.draw(scene_of(pods=[plain]), PLAIN)[-1].split()[-1] == "-"

@@ -7,7 +7,7 @@ from claimd.sim.demo.scene import FREE, HELD, SICK, Gpu, Node, Row
 from tests.support import planes
 
 
-def named(name, product="", **more):
+def device_named(name, product="", **more):
     attributes = {"productName": {"string": product}} if product else {}
     return {"name": name, "attributes": attributes} | more
 
@@ -24,8 +24,8 @@ def test_nodes_with_their_gpus_in_order():
     shown = built(
         [planes.node("b"), planes.node("a")],
         [
-            slice_("a", named("gpu-1", "L4"), named("gpu-0", "H100")),
-            slice_("a", named("gpu-2", "L4")),
+            slice_("a", device_named("gpu-1", "L4"), device_named("gpu-0", "H100")),
+            slice_("a", device_named("gpu-2", "L4")),
         ],
         plugins={"a": "running"},
     )
@@ -37,7 +37,7 @@ def test_nodes_with_their_gpus_in_order():
 
 
 def test_a_gpu_without_a_product_and_a_slice_without_devices():
-    [node] = built([planes.node("a")], [slice_("a", named("gpu-0")), slice_("a")]).nodes
+    [node] = built([planes.node("a")], [slice_("a", device_named("gpu-0")), slice_("a")]).nodes
     assert (node.product, len(node.gpus)) == ("", 1)
 
 
@@ -47,7 +47,7 @@ def test_who_holds_a_gpu_is_the_pod_or_else_the_claim():
         planes.claim("nobodys", devices=["gpu-1"], node="a"),
     ]
     pods = [planes.pod("q", claims=["mine"]), planes.pod("p", claims=["mine"])]
-    devices = [named("gpu-0"), named("gpu-1"), named("gpu-2")]
+    devices = [device_named("gpu-0"), device_named("gpu-1"), device_named("gpu-2")]
     [node] = built([planes.node("a")], [slice_("a", *devices)], claims, pods).nodes
     assert node.gpus == (
         Gpu(name="gpu-0", state=HELD, note="p, q"),
@@ -58,7 +58,7 @@ def test_who_holds_a_gpu_is_the_pod_or_else_the_claim():
 
 def test_what_is_wrong_comes_before_who_has_it():
     taints = [{"key": "claimd.dev/wedged"}, {"key": "plain"}]
-    devices = [named("gpu-0", taints=taints), named("gpu-1", taints=taints[1:])]
+    devices = [device_named("gpu-0", taints=taints), device_named("gpu-1", taints=taints[1:])]
     claims = [planes.claim("c", devices=["gpu-0"], node="a")]
     [node] = built([planes.node("a")], [slice_("a", *devices)], claims).nodes
     assert node.gpus == (

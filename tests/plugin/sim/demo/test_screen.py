@@ -12,7 +12,7 @@ TWO = scene.Scene(
 )
 
 
-def shown(written):
+def render(written):
     """Returns the lines of a terminal after this output; it knows only the escape sequences that
     the demo uses."""
     lines, row, fresh = [""], 0, ""
@@ -44,14 +44,14 @@ def live(stream):
 
 def test_what_is_told_stays_and_the_picture_is_below_it():
     stream = io.StringIO()
-    made = live(stream)
-    made.text("A beginning.")
-    made.show(ONE)
-    made.text("It goes on.")
-    made.show(TWO)
-    made.show(TWO)
-    made.close()
-    lines = shown(stream.getvalue())
+    screen_ = live(stream)
+    screen_.text("A beginning.")
+    screen_.show(ONE)
+    screen_.text("It goes on.")
+    screen_.show(TWO)
+    screen_.show(TWO)
+    screen_.close()
+    lines = render(stream.getvalue())
     assert lines[:3] == ["  A beginning.", "  It goes on.", ""]
     assert sum("gpu-a" in line for line in lines) == 1
     assert any("train" in line for line in lines)
@@ -61,42 +61,46 @@ def test_what_is_told_stays_and_the_picture_is_below_it():
 
 def test_a_picture_that_shrinks_leaves_nothing():
     stream = io.StringIO()
-    made = live(stream)
-    made.show(scene.Scene(nodes=TWO.nodes, rows=(scene.Row(pod="train"), scene.Row(pod="other"))))
-    made.show(ONE)
-    assert not any("other" in line for line in shown(stream.getvalue()))
+    screen_ = live(stream)
+    screen_.show(
+        scene.Scene(nodes=TWO.nodes, rows=(scene.Row(pod="train"), scene.Row(pod="other")))
+    )
+    screen_.show(ONE)
+    assert not any("other" in line for line in render(stream.getvalue()))
 
 
 def test_the_same_picture_is_not_written_again():
     stream = io.StringIO()
-    made = live(stream)
-    made.show(ONE)
+    screen_ = live(stream)
+    screen_.show(ONE)
     before = stream.getvalue()
-    made.show(ONE)
+    screen_.show(ONE)
     assert stream.getvalue() == before
 
 
 def test_long_texts_are_folded_and_long_lines_are_cut():
     stream = io.StringIO()
-    made = live(stream)
-    made.text("word " * 40)
-    made.line(("x" * 100, "bold"))
-    made.block(["  key: " + "value " * 20])
-    assert all(len(line) <= SIZE[0] for line in shown(stream.getvalue()))
+    screen_ = live(stream)
+    screen_.text("word " * 40)
+    screen_.line(("x" * 100, "bold"))
+    screen_.block(["  key: " + "value " * 20])
+    assert all(len(line) <= SIZE[0] for line in render(stream.getvalue()))
     assert stream.getvalue().count("word") == 40
     assert stream.getvalue().count("value") == 20
-    assert shown(stream.getvalue())[-2].startswith("          value")
+    assert render(stream.getvalue())[-2].startswith("          value")
 
 
 def test_without_a_terminal_there_are_lines_and_no_escapes():
     stream = io.StringIO()
-    made = screen.Screen(stream, screen.Terminal(live=False, color=False, unicode=False, size=SIZE))
-    made.show(ONE)
-    made.text("Told.")
-    made.show(TWO)
-    made.brief()
-    made.line(("  ✓ ", "green"), ("done", ""))
-    made.close()
+    screen_ = screen.Screen(
+        stream, screen.Terminal(live=False, color=False, unicode=False, size=SIZE)
+    )
+    screen_.show(ONE)
+    screen_.text("Told.")
+    screen_.show(TWO)
+    screen_.brief()
+    screen_.line(("  ✓ ", "green"), ("done", ""))
+    screen_.close()
     assert stream.getvalue() == "  Told.\n\n  one        * gpu-a train\n  + done\n"
 
 

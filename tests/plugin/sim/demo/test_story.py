@@ -165,7 +165,7 @@ chapters:
 
 def test_a_story_is_told_as_a_release_allows():
     told = story.parse(CHAPTERS, "mine.yaml")
-    assert [one.title for one in story.fit(told, "1.37").chapters] == ["With", "Both"]
+    assert [chapter.title for chapter in story.fit(told, "1.37").chapters] == ["With", "Both"]
     left_out, without, _ = story.fit(told, "1.34").chapters
     assert left_out.left_out == "Kubernetes 1.34 has DRADeviceTaints off"
     assert (without.title, without.left_out) == ("Without", "")

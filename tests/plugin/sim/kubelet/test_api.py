@@ -20,7 +20,7 @@ async def kubelet(connect):
         await http.close()
 
 
-async def listed(kubelet, resource, namespace=""):
+async def list_objects(kubelet, resource, namespace=""):
     request = Request(method="GET", resource=resource, namespace=namespace)
     return (await kubelet._api.send(request))["items"]
 
@@ -30,9 +30,9 @@ async def make(kubelet, obj):
 
 
 async def test_a_claim_as_drivers_are_told_of_it(kubelet):
-    made = await make(kubelet, planes.claim("c"))
+    served_claim = await make(kubelet, planes.claim("c"))
     claim = await kubelet.get_claim("default", "c")
-    assert (claim.metadata.name, claim.metadata.uid) == ("c", made["metadata"]["uid"])
+    assert (claim.metadata.name, claim.metadata.uid) == ("c", served_claim["metadata"]["uid"])
     with pytest.raises(errors.NotFound):
         await kubelet.get_claim("default", "d")
 
@@ -42,7 +42,7 @@ async def test_an_event_is_told_once_until_its_pod_is_gone(kubelet):
     for reason, message in (("A", "m"), ("A", "m"), ("B", "m"), ("A", "n")):
         await kubelet.record_event(pod, reason, message)
     await kubelet.record_event(pod, "Normal", "m", warning=False)
-    events = await listed(kubelet, "events")
+    events = await list_objects(kubelet, "events")
     told = sorted((event["reason"], event["note"], event["type"]) for event in events)
     assert told == [
         ("A", "m", "Warning"),
@@ -55,16 +55,16 @@ async def test_an_event_is_told_once_until_its_pod_is_gone(kubelet):
 
     kubelet.forget_events("another")
     await kubelet.record_event(pod, "A", "m")
-    assert len(await listed(kubelet, "events")) == 4
+    assert len(await list_objects(kubelet, "events")) == 4
     kubelet.forget_events(pod["metadata"]["uid"])
     await kubelet.record_event(pod, "A", "m")
-    assert len(await listed(kubelet, "events")) == 5
+    assert len(await list_objects(kubelet, "events")) == 5
 
 
 async def test_an_event_that_cannot_be_told_is_nobodys_trouble(kubelet):
     gone = planes.pod("p") | {"metadata": {"name": "p", "namespace": "no-such", "uid": "u"}}
     await kubelet.record_event(gone, "A", "m")
-    assert await listed(kubelet, "events") == []
+    assert await list_objects(kubelet, "events") == []
 
 
 async def test_the_status_of_a_pod_is_seen_at_once(kubelet):
@@ -82,9 +82,9 @@ async def test_the_status_of_a_pod_is_seen_at_once(kubelet):
 async def test_a_pod_is_removed_and_may_be_gone_already(kubelet):
     pod = await make(kubelet, planes.pod("p"))
     await kubelet.remove_pod(pod | {"metadata": pod["metadata"] | {"uid": "another"}})
-    assert len(await listed(kubelet, "pods")) == 1
+    assert len(await list_objects(kubelet, "pods")) == 1
     await kubelet.remove_pod(pod)
-    assert await listed(kubelet, "pods") == []
+    assert await list_objects(kubelet, "pods") == []
     await kubelet.remove_pod(pod)
 
 
@@ -92,14 +92,14 @@ async def test_slices_of_one_driver_or_of_all_and_of_this_node_alone(kubelet):
     for node, driver in (("node-1", "a.com"), ("node-1", "b.com"), ("node-2", "a.com")):
         await make(kubelet, planes.slice_(node, driver=driver))
 
-    async def left():
-        specs = [slice_["spec"] for slice_ in await listed(kubelet, "resourceslices")]
+    async def left_slices():
+        specs = [slice_["spec"] for slice_ in await list_objects(kubelet, "resourceslices")]
         return sorted((spec["nodeName"], spec["driver"]) for spec in specs)
 
     await kubelet.wipe_slices("a.com")
-    assert await left() == [("node-1", "b.com"), ("node-2", "a.com")]
+    assert await left_slices() == [("node-1", "b.com"), ("node-2", "a.com")]
     await kubelet.wipe_slices()
-    assert await left() == [("node-2", "a.com")]
+    assert await left_slices() == [("node-2", "a.com")]
 
 
 async def test_the_node_is_made_and_later_labelled_anew(kubelet):
@@ -112,7 +112,7 @@ async def test_the_node_is_made_and_later_labelled_anew(kubelet):
 
 async def test_the_lease_is_made_and_later_renewed(kubelet):
     await kubelet.renew_lease("uid-1", 40)
-    [first] = await listed(kubelet, "leases", "kube-node-lease")
+    [first] = await list_objects(kubelet, "leases", "kube-node-lease")
     assert first["metadata"]["name"] == "node-1"
     [owner] = first["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "node-1", "uid-1")
@@ -120,7 +120,7 @@ async def test_the_lease_is_made_and_later_renewed(kubelet):
     assert first["spec"]["leaseDurationSeconds"] == 40
 
     await kubelet.renew_lease("uid-1", 50)
-    [second] = await listed(kubelet, "leases", "kube-node-lease")
+    [second] = await list_objects(kubelet, "leases", "kube-node-lease")
     assert second["spec"]["leaseDurationSeconds"] == 50
     assert second["spec"]["renewTime"] > first["spec"]["renewTime"]
     assert second["metadata"]["uid"] == first["metadata"]["uid"]
@@ -134,10 +134,10 @@ async def test_a_node_says_of_itself_what_is_true(kubelet):
     node = await kubelet.ensure_node({}, status)
     version = node["metadata"]["resourceVersion"]
     await kubelet.correct_node(status)
-    assert (await listed(kubelet, "nodes"))[0]["metadata"]["resourceVersion"] == version
+    assert (await list_objects(kubelet, "nodes"))[0]["metadata"]["resourceVersion"] == version
 
     unknown = {"conditions": [ready | {"status": "Unknown"}]}
     await kubelet._api.send(patch_status("nodes", node, unknown))
     await kubelet.correct_node(status)
-    (condition,) = (await listed(kubelet, "nodes"))[0]["status"]["conditions"]
+    (condition,) = (await list_objects(kubelet, "nodes"))[0]["status"]["conditions"]
     assert condition["status"] == "True"

@@ -30,14 +30,14 @@ def info(name, *devices, pods=("pod-1",), namespace="team", driver=DRIVER):
 
 
 def cache(folder, *infos):
-    made = ClaimInfoCache(folder / "kubelet", None, None, None)
-    made.infos = {one.claim.uid: one for one in infos}
-    return made
+    new_cache = ClaimInfoCache(folder / "kubelet", None, None, None)
+    new_cache.infos = {claim.claim.uid: claim for claim in infos}
+    return new_cache
 
 
-def uses(made, pod_, name="main", claims=()):
+def uses(cache_, pod_, name="main", claims=()):
     container = {"name": name, "resources": {"claims": list(claims)}}
-    return [(use.title, use.driver, use.prepared.device) for use in made.uses_of(pod_, container)]
+    return [(use.title, use.driver, use.prepared.device) for use in cache_.uses_of(pod_, container)]
 
 
 def test_claims_by_name_and_from_templates_in_the_pods_order():
@@ -71,18 +71,18 @@ def test_the_claim_of_extended_resources_comes_last():
 
 
 def test_what_a_container_lists_it_is_given(tmp_path):
-    made = cache(tmp_path, info("c", device("a", "gpu"), device("b", "nic"), device("z")))
+    cache_ = cache(tmp_path, info("c", device("a", "gpu"), device("b", "nic"), device("z")))
     mine = pod([{"name": "own", "resourceClaimName": "c"}])
     whole = [("claim:own", DRIVER, name) for name in "abz"]
-    assert uses(made, mine, claims=[{"name": "own"}]) == whole
+    assert uses(cache_, mine, claims=[{"name": "own"}]) == whole
 
     # What a driver says for no request is for all of them.
     part = [{"name": "own", "request": "gpu"}]
     some = [("claim:own/gpu", DRIVER, "a"), ("claim:own/gpu", DRIVER, "z")]
-    assert uses(made, mine, claims=part) == some
-    assert uses(made, mine, claims=[*part, {"name": "own"}]) == [*some, *whole]
-    assert uses(made, mine, claims=[{"name": "other"}]) == []
-    assert uses(made, mine) == []
+    assert uses(cache_, mine, claims=part) == some
+    assert uses(cache_, mine, claims=[*part, {"name": "own"}]) == [*some, *whole]
+    assert uses(cache_, mine, claims=[{"name": "other"}]) == []
+    assert uses(cache_, mine) == []
 
 
 @pytest.mark.parametrize(
@@ -104,36 +104,36 @@ def test_extended_resources_go_to_the_container_of_the_mapping(tmp_path):
         {"containerName": "side", "requestName": "r1"},
     ]
     mine = pod(extended={"resourceClaimName": "x", "requestMappings": mappings})
-    made = cache(tmp_path, info("x", device("a", "r0"), device("b", "r1"), device("z")))
-    assert uses(made, mine) == [("", DRIVER, "a")]
-    assert uses(made, mine, name="side") == [("", DRIVER, "b")]
-    assert uses(made, mine, name="third") == []
+    cache_ = cache(tmp_path, info("x", device("a", "r0"), device("b", "r1"), device("z")))
+    assert uses(cache_, mine) == [("", DRIVER, "a")]
+    assert uses(cache_, mine, name="side") == [("", DRIVER, "b")]
+    assert uses(cache_, mine, name="third") == []
     del mine["status"]["extendedResourceClaimStatus"]["requestMappings"]
-    assert uses(made, mine) == []
+    assert uses(cache_, mine) == []
 
 
 def test_whose_device_it_is(tmp_path):
-    made = cache(
+    cache_ = cache(
         tmp_path,
         info("c", device("a"), device("b"), pods=("pod-1", "pod-2")),
         info("d", device("a", pool="node-2"), pods=("pod-3",)),
         info("e", device("a"), pods=("pod-4",), driver="other.example.com"),
     )
-    assert made.users_of({(DRIVER, "node-1", "a")}) == {"pod-1", "pod-2"}
-    assert made.users_of({(DRIVER, "node-2", "a"), (DRIVER, "node-1", "x")}) == {"pod-3"}
-    assert made.users_of(set()) == set()
+    assert cache_.users_of({(DRIVER, "node-1", "a")}) == {"pod-1", "pod-2"}
+    assert cache_.users_of({(DRIVER, "node-2", "a"), (DRIVER, "node-1", "x")}) == {"pod-3"}
+    assert cache_.users_of(set()) == set()
 
 
 async def test_a_claim_without_devices_is_forgotten_with_its_last_pod(tmp_path):
-    one, two = info("c", pods=("pod-1",)), info("d", pods=("pod-1", "pod-2"))
-    one.devices, two.devices = {}, {}
-    made = cache(tmp_path, one, two)
-    made.load()
-    await made.unprepare("pod-3")
-    assert set(made.infos) == {"uid-c", "uid-d"}
-    await made.unprepare("pod-1")
-    assert set(made.infos) == {"uid-d"}
-    assert two.pods == {"pod-2"} and not two.unpreparing
+    first, second = info("c", pods=("pod-1",)), info("d", pods=("pod-1", "pod-2"))
+    first.devices, second.devices = {}, {}
+    cache_ = cache(tmp_path, first, second)
+    cache_.load()
+    await cache_.unprepare("pod-3")
+    assert set(cache_.infos) == {"uid-c", "uid-d"}
+    await cache_.unprepare("pod-1")
+    assert set(cache_.infos) == {"uid-d"}
+    assert second.pods == {"pod-2"} and not second.unpreparing
 
     document = json.loads((tmp_path / "kubelet" / claim_info.CHECKPOINT).read_text())
     assert document == {
@@ -160,9 +160,9 @@ async def test_a_kubelet_that_starts_knows_what_the_last_one_knew(tmp_path):
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b'{"claims": [{}]}'])
 def test_a_damaged_checkpoint_ends_the_start(tmp_path, content):
-    made = cache(tmp_path)
-    made.load()
+    cache_ = cache(tmp_path)
+    cache_.load()
     path = tmp_path / "kubelet" / claim_info.CHECKPOINT
     path.write_bytes(content)
     with pytest.raises(Fatal, match=f"checkpoint {path} is damaged: .*; remove it"):
-        made.load()
+        cache_.load()

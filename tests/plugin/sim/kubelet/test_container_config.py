@@ -20,13 +20,13 @@ POD = {
 }
 
 
-def generated(pod=POD, cdi_ids=(), **container):
+def generate(pod=POD, cdi_ids=(), **container):
     container = {"name": "main"} | container
     return container_config.generate(pod, container, cdi_ids, "10.0.0.7", "127.0.0.1")
 
 
 def test_a_container_that_says_nothing_sleeps():
-    config = generated()
+    config = generate()
     assert config.name == "main"
     assert config.command == container_config.IDLE == ("sleep", "infinity")
     assert (config.env, config.working_dir, config.hostname) == ({}, "", "p")
@@ -34,19 +34,19 @@ def test_a_container_that_says_nothing_sleeps():
 
 
 def test_command_then_arguments_with_their_references():
-    config = generated(
+    config = generate(
         command=["sh", "$(A)"],
         args=["$(A)$(B)", "$$(A)", "$(NONE)", "$A"],
         env=[{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}],
     )
     assert config.command == ("sh", "1", "112", "$(A)", "$(NONE)", "$A")
     assert config.env == {"A": "1", "B": "12"}
-    assert generated(args=["alone"]).command == ("alone",)
+    assert generate(args=["alone"]).command == ("alone",)
 
 
 def test_a_variable_sees_those_before_it():
     env = [{"name": "A", "value": "$(B)"}, {"name": "B", "value": "b"}, {"name": "C"}]
-    assert generated(env=env).env == {"A": "$(B)", "B": "b", "C": ""}
+    assert generate(env=env).env == {"A": "$(B)", "B": "b", "C": ""}
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_a_variable_sees_those_before_it():
 )
 def test_fields_of_the_pod(path, value):
     env = [{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
-    assert generated(env=env).env == {"F": value}
+    assert generate(env=env).env == {"F": value}
 
 
 def test_fields_that_the_pod_does_not_have_are_empty():
     pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}}
     for path in ("spec.nodeName", "spec.serviceAccountName"):
         env = [{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
-        assert generated(pod, env=env).env == {"F": ""}
+        assert generate(pod, env=env).env == {"F": ""}
 
 
 CONFIG = {("configmaps", "c"): {"a": "1", "b": "2"}, ("secrets", "s"): {"k": "hush"}}
@@ -119,7 +119,7 @@ def test_what_is_not_there_has_to_be_there_unless_it_is_optional(source, message
 
 def test_folder_and_host_name():
     named = POD | {"spec": {"hostname": "h"}}
-    config = generated(named, workingDir="/srv", cdi_ids=("a/b=c",))
+    config = generate(named, workingDir="/srv", cdi_ids=("a/b=c",))
     assert (config.working_dir, config.hostname, config.cdi_devices) == ("/srv", "h", ("a/b=c",))
 
 

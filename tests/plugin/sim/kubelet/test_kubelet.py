@@ -17,9 +17,9 @@ from tests.support.worlds import DRIVER
 
 @pytest.fixture
 async def node():
-    async with sim_node.node() as made:
-        await made.start_kubelet()
-        yield made
+    async with sim_node.node() as node_:
+        await node_.start_kubelet()
+        yield node_
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ async def test_a_container_reads_what_it_was_given(node, plugin):
     await node.pod("p", "c", command=("sh", "-c", read), restartPolicy="Never")
     await node.phase("p", "Succeeded")
     documents = map(json.loads, (node.folder / "seen").read_text().splitlines())
-    found = [(each["apiVersion"][-7:], each["requests"]) for each in documents]
-    assert [version for version, _ in found] == ["v1beta1", "1alpha1"] * 2
-    given = [(request["name"], request["devices"]) for _, (request,) in found[::2]]
+    requests = [(each["apiVersion"][-7:], each["requests"]) for each in documents]
+    assert [version for version, _ in requests] == ["v1beta1", "1alpha1"] * 2
+    given = [(request["name"], request["devices"]) for _, (request,) in requests[::2]]
     assert [(name, device["name"]) for name, (device,) in given] == [
         ("r0", node.gpus[0].name),
         ("r1", node.gpus[2].name),

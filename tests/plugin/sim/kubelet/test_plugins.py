@@ -48,9 +48,9 @@ class World:
 @pytest.fixture
 async def world():
     with tempfile.TemporaryDirectory(prefix="r-") as folder:
-        made = World(Path(folder))
-        running = asyncio.create_task(made.plugins.run())
-        yield made
+        new_world = World(Path(folder))
+        running = asyncio.create_task(new_world.plugins.run())
+        yield new_world
         # A cancellation that meets the end of a call can be lost in gRPC.
         while not running.done():
             running.cancel()
@@ -91,8 +91,8 @@ async def test_what_is_refused_and_told_so(world, offer, reason):
 
 
 async def test_a_second_plugin_with_the_endpoint_of_the_first(world):
-    async with world.offer("a.sock", endpoint="/tmp/e") as one:
-        await until(lambda: not one.last_seen)
+    async with world.offer("a.sock", endpoint="/tmp/e") as first:
+        await until(lambda: not first.last_seen)
         async with world.offer("b.sock", endpoint="/tmp/e") as two:
             await until(lambda: "endpoint /tmp/e is already registered" in two.last_seen)
             assert len(world.known()) == 1
@@ -102,17 +102,17 @@ async def test_a_second_plugin_with_the_endpoint_of_the_first(world):
 
 
 async def test_the_connected_one_is_called_although_it_is_older(world):
-    async with world.offer("a.sock") as one:
+    async with world.offer("a.sock") as first:
         await until(lambda: world.known() and world.plugins.get("d.example.com").connected)
         async with world.offer("b.sock", endpoint="/tmp/nobody-listens-here.sock") as two:
             await until(lambda: not two.last_seen)
             assert world.plugins.get("d.example.com").socket.name == "a.sock"
-        assert not one.last_seen
+        assert not first.last_seen
 
 
 async def test_a_socket_made_anew_is_another_plugin(world):
-    async with world.offer(services=(V1,)) as one:
-        await until(lambda: not one.last_seen)
+    async with world.offer(services=(V1,)) as first:
+        await until(lambda: not first.last_seen)
     async with world.offer(services=(BETA,)) as two:
         await until(lambda: not two.last_seen)
         await until(lambda: world.known() == [BETA])

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared():
-    async with sim_node.node() as made:
-        await made.start_kubelet()
-        await made.start_plugin()
-        await made.registered()
-        yield made
+    async with sim_node.node() as node_:
+        await node_.start_kubelet()
+        await node_.start_plugin()
+        await node_.registered()
+        yield node_
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -34,8 +34,8 @@ async def node(shared):
 
 def waiting(status):
     """Returns reason and message of the waiting container."""
-    found = ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting") or {}
-    return found.get("reason"), found.get("message", "")
+    state = ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting") or {}
+    return state.get("reason"), state.get("message", "")
 
 
 async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
@@ -96,12 +96,12 @@ async def test_claims_that_a_pod_may_not_use(node):
 
 async def test_a_claim_of_two_pods_is_given_back_with_the_last(node):
     claim = await node.claim("c", 0)
-    one = await node.pod("one", "c")
+    first = await node.pod("one", "c")
     two = await node.pod("two", "c")
     await node.phase("one", "Running")
     await node.phase("two", "Running")
     devices = [
-        node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices for pod in (one, two)
+        node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices for pod in (first, two)
     ]
     assert devices[0] == devices[1] != ()
     await node.delete("one")
@@ -143,8 +143,8 @@ async def test_claims_that_are_made_for_a_pod(node):
     status = "/api/v1/namespaces/default/pods/p/status"
     await node.claim("stolen", 1)
     await node.reserve("stolen", pod)
-    made = [{"name": "own", "resourceClaimName": "stolen"}, {"name": "none"}]
-    await node.ask("PATCH", status, {"status": {"resourceClaimStatuses": made}})
+    statuses = [{"name": "own", "resourceClaimName": "stolen"}, {"name": "none"}]
+    await node.ask("PATCH", status, {"status": {"resourceClaimStatuses": statuses}})
     await node.bind("p")
     await node.told(
         "FailedPrepareDynamicResources", "ResourceClaim stolen was not created for this pod"
@@ -152,13 +152,13 @@ async def test_claims_that_are_made_for_a_pod(node):
     for name, gpu in (("made", 0), ("extended", 2)):
         await node.claim(name, gpu, owner=pod)
         await node.reserve(name, pod)
-    made[0]["resourceClaimName"] = "made"
+    statuses[0]["resourceClaimName"] = "made"
     mapping = {"containerName": "by-name", "resourceName": "example.com/gpu", "requestName": "r0"}
     extended = {"resourceClaimName": "extended", "requestMappings": [mapping]}
     await node.ask(
         "PATCH",
         status,
-        {"status": {"resourceClaimStatuses": made, "extendedResourceClaimStatus": extended}},
+        {"status": {"resourceClaimStatuses": statuses, "extendedResourceClaimStatus": extended}},
     )
     told = await node.phase("p", "Running")
     main, by_name = node.kubelet.pods[pod["metadata"]["uid"]].containers

@@ -29,7 +29,7 @@ USES = {
 }
 
 
-async def listed(path, *pods):
+async def list_pods(path, *pods):
     lister = podresources.PodResources(lambda: pods, lambda _, c: USES.get(c["name"], []))
     server = await podresources.serve(path, lister)
     try:
@@ -42,15 +42,20 @@ async def listed(path, *pods):
 
 
 async def test_containers_that_last_and_their_claims(tmp_path):
-    (pod,) = await listed(tmp_path / "sockets" / "kubelet.sock", POD)
+    (pod,) = await list_pods(tmp_path / "sockets" / "kubelet.sock", POD)
     assert (pod.namespace, pod.name) == ("default", "p")
     assert [container.name for container in pod.containers] == ["sidecar", "main", "none"]
     _, main, none = pod.containers
     assert not none.dynamic_resources
     told = {
         claim.claim_name: [
-            (one.driver_name, one.pool_name, one.device_name, [cdi.name for cdi in one.cdi_devices])
-            for one in claim.claim_resources
+            (
+                resource.driver_name,
+                resource.pool_name,
+                resource.device_name,
+                [cdi.name for cdi in resource.cdi_devices],
+            )
+            for resource in claim.claim_resources
         ]
         for claim in main.dynamic_resources
     }
@@ -66,4 +71,4 @@ async def test_containers_that_last_and_their_claims(tmp_path):
 async def test_the_socket_of_an_earlier_kubelet_is_replaced(tmp_path):
     path = tmp_path / "kubelet.sock"
     path.touch()
-    assert list(await listed(path)) == []
+    assert list(await list_pods(path)) == []

@@ -45,21 +45,21 @@ async def running(folder, *command):
 @contextlib.asynccontextmanager
 async def serving(answer=b"HTTP/1.1 200 OK\r\n\r\n"):
     """Yields the port of a server with this answer, and the requests that it has received."""
-    asked = []
+    container_with = []
 
     async def answer_one(reader, writer):
         # A probe of TCP connects and leaves without a word.
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
             if answer:
-                asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+                container_with.append((await reader.readuntil(b"\r\n\r\n")).decode())
                 writer.write(answer)
 
     server = await asyncio.start_server(answer_one, "127.0.0.1", 0)
     async with server:
-        yield server.sockets[0].getsockname()[1], asked
+        yield server.sockets[0].getsockname()[1], container_with
 
 
-def asked(kind, command, **more):
+def container_with(kind, command, **more):
     probe = {"exec": {"command": ["sh", "-c", command]}} | PATIENT | more
     return {"name": "main", kind: probe}
 
@@ -119,14 +119,14 @@ async def test_http():
 )
 async def test_answers_by_http(answer, problem):
     async with serving(answer) as (port, _):
-        found = await check({"httpGet": {"port": port}})
-        assert found == problem or (not answer and found)
+        outcome = await check({"httpGet": {"port": port}})
+        assert outcome == problem or (not answer and outcome)
 
 
 async def test_a_header_is_one_line():
     headers = [{"name": "X", "value": "a\r\nY: b"}]
-    found = await check({"httpGet": {"port": 1, "httpHeaders": headers}})
-    assert found == "a header or the path has an end of a line in it"
+    problem = await check({"httpGet": {"port": 1, "httpHeaders": headers}})
+    assert problem == "a header or the path has an end of a line in it"
 
 
 async def test_tcp():
@@ -144,57 +144,59 @@ def test_which_probes_are_run():
 
 async def test_a_container_without_probes_is_ready_at_once(tmp_path):
     async with running(tmp_path / "c") as attempt:
-        found = probes.Probes({"name": "main"}, attempt, Heard().callbacks)
-        found.start()
-        assert (found.has_started, found.is_ready) == (True, True)
+        probes_ = probes.Probes({"name": "main"}, attempt, Heard().callbacks)
+        probes_.start()
+        assert (probes_.has_started, probes_.is_ready) == (True, True)
 
 
 async def test_it_is_ready_as_long_as_its_probe_says_so(tmp_path):
     heard = Heard()
     async with running(tmp_path / "c") as attempt:
         look = "test -e ready || { echo not yet; exit 1; }"
-        spec = asked(probes.READINESS, look, periodSeconds=0.05)
-        found = probes.Probes(spec, attempt, heard.callbacks)
-        found.start()
+        spec = container_with(probes.READINESS, look, periodSeconds=0.05)
+        probes_ = probes.Probes(spec, attempt, heard.callbacks)
+        probes_.start()
         await until(lambda: len(heard.told) > 1)
         assert set(heard.told) == {"Readiness probe failed: not yet"}
-        assert (found.has_started, found.is_ready, heard.changes) == (True, False, 0)
+        assert (probes_.has_started, probes_.is_ready, heard.changes) == (True, False, 0)
 
         (tmp_path / "c" / "ready").write_text("")
-        await until(lambda: found.is_ready)
+        await until(lambda: probes_.is_ready)
         assert heard.changes == 1
         (tmp_path / "c" / "ready").unlink()
         told = len(heard.told)
-        await until(lambda: not found.is_ready)
+        await until(lambda: not probes_.is_ready)
         assert len(heard.told) >= told + 3  # the threshold
         assert (heard.changes, heard.killed) == (2, [])
-        found.stop()
+        probes_.stop()
 
 
 async def test_other_probes_wait_for_the_first_success_of_startup(tmp_path):
     heard = Heard()
     async with running(tmp_path / "c") as attempt:
-        spec = asked(probes.STARTUP, "test -e up", periodSeconds=0.05, failureThreshold=10_000)
-        spec |= asked(probes.LIVENESS, "echo dead; exit 1", failureThreshold=1)
-        found = probes.Probes(spec, attempt, heard.callbacks)
-        found.start()
+        spec = container_with(
+            probes.STARTUP, "test -e up", periodSeconds=0.05, failureThreshold=10_000
+        )
+        spec |= container_with(probes.LIVENESS, "echo dead; exit 1", failureThreshold=1)
+        probes_ = probes.Probes(spec, attempt, heard.callbacks)
+        probes_.start()
         await until(lambda: len(heard.told) > 1)
         assert set(heard.told) == {"Startup probe failed: exit code 1"}
-        assert (found.has_started, found.is_ready, heard.killed) == (False, False, [])
+        assert (probes_.has_started, probes_.is_ready, heard.killed) == (False, False, [])
 
         (tmp_path / "c" / "up").write_text("")
         await until(lambda: heard.killed)
-        assert (found.has_started, heard.killed) == (True, ["liveness"])
+        assert (probes_.has_started, heard.killed) == (True, ["liveness"])
         assert heard.told[-1] == "Liveness probe failed: dead"
-        found.stop()
+        probes_.stop()
 
 
 async def test_startup_that_fails_for_good(tmp_path):
     heard = Heard()
     async with running(tmp_path / "c") as attempt:
-        spec = asked(probes.STARTUP, "exit 1", periodSeconds=0.02, failureThreshold=2)
-        found = probes.Probes(spec, attempt, heard.callbacks)
-        found.start()
+        spec = container_with(probes.STARTUP, "exit 1", periodSeconds=0.02, failureThreshold=2)
+        probes_ = probes.Probes(spec, attempt, heard.callbacks)
+        probes_.start()
         await until(lambda: heard.killed)
         assert (heard.killed, len(heard.told)) == (["startup"], 2)
-        found.stop()
+        probes_.stop()

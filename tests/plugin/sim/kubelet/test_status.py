@@ -41,7 +41,7 @@ def pod(init=(), **known):
     return {"metadata": {"uid": "u"}, "spec": spec, "status": known}
 
 
-def generated(box=None, *, of=None, phase=RUNNING, initialized=True, waiting=None, resources=()):
+def generate(box=None, *, of=None, phase=RUNNING, initialized=True, waiting=None, resources=()):
     actions = PodActions(phase=phase, initialized=initialized)
     return status.generate_pod_status(
         of or pod(), box, actions, waiting or {}, lambda _: list(resources), "10.0.0.1"
@@ -49,27 +49,27 @@ def generated(box=None, *, of=None, phase=RUNNING, initialized=True, waiting=Non
 
 
 def container(box=None, **more):
-    return generated(box, **more)["containerStatuses"][0]
+    return generate(box, **more)["containerStatuses"][0]
 
 
-def conditions(made):
-    return {each["type"]: (each["status"], each.get("reason")) for each in made["conditions"]}
+def conditions(status_):
+    return {each["type"]: (each["status"], each.get("reason")) for each in status_["conditions"]}
 
 
 # ---------------------------------------------------------------- the pod
 
 
 def test_a_pod_that_runs():
-    made = generated(sandbox(a=[attempt()]))
-    assert (made["phase"], made["podIP"], made["podIPs"]) == (
+    status_ = generate(sandbox(a=[attempt()]))
+    assert (status_["phase"], status_["podIP"], status_["podIPs"]) == (
         "Running",
         "10.0.0.7",
         [{"ip": "10.0.0.7"}],
     )
-    assert (made["hostIP"], made["hostIPs"]) == ("10.0.0.1", [{"ip": "10.0.0.1"}])
-    assert made["qosClass"] == "BestEffort"
-    assert "initContainerStatuses" not in made
-    assert conditions(made) == {
+    assert (status_["hostIP"], status_["hostIPs"]) == ("10.0.0.1", [{"ip": "10.0.0.1"}])
+    assert status_["qosClass"] == "BestEffort"
+    assert "initContainerStatuses" not in status_
+    assert conditions(status_) == {
         "PodReadyToStartContainers": ("True", None),
         "Initialized": ("True", None),
         "Ready": ("True", None),
@@ -88,8 +88,8 @@ def test_a_pod_that_runs():
     ],
 )
 def test_conditions_of_a_pod_that_does_not(phase, box, network, ready):
-    made = generated(box, phase=phase, initialized=False)
-    assert conditions(made) == {
+    status_ = generate(box, phase=phase, initialized=False)
+    assert conditions(status_) == {
         "PodReadyToStartContainers": (network, None),
         "Initialized": ("False", "ContainersNotInitialized"),
         "Ready": ready,
@@ -97,45 +97,45 @@ def test_conditions_of_a_pod_that_does_not(phase, box, network, ready):
     }
 
 
-def messages(made):
-    return {each["type"]: each.get("message") for each in made["conditions"]}
+def messages(status_):
+    return {each["type"]: each.get("message") for each in status_["conditions"]}
 
 
 def test_conditions_name_the_containers_that_are_waited_for():
     about = pod(init=["i", "s"])
     about["spec"]["initContainers"][1]["restartPolicy"] = "Always"
-    made = generated(sandbox(i=[attempt(0)], s=[]), of=about, phase=PENDING, initialized=False)
-    assert messages(made)["Initialized"] == "containers with incomplete status: [s]"
-    assert messages(made)["Ready"] == "containers with unready status: [a s]"
+    status_ = generate(sandbox(i=[attempt(0)], s=[]), of=about, phase=PENDING, initialized=False)
+    assert messages(status_)["Initialized"] == "containers with incomplete status: [s]"
+    assert messages(status_)["Ready"] == "containers with unready status: [a s]"
 
-    made = generated(sandbox(i=[attempt(0)], s=[attempt()], a=[attempt()]), of=about)
-    assert conditions(made)["Ready"] == ("True", None)
-    made = generated(sandbox(i=[attempt(0)], s=[attempt(1)], a=[attempt()]), of=about)
-    assert messages(made)["Ready"] == "containers with unready status: [s]"
-    made = generated(sandbox(a=[attempt(0)]), phase=SUCCEEDED)
-    assert conditions(made)["Initialized"] == ("True", "PodCompleted")
+    status_ = generate(sandbox(i=[attempt(0)], s=[attempt()], a=[attempt()]), of=about)
+    assert conditions(status_)["Ready"] == ("True", None)
+    status_ = generate(sandbox(i=[attempt(0)], s=[attempt(1)], a=[attempt()]), of=about)
+    assert messages(status_)["Ready"] == "containers with unready status: [s]"
+    status_ = generate(sandbox(a=[attempt(0)]), phase=SUCCEEDED)
+    assert conditions(status_)["Initialized"] == ("True", "PodCompleted")
 
 
 def test_a_pod_says_why_it_has_ended():
     actions = PodActions(phase=FAILED, reason="DeadlineExceeded", message="too long")
-    made = status.generate_pod_status(pod(), None, actions, {}, lambda _: [], "10.0.0.1")
-    assert (made["reason"], made["message"]) == ("DeadlineExceeded", "too long")
-    assert "reason" not in generated(sandbox(a=[attempt(1)]), phase=FAILED)
+    status_ = status.generate_pod_status(pod(), None, actions, {}, lambda _: [], "10.0.0.1")
+    assert (status_["reason"], status_["message"]) == ("DeadlineExceeded", "too long")
+    assert "reason" not in generate(sandbox(a=[attempt(1)]), phase=FAILED)
 
 
 def test_what_is_kept_and_what_is_added():
     resources = [{"name": "claim:gpu", "resources": []}]
-    made = generated(
+    status_ = generate(
         sandbox(a=[attempt()], i=[attempt(0)]),
         of=pod(init=["i"], qosClass="Guaranteed"),
         resources=resources,
     )
-    assert made["qosClass"] == "Guaranteed"
-    assert made["containerStatuses"][0]["allocatedResourcesStatus"] == resources
-    (init,) = made["initContainerStatuses"]
+    assert status_["qosClass"] == "Guaranteed"
+    assert status_["containerStatuses"][0]["allocatedResourcesStatus"] == resources
+    (init,) = status_["initContainerStatuses"]
     assert init["state"] == {"terminated": {"exitCode": 0, "reason": "Completed"} | TIMES}
     assert "allocatedResourcesStatus" not in init
-    assert "podIP" not in generated(None)
+    assert "podIP" not in generate(None)
 
 
 # ---------------------------------------------------------------- its containers
@@ -158,9 +158,13 @@ def test_a_container_that_runs():
     ("box", "reason"), [(None, "ContainerCreating"), (sandbox(), "PodInitializing")]
 )
 def test_a_container_that_has_not_begun(box, reason):
-    made = container(box)
-    assert made["state"] == {"waiting": {"reason": reason}}
-    assert (made["ready"], made["restartCount"], "containerID" in made) == (False, 0, False)
+    status_ = container(box)
+    assert status_["state"] == {"waiting": {"reason": reason}}
+    assert (status_["ready"], status_["restartCount"], "containerID" in status_) == (
+        False,
+        0,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,31 +179,37 @@ def test_a_container_that_has_not_begun(box, reason):
     ],
 )
 def test_how_a_container_ended(last, ended):
-    made = container(sandbox(a=[last]))
-    assert made["state"] == {"terminated": ended}
-    assert "lastState" not in made
+    status_ = container(sandbox(a=[last]))
+    assert status_["state"] == {"terminated": ended}
+    assert "lastState" not in status_
 
 
 def test_a_container_that_waits_for_its_next_start():
     waiting = {"a": ("CrashLoopBackOff", "back-off 10s")}
-    made = container(sandbox(a=[attempt(0), attempt(3)]), waiting=waiting)
-    assert made["state"] == {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    assert made["lastState"]["terminated"]["exitCode"] == 3
-    assert (made["restartCount"], made["containerID"]) == (1, "sim://u/a/1")
+    status_ = container(sandbox(a=[attempt(0), attempt(3)]), waiting=waiting)
+    assert status_["state"] == {
+        "waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    }
+    assert status_["lastState"]["terminated"]["exitCode"] == 3
+    assert (status_["restartCount"], status_["containerID"]) == (1, "sim://u/a/1")
 
 
 def test_a_container_that_runs_again():
-    made = container(sandbox(earlier=2, a=[attempt(3), attempt()]))
-    assert "running" in made["state"]
-    assert made["lastState"]["terminated"]["exitCode"] == 3
-    assert made["restartCount"] == 3
+    status_ = container(sandbox(earlier=2, a=[attempt(3), attempt()]))
+    assert "running" in status_["state"]
+    assert status_["lastState"]["terminated"]["exitCode"] == 3
+    assert status_["restartCount"] == 3
 
 
 def test_what_an_earlier_runtime_did_is_not_forgotten():
     known = {"name": "a", "containerID": "sim://u/a/4", "restartCount": 4, "ready": True}
     before = pod(containerStatuses=[{"name": "b"}, known])
-    made = container(None, of=before)
-    assert (made["containerID"], made["restartCount"], made["ready"]) == ("sim://u/a/4", 4, False)
+    status_ = container(None, of=before)
+    assert (status_["containerID"], status_["restartCount"], status_["ready"]) == (
+        "sim://u/a/4",
+        4,
+        False,
+    )
     assert container(sandbox(a=[]), of=before)["restartCount"] == 0
 
 
@@ -210,29 +220,31 @@ NOW, BEFORE = "2026-01-01T12:00:00Z", "2026-01-01T09:00:00Z"
 
 
 def test_a_patch_keeps_the_times_of_what_has_not_changed():
-    made = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "X", "status": "False"}]}
+    status_ = {
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "X", "status": "False"}]
+    }
     known = [
         {"type": "Ready", "status": "True", "lastTransitionTime": BEFORE},
         {"type": "X", "status": "True", "lastTransitionTime": BEFORE},
     ]
-    patch = status.generate_patch(made, {"conditions": known, "startTime": BEFORE}, NOW)
+    patch = status.generate_patch(status_, {"conditions": known, "startTime": BEFORE}, NOW)
     assert [each["lastTransitionTime"] for each in patch["conditions"]] == [BEFORE, NOW]
     assert patch["startTime"] == BEFORE
-    assert status.generate_patch(made, {}, NOW)["startTime"] == NOW
+    assert status.generate_patch(status_, {}, NOW)["startTime"] == NOW
     assert "podIPs" not in patch
 
 
 def test_a_patch_takes_old_addresses_out():
-    made = {"conditions": [], "podIPs": [{"ip": "b"}]}
-    patch = status.generate_patch(made, {"podIPs": [{"ip": "a"}, {"ip": "b"}]}, NOW)
+    status_ = {"conditions": [], "podIPs": [{"ip": "b"}]}
+    patch = status.generate_patch(status_, {"podIPs": [{"ip": "a"}, {"ip": "b"}]}, NOW)
     assert patch["podIPs"] == [{"ip": "b"}, {"ip": "a", "$patch": "delete"}]
 
 
 def test_nothing_is_told_twice():
-    made = generated(sandbox(a=[attempt()]))
-    stored = status.generate_patch(made, {}, NOW)
-    assert not status.differs(made, stored)
-    assert status.differs(made, {})
-    assert status.differs(made, stored | {"phase": "Pending"})
+    status_ = generate(sandbox(a=[attempt()]))
+    stored = status.generate_patch(status_, {}, NOW)
+    assert not status.differs(status_, stored)
+    assert status.differs(status_, {})
+    assert status.differs(status_, stored | {"phase": "Pending"})
     changed = [dict(each, status="Unknown") for each in stored["conditions"]]
-    assert status.differs(made, stored | {"conditions": changed})
+    assert status.differs(status_, stored | {"conditions": changed})

@@ -17,8 +17,8 @@ SETTINGS = {"one": b"1", "two": b"\xff\x00"}
 
 
 def contents(read=None, issued=None, **volume):
-    found = volumes.contents(POD, {"name": "v"} | volume, read or {}, issued or {})
-    return {path: (file.content, oct(file.mode)) for path, file in found.items()}
+    files = volumes.contents(POD, {"name": "v"} | volume, read or {}, issued or {})
+    return {path: (file.content, oct(file.mode)) for path, file in files.items()}
 
 
 def test_a_config_map_and_a_secret_are_files_by_their_keys():
@@ -83,9 +83,9 @@ def test_what_is_projected_from_several():
     volume = {"name": "v", "projected": projected}
     assert volumes.sources(volume) == {("secrets", "s")}
     assert volumes.tokens(volume) == {("vault", 600)}
-    found = contents({("secrets", "s"): SETTINGS}, {("vault", 600): "jwt"}, projected=projected)
-    assert found["token"] == (b"jwt", "0o440")
-    assert (found["ns"], found["one"]) == ((b"team", "0o440"), (b"1", "0o440"))
+    files = contents({("secrets", "s"): SETTINGS}, {("vault", 600): "jwt"}, projected=projected)
+    assert files["token"] == (b"jwt", "0o440")
+    assert (files["ns"], files["one"]) == ((b"team", "0o440"), (b"1", "0o440"))
     plain = {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
     assert volumes.tokens(plain) == {("", 3600)}
 

@@ -14,8 +14,8 @@ NODE = {"path": "/dev/a"}
 
 def spec(edits=None, version="1.1.0", device=None, **more):
     """Builds a spec with the edits in a device, or in the spec itself."""
-    one = {"name": "a", "containerEdits": edits or {"env": ["A=b"]}} | (device or {})
-    return {"cdiVersion": version, "kind": "example.com/gpu", "devices": [one]} | more
+    device_ = {"name": "a", "containerEdits": edits or {"env": ["A=b"]}} | (device or {})
+    return {"cdiVersion": version, "kind": "example.com/gpu", "devices": [device_]} | more
 
 
 def refusal(document, newest=cdi_spec.VERSIONS[-1]):

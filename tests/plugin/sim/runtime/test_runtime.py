@@ -62,9 +62,9 @@ async def test_a_command_its_log_and_its_code(tmp_path):
             env={"A": "b"},
             hostname="pod",
         )
-        one = await runtime_.start(sandbox, command)
+        container_ = await runtime_.start(sandbox, command)
         await until(lambda: ends)
-        assert one.exit_code == 3
+        assert container_.exit_code == 3
         assert runtime_.logs("u", "main").split("\n") == ["out", "err", "b pod", ""]
 
 
@@ -74,10 +74,10 @@ async def test_the_guard_is_told_of_a_process_group_until_all_of_it_is_gone(tmp_
     files = bundle.Bundle(
         order("true"), cdi_cache.InjectedEdits(), tmp_path / "one", namespace=False
     )
-    one = container.Container(files)
-    await one.start(lambda sign, group: told.append((sign, group)))
-    await one.ended.wait()
-    assert told == [("+", one.pid), ("-", one.pid)]
+    container_ = container.Container(files)
+    await container_.start(lambda sign, group: told.append((sign, group)))
+    await container_.ended.wait()
+    assert told == [("+", container_.pid), ("-", container_.pid)]
 
 
 async def test_a_runtime_finds_out_whether_containers_can_have_mounts_of_their_own(tmp_path):
@@ -96,13 +96,13 @@ async def test_a_container_has_what_cdi_gives_it(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         look = "echo $GPU; test -c /dev/example/gpu1 && stat -c %t:%T /dev/example/gpu1; echo x > /dev/null && ls /dev"
-        one = await runtime_.start(
+        container_ = await runtime_.start(
             sandbox, order("sh", "-c", look, cdi_devices=("example.com/gpu=one",) * 2)
         )
-        await one.ended.wait()
-        seen = one.output().split()
+        await container_.ended.wait()
+        seen = container_.output().split()
         assert seen[0] == "one"
-        assert one.devices == ("/dev/example/gpu1",)
+        assert container_.devices == ("/dev/example/gpu1",)
         if runtime_.namespace:
             assert seen[1] == "c3:7"
             assert (
@@ -115,12 +115,12 @@ async def test_without_root_there_is_a_picture(tmp_path):
     spec(tmp_path)
     async with rt(tmp_path, namespace=False) as runtime_:
         sandbox = runtime_.create("u", "pod")
-        one = await runtime_.start(
+        container_ = await runtime_.start(
             sandbox,
             order("sh", "-c", "cat rootfs/dev/example/gpu1", cdi_devices=("example.com/gpu=one",)),
         )
-        await one.ended.wait()
-        assert one.output() == "c 195:7 rwm\n"
+        await container_.ended.wait()
+        assert container_.output() == "c 195:7 rwm\n"
 
 
 async def test_mounts_are_there_and_only_there(tmp_path):
@@ -140,11 +140,11 @@ async def test_mounts_are_there_and_only_there(tmp_path):
             pytest.skip("no mounts of our own without root")
         sandbox = runtime_.create("u", "pod")
         command = "cat /usr/lib/nothing/here/lib.so; echo x > /usr/lib/nothing/here/lib.so"
-        one = await runtime_.start(
+        container_ = await runtime_.start(
             sandbox, order("sh", "-c", command, cdi_devices=("example.com/gpu=one",))
         )
-        await one.ended.wait()
-        assert one.output().startswith("of the host") and "Read-only" in one.output()
+        await container_.ended.wait()
+        assert container_.output().startswith("of the host") and "Read-only" in container_.output()
         assert not Path("/usr/lib/nothing").exists()
 
 
@@ -197,9 +197,12 @@ async def test_stop_is_a_term_and_then_a_kill(tmp_path):
         await until(lambda: not any(alive(pid) for pid in children))
 
 
-def _children(one):
+def _children(container_):
     return [
-        int(pid) for pid in Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()
+        int(pid)
+        for pid in Path(f"/proc/{container_.pid}/task/{container_.pid}/children")
+        .read_text()
+        .split()
     ]
 
 

@@ -45,8 +45,8 @@ def binder(loop):
     return Binder(loop, "default-scheduler", lambda: NOW)
 
 
-def decided(document, claims=(), classes=None):
-    (one,) = parsed(document)
+def decide(document, claims=(), classes=None):
+    (pod_,) = parsed(document)
     world = snapshot(
         nodes=[node("node-1")],
         slices=[slice_("node-1")],
@@ -54,13 +54,13 @@ def decided(document, claims=(), classes=None):
         claims=claims,
         classes=classes,
     )
-    return one, schedule_pod(world, one)
+    return pod_, schedule_pod(world, pod_)
 
 
 async def bind(binder, document, claims=(), classes=None):
-    one, decision = decided(document, claims, classes)
+    pod_, decision = decide(document, claims, classes)
     documents = {f"default/{each['metadata']['name']}": each for each in claims}
-    await binder.bind(document, one, decision, documents)
+    await binder.bind(document, pod_, decision, documents)
     return decision
 
 
@@ -108,9 +108,9 @@ async def test_a_claim_that_is_allocated_is_only_reserved(binder, loop):
 
 async def test_devices_that_have_to_get_ready_come_before_the_binding(binder, loop):
     document, own = pod("p", claims=["c"]), claim("c")
-    one, decision = decided(document, [own])
+    pod_, decision = decide(document, [own])
     waits = Bind(node=decision.node, claims=decision.claims, ready=False)
-    await binder.bind(document, one, waits, {"default/c": own})
+    await binder.bind(document, pod_, waits, {"default/c": own})
     assert [request.resource for request in loop.sent] == ["resourceclaims"] * 2
 
 
@@ -124,19 +124,19 @@ def classes():
 
 
 def asking(**status):
-    made = pod("p", requests={RESOURCE: "1", "cpu": "1"})
-    made["status"] |= status
-    return made
+    pod_ = pod("p", requests={RESOURCE: "1", "cpu": "1"})
+    pod_["status"] |= status
+    return pod_
 
 
 async def test_the_claim_of_extended_resources_is_made_and_named_in_the_pods_status(binder, loop):
     await bind(binder, asking(), classes=classes())
     assert loop.targets[0] == "POST resourceclaims/default"
-    made = loop.sent[0].body
-    name = made["metadata"]["name"]
+    claim_ = loop.sent[0].body
+    name = claim_["metadata"]["name"]
     assert name.startswith("p-extended-resources-")
-    assert made["metadata"]["annotations"] == {EXTENDED_CLAIM: "true"}
-    (owner,) = made["metadata"]["ownerReferences"]
+    assert claim_["metadata"]["annotations"] == {EXTENDED_CLAIM: "true"}
+    (owner,) = claim_["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
         "Pod",
         "p",
@@ -178,9 +178,9 @@ async def test_a_second_try_makes_no_second_claim(binder, loop):
 
 
 def waiting(**condition):
-    made = pod("p")
-    made["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"} | condition]
-    return made
+    pod_ = pod("p")
+    pod_["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"} | condition]
+    return pod_
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ def waiting(**condition):
 )
 async def test_why_a_pod_waits(binder, loop, condition):
     document = waiting(**condition)
-    (one,) = parsed(document)
-    await binder.report(document, one, Unschedulable(message="no node"))
+    (pod_,) = parsed(document)
+    await binder.report(document, pod_, Unschedulable(message="no node"))
     assert loop.targets == ["PATCH pods/default/p/status", "POST events/default"]
     patch, event = (request.body for request in loop.sent)
     assert patch["status"]["conditions"] == [
@@ -217,8 +217,8 @@ async def test_why_a_pod_waits(binder, loop, condition):
 
 async def test_why_a_pod_waits_is_told_once(binder, loop):
     document = waiting(reason="Unschedulable", message="no node")
-    (one,) = parsed(document)
-    await binder.report(document, one, Unschedulable(message="no node"))
+    (pod_,) = parsed(document)
+    await binder.report(document, pod_, Unschedulable(message="no node"))
     assert loop.sent == []
 
 
@@ -283,19 +283,19 @@ async def test_a_victim_that_is_gone_is_what_was_wanted(binder, loop, monkeypatc
 
 async def test_a_promise_is_written_and_taken_back(binder, loop):
     new = pod("p")
-    (one,) = parsed(new)
+    (pod_,) = parsed(new)
     candidate = preemption.Candidate(node="node-1", victims=())
-    await binder.report(new, one, Unschedulable(message="m", preemption=candidate))
+    await binder.report(new, pod_, Unschedulable(message="m", preemption=candidate))
     assert loop.sent[0].body["status"]["nominatedNodeName"] == "node-1"
 
     loop.sent.clear()
     new["status"]["nominatedNodeName"] = "node-1"
-    (one,) = parsed(new)
-    await binder.report(new, one, Unschedulable(message="waits", keeps_nomination=True))
+    (pod_,) = parsed(new)
+    await binder.report(new, pod_, Unschedulable(message="waits", keeps_nomination=True))
     assert "nominatedNodeName" not in loop.sent[0].body["status"]
     # Also where the rest was said before.
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
     new["status"]["conditions"] = [said]
-    (one,) = parsed(new)
-    await binder.report(new, one, Unschedulable(message="m"))
+    (pod_,) = parsed(new)
+    await binder.report(new, pod_, Unschedulable(message="m"))
     assert loop.sent[-2].body["status"]["nominatedNodeName"] is None

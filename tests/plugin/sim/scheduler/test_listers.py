@@ -18,19 +18,19 @@ ENDED = PLACED | {"status": {"phase": "Failed"}}
 
 
 def lister(*claims):
-    objects = {f"default/{one['metadata']['name']}": one for one in claims}
+    objects = {f"default/{claim_['metadata']['name']}": claim_ for claim_ in claims}
     cache = SimpleNamespace(resource="resourceclaims", objects=objects)
-    made = listers.TypedLister(cache, Claim, listers.claim_freed_devices, listers.salvage_claim)
-    made.refresh()
-    return made
+    lister_ = listers.TypedLister(cache, Claim, listers.claim_freed_devices, listers.salvage_claim)
+    lister_.refresh()
+    return lister_
 
 
-def held():
+def build_held_claim():
     """Builds an allocated claim whose driver has written a device status with null conditions."""
-    one = claim("held", devices=["gpu-0"], pods=["other"])
+    held_claim = claim("held", devices=["gpu-0"], pods=["other"])
     entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": None}
-    one["status"]["devices"] = [entry]
-    return one
+    held_claim["status"]["devices"] = [entry]
+    return held_claim
 
 
 def decide(*claims):
@@ -46,41 +46,43 @@ def values_by_key(values):
     return {value.key: value for value in values.values()}
 
 
-def given(decision):
+def given_devices(decision):
     assert isinstance(decision, Bind | Unschedulable)
     claims = decision.claims if isinstance(decision, Bind) else ()
-    return [result.device for one in claims for result in one.status.allocation.devices.results]
+    return [
+        result.device for claim_ in claims for result in claim_.status.allocation.devices.results
+    ]
 
 
 def test_a_null_is_a_field_that_is_not_there():
-    (value,) = lister(held()).values.values()
+    (value,) = lister(build_held_claim()).values.values()
     assert not isinstance(value, UnreadableClaim)
-    assert given(decide(held())) == ["gpu-1"]
+    assert given_devices(decide(build_held_claim())) == ["gpu-1"]
 
 
 @pytest.mark.parametrize("field", ["conditions", "device"])
 def test_an_unreadable_status_of_a_driver_frees_no_device(field):
-    one = held()
-    one["status"]["devices"][0][field] = 7
-    (value,) = lister(one).values.values()
+    held_claim = build_held_claim()
+    held_claim["status"]["devices"][0][field] = 7
+    (value,) = lister(held_claim).values.values()
     assert isinstance(value, UnreadableClaim)
-    assert given(decide(one)) == ["gpu-1"]
+    assert given_devices(decide(held_claim)) == ["gpu-1"]
 
 
 def test_where_it_cannot_be_told_what_is_held_nothing_is_given():
-    one = held()
-    one["status"]["allocation"]["devices"]["results"][0]["device"] = 7
-    decision = decide(one)
+    held_claim = build_held_claim()
+    held_claim["status"]["allocation"]["devices"]["results"][0]["device"] = 7
+    decision = decide(held_claim)
     assert isinstance(decision, Unschedulable)
     assert "the devices of ResourceClaim default/held cannot be read" in decision.message
 
 
 def test_nobody_uses_a_claim_that_cannot_be_read():
-    one = held()
-    one["status"]["reservedFor"] = 7
+    held_claim = build_held_claim()
+    held_claim["status"]["reservedFor"] = 7
     new = pod("p", claims=["held"])
     around = snapshot(nodes=[node("node-1")], slices=[slice_("node-1")], pods=[new])
-    claims = values_by_key(lister(one).values)
+    claims = values_by_key(lister(held_claim).values)
     decision = schedule_pod(
         Snapshot(around.nodes, around.pods, claims, around.published), *parsed(new)
     )
@@ -88,11 +90,11 @@ def test_nobody_uses_a_claim_that_cannot_be_read():
 
 
 def test_that_it_can_be_read_again_helps_those_that_wait():
-    one = held()
-    one["status"]["reservedFor"] = 7
-    made = lister(one)
-    made._cache.objects = {"default/held": held()}
-    assert made.refresh()
+    held_claim = build_held_claim()
+    held_claim["status"]["reservedFor"] = 7
+    lister_ = lister(held_claim)
+    lister_._cache.objects = {"default/held": build_held_claim()}
+    assert lister_.refresh()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_that_it_can_be_read_again_helps_those_that_wait():
     ],
 )
 def test_a_claim_frees_devices_when_it_goes_or_its_allocation_does(before, after, freed):
-    assert listers.claim_freed_devices(typed(before, Claim), typed(after, Claim)) is freed
+    assert listers.claim_freed_devices(convert(before, Claim), convert(after, Claim)) is freed
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_claim_frees_devices_when_it_goes_or_its_allocation_does(before, after
     ],
 )
 def test_a_pod_frees_its_node_when_it_goes_or_ends(before, after, freed):
-    assert listers.pod_freed_node(typed(before, Pod), typed(after, Pod)) is freed
+    assert listers.pod_freed_node(convert(before, Pod), convert(after, Pod)) is freed
 
 
 def test_what_changes_of_a_node_matters_to_those_that_wait_unless_it_is_its_heartbeat():
@@ -141,29 +143,29 @@ def test_what_changes_of_a_node_matters_to_those_that_wait_unless_it_is_its_hear
         "is labelled": (before, labelled),
     }
     assert {
-        what: listers.node_changed(typed(old, Node), typed(new, Node))
+        what: listers.node_changed(convert(old, Node), convert(new, Node))
         for what, (old, new) in changed.items()
     } == {"comes": True, "goes": True, "beats": False, "is labelled": True}
 
 
-def typed(document, kind):
+def convert(document, kind):
     return None if document is None else msgspec.convert(document, kind)
 
 
 def worlds_in_which_a_device_is_given_twice(first, count):
     """Returns the worlds with a double allocation, and the number of allocations in all worlds."""
-    found = {seed: mutated_worlds.given_twice(seed) for seed in range(first, first + count)}
-    return {seed: twice for seed, (twice, _) in found.items() if twice}, sum(
-        given for _, given in found.values()
+    given_by_seed = {seed: mutated_worlds.given_twice(seed) for seed in range(first, first + count)}
+    return {seed: twice for seed, (twice, _) in given_by_seed.items() if twice}, sum(
+        given_devices for _, given_devices in given_by_seed.values()
     )
 
 
 @pytest.mark.sampled
 def test_no_device_is_given_twice_whatever_objects_look_like():
     """`python -m tests.support.mutated_worlds` runs many more."""
-    broken, given = worlds_in_which_a_device_is_given_twice(0, samples.share(300))
+    broken, given_devices = worlds_in_which_a_device_is_given_twice(0, samples.share(300))
     assert not broken
-    assert given > samples.share(200)
+    assert given_devices > samples.share(200)
 
 
 @pytest.mark.slow

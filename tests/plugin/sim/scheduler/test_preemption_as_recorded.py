@@ -80,8 +80,8 @@ async def test_what_is_written_is_what_kubernetes_own_scheduler_writes(cluster):
     await cluster.request("DELETE", f"{path}/c", {"gracePeriodSeconds": 0})
 
     async def is_bound():
-        found = json.loads(await cluster.request("GET", f"{path}/{situations.SUBJECT}"))
-        return (found["spec"].get("nodeName"), "nominatedNodeName" in found["status"]) == (
+        subject = json.loads(await cluster.request("GET", f"{path}/{situations.SUBJECT}"))
+        return (subject["spec"].get("nodeName"), "nominatedNodeName" in subject["status"]) == (
             "node-1",
             False,
         )

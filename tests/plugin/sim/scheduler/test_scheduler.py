@@ -74,14 +74,14 @@ class Passes:
 async def passes(monkeypatch):
     monkeypatch.setattr(scheduler, "CONFLICT_PAUSE", 0.0)
     monkeypatch.setattr(scheduler, "RETRY_PERIOD", 0.0)
-    made = Passes()
-    made.see(**{"deviceclasses": [], "devicetaintrules": []} | CLUSTER)
-    async with made.scheduler._tasks:
-        yield made
+    passes_ = Passes()
+    passes_.see(**{"deviceclasses": [], "devicetaintrules": []} | CLUSTER)
+    async with passes_.scheduler._tasks:
+        yield passes_
 
 
 @contextlib.contextmanager
-def counted(monkeypatch):
+def decided_pods(monkeypatch):
     """Returns how often the scheduler has decided, and for which pods."""
     decide, pods = scheduling_cycle.schedule_pod, []
 
@@ -120,7 +120,7 @@ async def test_writes_begin_while_others_are_still_being_decided(passes, monkeyp
 async def test_nothing_is_decided_anew_while_a_decision_is_being_written(passes, monkeypatch):
     passes.binder.gate = asyncio.Event()
     passes.see(pods=[planes.pod("p", claims=["a"])], resourceclaims=[planes.claim("a")])
-    with counted(monkeypatch) as decided:
+    with decided_pods(monkeypatch) as decided:
         await passes.once()
         # Its device is taken all the same.
         both = [planes.pod("p", claims=["a"]), planes.pod("q", claims=["b"])]
@@ -169,7 +169,7 @@ async def test_a_pod_without_a_place_is_looked_at_again_when_something_may_help(
 ):
     pod = planes.pod("p", claims=["a"])
     passes.see(pods=[pod], resourceclaims=[planes.claim("a")], resourceslices=[])
-    with counted(monkeypatch) as decided:
+    with decided_pods(monkeypatch) as decided:
         assert [what[0] for what in await passes.once()] == ["report"]
         assert await passes.once() == []
         # A heartbeat helps nobody.
@@ -240,7 +240,7 @@ async def test_a_report_that_failed_is_made_again(passes, monkeypatch, failure, 
     """A lost race needs no retry, because the other write triggers a round."""
     passes.see(pods=[planes.pod("p", nodeSelector={"a": "b"})])
     passes.binder.failure = failure
-    with counted(monkeypatch) as decided:
+    with decided_pods(monkeypatch) as decided:
         await passes.once()
         assert not passes.scheduler._assumed
         decided.clear()

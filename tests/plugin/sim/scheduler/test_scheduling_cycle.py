@@ -30,7 +30,8 @@ def in_vain(message, nodes=1, why="Preemption is not helpful for scheduling"):
 def devices(decision):
     """Returns the devices that each claim gets."""
     return [
-        [one.device for one in each.status.allocation.devices.results] for each in decision.claims
+        [result.device for result in each.status.allocation.devices.results]
+        for each in decision.claims
     ]
 
 
@@ -40,9 +41,9 @@ def three(*pods, **more):
     return snapshot(**({"nodes": nodes, "slices": slices, "pods": pods} | more))
 
 
-def decided(made, **more):
-    (only,) = parsed(made)
-    return schedule_pod(three(made, **more), only)
+def decide(pod_, **more):
+    (only,) = parsed(pod_)
+    return schedule_pod(three(pod_, **more), only)
 
 
 def test_a_pod_without_claims_goes_where_the_fewest_pods_are():
@@ -56,10 +57,10 @@ def test_a_pod_without_claims_goes_where_the_fewest_pods_are():
 
 def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
     held = [claim("held-1", devices=["gpu-0"]), claim("held-3", devices=["gpu-1"], node="node-3")]
-    decision = decided(pod("p", claims=["mine"]), claims=[claim("mine"), *held])
+    decision = decide(pod("p", claims=["mine"]), claims=[claim("mine"), *held])
     assert decision.node == "node-2"
     assert devices(decision) == [["gpu-0"]]
-    assert [one.uid for one in decision.claims[0].status.reserved_for] == ["uid-p"]
+    assert [consumer.uid for consumer in decision.claims[0].status.reserved_for] == ["uid-p"]
     assert decision.ready
 
 
@@ -71,12 +72,12 @@ def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows(
         pods=[first, second, third],
         claims=[claim(name) for name in "abc"],
     )
-    one, two, three_ = parsed(first, second, third)
-    decision = schedule_pod(before, one)
-    after = before.with_decision(one, decision.claims, decision.node)
-    again = schedule_pod(after, two)
+    first_pod, second_pod, third_pod = parsed(first, second, third)
+    decision = schedule_pod(before, first_pod)
+    after = before.with_decision(first_pod, decision.claims, decision.node)
+    again = schedule_pod(after, second_pod)
     assert (devices(decision), devices(again)) == ([["gpu-0"]], [["gpu-1"]])
-    last = schedule_pod(after.with_decision(two, again.claims, again.node), three_)
+    last = schedule_pod(after.with_decision(second_pod, again.claims, again.node), third_pod)
     assert last.message == in_vain(
         "0/1 nodes are available: 1 cannot allocate all claims "
         "(claim default/c: 1 GPU is needed, none is free)."
@@ -98,7 +99,7 @@ def test_pods_take_turns_by_priority_and_then_by_age():
     leaving = pod("leaving")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     waiting = snapshot(pods=[*elsewhere, leaving, *pods]).pending_pods()
-    assert [one.metadata.name for one in waiting] == ["vital", "urgent", "old", "new"]
+    assert [pod_.metadata.name for pod_ in waiting] == ["vital", "urgent", "old", "new"]
 
 
 def test_each_reason_is_told_with_its_number_of_nodes():
@@ -113,7 +114,7 @@ def test_each_reason_is_told_with_its_number_of_nodes():
     new = pod(
         "p", claims=["mine"], requests={"cpu": "2", "memory": "2Gi"}, nodeSelector={"disk": "ssd"}
     )
-    assert decided(new, nodes=nodes, claims=[claim("mine")]).message == (
+    assert decide(new, nodes=nodes, claims=[claim("mine")]).message == (
         "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
         "1 cannot allocate all claims (no driver has devices here: "
         "no ResourceSlice is for this node), "
@@ -140,47 +141,47 @@ def test_what_a_pod_tolerates_and_asks_of_a_node():
     kept = pod(
         "p", affinity=required, tolerations=[{"key": "k", "value": "v", "effect": "NoSchedule"}]
     )
-    assert decided(kept, nodes=nodes) == Bind(node="a")
+    assert decide(kept, nodes=nodes) == Bind(node="a")
     assert isinstance(
-        decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Unschedulable
+        decide(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Unschedulable
     )
     everything = pod("p", affinity=required, tolerations=[{"operator": "Exists"}])
-    assert decided(everything, nodes=nodes) == Bind(node="a")
+    assert decide(everything, nodes=nodes) == Bind(node="a")
 
 
 def test_init_containers_need_what_they_need_beside_sidecars():
-    one = [node("node-1", cpu="4")]
+    nodes = [node("node-1", cpu="4")]
     init = [
         {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
         {"name": "init", "resources": {"requests": {"cpu": "3"}}},
     ]
-    assert decided(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=one) == Bind(
+    assert decide(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=nodes) == Bind(
         node="node-1"
     )
-    assert decided(
-        pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one
+    assert decide(
+        pod("p", requests={"cpu": "4"}, initContainers=init), nodes=nodes
     ) == Unschedulable(message=in_vain("0/1 nodes are available: 1 Insufficient cpu."))
 
 
 def test_a_claim_of_a_template_is_waited_for_in_silence():
     new = pod("p", templates=["gpu"])
-    assert decided(new) == Pending()
+    assert decide(new) == Pending()
     new["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]
-    assert decided(new) == Pending()
+    assert decide(new) == Pending()
     owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
-    made = claim("p-gpu-x", ownerReferences=[owner])
-    assert devices(decided(new, claims=[made])) == [["gpu-0"]]
-    assert decided(new, claims=[claim("p-gpu-x")]) == Pending()  # another's
+    claim_ = claim("p-gpu-x", ownerReferences=[owner])
+    assert devices(decide(new, claims=[claim_])) == [["gpu-0"]]
+    assert decide(new, claims=[claim("p-gpu-x")]) == Pending()  # another's
     new["status"]["resourceClaimStatuses"] = [{"name": "gpu"}]  # none is needed
-    assert isinstance(decided(new), Bind)
+    assert isinstance(decide(new), Bind)
 
 
 def test_a_claim_that_is_not_there_or_goes_is_waited_for_in_silence():
     """As recorded, a kube-scheduler does not even queue such a pod."""
     new = pod("p", claims=["mine"])
-    assert decided(new) == Pending()
+    assert decide(new) == Pending()
     leaving = claim("mine", deletionTimestamp="2026-01-01T00:01:00Z")
-    assert decided(new, claims=[leaving]) == Pending()
+    assert decide(new, claims=[leaving]) == Pending()
 
 
 def test_reasons_that_no_node_can_help():
@@ -190,27 +191,30 @@ def test_reasons_that_no_node_can_help():
         ([shared], None, "resourceclaim in use"),
         ([claim("mine")], [], "request gpu: device class gpu does not exist"),
     ):
-        found = decided(new, claims=claims, classes=classes)
+        decision = decide(new, claims=claims, classes=classes)
         said = in_vain(f"0/3 nodes are available: {why}.", nodes=3)
-        assert found == Unschedulable(message=said)
+        assert decision == Unschedulable(message=said)
     assert (
-        decided(new, nodes=[], claims=[claim("mine")]).message
+        decide(new, nodes=[], claims=[claim("mine")]).message
         == "no nodes available to schedule pods"
     )
 
 
 def test_an_allocated_claim_decides_the_node_and_is_shared():
     shared = claim("mine", devices=["gpu-0"], node="node-3", pods=["other"])
-    decision = decided(pod("p", claims=["mine"]), claims=[shared])
+    decision = decide(pod("p", claims=["mine"]), claims=[shared])
     assert decision.node == "node-3"
-    assert [one.uid for one in decision.claims[0].status.reserved_for] == ["uid-other", "uid-p"]
+    assert [consumer.uid for consumer in decision.claims[0].status.reserved_for] == [
+        "uid-other",
+        "uid-p",
+    ]
 
 
 def test_a_claim_of_the_pod_that_is_stuck_elsewhere_is_freed():
     stuck = claim("mine", devices=["gpu-0"], node="gone", pods=["p"])
-    assert isinstance(decided(pod("p", claims=["mine"]), claims=[stuck]), Deallocate)
+    assert isinstance(decide(pod("p", claims=["mine"]), claims=[stuck]), Deallocate)
     used = claim("mine", devices=["gpu-0"], node="gone", pods=["p", "other"])
-    assert decided(pod("p", claims=["mine"]), claims=[used]).message == in_vain(
+    assert decide(pod("p", claims=["mine"]), claims=[used]).message == in_vain(
         "0/3 nodes are available: 3 resourceclaim not available on the node.", nodes=3
     )
 
@@ -219,11 +223,11 @@ def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
     mine = [claim("mine", request(count=2))]
     hot = [slice_("node-1", gpu_0={"taints": [HOT]})]
     new = pod("p", claims=["mine"])
-    assert "2 GPUs are needed, 1 is usable" in decided(new, slices=hot, claims=mine).message
+    assert "2 GPUs are needed, 1 is usable" in decide(new, slices=hot, claims=mine).message
     rules = [rule("r", HOT, device="gpu-0")]
-    assert isinstance(decided(new, claims=mine, rules=rules), Unschedulable)
+    assert isinstance(decide(new, claims=mine, rules=rules), Unschedulable)
     tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]
-    assert devices(decided(new, claims=tolerant, rules=rules)) == [["gpu-0", "gpu-1"]]
+    assert devices(decide(new, claims=tolerant, rules=rules)) == [["gpu-0", "gpu-1"]]
 
 
 def test_the_first_alternative_anywhere_comes_before_a_nearer_node():
@@ -238,7 +242,7 @@ def test_the_first_alternative_anywhere_comes_before_a_nearer_node():
     slices = [slice_("node-1", 8), slice_("node-2", 4)]
     held = claim("held", devices=[f"gpu-{n}" for n in range(6)])
     more = claim("more", devices=["gpu-0"], node="node-2")
-    only_two_left = decided(
+    only_two_left = decide(
         pod("p", claims=["mine"]),
         nodes=nodes,
         slices=slices,
@@ -251,15 +255,15 @@ def test_the_first_alternative_anywhere_comes_before_a_nearer_node():
 def test_extended_resources_get_a_claim_of_their_own_where_the_node_has_none():
     classes = [class_(extendedResourceName="example.com/gpu")]
     new = pod("p", requests={"example.com/gpu": "2", "cpu": "1"})
-    decision = decided(new, classes=classes)
+    decision = decide(new, classes=classes)
     assert devices(decision) == [["gpu-0", "gpu-1"]]
-    assert [one.name for one in decision.claims[0].spec.devices.requests] == [
+    assert [request.name for request in decision.claims[0].spec.devices.requests] == [
         "container-0-request-1"
     ]
     assert not decision.claims[0].metadata.uid
     own = [node("plugin", **{"example.com/gpu": "2"})]
-    assert decided(new, classes=classes, nodes=own) == Bind(node="plugin")
-    assert decided(new, classes=[], nodes=[node("bare")]).message == in_vain(
+    assert decide(new, classes=classes, nodes=own) == Bind(node="plugin")
+    assert decide(new, classes=[], nodes=[node("bare")]).message == in_vain(
         "0/1 nodes are available: 1 Insufficient example.com/gpu."
     )
 
@@ -271,7 +275,7 @@ def test_devices_that_have_to_get_ready_hold_the_pod_back():
         "bindsToNode": True,
     }
     new = pod("p", claims=["mine"])
-    decision = decided(new, slices=[slice_("node-1", 1, gpu_0=slow)], claims=[claim("mine")])
+    decision = decide(new, slices=[slice_("node-1", 1, gpu_0=slow)], claims=[claim("mine")])
     assert (devices(decision), decision.ready) == ([["gpu-0"]], False)
     waiting = claim("mine", devices=[result("gpu-0", **slow)], pods=["p"])
     waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -300,24 +304,26 @@ def test_an_expression_that_fails_is_the_schedulers_error():
     bad = request(
         selectors=[{"cel": {"expression": 'device.attributes["gpu.example.com"].no == 1'}}]
     )
-    found = decided(pod("p", claims=["mine"]), claims=[claim("mine", bad)])
-    assert found.reason == "SchedulerError"
-    assert found.message.startswith('running "DynamicResources" filter plugin: claim default/mine')
+    decision = decide(pod("p", claims=["mine"]), claims=[claim("mine", bad)])
+    assert decision.reason == "SchedulerError"
+    assert decision.message.startswith(
+        'running "DynamicResources" filter plugin: claim default/mine'
+    )
 
 
 def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
     """Decides all of them, as in tests/cluster/test_13_scheduler.py."""
     nodes = [node(NODE, cpu="64"), node(OTHER, cpu="64")]
     classes, slices = (
-        [one for each in WORLDS for one in getattr(each, kind)] for kind in ("classes", "slices")
+        [obj for each in WORLDS for obj in getattr(each, kind)] for kind in ("classes", "slices")
     )
     claims, pods = [], []
     for each in WORLDS:
         claims += [
-            {**one, "metadata": {**claim(one["metadata"]["name"])["metadata"]}}
-            for one in each.claims
+            {**obj, "metadata": {**claim(obj["metadata"]["name"])["metadata"]}}
+            for obj in each.claims
         ]
-        names = [one["metadata"]["name"] for one in each.claims]
+        names = [obj["metadata"]["name"] for obj in each.claims]
         pods.append(
             pod(each.name, claims=names, nodeSelector={"kubernetes.io/hostname": each.node})
         )
@@ -333,8 +339,8 @@ def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
 def test_a_port_of_the_node_is_given_once():
     ports = [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]
     first, second = (pod(name) | {} for name in ("a", "b"))
-    for one in (first, second):
-        one["spec"]["containers"] = ports
+    for pod_ in (first, second):
+        pod_["spec"]["containers"] = ports
     before = snapshot(nodes=[node("node-1")], pods=[first, second])
     decision = schedule_pod(before, *parsed(first))
     assert decision == Bind(node="node-1")
@@ -350,10 +356,10 @@ def test_a_claim_that_is_held_elsewhere_is_named_only_where_the_others_could_be_
     held = claim("held", devices=["gpu-0"], node="node-1", pods=["other"])
     both = pod("p", claims=["held", "mine"])
     large = claim("mine", request(count=3))
-    assert "resourceclaim" not in decided(both, claims=[held, large]).message
+    assert "resourceclaim" not in decide(both, claims=[held, large]).message
 
     others = [node("node-2"), node("node-3")]
-    decision = decided(both, nodes=others, claims=[held, claim("mine")])
+    decision = decide(both, nodes=others, claims=[held, claim("mine")])
     expected = in_vain(
         "0/2 nodes are available: 2 resourceclaim not available on the node.", nodes=2
     )
@@ -368,7 +374,7 @@ def low(name, on="node-1", cpu=8, **more):
 
 
 def test_a_pod_of_lower_priority_goes_and_its_node_is_promised():
-    decision = decided(
+    decision = decide(
         pod("p", requests={"cpu": "8"}, priority=20),
         nodes=[node("node-1")],
         pods=[low("a", cpu=4), low("b", cpu=4)],
@@ -413,7 +419,7 @@ def test_a_pod_that_is_refused_for_its_devices_ends_nobody():
         ("1", "1 Preemption is not helpful for scheduling"),
         ("4", "1 cannot allocate all claims"),
     ):
-        decision = decided(
+        decision = decide(
             pod("p", claims=["mine"], requests={"cpu": cpu}, priority=20),
             nodes=[node("node-1")],
             pods=[low("a", cpu=7, claims=["held"])],
@@ -430,5 +436,5 @@ def test_who_keeps_the_pod_away_may_have_to_go():
     new = pod("p", priority=20)
     new["metadata"]["labels"] = {"team": "blue"}
     away = low("away", cpu=1, affinity={"podAntiAffinity": required})
-    decision = decided(new, nodes=[node("node-1")], pods=[low("a", cpu=1), away])
+    decision = decide(new, nodes=[node("node-1")], pods=[low("a", cpu=1), away])
     assert [each.metadata.name for each in decision.preemption.victims] == ["away"]

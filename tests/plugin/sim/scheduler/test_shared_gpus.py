@@ -11,12 +11,12 @@ from tests.support import recorded_shares
 
 
 @pytest.fixture(scope="module")
-def recorded():
+def recorded_worlds():
     return recorded_shares.worlds()
 
 
-def test_there_is_enough_to_compare(recorded):
-    outcomes = recorded_shares.outcomes(recorded)
+def test_there_is_enough_to_compare(recorded_worlds):
+    outcomes = recorded_shares.outcomes(recorded_worlds)
     assert outcomes["worlds"] >= 200
     kinds = (
         "bound",
@@ -29,10 +29,10 @@ def test_there_is_enough_to_compare(recorded):
     assert outcomes["devices alone"] >= 50 and outcomes["gone"] >= 50, outcomes
 
 
-def test_the_simulated_scheduler_decides_the_same(recorded):
+def test_the_simulated_scheduler_decides_the_same(recorded_worlds):
     """Devices, amounts and reasons of refusal are equal for each request."""
     different = {}
-    for world in recorded:
+    for world in recorded_worlds:
         for question in recorded_shares.questions(world):
             text = recorded_shares.difference(question)
             if text:
@@ -40,9 +40,9 @@ def test_the_simulated_scheduler_decides_the_same(recorded):
     assert different == {}
 
 
-def test_a_step_less_or_another_device_would_be_seen(recorded):
+def test_a_step_less_or_another_device_would_be_seen(recorded_worlds):
     """The comparison detects differences; otherwise the test above could not fail."""
-    for world in recorded:
+    for world in recorded_worlds:
         for question in recorded_shares.questions(world):
             for results in question.scheduler.get("allocated", {}).values():
                 for result in results:

@@ -77,8 +77,8 @@ def test_what_is_taken_of_a_node():
     before = snapshot(nodes=[node("node-1"), node("node-2")], pods=pods)
     assert set(before.used_resources) == {"node-1", "node-2"}
     assert before.used_resources["node-2"] == {}
-    one = snapshot(nodes=[node("node-1")], pods=[pod("x", on="node-1", requests={"cpu": "3"})])
-    assert before.used_resources["node-1"]["cpu"] == one.used_resources["node-1"]["cpu"]
+    busy = snapshot(nodes=[node("node-1")], pods=[pod("x", on="node-1", requests={"cpu": "3"})])
+    assert before.used_resources["node-1"]["cpu"] == busy.used_resources["node-1"]["cpu"]
     assert {name: names(pods) for name, pods in before.pods_by_node.items()} == {
         "node-1": ["a", "b"],
         "elsewhere": ["d"],

@@ -59,15 +59,15 @@ def suite(pytester, monkeypatch):
 
 def processes_of(folder):
     """Returns the processes whose command or environment names the folder, except this test's."""
-    found = []
+    pids = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             told = (place / "cmdline").read_bytes() + (place / "environ").read_bytes()
         except OSError:
             continue
         if str(folder).encode() in told:
-            found.append(place.name)
-    return found
+            pids.append(place.name)
+    return pids
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from claimd.sim.testing import words
 
 
 def test_gpus_are_those_of_claimd_fake_write_and_bring_claimd():
-    one = words.machine("one=nvidia:h100=2 amd:mi300x,mode=cpx")
-    assert (one.name, one.claimd) == ("one", True)
-    assert one.gpus == ("nvidia:h100=2", "amd:mi300x,mode=cpx")
+    node = words.machine("one=nvidia:h100=2 amd:mi300x,mode=cpx")
+    assert (node.name, node.claimd) == ("one", True)
+    assert node.gpus == ("nvidia:h100=2", "amd:mi300x,mode=cpx")
 
 
 @pytest.mark.parametrize("given", ["bare", "bare="])
@@ -20,8 +20,8 @@ def test_a_node_of_which_nothing_is_said_waits_for_another_driver(given):
 
 def test_a_test_may_say_more_of_a_node():
     given = {"gpus": ["nvidia:l4"], "settings": {"rescan": 5}}
-    one = words.machine_of("one", given)
-    assert (one.gpus, one.settings, one.claimd) == (("nvidia:l4",), {"rescan": "5"}, True)
+    node = words.machine_of("one", given)
+    assert (node.gpus, node.settings, node.claimd) == (("nvidia:l4",), {"rescan": "5"}, True)
     assert not words.machine_of("one", {"gpus": "nvidia:l4", "claimd": False}).claimd
     assert words.machine_of("one", {"claimd": True}).claimd
 

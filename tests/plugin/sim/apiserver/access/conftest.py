@@ -28,8 +28,8 @@ async def plugin(raw):
     ):
         if document["kind"] == "ServiceAccount":
             document["metadata"]["namespace"] = "claimd-system"
-        found = await raw("POST", PLURALS[document["kind"]], document)
-        assert found.status == 201, found.body
+        reply = await raw("POST", PLURALS[document["kind"]], document)
+        assert reply.status == 201, reply.body
     pod = {
         "metadata": {"name": "p"},
         "spec": {"serviceAccountName": "claimd", "containers": [{"name": "c", "image": "i"}]},
@@ -38,9 +38,9 @@ async def plugin(raw):
     target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     assert (await raw("POST", f"{PODS}/p/binding", target)).status == 201
     asked = {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}}
-    found = await raw("POST", f"{ACCOUNT}/token", asked)
-    assert found.status == 201, found.body
-    token = found.json["status"]["token"]
+    reply = await raw("POST", f"{ACCOUNT}/token", asked)
+    assert reply.status == 201, reply.body
+    token = reply.json["status"]["token"]
 
     async def ask(method, path, body=None, headers=None):
         return await raw(method, path, body, headers, token=token)

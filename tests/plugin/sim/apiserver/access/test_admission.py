@@ -12,8 +12,8 @@ async def test_a_pod_runs_as_somebody_who_is_there(raw):
     assert (await raw("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})).status == 201
     assert (await raw("POST", "/api/v1/namespaces/new/pods", pod)).status == 201
     other = pod | {"metadata": {"name": "q"}, "spec": pod["spec"] | {"serviceAccountName": "sa"}}
-    found = await raw("POST", "/api/v1/namespaces/new/pods", other)
-    assert (found.status, found.json["message"]) == (
+    reply = await raw("POST", "/api/v1/namespaces/new/pods", other)
+    assert (reply.status, reply.json["message"]) == (
         403,
         'pods "q" is forbidden: error looking up service account new/sa: serviceaccount "sa" not found',
     )
@@ -27,17 +27,17 @@ async def test_namespaces_that_have_to_be_there(raw):
     assert (await raw("DELETE", "/api/v1/namespaces/kube-node-lease")).status == 200
 
 
-async def test_nothing_new_where_there_is_no_namespace(raw, made):
-    reply = await raw("POST", CLAIMS.replace("default", "none"), made["claim"]())
+async def test_nothing_new_where_there_is_no_namespace(raw, builders):
+    reply = await raw("POST", CLAIMS.replace("default", "none"), builders["claim"]())
     assert (reply.status, reply.json["message"]) == (404, 'namespaces "none" not found')
 
 
-async def test_nothing_new_in_a_namespace_that_terminates(raw, made):
+async def test_nothing_new_in_a_namespace_that_terminates(raw, builders):
     claims = CLAIMS.replace("default", "team")
     await raw("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
-    assert (await raw("POST", claims, made["claim"]())).status == 201
+    assert (await raw("POST", claims, builders["claim"]())).status == 201
     await raw("DELETE", "/api/v1/namespaces/team")
-    reply = await raw("POST", claims, made["claim"]("d"))
+    reply = await raw("POST", claims, builders["claim"]("d"))
     assert reply.status == 403
     assert reply.json["message"] == (
         'resourceclaims.resource.k8s.io "d" is forbidden: unable to create new content in '

@@ -12,12 +12,12 @@ from claimd.sim.apiserver.access.p256 import ORDER, PrivateKey
 HOST = "127.0.0.1"
 
 
-def met(made, ca, name):
+def met(material, ca, name):
     """Returns the error of a client that trusts `ca` and connects to `name`, or ""."""
     of_client = ssl.create_default_context(cadata=ca)
     of_client.verify_flags |= ssl.VERIFY_X509_STRICT
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = certificates.context(made).wrap_bio(to_server, to_client, server_side=True)
+    server = certificates.context(material).wrap_bio(to_server, to_client, server_side=True)
     client = of_client.wrap_bio(to_client, to_server, server_hostname=name)
     for _ in range(4):
         for side in (client, server):
@@ -32,15 +32,15 @@ def met(made, ca, name):
 
 @pytest.mark.parametrize("name", [HOST, "localhost", "kubernetes.default.svc"])
 def test_a_client_that_has_the_ca_trusts_the_server(name):
-    made = certificates.make(b"secret", HOST)
-    assert met(made, made.ca, name) == ""
+    material = certificates.make(b"secret", HOST)
+    assert met(material, material.ca, name) == ""
 
 
 def test_who_is_not_to_be_trusted():
-    made = certificates.make(b"secret", HOST)
-    assert "127.0.0.2" in met(made, made.ca, "127.0.0.2")
+    material = certificates.make(b"secret", HOST)
+    assert "127.0.0.2" in met(material, material.ca, "127.0.0.2")
     # A CA of the same name with another key.
-    assert "issuer" in met(made, certificates.make(b"other", HOST).ca, HOST)
+    assert "issuer" in met(material, certificates.make(b"other", HOST).ca, HOST)
 
 
 def test_the_same_secret_makes_the_same_certificates():
@@ -61,10 +61,10 @@ def test_a_signature_is_of_its_message_alone():
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 @pytest.mark.parametrize("number", range(4))
 def test_openssl_finds_nothing_wrong(tmp_path, number):
-    made = certificates.make(bytes([number]), HOST)
-    (tmp_path / "ca").write_text(made.ca)
-    (tmp_path / "certificate").write_text(made.certificate)
-    (tmp_path / "key").write_text(made.key)
+    material = certificates.make(bytes([number]), HOST)
+    (tmp_path / "ca").write_text(material.ca)
+    (tmp_path / "certificate").write_text(material.certificate)
+    (tmp_path / "key").write_text(material.key)
     verify = "verify -x509_strict -check_ss_sig -purpose sslserver -CAfile ca certificate"
     for words in (verify, "ec -in key -check -noout"):
         said = subprocess.run(

@@ -3,7 +3,7 @@
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
-async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, made):
+async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, builders):
     """Checks that the manifests' role suffices for its own driver on the token's node."""
 
     def allocation(node):
@@ -31,25 +31,25 @@ async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, mad
 
     merge = {"Content-Type": "application/merge-patch+json"}
     for name, node in (("here", "n1"), ("there", "n2")):
-        await raw("POST", CLAIMS, made["claim"](name))
+        await raw("POST", CLAIMS, builders["claim"](name))
         patch = {"status": {"allocation": allocation(node)}}
         assert (await raw("PATCH", f"{CLAIMS}/{name}/status", patch, merge)).status == 200
     assert (await report("here", "n1")).status == 200
-    found = await report("there", "n2")
-    assert (found.status, found.json["reason"]) == (422, "Invalid")
-    (cause,) = found.json["details"]["causes"]
+    reply = await report("there", "n2")
+    assert (reply.status, reply.json["reason"]) == (422, "Invalid")
+    (cause,) = reply.json["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status.devices")
     assert (
         'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
         in cause["message"]
     )
-    found = await report("here", "n1", driver="other.example.com")
+    reply = await report("here", "n1", driver="other.example.com")
     both = 'verb="[associated-node:patch arbitrary-node:patch]" permission: '
-    assert found.status == 422
-    assert f'requires resource="resourceclaims/driver", {both}' in found.json["message"]
-    assert 'cannot associated-node:patch resource "resourceclaims/driver"' in found.json["message"]
-    found = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
+    assert reply.status == 422
+    assert f'requires resource="resourceclaims/driver", {both}' in reply.json["message"]
+    assert 'cannot associated-node:patch resource "resourceclaims/driver"' in reply.json["message"]
+    reply = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
     assert (
         'requires resource="resourceclaims/binding", verb="patch" permission: '
-        in found.json["message"]
+        in reply.json["message"]
     )

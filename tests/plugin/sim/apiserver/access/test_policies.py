@@ -7,41 +7,41 @@ import pytest
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-async def test_the_policy_of_the_manifests_is_asked(plugin, made):
+async def test_the_policy_of_the_manifests_is_asked(plugin, builders):
     """Checks that a node may write only slices of its own node and driver, in every version."""
-    own = made["slice"]("own", node="n1", driver="gpu.claimd.dev")
+    own = builders["slice"]("own", node="n1", driver="gpu.claimd.dev")
     assert (await plugin("POST", SLICES, own)).status == 201
     policy = "resourceslices.gpu.claimd.dev"
     denied = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: "
     for slice_, why in (
         (
-            made["slice"]("other", node="n2", driver="gpu.claimd.dev"),
+            builders["slice"]("other", node="n2", driver="gpu.claimd.dev"),
             "claimd on node n1 may not write a slice of node n2",
         ),
         (
-            made["slice"]("other", node="n1", driver="d.example.com"),
+            builders["slice"]("other", node="n1", driver="d.example.com"),
             "claimd may not write a slice of driver d.example.com",
         ),
     ):
-        found = await plugin("POST", SLICES, slice_)
-        assert (found.status, found.json["reason"]) == (422, "Invalid")
+        reply = await plugin("POST", SLICES, slice_)
+        assert (reply.status, reply.json["reason"]) == (422, "Invalid")
         assert (
-            found.json["message"]
+            reply.json["message"]
             == f'resourceslices.resource.k8s.io "other" is forbidden: {denied}{why}'
         )
-        assert found.json["details"]["causes"] == [{"message": why}]
+        assert reply.json["details"]["causes"] == [{"message": why}]
     patch = [{"op": "replace", "path": "/spec/driver", "value": "d.example.com"}]
-    found = await plugin(
+    reply = await plugin(
         "PUT", f"{SLICES}/own", own | {"spec": own["spec"] | {"driver": "d.example.com"}}
     )
-    assert found.status == 422, patch
+    assert reply.status == 422, patch
     assert (await plugin("DELETE", f"{SLICES}/own")).status == 200
 
 
-async def test_the_policy_does_not_concern_others(plugin, raw, made):
-    assert (await raw("POST", SLICES, made["slice"]("s", node="n2"))).status == 201
-    found = await plugin("DELETE", f"{SLICES}/s")
-    assert (found.status, "may not write a slice of node n2" in found.json["message"]) == (
+async def test_the_policy_does_not_concern_others(plugin, raw, builders):
+    assert (await raw("POST", SLICES, builders["slice"]("s", node="n2"))).status == 201
+    reply = await plugin("DELETE", f"{SLICES}/s")
+    assert (reply.status, "may not write a slice of node n2" in reply.json["message"]) == (
         422,
         True,
     )
@@ -93,13 +93,13 @@ async def test_other_policies(raw):
         denied = await create("two", both)
         assert "denied request: at most one" in denied.json["message"]
         assert "warning" not in denied.headers
-        found = await create("none", None)  # an expression that fails refuses
-        assert "resulted in error: no such key: data" in found.json["message"]
+        reply = await create("none", None)  # an expression that fails refuses
+        assert "resulted in error: no such key: data" in reply.json["message"]
     async with policy(raw, deny, failurePolicy="Ignore"):
         assert (await create("none", None)).status == 201
     async with policy(raw, {"validationActions": ["Warn", "Audit"]}):
-        found = await create("warned", both)
-        assert (found.status, "at most one" in found.headers["warning"]) == (201, True)
+        reply = await create("warned", both)
+        assert (reply.status, "at most one" in reply.headers["warning"]) == (201, True)
     async with policy(
         raw, deny | {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}
     ):
@@ -117,7 +117,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 DENY = {"validationActions": ["Deny"]}
 
 
-async def refused(raw, *, name="m", data=None, labels=None, binding=None, **spec):
+async def find_denial(raw, *, name="m", data=None, labels=None, binding=None, **spec):
     """Returns the denial of a new config map by a policy with this spec, or None."""
     new = {"metadata": {"name": name, "labels": labels or {}}, "data": data or {"a": "1"}}
     async with policy(raw, binding or DENY, **spec):
@@ -149,11 +149,11 @@ async def refused(raw, *, name="m", data=None, labels=None, binding=None, **spec
 async def test_which_writes_a_rule_concerns(raw, rule, concerned):
     whole = POLICY["matchConstraints"]["resourceRules"][0] | rule
     never = [{"expression": "false", "message": "never"}]
-    said = await refused(raw, matchConstraints={"resourceRules": [whole]}, validations=never)
+    said = await find_denial(raw, matchConstraints={"resourceRules": [whole]}, validations=never)
     assert said == ((422, "never") if concerned else None)
     without = {"resourceRules": POLICY["matchConstraints"]["resourceRules"]}
     without["excludeResourceRules"] = [whole]
-    said = await refused(raw, matchConstraints=without, validations=never)
+    said = await find_denial(raw, matchConstraints=without, validations=never)
     assert said == (None if concerned else (422, "never"))
 
 
@@ -168,7 +168,7 @@ async def test_which_writes_a_rule_concerns(raw, rule, concerned):
     ],
 )
 async def test_a_binding_narrows_what_a_policy_concerns(raw, selector, concerned):
-    said = await refused(
+    said = await find_denial(
         raw,
         labels={"tier": "gold"},
         binding=DENY | {"matchResources": selector},
@@ -191,7 +191,7 @@ async def test_a_binding_narrows_what_a_policy_concerns(raw, selector, concerned
     ],
 )
 async def test_what_a_denial_says(raw, validation, said):
-    assert await refused(raw, validations=[validation]) == (422, said)
+    assert await find_denial(raw, validations=[validation]) == (422, said)
 
 
 @pytest.mark.parametrize(
@@ -200,15 +200,15 @@ async def test_what_a_denial_says(raw, validation, said):
 )
 async def test_a_denial_has_the_code_of_its_reason(raw, reason, code):
     validation = {"expression": "false", "message": "m", "reason": reason}
-    assert await refused(raw, validations=[validation]) == (code, "m")
+    assert await find_denial(raw, validations=[validation]) == (code, "m")
 
 
 async def test_a_condition_that_goes_wrong(raw):
     broken = [{"name": "c", "expression": "object.none.other == 1"}]
-    said = await refused(raw, name="a", matchConditions=broken)
+    said = await find_denial(raw, name="a", matchConditions=broken)
     assert said is not None
     assert "no such key: none" in said[1]
-    ignored = await refused(raw, name="b", matchConditions=broken, failurePolicy="Ignore")
+    ignored = await find_denial(raw, name="b", matchConditions=broken, failurePolicy="Ignore")
     assert ignored is None
 
 
@@ -219,10 +219,10 @@ async def test_variables_may_use_those_before_them(raw):
         {"name": "unused", "expression": "object.none"},
     ]
     validation = {"expression": "variables.b > 2", "messageExpression": "string(variables.b)"}
-    said = await refused(raw, variables=variables, validations=[validation])
+    said = await find_denial(raw, variables=variables, validations=[validation])
     assert said == (422, "2")
     more = {"a": "1", "b": "2"}
-    assert await refused(raw, data=more, variables=variables, validations=[validation]) is None
+    assert await find_denial(raw, data=more, variables=variables, validations=[validation]) is None
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_variables_may_use_those_before_them(raw):
     ],
 )
 async def test_what_an_expression_may_ask(raw, expression):
-    assert await refused(raw, validations=[{"expression": expression}]) is None
+    assert await find_denial(raw, validations=[{"expression": expression}]) is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_what_an_expression_may_ask(raw, expression):
     ],
 )
 async def test_what_it_may_not(raw, expression, error):
-    said = await refused(raw, validations=[{"expression": expression}])
+    said = await find_denial(raw, validations=[{"expression": expression}])
     assert said == (422, f"expression '{expression}' resulted in error: {error}")
 
 

@@ -32,13 +32,13 @@ async def test_the_role_of_the_manifests_is_enforced(plugin):
         ),
         ("GET", "/api/v1/nodes", "list", 'nodes" in API group "" at the cluster scope'),
     ):
-        found = await plugin(method, path)
-        assert (found.status, found.json["reason"]) == (403, "Forbidden")
-        assert f'User "{user}" cannot {verb} resource "{about}' in found.json["message"]
-    found = await plugin("PUT", f"{CLAIMS}/c/status", {})
+        reply = await plugin(method, path)
+        assert (reply.status, reply.json["reason"]) == (403, "Forbidden")
+        assert f'User "{user}" cannot {verb} resource "{about}' in reply.json["message"]
+    reply = await plugin("PUT", f"{CLAIMS}/c/status", {})
     assert (
         f'"c" is forbidden: User "{user}" cannot update resource "resourceclaims/status"'
-        in found.json["message"]
+        in reply.json["message"]
     )
 
 
@@ -58,8 +58,8 @@ async def test_roles_in_a_namespace_and_what_is_missing(raw, api):
             {"metadata": {"name": name}, "roleRef": ref, "subjects": subjects},
         )
     assert (await raw("GET", "/api/v1/namespaces/default/configmaps/m", token=token)).status == 404
-    found = await raw("GET", "/api/v1/namespaces/default/configmaps/n", token=token)
-    assert found.json["message"] == (
+    reply = await raw("GET", "/api/v1/namespaces/default/configmaps/n", token=token)
+    assert reply.json["message"] == (
         'configmaps "n" is forbidden: User "jane" cannot get resource "configmaps" in API group "" in the namespace '
         '"default": RBAC: role.rbac.authorization.k8s.io "gone" not found'
     )
@@ -75,7 +75,7 @@ JANE = User("jane", ("team",))
 MAPS = rbac.Attributes("get", plural="configmaps", namespace="default", name="m")
 
 
-def bound(subject, rules, namespace=""):
+def bind(subject, rules, namespace=""):
     """Returns a store with a role and its binding, in the namespace or cluster-wide."""
     store = Store()
     roles = rbac.ROLES if namespace else rbac.CLUSTER_ROLES
@@ -89,7 +89,7 @@ def bound(subject, rules, namespace=""):
 
 def may(attributes, rule, subject=None, namespace="", user=JANE):
     subject = subject or {"kind": "User", "name": "jane"}
-    return rbac.authorize(bound(subject, [rule], namespace), user, attributes)[0]
+    return rbac.authorize(bind(subject, [rule], namespace), user, attributes)[0]
 
 
 READ = {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}
@@ -164,7 +164,7 @@ def test_an_account_is_of_the_bindings_namespace_if_it_does_not_say(said):
 
 
 def test_everything_that_a_user_may_do():
-    store = bound({"kind": "User", "name": "jane"}, [READ], "default")
+    store = bind({"kind": "User", "name": "jane"}, [READ], "default")
     assert rbac.rules_for(store, JANE, "default") == [READ]
     assert rbac.rules_for(store, JANE, "other") == []
     assert rbac.rules_for(store, User("bob", ()), "default") == []

@@ -18,9 +18,9 @@ async def test_what_is_defined_is_served(ask, toys):
     with pytest.raises(errors.NotFound):
         await ask("GET", WIDGETS)
     await ask("POST", DEFINITIONS, toys["definition"]())
-    made = await ask("GET", f"{DEFINITIONS}/widgets.toys.example.com")
-    assert conditions(made) == {"NamesAccepted": "True", "Established": "True"}
-    assert made["status"]["acceptedNames"] == {
+    stored = await ask("GET", f"{DEFINITIONS}/widgets.toys.example.com")
+    assert conditions(stored) == {"NamesAccepted": "True", "Established": "True"}
+    assert stored["status"]["acceptedNames"] == {
         "plural": "widgets",
         "singular": "widget",
         "kind": "Widget",
@@ -124,9 +124,9 @@ async def test_a_schema_that_grows_is_seen_in_what_is_there(ask, toys):
 async def test_a_webhook_is_told_to_be_missing(raw, toys):
     client = {"service": {"namespace": "default", "name": "hook"}}
     webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
-    made = toys["definition"]()
-    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
-    answer = await raw("POST", DEFINITIONS, made)
+    definition = toys["definition"]()
+    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    answer = await raw("POST", DEFINITIONS, definition)
     assert answer.status == 201
     assert "not simulated: spec.conversion" in answer.headers["warning"]
 
@@ -135,8 +135,8 @@ async def test_open_api_describes_its_fields(ask, toys):
     schema = {"type": "string", "description": "as it is painted"}
     await ask("POST", DEFINITIONS, toys["definition"](color=schema))
     document = await ask("GET", "/openapi/v3/apis/toys.example.com/v1")
-    made = document["components"]["schemas"]["com.example.toys.v1.Widget"]
-    assert made["properties"]["spec"]["properties"]["color"] == schema
+    described = document["components"]["schemas"]["com.example.toys.v1.Widget"]
+    assert described["properties"]["spec"]["properties"]["color"] == schema
     await ask("DELETE", f"{DEFINITIONS}/widgets.toys.example.com")
     assert "apis/toys.example.com/v1" not in (await ask("GET", "/openapi/v3"))["paths"]
 
@@ -159,7 +159,7 @@ async def test_open_api_describes_its_fields(ask, toys):
     ],
 )
 async def test_another_type_is_refused(raw, toys, spec):
-    made = toys["definition"]()
-    made["spec"] |= spec
-    answer = await raw("POST", DEFINITIONS, made)
+    definition = toys["definition"]()
+    definition["spec"] |= spec
+    answer = await raw("POST", DEFINITIONS, definition)
     assert answer.status in (400, 422), answer.body

@@ -6,14 +6,14 @@ from claimd.sim.apiserver.custom import expressions, values
 from claimd.sim.apiserver.types import structure
 
 
-def told(rule, value, properties=None, old=values.ABSENT, **of_rule):
+def validate(rule, value, properties=None, old=values.ABSENT, **of_rule):
     schema = {
         "type": "object",
         "properties": properties or {},
         "x-kubernetes-validations": [{"rule": rule} | of_rule],
     }
-    found = expressions.validate(structure.parse_structure(schema, True), value, old, [])
-    return [(each.field, each.message) for each in found]
+    problems = expressions.validate(structure.parse_structure(schema, True), value, old, [])
+    return [(each.field, each.message) for each in problems]
 
 
 INT, TEXT = {"type": "integer"}, {"type": "string"}
@@ -32,49 +32,49 @@ INT, TEXT = {"type": "integer"}, {"type": "string"}
     ],
 )
 def test_values_have_the_types_of_their_schema(rule, schema, value):
-    assert told(rule, {"x": value}, {"x": schema}) == []
+    assert validate(rule, {"x": value}, {"x": schema}) == []
 
 
 def test_names_that_expressions_cannot_write_are_escaped():
     rule = "self.namespace == self.__namespace__ && self.__namespace__ == self.a__dash__b && self.c__dot__d == self.e__underscores__f"
     names = ("namespace", "a-b", "c.d", "e__f")
-    assert told(rule, dict.fromkeys(names, "x"), dict.fromkeys(names, TEXT)) == []
+    assert validate(rule, dict.fromkeys(names, "x"), dict.fromkeys(names, TEXT)) == []
 
 
 def test_a_change_is_judged_by_what_was_there():
     rule, properties = "self.x >= oldSelf.x", {"x": INT}
-    assert told(rule, {"x": 1}, properties) == []
-    assert told(rule, {"x": 1}, properties, {"x": 2}) == [
+    assert validate(rule, {"x": 1}, properties) == []
+    assert validate(rule, {"x": 1}, properties, {"x": 2}) == [
         ("<nil>", f"Invalid value: failed rule: {rule}")
     ]
 
 
 def test_an_old_value_may_be_optional():
     rule, properties = "!oldSelf.hasValue() || oldSelf.value().x <= self.x", {"x": INT}
-    assert told(rule, {"x": 1}, properties, optionalOldSelf=True) == []
-    assert told(rule, {"x": 1}, properties, {"x": 2}, optionalOldSelf=True, message="less") == [
+    assert validate(rule, {"x": 1}, properties, optionalOldSelf=True) == []
+    assert validate(rule, {"x": 1}, properties, {"x": 2}, optionalOldSelf=True, message="less") == [
         ("<nil>", "Invalid value: less")
     ]
 
 
 def test_what_does_not_change_is_not_told_of_again():
-    assert told("self.x > 5", {"x": 1}, {"x": INT}, {"x": 1}) == []
+    assert validate("self.x > 5", {"x": 1}, {"x": INT}, {"x": 1}) == []
 
 
 def test_an_error_is_told_with_its_rule():
-    (found,) = told("self.x / self.y > 0", {"x": 1, "y": 0}, {"x": INT, "y": INT})
-    assert found[1].endswith("evaluating rule: self.x / self.y > 0")
+    (problem,) = validate("self.x / self.y > 0", {"x": 1, "y": 0}, {"x": INT, "y": INT})
+    assert problem[1].endswith("evaluating rule: self.x / self.y > 0")
 
 
 def test_what_costs_too_much_ends_it():
     many = {"type": "array", "items": INT}
     rule = "self.x.all(a, self.x.all(b, self.x.all(c, a + b + c >= 0)))"
-    (found,) = told(rule, {"x": list(range(60))}, {"x": many})
-    assert "no further validation rules will be run" in found[1]
+    (problem,) = validate(rule, {"x": list(range(60))}, {"x": many})
+    assert "no further validation rules will be run" in problem[1]
 
 
 def test_the_path_of_a_failure_is_that_of_a_field():
-    found = told(
+    problems = validate(
         "false",
         {"x": {}},
         {"x": {"type": "object", "additionalProperties": TEXT}},
@@ -82,7 +82,7 @@ def test_the_path_of_a_failure_is_that_of_a_field():
         reason="FieldValueRequired",
         message="set it",
     )
-    assert found == [("x[a.b]", "Required value: set it")]
+    assert problems == [("x[a.b]", "Required value: set it")]
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_the_path_of_a_failure_is_that_of_a_field():
 )
 def test_what_does_not_go_with_the_schema_is_refused(rule, why):
     with pytest.raises(expressions.RuleError, match=why):
-        told(rule, {"x": 1}, {"x": INT})
+        validate(rule, {"x": 1}, {"x": INT})

@@ -11,7 +11,7 @@ POD = {
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         (".spec.list", [[1, 2, 3]]),
         (".spec.list[0]", [1]),
@@ -31,8 +31,8 @@ POD = {
         (".no.such.field", []),
     ],
 )
-def test_what_a_path_leads_to(path, found):
-    assert json_path.find(path, POD) == found
+def test_what_a_path_leads_to(path, expected):
+    assert json_path.find(path, POD) == expected
 
 
 @pytest.mark.parametrize("path", [".a[", ".a[x]", ".a[?(type)]", ".a[1:2:0]", ".a[1:2:3:4]"])

@@ -49,5 +49,5 @@ def test_the_alternative_that_fits_best_is_told_of():
         "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "anyOf": [{"required": ["c"]}, {"required": ["d"]}],
     }
-    found = causes(schema, {"a": 1})
-    assert [each.field for each in found] == ["<nil>", "c"]
+    causes_ = causes(schema, {"a": 1})
+    assert [each.field for each in causes_] == ["<nil>", "c"]

@@ -78,9 +78,9 @@ async def test_refusals(refusal, case):
     assert words in refused[2]
 
 
-async def test_pages_and_their_end(raw, api, made):
+async def test_pages_and_their_end(raw, api, builders):
     for name in "abcde":
-        await raw("POST", CLAIMS, made["claim"](name, labels={"odd": str(name in "ace")}))
+        await raw("POST", CLAIMS, builders["claim"](name, labels={"odd": str(name in "ace")}))
     names, continue_token = [], ""
     while True:
         page = (await raw("GET", f"{CLAIMS}?limit=2&continue={continue_token}")).json
@@ -91,20 +91,20 @@ async def test_pages_and_their_end(raw, api, made):
         assert page["metadata"]["remainingItemCount"] == 5 - len(names)
         await raw("DELETE", f"{CLAIMS}/e")  # later pages are of the same moment
     assert names == list("abcde")
-    found = (await raw("GET", f"{CLAIMS}?labelSelector=odd=True&limit=1")).json
-    assert [item["metadata"]["name"] for item in found["items"]] == ["a"]
-    assert "remainingItemCount" not in found["metadata"]
-    await raw("POST", CLAIMS, made["claim"]("z"))
+    answer = (await raw("GET", f"{CLAIMS}?labelSelector=odd=True&limit=1")).json
+    assert [item["metadata"]["name"] for item in answer["items"]] == ["a"]
+    assert "remainingItemCount" not in answer["metadata"]
+    await raw("POST", CLAIMS, builders["claim"]("z"))
     api.registry.store.compact()
-    gone = await raw("GET", f"{CLAIMS}?limit=1&continue={found['metadata']['continue']}")
+    gone = await raw("GET", f"{CLAIMS}?limit=1&continue={answer['metadata']['continue']}")
     assert (gone.status, gone.json["reason"]) == (410, "Expired")
     rest = (await raw("GET", f"{CLAIMS}?continue={gone.json['metadata']['continue']}")).json
     assert [item["metadata"]["name"] for item in rest["items"]] == ["b", "c", "d", "z"]
 
 
-async def test_lists_of_an_older_version(raw, made):
-    first = (await raw("POST", CLAIMS, made["claim"]("a"))).json["metadata"]["resourceVersion"]
-    await raw("POST", CLAIMS, made["claim"]("b"))
+async def test_lists_of_an_older_version(raw, builders):
+    first = (await raw("POST", CLAIMS, builders["claim"]("a"))).json["metadata"]["resourceVersion"]
+    await raw("POST", CLAIMS, builders["claim"]("b"))
 
     async def names(query):
         return [
@@ -118,12 +118,12 @@ async def test_lists_of_an_older_version(raw, made):
     assert await names(f"resourceVersion={first}") == ["a", "b"]
 
 
-async def test_what_a_deletion_answers(raw, made):
-    await raw("POST", CLAIMS, made["claim"]())
+async def test_what_a_deletion_answers(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]())
     assert (await raw("DELETE", f"{CLAIMS}/c")).json["kind"] == "ResourceClaim"
     maps = "/api/v1/namespaces/default/configmaps"
     uid = (await raw("POST", maps, {"metadata": {"name": "m"}})).json["metadata"]["uid"]
-    found = (await raw("DELETE", f"{maps}/m")).json
+    reply = (await raw("DELETE", f"{maps}/m")).json
     details = {"name": "m", "kind": "configmaps", "uid": uid}
     expected = {
         "kind": "Status",
@@ -132,38 +132,38 @@ async def test_what_a_deletion_answers(raw, made):
         "status": "Success",
         "details": details,
     }
-    assert found == expected
+    assert reply == expected
     for name in "ab":
         await raw("POST", maps, {"metadata": {"name": name, "labels": {"which": name}}})
-    found = await raw("DELETE", f"{maps}?labelSelector=which=a")
-    assert (found.status, found.json["kind"]) == (200, "ConfigMapList")
-    assert [item["metadata"]["name"] for item in found.json["items"]] == ["a"]
+    reply = await raw("DELETE", f"{maps}?labelSelector=which=a")
+    assert (reply.status, reply.json["kind"]) == (200, "ConfigMapList")
+    assert [item["metadata"]["name"] for item in reply.json["items"]] == ["a"]
     assert (await raw("GET", f"{maps}/b")).status == 200
 
 
-async def test_202_when_the_dependents_are_waited_for(raw, made):
-    await raw("POST", CLAIMS, made["claim"]("c", finalizers=["example.com/wait"]))
-    found = await raw("DELETE", f"{CLAIMS}/c?orphanDependents=false")
-    assert (found.status, "deletionTimestamp" in found.json["metadata"]) == (202, True)
+async def test_202_when_the_dependents_are_waited_for(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]("c", finalizers=["example.com/wait"]))
+    reply = await raw("DELETE", f"{CLAIMS}/c?orphanDependents=false")
+    assert (reply.status, "deletionTimestamp" in reply.json["metadata"]) == (202, True)
     assert (await raw("DELETE", f"{CLAIMS}/c")).status == 200
     await raw("PATCH", f"{CLAIMS}/c", {"metadata": {"finalizers": None}}, MERGE)
     assert (await raw("GET", f"{CLAIMS}/c")).status == 404
 
 
-async def test_dependents_are_collected_or_orphaned(raw, made, until, api):
-    owner = (await raw("POST", CLAIMS, made["claim"]("owner"))).json
+async def test_dependents_are_collected_or_orphaned(raw, builders, until, api):
+    owner = (await raw("POST", CLAIMS, builders["claim"]("owner"))).json
     reference = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "owner"}
     owners = [reference | {"uid": owner["metadata"]["uid"]}]
-    await raw("POST", CLAIMS, made["claim"]("dependent", ownerReferences=owners))
-    found = await raw("DELETE", f"{CLAIMS}/owner?propagationPolicy=Orphan")
-    assert found.json["metadata"]["finalizers"] == ["orphan"]
+    await raw("POST", CLAIMS, builders["claim"]("dependent", ownerReferences=owners))
+    reply = await raw("DELETE", f"{CLAIMS}/owner?propagationPolicy=Orphan")
+    assert reply.json["metadata"]["finalizers"] == ["orphan"]
     kind = api.catalog.kind("resourceclaims", "resource.k8s.io")
     await until(lambda: not api.registry.store.find(kind.resource, "default", "owner"))
     kept = (await raw("GET", f"{CLAIMS}/dependent")).json
     assert "ownerReferences" not in kept["metadata"]
-    owner = (await raw("POST", CLAIMS, made["claim"]("owner"))).json
+    owner = (await raw("POST", CLAIMS, builders["claim"]("owner"))).json
     owners = [reference | {"uid": owner["metadata"]["uid"]}]
-    await raw("POST", CLAIMS, made["claim"]("other", ownerReferences=owners))
+    await raw("POST", CLAIMS, builders["claim"]("other", ownerReferences=owners))
     await raw("DELETE", f"{CLAIMS}/owner")
     await until(lambda: not api.registry.store.find(kind.resource, "default", "other"))
 
@@ -181,9 +181,13 @@ async def test_events_are_one_collection_in_two_groups(raw):
         "reason": "R",
     }
     assert (await raw("POST", events, event)).json["note"] == "well"
-    found = (await raw("GET", f"{core}/e?pretty=0")).json
-    assert (found["apiVersion"], found["message"], found["involvedObject"]) == ("v1", "well", about)
-    assert found["reportingComponent"] == "me"
+    answer = (await raw("GET", f"{core}/e?pretty=0")).json
+    assert (answer["apiVersion"], answer["message"], answer["involvedObject"]) == (
+        "v1",
+        "well",
+        about,
+    )
+    assert answer["reportingComponent"] == "me"
     query = "fieldSelector=involvedObject.kind=ResourceClaim"
     assert [e["metadata"]["name"] for e in (await raw("GET", f"{core}?{query}")).json["items"]] == [
         "e"
@@ -193,21 +197,21 @@ async def test_events_are_one_collection_in_two_groups(raw):
         e["metadata"]["name"] for e in (await raw("GET", f"{events}?{query}")).json["items"]
     ] == ["e"]
     assert (await raw("GET", f"{events}?{query.replace('=c', '=d')}")).json["items"] == []
-    found = (await raw("GET", f"{events}/e")).json
-    assert (found["regarding"], found["note"], "message" in found) == (about, "well", False)
+    answer = (await raw("GET", f"{events}/e")).json
+    assert (answer["regarding"], answer["note"], "message" in answer) == (about, "well", False)
 
 
-async def test_a_claim_in_every_version(raw, made):
-    await raw("POST", CLAIMS, made["claim"]())
+async def test_a_claim_in_every_version(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]())
     old = CLAIMS.replace("/v1/", "/v1beta1/")
-    found = (await raw("GET", f"{old}/c")).json
+    answer = (await raw("GET", f"{old}/c")).json
     request = {
         "name": "gpu",
         "deviceClassName": "gpu.example.com",
         "allocationMode": "ExactCount",
         "count": 1,
     }
-    assert found["spec"]["devices"]["requests"] == [request]
+    assert answer["spec"]["devices"]["requests"] == [request]
     assert (await raw("GET", old)).json["apiVersion"] == "resource.k8s.io/v1beta1"
     patch = [
         {
@@ -218,7 +222,9 @@ async def test_a_claim_in_every_version(raw, made):
     ]
     headers = {"Content-Type": "application/json-patch+json"}
     assert (await raw("PATCH", f"{old}/c", patch, headers)).status == 200
-    config = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "ResourceClaim"} | made["claim"]("d")
+    config = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "ResourceClaim"} | builders["claim"](
+        "d"
+    )
     applied = await raw(
         "PATCH", f"{CLAIMS.replace('/v1/', '/v1beta2/')}/d?fieldManager=me", config, APPLY
     )
@@ -226,7 +232,7 @@ async def test_a_claim_in_every_version(raw, made):
     assert [entry["apiVersion"] for entry in applied.json["metadata"]["managedFields"]] == [
         "resource.k8s.io/v1beta2"
     ]
-    assert (await raw("GET", f"{CLAIMS}/d")).json["spec"] == made["claim"]()["spec"]
+    assert (await raw("GET", f"{CLAIMS}/d")).json["spec"] == builders["claim"]()["spec"]
 
 
 async def test_a_node_is_created_with_its_status(raw):
@@ -244,8 +250,8 @@ async def test_a_node_is_created_with_its_status(raw):
     assert reply.json["status"]["capacity"]["cpu"] == "4"  # by its subresource alone
 
 
-async def test_the_status_of_other_new_objects_is_dropped(raw, made):
-    allocated = made["claim"]() | {"status": {"allocation": {"devices": {}}}}
+async def test_the_status_of_other_new_objects_is_dropped(raw, builders):
+    allocated = builders["claim"]() | {"status": {"allocation": {"devices": {}}}}
     assert (await raw("POST", CLAIMS, allocated)).json["status"] == {}
 
 
@@ -321,8 +327,8 @@ async def test_a_kind_that_is_only_kept_is_known_by_its_fields(raw):
     for name, signer in (("a", "example.com/s"), ("example.com:t:b", "example.com/t")):
         body = {"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "-"}}
         assert (await raw("POST", bundles, body)).status == 201
-    found = await raw("GET", f"{bundles}?fieldSelector=spec.signerName=example.com/t")
-    assert [item["metadata"]["name"] for item in found.json["items"]] == ["example.com:t:b"]
+    reply = await raw("GET", f"{bundles}?fieldSelector=spec.signerName=example.com/t")
+    assert [item["metadata"]["name"] for item in reply.json["items"]] == ["example.com:t:b"]
 
     body = {"metadata": {"name": "c"}, "spec": {"signer": "x"}}
     refused = await raw("POST", f"{bundles}?fieldValidation=Strict", body)

@@ -8,8 +8,8 @@ async def test_logs_of_pods(raw, api):
         await raw("POST", pods, {"metadata": {"name": name}, "spec": spec})
     assert (await raw("GET", f"{pods}/one/log")).status == 405  # nobody runs pods
     api.serve_logs(lambda *asked: "".join(f"{word}\n" for word in asked))
-    found = await raw("GET", f"{pods}/one/log")
-    assert (found.body, found.headers["content-type"]) == (b"default\none\na\n", "text/plain")
+    reply = await raw("GET", f"{pods}/one/log")
+    assert (reply.body, reply.headers["content-type"]) == (b"default\none\na\n", "text/plain")
     assert (await raw("GET", f"{pods}/two/log?container=b&tailLines=2")).body == b"two\nb\n"
     assert (
         await raw("GET", f"{pods}/two/log?container=b&tailLines=9")

@@ -24,7 +24,7 @@ async def test_may_i(raw, api):
     await bind(raw, "jane", CLAIMS, {"nonResourceURLs": ["/metrics/*"], "verbs": ["get"]})
     path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
 
-    async def allowed(**spec):
+    async def review_access(**spec):
         review = {"kind": "SelfSubjectAccessReview", "metadata": {"name": "x"}, "spec": spec}
         reply = await raw("POST", path, review, token=jane)
         assert reply.status == 201
@@ -33,16 +33,16 @@ async def test_may_i(raw, api):
         return reply.json["status"]
 
     claims = {"verb": "get", "group": DRA, "resource": "resourceclaims", "namespace": "default"}
-    assert await allowed(resourceAttributes=claims) == {"allowed": True}
-    assert await allowed(resourceAttributes=claims | {"verb": "list"}) == {"allowed": False}
-    assert await allowed(resourceAttributes=claims | {"group": ""}) == {"allowed": False}
-    status = await allowed(resourceAttributes=claims | {"subresource": "status"})
+    assert await review_access(resourceAttributes=claims) == {"allowed": True}
+    assert await review_access(resourceAttributes=claims | {"verb": "list"}) == {"allowed": False}
+    assert await review_access(resourceAttributes=claims | {"group": ""}) == {"allowed": False}
+    status = await review_access(resourceAttributes=claims | {"subresource": "status"})
     assert status == {"allowed": False}
     everything = {"verb": "get", "group": DRA}
-    assert await allowed(resourceAttributes=everything) == {"allowed": False}
+    assert await review_access(resourceAttributes=everything) == {"allowed": False}
     metrics = {"verb": "get", "path": "/metrics/cadvisor"}
-    assert await allowed(nonResourceAttributes=metrics) == {"allowed": True}
-    assert await allowed(nonResourceAttributes=metrics | {"path": "/x"}) == {"allowed": False}
+    assert await review_access(nonResourceAttributes=metrics) == {"allowed": True}
+    assert await review_access(nonResourceAttributes=metrics | {"path": "/x"}) == {"allowed": False}
 
 
 async def test_may_somebody_else(raw, api):
@@ -52,14 +52,14 @@ async def test_may_somebody_else(raw, api):
         ("subjectaccessreviews", "SubjectAccessReview"),
         ("namespaces/default/localsubjectaccessreviews", "LocalSubjectAccessReview"),
     ):
-        for spec, allowed in (
+        for spec, review_access in (
             ({"user": "jane"}, True),
             ({"user": "joe"}, False),
             ({"user": "joe", "groups": ["system:masters"]}, True),
         ):
             review = {"kind": kind, "spec": spec | {"resourceAttributes": claims}}
             reply = await raw("POST", f"{AUTHORIZATION}/{plural}", review)
-            assert (reply.status, reply.json["status"]) == (201, {"allowed": allowed})
+            assert (reply.status, reply.json["status"]) == (201, {"allowed": review_access})
 
 
 async def test_a_review_asks_one_thing(raw):

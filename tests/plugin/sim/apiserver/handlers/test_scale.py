@@ -11,16 +11,16 @@ async def test_scale(raw):
         "template": {"spec": {"containers": []}},
     }
     created = (await raw("POST", place, {"metadata": {"name": "d"}, "spec": spec})).json
-    found = (await raw("GET", f"{place}/d/scale")).json
-    assert (found["kind"], found["spec"], found["status"]) == (
+    scale = (await raw("GET", f"{place}/d/scale")).json
+    assert (scale["kind"], scale["spec"], scale["status"]) == (
         "Scale",
         {"replicas": 2},
         {"replicas": 0, "selector": "a=b"},
     )
-    assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 5}})).json[
+    assert (await raw("PUT", f"{place}/d/scale", scale | {"spec": {"replicas": 5}})).json[
         "spec"
     ] == {"replicas": 5}
-    assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 6}})).status == 409
+    assert (await raw("PUT", f"{place}/d/scale", scale | {"spec": {"replicas": 6}})).status == 409
     assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": -1}}, MERGE)).status == 422
     assert (await raw("PATCH", f"{place}/d/scale", {"spec": "a"}, MERGE)).status == 400
     assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": 0}}, MERGE)).status == 200

@@ -11,7 +11,7 @@ def binding(pod, node):
     return {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
 
 
-async def bound(ask, name="p", **spec):
+async def bind(ask, name="p", **spec):
     containers = {"containers": [{"name": "c", "image": "i"}]}
     await ask("POST", PODS, {"metadata": {"name": name}, "spec": containers | spec})
     if "nodeName" not in spec:
@@ -20,7 +20,7 @@ async def bound(ask, name="p", **spec):
 
 
 async def test_binding_a_pod(ask):
-    pod = await bound(ask)
+    pod = await bind(ask)
     assert pod["spec"]["nodeName"] == "n1"
     assert [(c["type"], c["status"]) for c in pod["status"]["conditions"]] == [
         ("PodScheduled", "True")
@@ -57,14 +57,14 @@ REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
     ],
 )
 async def test_a_value_of_another_type_is_a_bad_request(ask, path, body, field):
-    await bound(ask)
+    await bind(ask)
     with pytest.raises(errors.ApiError, match=field) as told:
         await ask("POST", path, body)
     assert told.value.status == 400
 
 
 async def test_an_eviction_is_a_deletion(ask):
-    pod = await bound(ask)
+    pod = await bind(ask)
     eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
     with pytest.raises(errors.Conflict, match="the UID in the precondition"):
         await ask("POST", f"{PODS}/p/eviction", eviction)
@@ -74,7 +74,7 @@ async def test_an_eviction_is_a_deletion(ask):
 
 
 async def test_a_pod_on_a_node_goes_when_its_kubelet_says_so(ask):
-    await bound(ask, terminationGracePeriodSeconds=20)
+    await bind(ask, terminationGracePeriodSeconds=20)
     going = await ask("DELETE", f"{PODS}/p")
     assert going["metadata"]["deletionGracePeriodSeconds"] == 20
     longer = await ask("DELETE", f"{PODS}/p", gracePeriodSeconds="60")
@@ -117,12 +117,12 @@ async def test_which_tokens_are_not_given(raw):
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     assert (await raw("POST", f"{accounts}/none/token", {})).status == 404
     assert (await raw("POST", accounts, {"metadata": {"name": "a"}})).status == 201
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": "none"}
+    bind = {"kind": "Pod", "apiVersion": "v1", "name": "none"}
     assert (
-        await raw("POST", f"{accounts}/a/token", {"spec": {"boundObjectRef": bound}})
+        await raw("POST", f"{accounts}/a/token", {"spec": {"boundObjectRef": bind}})
     ).status == 404
-    found = await raw("POST", f"{accounts}/a/token", {"spec": {"audiences": ["elsewhere"]}})
-    assert (await raw("GET", "/version", token=found.json["status"]["token"])).status == 401
+    reply = await raw("POST", f"{accounts}/a/token", {"spec": {"audiences": ["elsewhere"]}})
+    assert (await raw("GET", "/version", token=reply.json["status"]["token"])).status == 401
 
 
 async def test_a_binding_is_for_the_very_pod_and_may_annotate_it(ask):

@@ -13,16 +13,16 @@ def lines_of(reply):
     return [json.loads(line) for line in reply.body.splitlines()]
 
 
-async def test_watches_that_end(raw, api, made):
-    await raw("POST", CLAIMS, made["claim"]())
+async def test_watches_that_end(raw, api, builders):
+    await raw("POST", CLAIMS, builders["claim"]())
     query = "watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
     initial = f"{query}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    found, started, future = await asyncio.gather(
+    reply, started, future = await asyncio.gather(
         raw("GET", f"{CLAIMS}?{initial}"),
         raw("GET", f"{CLAIMS}?{query}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"),
         raw("GET", f"{CLAIMS}?{query}&resourceVersion=999999"),
     )
-    added, bookmark = lines_of(found)
+    added, bookmark = lines_of(reply)
     assert (added["type"], bookmark["type"]) == ("ADDED", "BOOKMARK")
     assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert (lines_of(started), lines_of(future)) == ([], [])
@@ -36,8 +36,8 @@ async def test_watches_that_end(raw, api, made):
     )
 
 
-async def test_old_and_new_ways_of_watching(ask, made):
-    await ask("POST", SLICES, made["slice"]())
+async def test_old_and_new_ways_of_watching(ask, builders):
+    await ask("POST", SLICES, builders["slice"]())
     for path, query in (
         (SLICES, {"watch": "1"}),
         ("/apis/resource.k8s.io/v1/watch/resourceslices", {}),
@@ -48,7 +48,7 @@ async def test_old_and_new_ways_of_watching(ask, made):
         await lines.aclose()
 
 
-async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, made):
+async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, builders):
     async with serve(Options(bookmark_interval=0.05)) as api, connect(api) as ask:
         query = {
             "watch": "1",
@@ -62,7 +62,7 @@ async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, m
             "BOOKMARK",
             "resource.k8s.io/v1beta1",
         )
-        created = await ask("POST", CLAIMS, made["claim"]())
+        created = await ask("POST", CLAIMS, builders["claim"]())
         event = bookmark
         while event["type"] == "BOOKMARK":
             event = json.loads(await anext(lines))

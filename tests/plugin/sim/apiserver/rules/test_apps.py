@@ -54,19 +54,19 @@ def test_defaults(kind, spec, expected):
 
 def test_their_pods_have_the_defaults_of_pods():
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
-    made = apps.with_defaults("Deployment", {"spec": {"template": template}})
-    spec = made["spec"]["template"]["spec"]
+    stored = apps.with_defaults("Deployment", {"spec": {"template": template}})
+    spec = stored["spec"]["template"]["spec"]
     assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"]) == ("Always", 30)
 
 
 def test_who_writes_the_status_may_annotate_and_not_label():
     cluster = PlayedCluster()
-    made = cluster.create("deployments", deployment())
+    stored = cluster.create("deployments", deployment())
     said = {"annotations": {"revision": "7"}, "labels": {"who": "me"}}
-    changed = cluster.put_status("deployments", made | {"metadata": made["metadata"] | said})
+    changed = cluster.put_status("deployments", stored | {"metadata": stored["metadata"] | said})
     assert changed["metadata"]["annotations"] == {"revision": "7"}
     assert "labels" not in changed["metadata"]
-    assert changed["metadata"]["generation"] == made["metadata"]["generation"]
+    assert changed["metadata"]["generation"] == stored["metadata"]["generation"]
 
 
 @pytest.mark.parametrize("amount", ["x", "5", "%", -1])
@@ -78,9 +78,9 @@ def test_an_amount_is_a_number_or_a_percentage(amount):
 
 def test_a_template_without_a_spec_stops_nobody():
     cluster = PlayedCluster()
-    made = deployment()
-    made["spec"]["template"]["spec"] = None
-    cluster.create("deployments", made)
+    written = deployment()
+    written["spec"]["template"]["spec"] = None
+    cluster.create("deployments", written)
     cluster.create("deployments", deployment("other"))
     cluster.pass_time(5)
     assert len(cluster.list("pods")) == 1

@@ -7,7 +7,7 @@ from claimd.sim.apiserver.rules.field_errors import FieldErrors
 from claimd.sim.apiserver.rules.profile import Profile
 
 
-def found(value, policy, fractions=True):
+def validate(value, policy, fractions=True):
     errors = FieldErrors(Profile("1.37"))
     capacity.validate_policy(errors, value, policy, fractions, "p")
     return [f"{cause.field}: {cause.message}" for cause in errors.causes]
@@ -27,7 +27,7 @@ def found(value, policy, fractions=True):
     ],
 )
 def test_allowed(policy):
-    assert found("16Gi", policy) == []
+    assert validate("16Gi", policy) == []
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def test_allowed(policy):
     ],
 )
 def test_refused(policy, said):
-    assert found("10", policy) == said
+    assert validate("10", policy) == said
 
 
 def test_too_many_values():
     values = [str(number) for number in range(1, 12)]
-    assert found("16", {"default": "1", "validValues": values})[0] == (
+    assert validate("16", {"default": "1", "validValues": values})[0] == (
         "p.validValues: Too many: 11: must have at most 10 items"
     )
 
 
 def test_steps_are_counted_in_numbers_of_64_bits():
     policy = {"default": "1", "validRange": {"min": "1", "max": "10Ei", "step": "1"}}
-    assert found("20Ei", policy) == [
+    assert validate("20Ei", policy) == [
         'p.validRange.max: Invalid value: "10Ei": must not be larger than 9223372036854775807'
     ]
-    assert found("20Ei", {"default": "1", "validRange": {"min": "1", "max": "10Ei"}}) == []
+    assert validate("20Ei", {"default": "1", "validRange": {"min": "1", "max": "10Ei"}}) == []

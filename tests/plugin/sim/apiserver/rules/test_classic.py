@@ -12,21 +12,21 @@ LONG = "d" * 64
 MANY = [f"n{number}" for number in range(limits.POTENTIAL_NODES + 1)]
 
 
-def told(errors):
+def format_causes(errors):
     return [f"{cause.field}: {cause.message}" for cause in errors.causes]
 
 
-def refused(kind, obj, old=None):
+def validate(kind, obj, old=None):
     errors = FieldErrors(Profile("1.30"))
     classic.validate(errors, kind, obj, old)
-    return told(errors)
+    return format_causes(errors)
 
 
 def refused_status(kind, status, before=None, **metadata):
     errors = FieldErrors(Profile("1.30"))
     obj = {"metadata": metadata, "status": status}
     classic.validate_status(errors, kind, obj, {"status": before or {}})
-    return told(errors)
+    return format_causes(errors)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def refused_status(kind, status, before=None, **metadata):
     ],
 )
 def test_allowed(kind, obj):
-    assert refused(kind, obj) == []
-    assert refused(kind, obj, obj) == []
+    assert validate(kind, obj) == []
+    assert validate(kind, obj, obj) == []
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_allowed(kind, obj):
     ],
 )
 def test_refused(kind, obj, why):
-    assert refused(kind, obj) == why
+    assert validate(kind, obj) == why
 
 
 @pytest.mark.parametrize(
@@ -153,19 +153,19 @@ def test_refused(kind, obj, why):
 def test_attributes_of_an_instance(attributes, why):
     instance = {"name": "i", "attributes": attributes}
     obj = {"driverName": "d", "namedResources": {"instances": [instance]}}
-    assert refused("ResourceSlice", obj) == [f"namedResources.instances[0].attributes{why}"]
+    assert validate("ResourceSlice", obj) == [f"namedResources.instances[0].attributes{why}"]
 
 
 def test_what_cannot_change():
     named = {"namedResources": {}}
     old = {"driverName": "d", "nodeName": "n"} | named
-    assert refused("ResourceSlice", {"driverName": "e", "nodeName": "m"} | named, old) == [
+    assert validate("ResourceSlice", {"driverName": "e", "nodeName": "m"} | named, old) == [
         'nodeName: Invalid value: "m": field is immutable',
         'driverName: Invalid value: "e": field is immutable',
     ]
     spec = {"resourceClassName": "c", "allocationMode": "Immediate"}
     changed = spec | {"resourceClassName": "d"}
-    (why,) = refused("ResourceClaim", {"spec": changed}, {"spec": spec})
+    (why,) = validate("ResourceClaim", {"spec": changed}, {"spec": spec})
     assert why.startswith("spec: Invalid value: {") and why.endswith("field is immutable")
 
 

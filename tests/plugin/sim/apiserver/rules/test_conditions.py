@@ -19,7 +19,7 @@ def condition(**changed):
     } | changed
 
 
-def refused(*conditions_):
+def validate(*conditions_):
     errors = FieldErrors(Profile("1.37"))
     conditions.validate_conditions(errors, list(conditions_), "c")
     return [f"{cause.field}: {cause.message}" for cause in errors.causes]
@@ -40,7 +40,7 @@ def refused(*conditions_):
     ],
 )
 def test_allowed(changed):
-    assert refused(condition(**changed), condition(type="Other")) == []
+    assert validate(condition(**changed), condition(type="Other")) == []
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,18 @@ def test_allowed(changed):
     ],
 )
 def test_refused(changed, why):
-    (cause,) = refused(condition(**changed))
+    (cause,) = validate(condition(**changed))
     assert cause.startswith(why)
 
 
 def test_a_type_stands_once():
-    assert refused(condition(), condition(type="Other"), condition()) == [
+    assert validate(condition(), condition(type="Other"), condition()) == [
         'c[2].type: Duplicate value: "Ready"'
     ]
 
 
 def test_a_condition_of_which_nothing_is_said():
-    assert [cause.partition(":")[0] for cause in refused({})] == [
+    assert [cause.partition(":")[0] for cause in validate({})] == [
         "c[0].type",
         "c[0].status",
         "c[0].lastTransitionTime",

@@ -11,7 +11,7 @@ from claimd.sim.apiserver.rules.profile import Profile
 CONTAINER = {"name": "c", "image": "i"}
 
 
-def refused(kind, new, old=None):
+def validate(kind, new, old=None):
     errors = FieldErrors(Profile("1.37"))
     core_kinds.validate(errors, kind, new, old)
     return [f"{cause.field}: {cause.message}" for cause in errors.causes]
@@ -169,7 +169,7 @@ def using(*claims):
     ],
 )
 def test_pods_that_are_allowed(new):
-    assert refused("Pod", new) == []
+    assert validate("Pod", new) == []
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_pods_that_are_allowed(new):
     ],
 )
 def test_pods_that_are_refused(new, why):
-    (cause,) = refused("Pod", new)
+    (cause,) = validate("Pod", new)
     assert cause.startswith(why)
 
 
@@ -228,7 +228,7 @@ def test_pods_that_are_refused(new, why):
     ],
 )
 def test_a_claim_of_a_pod_has_one_source(source, why):
-    (cause,) = refused("Pod", pod(resourceClaims=[{"name": "gpu"} | source]))
+    (cause,) = validate("Pod", pod(resourceClaims=[{"name": "gpu"} | source]))
     assert cause.startswith("spec.resourceClaims[0]: Invalid value: {")
     assert cause.endswith(why)
 
@@ -276,14 +276,14 @@ def test_what_a_pod_may_tolerate(toleration, why):
     """Compares with the messages of 1.37.1. An update has the same rules."""
     given = pod(tolerations=[toleration])
     expected = [f"spec.tolerations[0].{each}" for each in why]
-    assert refused("Pod", given) == expected
-    assert refused("Pod", given, pod())[: len(expected)] == expected
+    assert validate("Pod", given) == expected
+    assert validate("Pod", given, pod())[: len(expected)] == expected
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_what_a_pod_tolerates_has_names_as_labels_have(field):
     toleration = {"key": "a", "operator": "Equal"} | {field: "no good!"}
-    (said,) = refused("Pod", pod(tolerations=[toleration]))
+    (said,) = validate("Pod", pod(tolerations=[toleration]))
     place = "key" if field == "key" else "operator"
     assert said.startswith(f'spec.tolerations[0].{place}: Invalid value: "no good!": ')
 
@@ -314,7 +314,7 @@ TOLERATIONS = [{"key": "a"}]
     ],
 )
 def test_what_may_change_of_a_pod(old, new):
-    assert refused("Pod", pod(**new), pod(**old)) == []
+    assert validate("Pod", pod(**new), pod(**old)) == []
 
 
 @pytest.mark.parametrize(
@@ -330,17 +330,17 @@ def test_what_may_change_of_a_pod(old, new):
     ],
 )
 def test_what_may_not(old, new):
-    assert refused("Pod", pod(**new), pod(**old)) == [
+    assert validate("Pod", pod(**new), pod(**old)) == [
         f"spec: Forbidden: {core_kinds.IMMUTABLE_POD}"
     ]
 
 
 def test_containers_neither_come_nor_go_nor_lose_their_image():
     for containers in ([], [CONTAINER, CONTAINER]):
-        assert refused("Pod", pod(containers=containers), pod()) == [
+        assert validate("Pod", pod(containers=containers), pod()) == [
             "spec.containers: Forbidden: pod updates may not add or remove containers"
         ]
-    assert refused("Pod", pod(containers=[CONTAINER | {"image": ""}]), pod()) == [
+    assert validate("Pod", pod(containers=[CONTAINER | {"image": ""}]), pod()) == [
         "spec.containers[0].image: Required value"
     ]
 
@@ -356,31 +356,34 @@ def test_the_status_is_about_claims_of_the_pod():
 # ---------------------------------------------------------------- maps and secrets
 
 
-def encoded(size):
+def encode_zeros(size):
     return base64.b64encode(b"x" * size).decode()
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_how_large_a_map_and_a_secret_may_be(size):
     limit = core_kinds.MAX_DATA
-    fits = {"data": {"a": "x" * size}, "binaryData": {"b": encoded(limit - size)}}
-    assert refused("ConfigMap", fits) == []
-    larger = {"data": {"a": "x" * (size + 1)}, "binaryData": {"b": encoded(limit - size)}}
-    assert refused("ConfigMap", larger) == [f"[]: Too long: may not be more than {limit} bytes"]
+    fits = {"data": {"a": "x" * size}, "binaryData": {"b": encode_zeros(limit - size)}}
+    assert validate("ConfigMap", fits) == []
+    larger = {"data": {"a": "x" * (size + 1)}, "binaryData": {"b": encode_zeros(limit - size)}}
+    assert validate("ConfigMap", larger) == [f"[]: Too long: may not be more than {limit} bytes"]
 
-    assert refused("Secret", {"data": {"a": encoded(size), "b": encoded(limit - size)}}) == []
-    larger = {"data": {"a": encoded(size), "b": encoded(limit - size + 1)}}
-    assert refused("Secret", larger) == [f"data: Too long: may not be more than {limit} bytes"]
+    assert (
+        validate("Secret", {"data": {"a": encode_zeros(size), "b": encode_zeros(limit - size)}})
+        == []
+    )
+    larger = {"data": {"a": encode_zeros(size), "b": encode_zeros(limit - size + 1)}}
+    assert validate("Secret", larger) == [f"data: Too long: may not be more than {limit} bytes"]
 
 
 def test_a_map_that_is_immutable_stays_so_and_as_it_is():
     old = {"immutable": True, "data": {"a": "1"}}
     why = f"Forbidden: {core_kinds.IMMUTABLE_MAP}"
-    assert refused("ConfigMap", dict(old), old) == []
-    assert refused("ConfigMap", {"data": {"a": "1"}}, old) == [f"immutable: {why}"]
-    assert refused("ConfigMap", old | {"data": {}}, old) == [f"data: {why}"]
-    assert refused("ConfigMap", old | {"binaryData": {"b": "eA=="}}, old) == [f"binaryData: {why}"]
-    assert refused("ConfigMap", {"data": {"a": "2"}}, {"data": {"a": "1"}}) == []
+    assert validate("ConfigMap", dict(old), old) == []
+    assert validate("ConfigMap", {"data": {"a": "1"}}, old) == [f"immutable: {why}"]
+    assert validate("ConfigMap", old | {"data": {}}, old) == [f"data: {why}"]
+    assert validate("ConfigMap", old | {"binaryData": {"b": "eA=="}}, old) == [f"binaryData: {why}"]
+    assert validate("ConfigMap", {"data": {"a": "2"}}, {"data": {"a": "1"}}) == []
 
 
 @pytest.mark.parametrize(
@@ -388,6 +391,6 @@ def test_a_map_that_is_immutable_stays_so_and_as_it_is():
     [(".", "must not be '.'"), ("..", "must not start with '..'"), ("..a", "must not start with")],
 )
 def test_keys_are_names_of_files(key, why):
-    (cause,) = refused("ConfigMap", {"data": {key: "x"}})
+    (cause,) = validate("ConfigMap", {"data": {key: "x"}})
     assert cause.startswith(f'data[{key}]: Invalid value: "{key}": {why}')
-    assert refused("ConfigMap", {"data": {".a": "x", "a..b": "y"}}) == []
+    assert validate("ConfigMap", {"data": {".a": "x", "a..b": "y"}}) == []

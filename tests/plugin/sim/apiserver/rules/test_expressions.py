@@ -8,14 +8,14 @@ from claimd.sim.apiserver.rules.field_errors import FieldErrors
 from claimd.sim.apiserver.rules.profile import Profile
 
 
-def refused(expression):
+def validate(expression):
     errors = FieldErrors(Profile("1.35"))
     expressions.validate(errors, expression, "spec.x")
     return [cause.message for cause in errors.causes]
 
 
 def test_an_expression_that_compiles():
-    assert refused('device.driver == "d.org"') == []
+    assert validate('device.driver == "d.org"') == []
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ def test_an_expression_that_compiles():
     ],
 )
 def test_the_line_of_the_mistake_is_shown_and_its_column(expression, place, line, pointer):
-    [message] = refused(expression)
+    [message] = validate(expression)
     assert f"compilation failed: ERROR: <input>:{place}: " in message
     assert message.endswith(f"\n | {line}\n | {pointer}")
 
 
 def test_what_is_no_boolean():
-    assert refused("1")[0].endswith("must evaluate to bool or the unknown type, not int")
+    assert validate("1")[0].endswith("must evaluate to bool or the unknown type, not int")
 
 
 def test_how_long_an_expression_may_be():
     longest = "true" + " " * (limits.EXPRESSION - 4)
-    assert refused(longest) == []
-    assert refused(longest + " ") == [f"Too long: may not be more than {limits.EXPRESSION} bytes"]
+    assert validate(longest) == []
+    assert validate(longest + " ") == [f"Too long: may not be more than {limits.EXPRESSION} bytes"]

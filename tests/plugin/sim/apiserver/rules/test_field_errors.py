@@ -7,7 +7,7 @@ from claimd.sim.apiserver.rules.field_errors import FieldErrors
 from claimd.sim.apiserver.rules.profile import Profile
 
 
-def told(release, say):
+def read_causes(release, say):
     errors = FieldErrors(Profile(release))
     say(errors)
     return [(cause.reason, cause.field, cause.message) for cause in errors.causes]
@@ -32,23 +32,25 @@ def told(release, say):
     ],
 )  # fmt: skip
 def test_a_cause(say, reason, message):
-    assert told("1.34", say) == [(f"FieldValue{reason}", "a.b", message)]
+    assert read_causes("1.34", say) == [(f"FieldValue{reason}", "a.b", message)]
 
 
 def test_one_cause_for_each_problem():
-    assert [cause[2] for cause in told("1.34", lambda e: e.each_invalid("a", "x", ["b", "c"]))] == [
+    assert [
+        cause[2] for cause in read_causes("1.34", lambda e: e.each_invalid("a", "x", ["b", "c"]))
+    ] == [
         'Invalid value: "x": b',
         'Invalid value: "x": c',
     ]
-    assert told("1.34", lambda e: e.each_invalid("a", "x", [])) == []
+    assert read_causes("1.34", lambda e: e.each_invalid("a", "x", [])) == []
 
 
 @pytest.mark.parametrize(("release", "early"), [("1.30", True), ("1.31", True), ("1.34", False)])
 def test_early_releases_have_other_words(release, early):
     long = "longer than 8" if early else "more than 8 bytes"
-    [(_, _, message)] = told(release, lambda e: e.too_long("a", 8))
+    [(_, _, message)] = read_causes(release, lambda e: e.too_long("a", 8))
     assert message == f"Too long: may not be {long}"
-    [(reason, _, _)] = told(release, lambda e: e.too_many("a", 9, 8))
+    [(reason, _, _)] = read_causes(release, lambda e: e.too_many("a", 9, 8))
     assert reason == ("FieldValueTooLong" if early else "FieldValueTooMany")
 
 
@@ -73,7 +75,7 @@ def test_where_rules_are_declared_the_code_is_silent(release, silent):
         errors.too_many("h", 9, 8, declared=True)
         errors.required("own")
 
-    fields = [field for _, field, _ in told(release, say)]
+    fields = [field for _, field, _ in read_causes(release, say)]
     assert fields == (["own"] if silent else [*"abcdefgh", "own"])
 
 

@@ -38,9 +38,9 @@ def test_qualified_names(text):
     ],
 )
 def test_what_is_no_qualified_name(text, words):
-    found = formats.qualified_name(text)
-    assert len(found) == len(words)
-    assert all(one.startswith(wanted) for one, wanted in zip(found, words, strict=True))
+    problems = formats.qualified_name(text)
+    assert len(problems) == len(words)
+    assert all(problem.startswith(wanted) for problem, wanted in zip(problems, words, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,21 @@ DEVICE = {
 }
 
 
-def kept(device, release, old=None):
+def drop_disabled(device, release, old=None):
     new = {"spec": {"devices": [device]}}
     before = {"spec": {"devices": [old]}} if old else None
     return gates.drop_disabled("ResourceSlice", new, before, Profile(release))["spec"]["devices"][0]
 
 
 def test_what_1_37_has_off():
-    found = kept(DEVICE, "1.37")
-    assert found["attributes"] == {"x": {}, "y": {"int": 1}}
-    assert found["consumesCounters"] == [{"counterSet": "c"}]
-    assert (found["taints"], found["capacity"]) == (DEVICE["taints"], DEVICE["capacity"])
+    device = drop_disabled(DEVICE, "1.37")
+    assert device["attributes"] == {"x": {}, "y": {"int": 1}}
+    assert device["consumesCounters"] == [{"counterSet": "c"}]
+    assert (device["taints"], device["capacity"]) == (DEVICE["taints"], DEVICE["capacity"])
 
 
 def test_what_1_34_has_off():
-    assert kept(DEVICE, "1.34") == {
+    assert drop_disabled(DEVICE, "1.34") == {
         "name": "d",
         "attributes": {"x": {}, "y": {"int": 1}},
         "capacity": {"m": {"value": "1"}},
@@ -37,14 +37,14 @@ def test_what_1_34_has_off():
 
 def test_what_is_stored_already_may_stay():
     assert (
-        kept(DEVICE, "1.34", {"name": "other", "taints": [{"key": "k"}]})["taints"]
+        drop_disabled(DEVICE, "1.34", {"name": "other", "taints": [{"key": "k"}]})["taints"]
         == DEVICE["taints"]
     )
 
 
 def test_nothing_given_is_changed():
     before = repr(DEVICE)
-    kept(DEVICE, "1.34")
+    drop_disabled(DEVICE, "1.34")
     assert repr(DEVICE) == before
 
 
@@ -52,17 +52,17 @@ def test_nothing_given_is_changed():
 def test_a_claim_s_status(release, times):
     result = {"request": "r", "shareID": "s", "bindingConditions": ["a"]}
     status = {"allocation": {"allocationTimestamp": "T", "devices": {"results": [result]}}}
-    found = gates.drop_disabled("ResourceClaim", {"status": status}, None, Profile(release))[
+    kept_status = gates.drop_disabled("ResourceClaim", {"status": status}, None, Profile(release))[
         "status"
     ]
-    assert ("allocationTimestamp" in found["allocation"]) == times
-    assert ("shareID" in found["allocation"]["devices"]["results"][0]) == times
+    assert ("allocationTimestamp" in kept_status["allocation"]) == times
+    assert ("shareID" in kept_status["allocation"]["devices"]["results"][0]) == times
 
 
 def test_a_template_s_requests():
     exactly = {"deviceClassName": "c", "derivedAttributes": [{"name": "a/b"}]}
     template = {"spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}}
-    found = gates.drop_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
-    assert found["spec"]["spec"]["devices"]["requests"] == [
+    kept_spec = gates.drop_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
+    assert kept_spec["spec"]["spec"]["devices"]["requests"] == [
         {"name": "r", "exactly": {"deviceClassName": "c"}}
     ]

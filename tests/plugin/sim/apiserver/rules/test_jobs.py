@@ -44,8 +44,8 @@ def test_labels_of_the_template_become_those_of_the_job(cluster):
 def test_a_selector_of_its_own(cluster):
     own = job(manualSelector=True, selector={"matchLabels": {"app": "a"}})
     own["spec"]["template"]["metadata"] = {"labels": {"app": "a"}}
-    made = cluster.create("jobs", own)["spec"]
-    assert made["template"]["metadata"]["labels"] == {"app": "a"}
+    spec = cluster.create("jobs", own)["spec"]
+    assert spec["template"]["metadata"]["labels"] == {"app": "a"}
     own["spec"]["template"]["metadata"] = {"labels": {"app": "b"}}
     with pytest.raises(Refused, match="`selector` does not match template `labels`"):
         cluster.create("jobs", own)
@@ -118,7 +118,7 @@ def test_an_indexed_job_becomes_larger_as_a_whole(cluster):
 
 
 def true(*types):
-    return {"conditions": [{"type": one, "status": "True", "reason": "R"} for one in types]}
+    return {"conditions": [{"type": type_, "status": "True", "reason": "R"} for type_ in types]}
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def true(*types):
     ],
 )
 def test_what_no_controller_may_say(cluster, status, message):
-    made = cluster.create("jobs", job())
+    stored = cluster.create("jobs", job())
     with pytest.raises(Refused, match=message):
-        cluster.put_status("jobs", made | {"status": status})
+        cluster.put_status("jobs", stored | {"status": status})
 
 
 def test_a_job_that_has_failed_stays_so(cluster):
-    made = cluster.create("jobs", job())
-    failed = cluster.put_status("jobs", made | {"status": true("FailureTarget", "Failed")})
+    stored = cluster.create("jobs", job())
+    failed = cluster.put_status("jobs", stored | {"status": true("FailureTarget", "Failed")})
     with pytest.raises(Refused, match="cannot disable the terminal Failed=True condition"):
         cluster.put_status("jobs", failed | {"status": {}})

@@ -8,7 +8,7 @@ from claimd.sim.apiserver.rules.field_errors import FieldErrors
 from claimd.sim.apiserver.rules.profile import Profile
 
 
-def refused(validate, name, release="1.34"):
+def problems_of(validate, name, release="1.34"):
     errors = FieldErrors(Profile(release))
     validate(errors, name, "p")
     return [cause.message for cause in errors.causes]
@@ -16,7 +16,7 @@ def refused(validate, name, release="1.34"):
 
 @pytest.mark.parametrize("name", ["a", "A_1", "i" * 32, "d.com/a", "D.com/a", "d" * 63 + "/a"])
 def test_names_of_attributes(name):
-    assert refused(names.validate_qualified_name, name) == []
+    assert problems_of(names.validate_qualified_name, name) == []
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_names_of_attributes(name):
     ],
 )
 def test_what_is_no_name_of_an_attribute(name, why):
-    assert refused(names.validate_qualified_name, name)[0].startswith(why)
+    assert problems_of(names.validate_qualified_name, name)[0].startswith(why)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_what_is_no_name_of_an_attribute(name, why):
     ],
 )
 def test_drivers_and_pools(validate, name, messages):
-    assert refused(validate, name) == messages
+    assert problems_of(validate, name) == messages
 
 
 def test_what_is_declared_is_not_said_twice():
     """Checks that declared rules and code do not report the same cause twice."""
-    assert refused(names.validate_driver, "", "1.37") == ["Required value"]
-    assert refused(names.validate_pool, "", "1.37") == ["Required value"]
+    assert problems_of(names.validate_driver, "", "1.37") == ["Required value"]
+    assert problems_of(names.validate_pool, "", "1.37") == ["Required value"]
     for validate in (names.validate_driver, names.validate_pool):
         errors = FieldErrors(Profile("1.37"))
         validate(errors, "", "p", declared=True)
@@ -70,4 +70,4 @@ def test_what_is_declared_is_not_said_twice():
     [("d.com/a", 0), ("a", 1), ("/a", 1), ("d.com/", 1), ("d_/a", 1), ("d.com/a-b", 1)],
 )
 def test_names_that_have_to_have_a_domain(name, count):
-    assert len(refused(names.validate_fully_qualified_name, name, "1.37")) == count
+    assert len(problems_of(names.validate_fully_qualified_name, name, "1.37")) == count

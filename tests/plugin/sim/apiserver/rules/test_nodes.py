@@ -7,7 +7,7 @@ from claimd.sim.apiserver.rules.field_errors import FieldErrors
 from claimd.sim.apiserver.rules.profile import Profile
 
 
-def refused(field, operator, values, key):
+def validate(field, operator, values, key):
     requirement = {"key": key, "operator": operator, "values": values}
     selector = {"nodeSelectorTerms": [{field: [requirement]}]}
     errors = FieldErrors(Profile("1.37"))
@@ -17,11 +17,11 @@ def refused(field, operator, values, key):
 
 
 def expression(operator, *values, key="example.com/zone"):
-    return refused("matchExpressions", operator, list(values), key)
+    return validate("matchExpressions", operator, list(values), key)
 
 
 def field(operator, *values, key="metadata.name"):
-    return refused("matchFields", operator, list(values), key)
+    return validate("matchFields", operator, list(values), key)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def pod(**spec):
 
 
 def resolve(classes=(), **spec):
-    found = priorities.resolve_priority(pod(**spec), classes)
-    return tuple(found.get(n) for n in ("priorityClassName", "priority", "preemptionPolicy"))
+    spec_ = priorities.resolve_priority(pod(**spec), classes)
+    return tuple(spec_.get(n) for n in ("priorityClassName", "priority", "preemptionPolicy"))
 
 
 def test_a_pod_has_what_its_class_has():
@@ -87,9 +87,9 @@ def test_a_pod_cannot_say_something_else(spec, why):
 
 
 def test_a_name_that_is_still_to_be_generated_is_told_as_it_came():
-    made = pod(priorityClassName="none")
-    made["metadata"] = {"generateName": "web-"}
-    assert refusal(priorities.resolve_priority, made, [])[1].startswith(
+    unnamed = pod(priorityClassName="none")
+    unnamed["metadata"] = {"generateName": "web-"}
+    assert refusal(priorities.resolve_priority, unnamed, [])[1].startswith(
         'pods "web-" is forbidden: '
     )
 
@@ -97,24 +97,24 @@ def test_a_name_that_is_still_to_be_generated_is_told_as_it_came():
 # ---------------------------------------------------------------- through the registry
 
 
-def changed(registry, name, **fields):
+def change_class(registry, name, **fields):
     return registry.change(CLASSES, "", name, lambda old: old | fields, ME)
 
 
 def test_the_number_stays_with_the_pod(registry):
     registry.create(CLASSES, "", class_("high", 1000), ME)
-    made = registry.create(PODS, "ns", pod(priorityClassName="high"), ME)
-    assert made["spec"]["priority"] == 1000
+    stored = registry.create(PODS, "ns", pod(priorityClassName="high"), ME)
+    assert stored["spec"]["priority"] == 1000
     # Values of the class have no owner.
-    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+    owned = stored["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
     assert "f:priorityClassName" in owned
     assert "f:priority" not in owned
 
     # An update of the pod need not contain them.
     resolved = ("priority", "preemptionPolicy")
-    spec = {name: value for name, value in made["spec"].items() if name not in resolved}
+    spec = {name: value for name, value in stored["spec"].items() if name not in resolved}
     registry.delete(CLASSES, "", "high", DeleteOptions())
-    again = registry.update(PODS, "ns", "p", made | {"spec": spec}, ME)
+    again = registry.update(PODS, "ns", "p", stored | {"spec": spec}, ME)
     assert (again["spec"]["priority"], again["spec"]["preemptionPolicy"]) == (
         1000,
         "PreemptLowerPriority",
@@ -175,8 +175,8 @@ def test_a_class_that_is_refused(registry, name, value, more, why):
 
 
 def test_a_class_keeps_its_number_and_policy(registry):
-    made = registry.create(CLASSES, "", class_("high", 1000), ME)
-    assert made["preemptionPolicy"] == "PreemptLowerPriority"
+    stored = registry.create(CLASSES, "", class_("high", 1000), ME)
+    assert stored["preemptionPolicy"] == "PreemptLowerPriority"
     for change, why in (
         ({"value": 1001}, "value: Forbidden: may not be changed in an update."),
         (
@@ -184,9 +184,9 @@ def test_a_class_keeps_its_number_and_policy(registry):
             'preemptionPolicy: Invalid value: "Never": field is immutable',
         ),
     ):
-        found = refusal(changed, registry, "high", **change)
-        assert found == (422, f'PriorityClass.scheduling.k8s.io "high" is invalid: {why}')
-    assert changed(registry, "high", description="d")["value"] == 1000
+        answer = refusal(change_class, registry, "high", **change)
+        assert answer == (422, f'PriorityClass.scheduling.k8s.io "high" is invalid: {why}')
+    assert change_class(registry, "high", description="d")["value"] == 1000
 
 
 def test_there_is_one_default(registry):
@@ -198,6 +198,6 @@ def test_there_is_one_default(registry):
         f'priorityclasses.scheduling.k8s.io "b" is forbidden: {why}',
     )
     registry.create(CLASSES, "", class_("b", 2), ME)
-    assert refusal(changed, registry, "b", globalDefault=True)[0] == 403
-    assert changed(registry, "a", description="d")["globalDefault"]
+    assert refusal(change_class, registry, "b", globalDefault=True)[0] == 403
+    assert change_class(registry, "a", description="d")["globalDefault"]
     assert registry.create(PODS, "ns", pod(), ME)["spec"]["priorityClassName"] == "a"

@@ -9,7 +9,7 @@ from claimd.sim.apiserver.rules.profile import Profile
 CONSUMER = {"resource": "pods", "name": "p", "uid": "u"}
 
 
-def refused(status, before=None, release="1.34", **metadata):
+def validate(status, before=None, release="1.34", **metadata):
     profile = Profile(release)
     errors = FieldErrors(profile)
     new = {"metadata": metadata, "spec": {}, "status": status}
@@ -29,7 +29,7 @@ ASKED = ALLOCATED | {"deallocationRequested": True}
     [(ASKED, ALLOCATED), (ASKED, ASKED), ({}, ASKED), (ALLOCATED, ALLOCATED)],
 )
 def test_a_controller_gives_an_allocation_back(status, before):
-    assert refused(status, before, "1.31") == []
+    assert validate(status, before, "1.31") == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_controller_gives_an_allocation_back(status, before):
     ],
 )
 def test_what_is_refused_of_it(status, before, why):
-    assert refused(status, before, "1.31") == [f"status.deallocationRequested: Forbidden: {why}"]
+    assert validate(status, before, "1.31") == [f"status.deallocationRequested: Forbidden: {why}"]
 
 
 # ---------------------------------------------------------------- reservations
@@ -62,19 +62,19 @@ def test_what_is_refused_of_it(status, before, why):
 
 def test_who_a_claim_is_reserved_for():
     reserved = ALLOCATED | {"reservedFor": [CONSUMER]}
-    assert refused(reserved, ALLOCATED) == []
-    assert refused({"reservedFor": [CONSUMER]}) == [
+    assert validate(reserved, ALLOCATED) == []
+    assert validate({"reservedFor": [CONSUMER]}) == [
         "status.reservedFor: Forbidden: may not be specified when `allocated` is not set"
     ]
     twice = ALLOCATED | {"reservedFor": [CONSUMER, CONSUMER]}
-    assert refused(twice, ALLOCATED) == ['status.reservedFor[1].uid: Duplicate value: "u"']
+    assert validate(twice, ALLOCATED) == ['status.reservedFor[1].uid: Duplicate value: "u"']
     nobody = ALLOCATED | {"reservedFor": [{}]}
-    assert refused(nobody, ALLOCATED) == [
+    assert validate(nobody, ALLOCATED) == [
         f"status.reservedFor[0].{name}: Required value" for name in ("resource", "name", "uid")
     ]
     many = [CONSUMER | {"uid": str(number)} for number in range(257)]
-    assert refused(ALLOCATED | {"reservedFor": many[1:]}, ALLOCATED) == []
-    assert refused(ALLOCATED | {"reservedFor": many}, ALLOCATED) == [
+    assert validate(ALLOCATED | {"reservedFor": many[1:]}, ALLOCATED) == []
+    assert validate(ALLOCATED | {"reservedFor": many}, ALLOCATED) == [
         "status.reservedFor: Too many: 257: must have at most 256 items"
     ]
 
@@ -82,10 +82,10 @@ def test_who_a_claim_is_reserved_for():
 def test_a_claim_that_is_to_go_takes_no_new_consumer():
     reserved = ALLOCATED | {"reservedFor": [CONSUMER]}
     going = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert refused(reserved, ALLOCATED, **going) == [
+    assert validate(reserved, ALLOCATED, **going) == [
         f"status.reservedFor: Forbidden: {rules.NO_NEW_CONSUMERS}"
     ]
-    assert refused(reserved, reserved, **going) == []
+    assert validate(reserved, reserved, **going) == []
 
 
 # ---------------------------------------------------------------- reports on devices
@@ -95,17 +95,17 @@ RESULT = {"request": "r", "driver": "d.com", "pool": "p", "device": "gpu-0"}
 DEVICE = {"driver": "d.com", "pool": "p", "device": "gpu-0"}
 
 
-def reported(*devices):
+def report(*devices):
     status = {"allocation": {"devices": {"results": [RESULT]}}}
-    return refused(status | {"devices": list(devices)}, status)
+    return validate(status | {"devices": list(devices)}, status)
 
 
 def test_reports_are_about_devices_of_the_allocation_each_once():
-    assert reported(DEVICE) == []
-    (why,) = reported(DEVICE | {"device": "gpu-1"})
+    assert report(DEVICE) == []
+    (why,) = report(DEVICE | {"device": "gpu-1"})
     assert why.startswith("status.devices[0]: Invalid value: ")
     assert why.endswith("must be an allocated device in the claim")
-    (why,) = reported(DEVICE, DEVICE)
+    (why,) = report(DEVICE, DEVICE)
     assert why.startswith("status.devices[1].deviceID: Duplicate value: ")
 
 
@@ -130,11 +130,11 @@ def test_reports_are_about_devices_of_the_allocation_each_once():
 )
 def test_what_a_report_says_of_the_network(network, why):
     path = "status.devices[0].networkData"
-    assert reported(DEVICE | {"networkData": network}) == [path + each for each in why]
+    assert report(DEVICE | {"networkData": network}) == [path + each for each in why]
 
 
 def test_an_address_has_a_prefix():
-    (why,) = reported(DEVICE | {"networkData": {"ips": ["10.0.0.1"]}})
+    (why,) = report(DEVICE | {"networkData": {"ips": ["10.0.0.1"]}})
     assert why.startswith('status.devices[0].networkData.ips[0]: Invalid value: "10.0.0.1"')
 
 

@@ -15,11 +15,11 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
-async def test_objects_versions_and_tokens_outlive_the_server(tmp_path, connect, made):
+async def test_objects_versions_and_tokens_outlive_the_server(tmp_path, connect, builders):
     options = Options(db=tmp_path / "sim.db")
     async with serve(options) as api, connect(api) as ask:
-        kept = await ask("POST", CLAIMS, made["claim"]("kept"))
-        await ask("POST", CLAIMS, made["claim"]("gone"))
+        kept = await ask("POST", CLAIMS, builders["claim"]("kept"))
+        await ask("POST", CLAIMS, builders["claim"]("gone"))
         await ask("DELETE", f"{CLAIMS}/gone")
         token, version = api.token, api.registry.store.resource_version
         part = api.token_of("system:kube-scheduler")
@@ -28,23 +28,25 @@ async def test_objects_versions_and_tokens_outlive_the_server(tmp_path, connect,
         assert await ask("GET", f"{CLAIMS}/kept") == kept
         assert [c["metadata"]["name"] for c in (await ask("GET", CLAIMS))["items"]] == ["kept"]
         assert (
-            int((await ask("POST", CLAIMS, made["claim"]("new")))["metadata"]["resourceVersion"])
+            int(
+                (await ask("POST", CLAIMS, builders["claim"]("new")))["metadata"]["resourceVersion"]
+            )
             > version
         )
         with pytest.raises(errors.Forbidden, match="system:kube-scheduler"):
             await other("GET", f"{CLAIMS}/kept")
 
 
-async def test_nobody_else_reads_the_tokens(tmp_path, connect, made):
+async def test_nobody_else_reads_the_tokens(tmp_path, connect, builders):
     async with serve(Options(db=tmp_path / "sim.db")) as api, connect(api) as ask:
-        await ask("POST", CLAIMS, made["claim"]())
+        await ask("POST", CLAIMS, builders["claim"]())
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("sim.db*")}
         assert modes == dict.fromkeys(["sim.db", "sim.db-wal", "sim.db-shm"], 0o600)
 
 
-async def test_a_change_is_on_disk_a_moment_later(tmp_path, connect, made, until):
+async def test_a_change_is_on_disk_a_moment_later(tmp_path, connect, builders, until):
     async with serve(Options(db=tmp_path / "sim.db")) as api, connect(api) as ask:
-        await ask("POST", CLAIMS, made["claim"]())
+        await ask("POST", CLAIMS, builders["claim"]())
         reader = sqlite3.connect(tmp_path / "sim.db")
         query = "select count(*) from objects where name = 'c'"
         await until(lambda: reader.execute(query).fetchone() == (1,))
@@ -134,18 +136,18 @@ async def test_what_was_answered_outlives_a_kill(tmp_path):
         for number in range(20):
             name = f"m{round_}-{number:02}"
             body = json.dumps({"metadata": {"name": name}}).encode()
-            made = json.loads(await api.request("POST", MAPS, body=body))
+            stored = json.loads(await api.request("POST", MAPS, body=body))
             names.append(name)
-            newest = max(newest, int(made["metadata"]["resourceVersion"]))
+            newest = max(newest, int(stored["metadata"]["resourceVersion"]))
         server.kill()
         await server.wait()
         await api.close()
 
 
-async def test_an_orderly_end_skips_no_versions(tmp_path, connect, made):
+async def test_an_orderly_end_skips_no_versions(tmp_path, connect, builders):
     options = Options(db=tmp_path / "sim.db", housekeeping=False)
     async with serve(options) as api, connect(api) as ask:
-        await ask("POST", CLAIMS, made["claim"]())
+        await ask("POST", CLAIMS, builders["claim"]())
         version = api.registry.store.resource_version
     async with serve(options) as api:
         assert api.registry.store.resource_version == version

@@ -14,7 +14,7 @@ def registry():
     return registries.new()
 
 
-def owned(name, *uids, block=False):
+def with_owners(name, *uids, block=False):
     owners = [
         {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "blockOwnerDeletion": block}
         for uid in uids
@@ -27,8 +27,8 @@ def family(registry):
     """Returns a pod with two claims. Another pod owns one of them, too."""
     registry.create(PODS, "ns", pod("p"), ME)
     registry.create(PODS, "ns", pod("q"), ME)
-    registry.create(CLAIMS, "ns", owned("one", "uid-1", block=True), ME)
-    registry.create(CLAIMS, "ns", owned("two", "uid-1", "uid-2"), ME)
+    registry.create(CLAIMS, "ns", with_owners("one", "uid-1", block=True), ME)
+    registry.create(CLAIMS, "ns", with_owners("two", "uid-1", "uid-2"), ME)
     return registry
 
 
@@ -63,7 +63,7 @@ def test_two_owners_let_an_orphan_go_at_once(family):
 
 
 def test_in_the_foreground_the_owner_goes_last(family):
-    family.update(CLAIMS, "ns", "one", owned("one", "uid-1", block=True) | {"spec": {}}, ME)
+    family.update(CLAIMS, "ns", "one", with_owners("one", "uid-1", block=True) | {"spec": {}}, ME)
     held = family.store.get(CLAIMS.resource, "ns", "one")
     family.update(
         CLAIMS, "ns", "one", held | {"metadata": held["metadata"] | {"finalizers": ["x/a"]}}, ME
@@ -92,8 +92,8 @@ def test_a_dependent_of_who_waits_waits_for_its_own(family):
     """Checks that a dependent of a foreground deletion is deleted in the foreground, too."""
     family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
     assert garbage.collect(family, [PODS, CLAIMS])
-    one = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
-    assert one["finalizers"] == ["foregroundDeletion"]
+    metadata = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
+    assert metadata["finalizers"] == ["foregroundDeletion"]
     two = family.store.get(CLAIMS.resource, "ns", "two")["metadata"]
     assert "deletionTimestamp" not in two
     assert settle(family) == ["q", "two"]

@@ -9,20 +9,20 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 MERGE = "application/merge-patch+json"
 
 
-async def test_where_nobody_else_does_it_ends_namespaces(connect, made, until):
+async def test_where_nobody_else_does_it_ends_namespaces(connect, builders, until):
     async with serve(Options(end_namespaces=True)) as api, connect(api) as ask:
         await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
         claims = CLAIMS.replace("default", "team")
-        await ask("POST", claims, made["claim"]("c", finalizers=["example.com/wait"]))
+        await ask("POST", claims, builders["claim"]("c", finalizers=["example.com/wait"]))
         await ask("DELETE", "/api/v1/namespaces/team")
         kind = api.catalog.kind("resourceclaims", "resource.k8s.io").resource
         await until(
             lambda: "deletionTimestamp" in api.registry.store.get(kind, "team", "c")["metadata"]
         )
         with pytest.raises(errors.Forbidden, match="because it is being terminated"):
-            await ask("POST", claims, made["claim"]("d"))
-        found = await ask("GET", "/api/v1/namespaces/team")
-        assert found["status"] == {"phase": "Terminating"}
+            await ask("POST", claims, builders["claim"]("d"))
+        namespace = await ask("GET", "/api/v1/namespaces/team")
+        assert namespace["status"] == {"phase": "Terminating"}
         await ask("PATCH", f"{claims}/c", {"metadata": {"finalizers": None}}, content_type=MERGE)
         namespaces = api.catalog.kind("namespaces").resource
         await until(lambda: api.registry.store.find(namespaces, "", "team") is None)
@@ -49,10 +49,10 @@ async def test_the_default_account_comes_back(connect, until):
         assert (await ask("GET", path))["metadata"]["uid"] != before["metadata"]["uid"]
 
 
-async def test_without_it_nothing_goes_on(connect, made):
+async def test_without_it_nothing_goes_on(connect, builders):
     async with serve(Options(housekeeping=False)) as api, connect(api) as ask:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "gone"}
-        await ask("POST", CLAIMS, made["claim"]("c", ownerReferences=[owner]))
+        await ask("POST", CLAIMS, builders["claim"]("c", ownerReferences=[owner]))
         assert await ask("GET", "/api/v1/namespaces/default/serviceaccounts/default")
         for _ in range(10):
             assert await ask("GET", f"{CLAIMS}/c")

@@ -16,7 +16,7 @@ NOTHING = {"devices": {"requests": None}}  # the spec of a claim that asks for n
 RESULT = {"request": "gpu", "driver": "d", "pool": "p", "device": "g"}
 
 
-def allocated(registry):
+def allocate(registry):
     """Returns a claim with an allocated device."""
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}]}}
     registry.create(CLAIMS, "ns", claim(spec=spec), ME)
@@ -38,15 +38,15 @@ def entries(obj):
 
 
 def test_a_new_object_has_what_the_system_gives(registry):
-    made = registry.create(CLAIMS, "ns", claim(spec={"devices": {}}, status={"devices": []}), ME)
-    metadata = made["metadata"]
-    assert (made["apiVersion"], made["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
+    stored = registry.create(CLAIMS, "ns", claim(spec={"devices": {}}, status={"devices": []}), ME)
+    metadata = stored["metadata"]
+    assert (stored["apiVersion"], stored["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
     assert (metadata["namespace"], metadata["uid"], metadata["resourceVersion"]) == (
         "ns",
         "uid-1",
         "2",
     )
-    assert (made["spec"], made["status"]) == (NOTHING, {})
+    assert (stored["spec"], stored["status"]) == (NOTHING, {})
     assert "generation" not in metadata
     assert "managedFields" not in metadata  # nothing was said
     labelled = registry.create(CLAIMS, "ns", {"metadata": {"name": "l", "labels": {"a": "1"}}}, ME)
@@ -135,7 +135,7 @@ def test_updates_that_come_too_late_or_mean_another_object(registry):
 
 
 def test_patches(registry):
-    allocated(registry)
+    allocate(registry)
     patch(registry, CLAIMS, "c", "merge", {"metadata": {"labels": {"a": "1"}}}, ME)
     patch(registry, CLAIMS, "c", "strategic", {"metadata": {"finalizers": ["x/a"]}}, ME)
     reference = {"resource": "pods", "name": "p", "uid": "u"}
@@ -175,7 +175,7 @@ def test_apply_creates_changes_and_takes_back(registry):
 
 
 def test_apply_of_a_status(registry):
-    allocated(registry)
+    allocate(registry)
     device = {"driver": "d", "pool": "p", "device": "g"}
     config = {"metadata": {"labels": {"no": "1"}}, "status": {"devices": [device]}}
     new, _ = registry.apply(CLAIMS, "ns", "c", config, STATUS, force=False)
@@ -247,7 +247,7 @@ def test_preconditions_of_a_deletion(registry):
 def test_who_changes_nothing_leaves_no_trace(registry):
     """Checks that a write of dropped fields changes nothing, although time goes on."""
     registry.release = "1.34"
-    allocated(registry)
+    allocate(registry)
     status = {"allocation": {"devices": {"results": [RESULT | {"bindingConditions": ["a"]}]}}}
     writer = WriteOptions(field_manager="scheduler", subresource="status")
     before = registry.store.get(CLAIMS.resource, "ns", "c")

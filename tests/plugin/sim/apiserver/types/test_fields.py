@@ -71,17 +71,17 @@ def containers(*names):
     return {"spec": {"containers": [{"name": name} for name in names]}}
 
 
-def merged(live, config):
-    merged = fields.merge(POD, containers(*live), containers(*config))
-    return "".join(container["name"] for container in merged["spec"]["containers"])
+def merge(live, config):
+    merge = fields.merge(POD, containers(*live), containers(*config))
+    return "".join(container["name"] for container in merge["spec"]["containers"])
 
 
 def test_merged_lists_have_the_order_of_the_configuration():
-    assert merged("abc", "ca") == "bca"
-    assert merged("abc", "acx") == "abcx"
-    assert merged("", "ab") == "ab"
-    assert merged("ab", "") == "ab"
-    assert merged("ab", "xa") == "xab"
+    assert merge("abc", "ca") == "bca"
+    assert merge("abc", "acx") == "abcx"
+    assert merge("", "ab") == "ab"
+    assert merge("ab", "") == "ab"
+    assert merge("ab", "xa") == "xab"
 
 
 def test_a_merge_lays_one_over_the_other_and_changes_neither():

@@ -10,9 +10,9 @@ def test_a_copy_is_a_document_of_its_own():
     stored = StoredObject({"metadata": {"name": "a"}})
     assert stored.encoded is not None
     stored.encoded["v1"] = b"what was written"
-    found = copy.deepcopy(stored)
-    assert type(found) is dict
-    found["metadata"]["name"] = "b"
+    copied = copy.deepcopy(stored)
+    assert type(copied) is dict
+    copied["metadata"]["name"] = "b"
     assert stored == {"metadata": {"name": "a"}}
     assert type(stored | {"spec": {}}) is dict
 

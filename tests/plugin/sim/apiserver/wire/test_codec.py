@@ -38,8 +38,8 @@ async def test_refusals(raw, case):
     assert words in reply.json["message"]
 
 
-async def test_patches_have_media_types_of_their_own(raw, made):
-    assert (await raw("POST", CLAIMS, made["claim"]())).status == 201
+async def test_patches_have_media_types_of_their_own(raw, builders):
+    assert (await raw("POST", CLAIMS, builders["claim"]())).status == 201
     reply = await raw("PATCH", f"{CLAIMS}/c", {}, JSON)
     assert (reply.status, reply.json["message"]) == (415, "415: Unsupported Media Type")
     merge = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
@@ -74,13 +74,13 @@ def test_the_words_for_options():
         codec.document(request(b"["), options=True)
 
 
-async def test_yaml_comes_in(raw, made):
+async def test_yaml_comes_in(raw, builders):
     body = yaml.safe_dump(
-        made["claim"]() | {"metadata": {"name": "c", "annotations": {"day": "2024-01-01"}}}
+        builders["claim"]() | {"metadata": {"name": "c", "annotations": {"day": "2024-01-01"}}}
     ).encode()
     body = body.replace(b"'2024-01-01'", b"2024-01-01")
-    found = await raw("POST", CLAIMS, body, {"Content-Type": "application/yaml"})
-    assert (found.status, found.json["metadata"]["annotations"]) == (201, {"day": "2024-01-01"})
+    reply = await raw("POST", CLAIMS, body, {"Content-Type": "application/yaml"})
+    assert (reply.status, reply.json["metadata"]["annotations"]) == (201, {"day": "2024-01-01"})
 
 
 def test_yaml_goes_out_in_one_order_and_as_people_write_it():

@@ -51,16 +51,16 @@ async def test_a_list_is_written_as_one_document_is(form, maps, raw):
     for path, count in ((MAPS, 5), (f"{MAPS}?labelSelector=none=here", 0)):
         reply = await raw("GET", path, headers=FORMS[form])
         if "yaml" in form:
-            found = yaml.safe_load(reply.body)
-            expected = yaml.safe_dump(found, sort_keys=True, allow_unicode=True).encode()
+            document = yaml.safe_load(reply.body)
+            expected = yaml.safe_dump(document, sort_keys=True, allow_unicode=True).encode()
         elif "pretty" in form:
-            found = json.loads(reply.body)
-            expected = json.dumps(found, indent=2, ensure_ascii=False).encode() + b"\n"
+            document = json.loads(reply.body)
+            expected = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
         else:
-            found = json.loads(reply.body)
-            expected = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+            document = json.loads(reply.body)
+            expected = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
         assert reply.body == expected
-        assert len(found["rows" if "table" in form else "items"]) == count
+        assert len(document["rows" if "table" in form else "items"]) == count
 
 
 async def test_the_head_of_a_list_in_pieces(maps, raw, monkeypatch):
@@ -117,8 +117,8 @@ async def test_the_proxy_of_faults_passes_a_list_in_pieces_on(monkeypatch):
         def ask():
             connection = http.client.HTTPConnection(address, timeout=60)
             connection.request("GET", "/api/v1/namespaces?limit=500")
-            found = json.load(connection.getresponse())
+            document = json.load(connection.getresponse())
             connection.close()
-            return found
+            return document
 
         assert len((await asyncio.to_thread(ask))["items"]) == 4

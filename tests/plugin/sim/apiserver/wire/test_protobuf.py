@@ -12,19 +12,19 @@ from claimd.sim.apiserver.wire import protobuf
 CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "wire.json").read_text())
 
 
-def said(value):
+def drop_empty(value):
     """Drops nulls and empty structs, which protobuf does not have."""
     if isinstance(value, dict):
-        kept = {name: said(part) for name, part in value.items() if part is not None}
+        kept = {name: drop_empty(part) for name, part in value.items() if part is not None}
         return {name: part for name, part in kept.items() if part != {}}
-    return [said(part) for part in value] if isinstance(value, list) else value
+    return [drop_empty(part) for part in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case['json']['kind']}-{case['json']['apiVersion']}"
 )
 def test_says_what_kubernetes_says_in_json(case):
-    assert said(protobuf.decode(base64.b64decode(case["wire"]))) == said(case["json"])
+    assert drop_empty(protobuf.decode(base64.b64decode(case["wire"]))) == drop_empty(case["json"])
 
 
 @pytest.mark.parametrize("case", CASES[:1])
@@ -69,10 +69,10 @@ def test_a_map_of_lists():
     """Checks a map whose values are messages with a list."""
     extra = field(5, field(1, b"k") + field(2, field(1, b"one") + field(1, b"two")))
     head = field(1, b"authorization.k8s.io/v1") + field(2, b"SubjectAccessReview")
-    found = protobuf.decode(
+    decoded = protobuf.decode(
         protobuf.MAGIC + field(1, head) + field(2, field(2, field(3, b"u") + extra))
     )
-    assert found["spec"] == {"user": "u", "extra": {"k": ["one", "two"]}}
+    assert decoded["spec"] == {"user": "u", "extra": {"k": ["one", "two"]}}
 
 
 @pytest.mark.parametrize("raw", [b"NaN", b"1e999", b"Infinity", b'"\\ud800"', b"{", b"[" * 5000])

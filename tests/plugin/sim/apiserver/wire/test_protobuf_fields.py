@@ -14,18 +14,18 @@ async def test_unknown_fields_of_a_pod(raw):
         "metadata": {"name": "p"},
         "spec": {"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}]},
     }
-    found = await raw("POST", f"{PODS}?fieldValidation=Strict", pod)
+    reply = await raw("POST", f"{PODS}?fieldValidation=Strict", pod)
     assert (
-        found.status,
-        'unknown field "spec.containers[0].volumeMount"' in found.json["message"],
+        reply.status,
+        'unknown field "spec.containers[0].volumeMount"' in reply.json["message"],
     ) == (400, True)
-    found = await raw("POST", PODS, pod)
-    assert (found.status, "volumeMount" in found.json["spec"]["containers"][0]) == (201, False)
-    assert found.json["spec"]["volumes"][0]["name"] == "v"
-    found = await raw("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": 1}}}, MERGE)
+    reply = await raw("POST", PODS, pod)
+    assert (reply.status, "volumeMount" in reply.json["spec"]["containers"][0]) == (201, False)
+    assert reply.json["spec"]["volumes"][0]["name"] == "v"
+    reply = await raw("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": 1}}}, MERGE)
     assert (
         "cannot unmarshal number into Go struct field metadata.labels.a of type string"
-        in found.json["message"]
+        in reply.json["message"]
     )
 
 
@@ -112,11 +112,11 @@ def test_nulls_in_lists_and_maps_are_the_nothing_of_their_type():
 async def test_what_is_no_quantity_is_refused(raw, amount):
     """Checks quantities, because the scheduler computes with them."""
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": amount}}}
-    found = await raw("POST", "/api/v1/nodes", node)
-    assert (found.status, "quantities must match" in found.json["message"]) == (400, True)
+    reply = await raw("POST", "/api/v1/nodes", node)
+    assert (reply.status, "quantities must match" in reply.json["message"]) == (400, True)
 
 
 async def test_a_quantity_that_is_null_is_none_at_all(raw):
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": None, "memory": 7}}}
-    found = await raw("POST", "/api/v1/nodes", node)
-    assert (found.status, found.json["status"]["allocatable"]["cpu"]) == (201, "0")
+    reply = await raw("POST", "/api/v1/nodes", node)
+    assert (reply.status, reply.json["status"]["allocatable"]["cpu"]) == (201, "0")

@@ -97,20 +97,20 @@ async def test_options_are_named_by_their_method(refusal, raw):
         assert reply.json["message"].startswith("PatchOptions.meta.k8s.io")
 
 
-async def test_the_manager_is_the_program_if_it_does_not_say(raw, made):
+async def test_the_manager_is_the_program_if_it_does_not_say(raw, builders):
     for name, agent, manager in (
         ("a", "claimd/1.2 (linux)", "claimd"),
         ("b", "", "unknown"),
         ("c", f"{'x' * 200}/1", "x" * 128),
     ):
-        reply = await raw("POST", CLAIMS, made["claim"](name), {"User-Agent": agent})
+        reply = await raw("POST", CLAIMS, builders["claim"](name), {"User-Agent": agent})
         assert reply.json["metadata"]["managedFields"][0]["manager"] == manager
-    reply = await raw("POST", f"{CLAIMS}?fieldManager={'y' * 128}", made["claim"]("d"))
+    reply = await raw("POST", f"{CLAIMS}?fieldManager={'y' * 128}", builders["claim"]("d"))
     assert reply.json["metadata"]["managedFields"][0]["manager"] == "y" * 128
 
 
-async def test_deletions_by_their_query(raw, made):
-    await raw("POST", CLAIMS, made["claim"]("c", finalizers=["example.com/wait"]))
+async def test_deletions_by_their_query(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]("c", finalizers=["example.com/wait"]))
     reply = await raw("DELETE", f"{CLAIMS}/c?orphanDependents=true&dryRun=All")
     assert reply.json["metadata"]["finalizers"] == ["example.com/wait"]
     reply = await raw("DELETE", f"{CLAIMS}/c?propagationPolicy=Foreground")
@@ -119,10 +119,10 @@ async def test_deletions_by_their_query(raw, made):
     assert reply.json["metadata"]["finalizers"] == ["example.com/wait"]
 
 
-async def test_dry_runs_change_nothing(raw, made):
-    assert (await raw("POST", f"{CLAIMS}?dryRun=All", made["claim"]())).status == 201
+async def test_dry_runs_change_nothing(raw, builders):
+    assert (await raw("POST", f"{CLAIMS}?dryRun=All", builders["claim"]())).status == 201
     assert (await raw("GET", f"{CLAIMS}/c")).status == 404
-    await raw("POST", CLAIMS, made["claim"]())
+    await raw("POST", CLAIMS, builders["claim"]())
     patch = {"metadata": {"labels": {"a": "b"}}}
     assert (await raw("PATCH", f"{CLAIMS}/c?dryRun=All", patch, MERGE)).json["metadata"][
         "labels"

@@ -59,19 +59,19 @@ async def test_pretty_and_yaml(raw):
     assert yaml.safe_load(as_yaml.body)["status"] == plain.json["status"]
 
 
-async def test_shapes_of_an_answer(raw, made):
-    await raw("POST", CLAIMS, made["claim"]())
+async def test_shapes_of_an_answer(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]())
     table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
-    found = (await raw("GET", CLAIMS, headers=table)).json
-    assert [column["name"] for column in found["columnDefinitions"]] == ["Name", "State", "Age"]
-    (row,) = found["rows"]
+    answer = (await raw("GET", CLAIMS, headers=table)).json
+    assert [column["name"] for column in answer["columnDefinitions"]] == ["Name", "State", "Age"]
+    (row,) = answer["rows"]
     assert (row["cells"][:2], row["object"]["kind"]) == (["c", "pending"], "PartialObjectMetadata")
     whole = (await raw("GET", f"{CLAIMS}?includeObject=Object", headers=table)).json["rows"][0]
-    assert whole["object"]["spec"] == made["claim"]()["spec"]
+    assert whole["object"]["spec"] == builders["claim"]()["spec"]
     assert (
         "object"
         not in (await raw("GET", f"{CLAIMS}?includeObject=None", headers=table)).json["rows"][0]
     )
     metadata = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
-    found = (await raw("GET", CLAIMS, headers=metadata)).json
-    assert (found["kind"], "spec" in found["items"][0]) == ("PartialObjectMetadataList", False)
+    answer = (await raw("GET", CLAIMS, headers=metadata)).json
+    assert (answer["kind"], "spec" in answer["items"][0]) == ("PartialObjectMetadataList", False)

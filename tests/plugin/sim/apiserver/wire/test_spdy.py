@@ -45,14 +45,14 @@ def data(number, content, flags=0):
     return head + len(content).to_bytes(3, "big") + content
 
 
-async def opened(*messages):
+async def open_streams(*messages):
     streams, socket = [], Socket(*messages)
     async with asyncio.timeout(30):
         await spdy.Session(socket, streams.append).run()
     return streams, socket
 
 
-async def read(stream):
+async def read_all(stream):
     parts = []
     while (part := await stream.read()) is not None:
         parts.append(part)
@@ -70,14 +70,14 @@ async def test_streams_have_headers_and_data():
     ]
     # A frame may begin and end inside any message.
     whole = b"".join(frames)
-    streams, socket = await opened(whole[:7], whole[7:50], whole[50:])
+    streams, socket = await open_streams(whole[:7], whole[7:50], whole[50:])
     assert [stream.headers for stream in streams] == [
         {"streamtype": "error", "port": "80"},
         {"streamtype": "data", "port": "80"},
     ]
-    assert await read(streams[1]) == [b"one", b"two"]
+    assert await read_all(streams[1]) == [b"one", b"two"]
     # A client that is gone ends the streams that it has left open.
-    assert await read(streams[0]) == []
+    assert await read_all(streams[0]) == []
     # Both streams and the ping were answered.
     assert socket.sent.count(b"\x80\x03\x00\x02") == 2
     assert socket.sent.endswith(b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01")
@@ -95,17 +95,17 @@ async def test_streams_have_headers_and_data():
 )
 async def test_a_client_that_speaks_otherwise_is_not_listened_to(frames):
     after = Client().open(1, streamtype="data")
-    streams, _ = await opened(frames, after)
+    streams, _ = await open_streams(frames, after)
     assert streams == []
 
 
 async def test_a_stream_that_is_reset_has_ended():
     client = Client()
     number = (1).to_bytes(4, "big")
-    streams, socket = await opened(
+    streams, socket = await open_streams(
         client.open(1, port="80"), control(3, number + bytes(4)), data(1, b"late")
     )
-    assert await read(streams[0]) == []
+    assert await read_all(streams[0]) == []
     sent = bytes(socket.sent)
     await streams[0].write(b"nobody hears it")
     assert bytes(socket.sent) == sent

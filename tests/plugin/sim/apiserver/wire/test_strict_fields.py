@@ -7,22 +7,22 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 
 
-async def test_unknown_fields(raw, made):
-    wrong = made["claim"]() | {
+async def test_unknown_fields(raw, builders):
+    wrong = builders["claim"]() | {
         "spec": {"foo": 1, "devices": {"requests": [{"name": "gpu", "bar": 1}]}}
     }
-    found = await raw("POST", f"{CLAIMS}?fieldValidation=Strict", wrong)
-    assert found.status == 400
-    assert found.json["message"] == (
+    reply = await raw("POST", f"{CLAIMS}?fieldValidation=Strict", wrong)
+    assert reply.status == 400
+    assert reply.json["message"] == (
         'ResourceClaim in version "v1" cannot be handled as a ResourceClaim: strict decoding error: '
         'unknown field "spec.foo", unknown field "spec.devices.requests[0].bar"'
     )
-    wrong = made["claim"]() | {"foo": 1}
-    found = await raw("POST", CLAIMS, wrong)
-    assert (found.status, found.headers["warning"]) == (201, '299 - "unknown field \\"foo\\""')
-    assert "foo" not in found.json
-    found = await raw("PATCH", f"{CLAIMS}/c?fieldValidation=Ignore", {"foo": 1}, MERGE)
-    assert (found.status, "warning" in found.headers) == (200, False)
+    wrong = builders["claim"]() | {"foo": 1}
+    reply = await raw("POST", CLAIMS, wrong)
+    assert (reply.status, reply.headers["warning"]) == (201, '299 - "unknown field \\"foo\\""')
+    assert "foo" not in reply.json
+    reply = await raw("PATCH", f"{CLAIMS}/c?fieldValidation=Ignore", {"foo": 1}, MERGE)
+    assert (reply.status, "warning" in reply.headers) == (200, False)
 
 
 async def test_fields_that_are_there_twice(raw):
@@ -35,12 +35,12 @@ async def test_fields_that_are_there_twice(raw):
     assert (reply.status, "warning" in reply.headers) == (201, False)
 
 
-async def test_unknown_fields_of_what_is_applied(raw, made):
+async def test_unknown_fields_of_what_is_applied(raw, builders):
     """Checks that an apply refuses unknown fields with any validation.
 
     Such fields cannot have an owner.
     """
-    config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"} | made["claim"]()
+    config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"} | builders["claim"]()
     path = f"{CLAIMS}/c?fieldManager=me&fieldValidation=Ignore"
     reply = await raw("PATCH", path, config | {"foo": 1}, APPLY)
     what = "(/c; resource.k8s.io/v1, Kind=ResourceClaim)"
@@ -91,16 +91,16 @@ async def test_values_of_another_type(raw, case):
     assert reply.json["message"].endswith(f"cannot be handled as a ResourceClaim: {why}")
 
 
-async def test_a_patch_that_makes_a_value_of_another_type(raw, made):
-    await raw("POST", CLAIMS, made["claim"]())
+async def test_a_patch_that_makes_a_value_of_another_type(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]())
     reply = await raw("PATCH", f"{CLAIMS}/c", asking(1), MERGE)
     assert reply.status == 422
     (cause,) = reply.json["details"]["causes"]
     assert (cause["field"], "cannot unmarshal number" in cause["message"]) == ("patch", True)
 
 
-async def test_nulls_in_lists_and_maps_are_the_nothing_of_their_type(raw, made):
-    await raw("POST", CLAIMS, made["claim"]("c", labels={"a": None}))
+async def test_nulls_in_lists_and_maps_are_the_nothing_of_their_type(raw, builders):
+    await raw("POST", CLAIMS, builders["claim"]("c", labels={"a": None}))
     assert (await raw("GET", f"{CLAIMS}/c")).json["metadata"]["labels"] == {"a": ""}
 
 
