@@ -13,6 +13,7 @@ from dataclasses import dataclass
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "something else"
 
 _BLOCK = 512
+LONGEST_HEADER = 1 << 20  # bytes of the records for the next entry
 _KINDS = {b"0": FILE, b"\0": FILE, b"2": LINK, b"5": FOLDER}
 
 # Kinds of entries that describe the next entry.
@@ -48,6 +49,8 @@ def entries(data: bytes) -> Iterator[Entry]:
 
         # Entries of these kinds hold a name, target or records for the next entry.
         kind = header[156:157]
+        if kind in (_NEXT, _ALL) and size > LONGEST_HEADER:
+            raise ValueError(f"a PAX header has more than {LONGEST_HEADER:,} bytes")
         if kind == _LONG_NAME:
             name = _text(content)
         elif kind == _LONG_TARGET:
@@ -104,14 +107,18 @@ def _number(field: bytes) -> int:
 def _records(content: bytes) -> dict[str, str]:
     """Parses the records of a PAX header: "LENGTH KEY=VALUE\\n". LENGTH counts the whole record."""
     records = {}
-    while content:
-        length, _, _ = content[:12].partition(b" ")
-        if not length.isdigit() or not len(length) + 2 < int(length) <= len(content):
+    begin = 0
+    while begin < len(content):
+        length, _, _ = content[begin : begin + 12].partition(b" ")
+        room = len(content) - begin
+        if not length.isdigit() or not len(length) + 2 < int(length) <= room:
             raise ValueError("a PAX header makes no sense")
-        record = content[len(length) + 1 : int(length)]
-        content = content[int(length) :]
 
-        key, has_value, value = record.partition(b"=")
+        # Only the record is copied. A copy of the rest for each record would take time for the
+        # square of the length.
+        end = begin + int(length)
+        key, has_value, value = content[begin + len(length) + 1 : end].partition(b"=")
+        begin = end
         if not has_value or not value.endswith(b"\n"):
             raise ValueError("a PAX header makes no sense")
         if key.startswith(b"GNU.sparse"):

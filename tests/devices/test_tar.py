@@ -119,3 +119,46 @@ def test_thousands_of_entries_about_entries_are_no_trouble(kind: bytes) -> None:
     content = b"10 path=a\n" if kind in b"xg" else b"name"
     header = write_tar(tarfile.USTAR_FORMAT, ("x", kind, "", content))[:1024]
     assert list(tar.entries(header * 5000)) == []
+
+
+def pax_header(content: bytes) -> bytes:
+    """Returns a file with these records for its only entry."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        header = tarfile.TarInfo("records")
+        header.type, header.size = tarfile.XHDTYPE, len(content)
+        archive.addfile(header, io.BytesIO(content))
+        archive.addfile(tarfile.TarInfo("sys/file"))
+    return stream.getvalue()
+
+
+class CountedBytes(bytes):
+    """Bytes that count what is copied out of them."""
+
+    copied = 0
+
+    def __getitem__(self, place):
+        part = super().__getitem__(place)
+        if isinstance(part, int):
+            return part
+        CountedBytes.copied += len(part)
+        return CountedBytes(part)
+
+
+def test_many_small_records_take_no_more_time_than_their_length() -> None:
+    """A copy of the rest for each record takes 17 s for a MiB."""
+    records = CountedBytes(b"6 a=b\n" * 10_000)
+    assert tar._records(records) == {"a": "b"}
+    assert CountedBytes.copied < 10 * len(records)
+
+
+def test_the_last_of_two_records_counts() -> None:
+    records = b"14 path=sys/a\n" + b"6 a=b\n" + b"14 path=sys/b\n"
+    assert [entry.name for entry in tar.entries(pax_header(records))] == ["sys/b"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_records_past_their_budget(kind: bytes) -> None:
+    data = write_tar(tarfile.USTAR_FORMAT, ("records", kind, "", b"x" * (tar.LONGEST_HEADER + 1)))
+    with pytest.raises(ValueError, match="a PAX header has more than 1,048,576 bytes"):
+        list(tar.entries(data))

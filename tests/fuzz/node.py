@@ -375,7 +375,40 @@ def _values() -> list[bytes]:
     return sorted(content for content in found if len(content) < 400)
 
 
+def _pax(data: bytes) -> None:
+    """Reads the records of one PAX header. Written again, they are read as the same."""
+    try:
+        records = tar._records(data)
+    except ValueError:
+        return
+    written = b"".join(_record(key, value) for key, value in records.items())
+    assert tar._records(written) == records
+
+
+def _record(key: str, value: str) -> bytes:
+    text = f" {key}={value}\n".encode(errors="surrogateescape")
+    length = len(text)
+    while len(str(length)) + len(text) != length:
+        length = len(str(length)) + len(text)
+    return str(length).encode() + text
+
+
+def _pax_headers() -> list[bytes]:
+    return [
+        _record("path", "sys/" + "a" * 120) + _record("linkpath", "../b"),
+        _record("path", "a") + _record("path", "b") + _record("mtime", "1.5"),
+        _record("path", "\udcff=x") * 3,
+        b"6 a=b\n" * 50,
+    ]
+
+
 TARGETS = {
+    "pax": target.Target(
+        read=_pax,
+        parts=(tar._records,),
+        examples=_pax_headers,
+        words=(b"6 a=b\n", b"GNU.sparse", b"path=", b"99999999999 "),
+    ),
     "capture": target.Target(
         read=_capture,
         parts=(
