@@ -62,6 +62,7 @@ class Instance:
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
         self.may_collect = True
+        self.taints = {}  # the last that were set for lost checkpoints
         self.garbage = garbage.GarbageCollector(
             driver=self.driver,
             pods=self.pods,
@@ -75,11 +76,15 @@ class Instance:
             pods=self.pods,
             another_publishes=lambda: False,
             record_event=self.events.record,
+            set_taints=self.set_taints,
         )
         self.tasks = [
             asyncio.create_task(self.reporter.run()),
             asyncio.create_task(self.events.run()),
         ]
+
+    def set_taints(self, taints):
+        self.taints = taints
 
     async def pods(self):
         if self.asking:

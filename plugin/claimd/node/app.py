@@ -287,10 +287,17 @@ def build(config: Config) -> App:
         record_event=record_node_event,
     )
     pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
+    lost = lost_checkpoints.LostCheckpoints(
+        driver=driver_,
+        pods=pods,
+        another_publishes=instance_.another_publishes,
+        record_event=events_.record,
+        set_taints=listener.set_lost_taints,
+    )
     background: list[tuple[str, Work]] = [
         ("the look for conflicts", conflict_detector.run),
         ("the check of the admission policies", policy_check_.run),
-        ("the rebuilding of lost checkpoints", _lost(driver_, pods, instance_, events_).run),
+        ("the rebuilding of lost checkpoints", lost.run),
     ]
     if config.garbage_grace:
         collector = _garbage_collector(config, driver_, pods, instance_, events_)
@@ -391,20 +398,6 @@ def _announcements(
         inventory=reports.inventory,
         claims=prepared_claims,
         report=reports.report,
-        record_event=events_.record,
-    )
-
-
-def _lost(
-    driver_: driver.Driver,
-    pods: AskPods,
-    instance_: instance.Instance,
-    events_: events.EventRecorder,
-) -> lost_checkpoints.LostCheckpoints:
-    return lost_checkpoints.LostCheckpoints(
-        driver=driver_,
-        pods=pods,
-        another_publishes=instance_.another_publishes,
         record_event=events_.record,
     )
 

@@ -6,11 +6,12 @@ import asyncio
 import collections
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
 from claimd.common import metrics
+from claimd.kubernetes.api.resource import DeviceTaint
 from claimd_devices import monitor, values, watch
 from claimd_devices.gpu import Inventory
 from claimd_devices.health import HealthReport
@@ -53,6 +54,9 @@ class HardwareListener:
     folder: Path
     boot_id: str
 
+    # The taints of devices whose claims have lost their checkpoints, by the device's name.
+    lost_taints: Mapping[str, DeviceTaint] = field(default_factory=dict)
+
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
 
     # Fires when the effect of a published taint must change.
@@ -73,6 +77,11 @@ class HardwareListener:
     async def watch_health(self) -> None:
         """Keeps the GPUs' health up to date. Runs until cancelled."""
         await self.monitor.run(self._on_health)
+
+    def set_lost_taints(self, taints: Mapping[str, DeviceTaint]) -> None:
+        """Publishes these taints, in place of those of the last call, with those of sick GPUs."""
+        self.lost_taints = taints
+        self._publish()
 
     def _on_inventory(self, inventory: Inventory) -> None:
         log.info(
@@ -127,6 +136,9 @@ class HardwareListener:
         taints = health.taints(
             report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now
         )
+
+        for device, taint in self.lost_taints.items():
+            taints.setdefault(device, []).append(taint)
 
         # A finding that has just begun does not evict pods yet. Publish again when it does.
         if self._eviction_timer is not None:

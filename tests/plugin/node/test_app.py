@@ -515,6 +515,81 @@ async def test_a_checkpoint_that_cannot_be_read_is_told_and_costs_its_own_claim_
         assert len(told) == 1, told
 
 
+async def prepare_and_kill(world, claim):
+    """Returns the CDI ids of a claim that was prepared; claimd was killed and has lost its files.
+
+    Only the kubelet still knows the claim's name.
+    """
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            (device,) = (await caller.prepare(claim))["uid-c"].devices
+        plugin.process.kill()
+        await plugin.process.wait()
+    shutil.rmtree(world.tmp_path / "kubelet" / "plugins" / DRIVER / "metadata")
+    return list(device.cdi_device_ids)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_lost_checkpoint_is_rebuilt_while_its_pod_runs(world, is_damaged):
+    claim = world.claim("c")
+    ids = await prepare_and_kill(world, claim)
+    checkpoint = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims" / "uid-c.json"
+    if is_damaged:
+        checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    else:
+        checkpoint.unlink()
+    (spec,) = (world.tmp_path / "cdi").iterdir()
+    content = spec.read_bytes()
+
+    async with (
+        podresources.serve(names.pod_resources_socket(world.tmp_path / "kubelet")) as pods,
+        world.plugin() as plugin,
+    ):
+        pods.runs("p", c=ids)
+        info = await world.kubelet.register()
+        await apiserver.until(lambda: "RecordRebuilt" in world.reasons())
+        assert spec.read_bytes() == content
+        assert checkpoint.exists()
+        assert "claimd_records_rebuilt_total 1" in await plugin.metrics()
+        async with calling(info.endpoint) as caller:
+            (device,) = (await caller.prepare(claim))["uid-c"].devices
+            assert list(device.cdi_device_ids) == ids
+            assert not (await caller.unprepare(claim))["uid-c"].error
+        assert world.cdi() == []
+        assert list(checkpoint.parent.glob("*.damaged-*")) == []
+
+
+@pytest.mark.slow
+async def test_a_lost_checkpoint_that_cannot_be_rebuilt_taints_its_device(world):
+    """The claim was deleted by force, and its pod runs on."""
+    ids = await prepare_and_kill(world, world.claim("c"))
+    (world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims" / "uid-c.json").unlink()
+    world.api.delete("resourceclaims", "c", "default")
+
+    def taints():
+        return [taint for device in world.devices("") for taint in device.get("taints", ())]
+
+    async with (
+        podresources.serve(names.pod_resources_socket(world.tmp_path / "kubelet")) as pods,
+        world.plugin(),
+    ):
+        pods.runs("p", c=ids)
+        info = await world.kubelet.register()
+        await apiserver.until(lambda: world.reasons() == ["RecordLost"])
+        await apiserver.until(taints, 30.0)
+        (taint,) = taints()
+        assert (taint["key"], taint["effect"]) == ("claimd.dev/record-lost", "NoSchedule")
+        assert len(world.cdi()) == 1
+        async with calling(info.endpoint) as caller:
+            # The pod ends.
+            await caller.unprepare(
+                {"metadata": {"namespace": "default", "name": "c", "uid": "uid-c"}}
+            )
+        assert world.cdi() == []
+        await apiserver.until(lambda: not taints(), 30.0)
+
+
 async def test_a_folder_that_cannot_be_used_is_said_at_once(world):
     (world.tmp_path / "kubelet" / "plugins" / DRIVER).touch()
     async with world.plugin() as plugin:

@@ -38,6 +38,18 @@ class Unreadable(msgspec.Struct, frozen=True):
         return f"checkpoint {self.path} cannot be read: {self.reason}"
 
 
+def describe_lost(uid: str, path: str, reason: str = "") -> str:
+    """Returns the sentence about a claim whose checkpoint is lost and that has a CDI file at `path`.
+
+    Events, conditions, the log and `claimd doctor` say the same.
+    """
+    why = f" and cannot be rebuilt now: {reason}" if reason else ""
+    return (
+        f"the checkpoint of the claim with uid {uid} is lost{why}; its CDI file {path} stays, and "
+        "its devices stay taken, until the claim is over"
+    )
+
+
 class Trouble:
     """The trouble that there is now with the checkpoints in one folder."""
 

@@ -40,6 +40,10 @@ class ClaimReports:
         if prepared.devices:
             self.reporter.report(prepared, _Source(self, prepared), first=first)
 
+    def report_lost(self, prepared: PreparedClaim, sentence: str) -> None:
+        """Reports that the claim's checkpoint is lost, until the claim has a checkpoint again."""
+        self.reporter.report(prepared, _Source(self, prepared, lost=sentence))
+
     def drop_unsent(self, prepared: PreparedClaim) -> bool:
         """Drops the claim's first report if it was not sent; returns True if it was dropped.
 
@@ -98,9 +102,11 @@ class ClaimReports:
 class _Source:
     """Provides the entries of one claim when the StatusReporter sends them."""
 
-    def __init__(self, reports: ClaimReports, prepared: PreparedClaim) -> None:
+    def __init__(self, reports: ClaimReports, prepared: PreparedClaim, *, lost: str = "") -> None:
+        """Takes in `lost` the sentence about a claim whose checkpoint is lost."""
         self._reports = reports
         self._prepared = prepared
+        self._lost = lost
 
         # The claim from which the last entries were made; None if it was not prepared.
         self._last_claim: PreparedClaim | None = None
@@ -120,6 +126,10 @@ class _Source:
             is_uncleared = prepared.uid in reports.checkpoints.uncleared
 
         self._last_claim = current
+        if current is None and self._lost:
+            return device_status.lost_entries(
+                prepared, reports.driver, reports.inventory(), self._lost
+            )
         if current is None:
             return [] if doubtful or is_uncleared else None
         if current != prepared and not doubtful:

@@ -3,7 +3,9 @@
 A pod may use the devices of such a claim, and its containers can restart only while the CDI file is
 there. The kubelet does not prepare a claim again for a restart. So the CDI file stays, and the
 devices stay taken. When the API server shows that the claim is still allocated to this node, it is
-planned again from its allocation. If the claim has ended, the garbage collector removes its files.
+planned again from its allocation. Until then an Event, the condition of the claim and taints on its
+devices say that its checkpoint is lost. If the claim has ended, the garbage collector removes its
+files.
 """
 
 from __future__ import annotations
@@ -11,25 +13,50 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 
 import msgspec
 
-from claimd.common import errors, metrics, names, pacing
+from claimd.common import errors, metrics, names, pacing, timestamps
 from claimd.common import log as logs
+from claimd.kubernetes.api.resource import DeviceTaint, ResourceClaim
 from claimd.kubernetes.kube import errors as kube_errors
 from claimd_devices import values
+from claimd_devices.gpu import Inventory
 
 from ..prepared import PreparedClaim
-from ..report import events
-from . import driver, garbage, plan
+from ..report import events, health
+from . import checkpoint_trouble, driver, garbage, plan
 
 log = logging.getLogger(__name__)
 
 # Seconds between two tries, at first and at most.
 FIRST_DELAY = 1.0
-LAST_DELAY = 60.0
+LAST_DELAY = 15.0
+
+# Seconds of failed tries before a claim's devices are tainted. After a start of the node, the
+# kubelet may answer a little later than the API server.
+TAINT_AFTER = 10.0
+
+TAINT = f"{health.DOMAIN}/record-lost"
+
+
+class _Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that could not be rebuilt at the last try."""
+
+    reason: str
+
+    # The claim that is still allocated to this node, if it could be read.
+    claim: ResourceClaim | None = None
+
+    # False if the API server could not be asked. That says nothing about the claim.
+    is_decided: bool = True
+
+    # Since when every try has failed: by the loop's clock, and by the wall clock.
+    since: float
+    since_wall: float
 
 
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -47,19 +74,24 @@ class LostCheckpoints:
 
     record_event: events.RecordEvent
 
-    # By the claim's uid: why a checkpoint could not be rebuilt the last time. Each reason is
-    # reported once.
-    _reasons: dict[str, str] = field(default_factory=dict)
+    # Publishes the taints of devices, by the device's name. They replace those of the last call.
+    set_taints: Callable[[Mapping[str, DeviceTaint]], None]
+
+    # By the claim's uid: the last failure. Each reason is reported once.
+    _failures: dict[str, _Failure] = field(default_factory=dict)
+
+    # The taints that were published last.
+    _taints: dict[str, DeviceTaint] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Sweeps soon after a checkpoint was found missing, and again until it is rebuilt."""
         while True:
             await self.driver.claims.files.has_unrecorded.wait()
             backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY)
+            await self.sweep()
             while self.driver.claims.lost():
+                await asyncio.sleep(backoff.next_delay())
                 await self.sweep()
-                if self.driver.claims.lost():
-                    await asyncio.sleep(backoff.next_delay())
 
             # Only claims with an unreadable checkpoint may be left, which need no rebuilding.
             self.driver.claims.files.has_unrecorded.clear()
@@ -67,11 +99,13 @@ class LostCheckpoints:
     async def sweep(self) -> None:
         """Tries once to rebuild each checkpoint that is missing."""
         lost = self.driver.claims.lost()
-        for uid in self._reasons.keys() - {claim.uid for claim in lost}:
-            del self._reasons[uid]
-        if not lost or self.another_publishes():
-            return
+        for uid in self._failures.keys() - {claim.uid for claim in lost}:
+            del self._failures[uid]
+        if lost and not self.another_publishes():
+            await self._rebuild_all(lost)
+        self._publish_taints(lost)
 
+    async def _rebuild_all(self, lost: list[PreparedClaim]) -> None:
         # The kubelet knows the names of claims whose metadata is gone as well.
         pods: garbage.Pods | None = {}
         if not all(claim.name for claim in lost):
@@ -81,43 +115,71 @@ class LostCheckpoints:
                 pods = None
 
         for claim in lost:
-            try:
-                reason = await self._rebuild(claim, pods)
-            except kube_errors.ApiError as error:
-                reason = f"the API server cannot be asked: {error}"
-            except (errors.ClaimError, OSError) as error:
-                reason = str(error)
-            if reason:
-                self._announce(claim, reason)
+            failure = await self._try(claim, pods)
+            if failure is None:
+                self._failures.pop(claim.uid, None)
+                continue
+            before = self._failures.get(claim.uid)
+            self._failures[claim.uid] = failure
+            if before is None or before.reason != failure.reason:
+                self._announce(claim, failure)
 
-    async def _rebuild(self, lost: PreparedClaim, pods: garbage.Pods | None) -> str:
-        """Rebuilds the checkpoint of a claim; returns "", or the reason why this failed."""
+    async def _try(self, lost: PreparedClaim, pods: garbage.Pods | None) -> _Failure | None:
+        """Tries to rebuild the checkpoint of a claim; returns the failure, or None."""
+        claim, is_decided = None, True
+        try:
+            claim = await self._read_claim(lost, pods)
+            await self._rebuild(claim)
+        except kube_errors.ApiError as error:
+            reason, is_decided = f"the API server cannot be asked: {error}", False
+        except (errors.ClaimError, OSError) as error:
+            reason = str(error)
+        else:
+            return None
+
+        before = self._failures.get(lost.uid)
+        return _Failure(
+            reason=reason,
+            claim=claim,
+            is_decided=is_decided,
+            since=before.since if before else asyncio.get_running_loop().time(),
+            since_wall=before.since_wall if before else time.time(),
+        )
+
+    async def _read_claim(self, lost: PreparedClaim, pods: garbage.Pods | None) -> ResourceClaim:
+        """Returns the claim if it still has the allocation that it had when the CDI file was written.
+
+        Raises ClaimError with the reason if it has not, and ApiError if it cannot be read.
+        """
         if not lost.name:
-            named = None if pods is None else _find_name(lost, pods)
-            if named is None and pods is None:
-                return "its name is not known, and the kubelet cannot be asked for it"
+            if pods is None:
+                raise errors.ClaimError("its name is not known, and the kubelet cannot be asked")
+            named = _find_name(lost, pods)
             if named is None:
-                return "its name is not known, and the kubelet lists no container that uses it"
+                raise errors.ClaimError(
+                    "its name is not known, and the kubelet lists no container that uses it"
+                )
             lost = named
 
-        # The claim must still have the allocation that it had when the CDI file was written.
         ours = self.driver.claims
         try:
             claim = await self.driver.resources.claim(
                 lost.namespace, lost.name, garbage.REQUEST_TIMEOUT
             )
         except kube_errors.NotFound:
-            return f"claim {lost.title} does not exist any more"
+            raise errors.ClaimError(f"claim {lost.title} does not exist any more") from None
         reason = garbage.reason_to_unprepare(lost, claim, ours.name, ours.node)
         if reason:
-            return f"claim {lost.title} is not as it was: {reason}"
+            raise errors.ClaimError(f"claim {lost.title} is not as it was: {reason}")
         if lost.devices and not plan.is_still_allocated(lost, claim, ours.name, ours.node):
-            return f"claim {lost.title} is allocated with other devices by now"
+            raise errors.ClaimError(f"claim {lost.title} is allocated with other devices by now")
+        return claim
 
+    async def _rebuild(self, claim: ResourceClaim) -> None:
         logs.begin()
         prepared = await self.driver.rebuild(claim)
         if prepared is None:
-            return ""
+            return
 
         metrics.CHECKPOINTS_REBUILT.add()
         note = (
@@ -125,24 +187,55 @@ class LostCheckpoints:
             f"rebuilt from the claim's allocation; it has {prepared.device_names}"
         )
         log.warning("%s", note, extra={"claim_uid": prepared.uid})
-        self.record_event(events.node(ours.node), "RecordRebuilt", f"{note}.", warning=False)
-        return ""
+        node = events.node(self.driver.claims.node)
+        self.record_event(node, "RecordRebuilt", f"{note}.", warning=False)
 
-    def _announce(self, lost: PreparedClaim, reason: str) -> None:
-        if self._reasons.get(lost.uid) == reason:
-            return
-        self._reasons[lost.uid] = reason
-        path = self.driver.claims.files.specs.path(lost.uid)
+    # ------------------------------------------------------------------ reports
+
+    def _announce(self, lost: PreparedClaim, failure: _Failure) -> None:
+        ours = self.driver.claims
+        path = ours.files.specs.path(lost.uid)
         if not os.path.exists(path):
             # No container needs it. The quarantine of the checkpoint was announced already.
-            log.info("the checkpoint of claim uid %s is not rebuilt: %s", lost.uid, reason)
+            log.info("the checkpoint of claim uid %s is not rebuilt: %s", lost.uid, failure.reason)
             return
-        note = (
-            f"The checkpoint of the claim with uid {lost.uid} is missing and cannot be rebuilt yet: "
-            f"{reason}; its CDI file {path} stays, with its devices, until the claim is over"
+
+        sentence = checkpoint_trouble.describe_lost(lost.uid, path, failure.reason)
+        log.warning("%s (logged once)", sentence, extra={"claim_uid": lost.uid})
+        self.record_event(
+            events.node(ours.node), "RecordLost", f"{sentence[0].upper()}{sentence[1:]}."
         )
-        log.warning("%s (logged once)", note, extra={"claim_uid": lost.uid})
-        self.record_event(events.node(self.driver.claims.node), "RecordLost", f"{note}.")
+        if failure.claim is not None:
+            # The status still says that all is well.
+            allocated = plan.describe_allocated(
+                failure.claim, ours.name, ours.node, timestamps.now()
+            )
+            ours.reports.report_lost(allocated, sentence)
+
+    def _publish_taints(self, lost: list[PreparedClaim]) -> None:
+        """Taints the devices of claims whose checkpoints stay lost, so that no pod waits for them.
+
+        Shares are not tainted, since other claims may still get a share of the device.
+        """
+        now = asyncio.get_running_loop().time()
+        inventory = self.driver.claims.hardware.inventory
+        taints: dict[str, DeviceTaint] = {}
+        for claim in lost:
+            failure = self._failures.get(claim.uid)
+            if failure is None or not failure.is_decided or now - failure.since < TAINT_AFTER:
+                continue
+            for device in claim.devices:
+                if device.admin or device.share_id:
+                    continue
+                for name in _excluded_devices(device.device, inventory):
+                    taints[name] = DeviceTaint(
+                        key=TAINT,
+                        effect="NoSchedule",
+                        time_added=timestamps.rfc3339(failure.since_wall),
+                    )
+        if taints != self._taints:
+            self._taints = taints
+            self.set_taints(taints)
 
 
 def _find_name(lost: PreparedClaim, pods: garbage.Pods) -> PreparedClaim | None:
@@ -153,3 +246,14 @@ def _find_name(lost: PreparedClaim, pods: garbage.Pods) -> PreparedClaim | None:
             if any(id_.startswith(prefix) for id_ in cdi_ids):
                 return msgspec.structs.replace(lost, namespace=namespace, name=name)
     return None
+
+
+def _excluded_devices(device: str, inventory: Inventory) -> set[str]:
+    """Returns the device, its parts, and the GPU that it is a part of."""
+    excluded = {device}
+    for gpu in inventory.gpus:
+        if gpu.parent == device:
+            excluded.add(gpu.name)
+        if gpu.name == device and gpu.parent is not None:
+            excluded.add(gpu.parent)
+    return excluded

@@ -126,6 +126,32 @@ def is_still_allocated(
     return allocated == {(device.device, device.share_id) for device in prepared.devices}
 
 
+def describe_allocated(claim: ResourceClaim, driver: str, pool: str, now: str) -> PreparedClaim:
+    """Returns the claim with our devices as they are allocated, without looking at the hardware.
+
+    The result is for a report, and no container can get its devices. Raises ClaimError as `is_still_allocated`.
+    """
+    devices: list[PreparedDevice] = []
+    for result in _our_results(claim, driver, pool):
+        devices.append(
+            PreparedDevice(
+                requests=(result.request,),
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                admin=bool(result.admin_access),
+                address="",
+            )
+        )
+    return PreparedClaim(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        prepared_at=now,
+        devices=tuple(devices),
+    )
+
+
 # ---------------------------------------------------------------------- what was allocated
 
 

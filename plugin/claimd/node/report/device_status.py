@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+import msgspec
+
 from claimd.common import errors, names
 from claimd.kubernetes.api.meta import Condition
 from claimd.kubernetes.api.resource import AllocatedDeviceStatus
@@ -28,6 +30,19 @@ def entries(
         _entry(prepared, device, driver, inventory, conditions.get(device.device, ()))
         for device in prepared.devices
     ]
+
+
+def lost_entries(
+    prepared: PreparedClaim, driver: str, inventory: Inventory, sentence: str
+) -> list[AllocatedDeviceStatus]:
+    """Returns our entries of a claim whose checkpoint is lost, as the sentence says."""
+    ready = _ready(prepared, status="False", reason="RecordLost", message=sentence)
+    lost = []
+    for entry in entries(prepared, driver, inventory):
+        # The condition Ready of an entry is its first.
+        others = (entry.conditions or [])[1:]
+        lost.append(msgspec.structs.replace(entry, conditions=[ready, *others]))
+    return lost
 
 
 def _entry(

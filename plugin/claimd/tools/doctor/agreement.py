@@ -18,7 +18,7 @@ from claimd.kubernetes.kube import errors as kube_errors
 from claimd.kubernetes.kube import resources
 from claimd.node.config import Config
 from claimd.node.kubelet import podresources
-from claimd.node.prepare import checkpoint
+from claimd.node.prepare import checkpoint, checkpoint_trouble
 from claimd.node.prepared import PreparedClaim, gpu_of
 from claimd.node.publish import sharing, slices
 from claimd_devices.gpu import Inventory
@@ -176,15 +176,15 @@ def _judge_cdi_files(facts: Facts) -> list[Finding]:
             )
         )
     if surplus:
-        paths = [facts.cdi_path(uid) for uid in surplus]
+        sentences = [checkpoint_trouble.describe_lost(uid, facts.cdi_path(uid)) for uid in surplus]
         failures.append(
             CDI_FILES.failure(
-                f"there is no checkpoint for {_shorten(paths)}",
+                _shorten(sentences),
                 level=Level.WARNING,
-                remedy="leave it alone: a pod may use it. A running claimd rebuilds the checkpoint "
-                "from the claim's allocation within a minute, or removes the file after "
-                "`garbage-grace` if neither the kubelet nor the API server knows the claim. If it "
-                "stays, its log and the Event RecordLost say why; if no pod uses the claim, remove it",
+                remedy="leave the file alone: a pod may use it. A running claimd rebuilds the "
+                "checkpoint from the claim's allocation within a minute. If it cannot, the Event "
+                "RecordLost says why, and claimd removes the file when the claim is over. If the "
+                "file stays and no pod uses the claim, remove it",
             )
         )
     return failures or [CDI_FILES.success("one for each prepared claim")]

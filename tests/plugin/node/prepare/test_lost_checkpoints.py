@@ -11,11 +11,12 @@ import grpc
 import pytest
 
 from claimd.common import metrics, names
-from claimd.node.prepare import cdi, checkpoint
+from claimd.node.prepare import cdi, checkpoint, lost_checkpoints
 from claimd.node.prepared import ClaimRef, PreparedClaim
+from claimd_devices.gpu import Inventory
 from tests.support import apiserver, clock, drivers
 from tests.support import podresources as kubelets
-from tests.support.collecting import FIRST, GRACE, SECOND, World
+from tests.support.collecting import FIRST, GRACE, SECOND, Hardware, World
 from tests.support.worlds import DRIVER, gpu, inventory, result
 
 ID = names.cdi_id("uid-c", FIRST, None)
@@ -48,6 +49,11 @@ class LostWorld(World):
         rival = await self.first.driver.resources.claim("default", "rival")
         with pytest.raises(Exception, match=f"{FIRST} is (not free|still prepared)"):
             await claims.prepare(rival)
+
+    def ready(self, name):
+        """The condition Ready of the claim's only device."""
+        (entry,) = self.api.objects["resourceclaims", "default", name]["status"]["devices"]
+        return entry["conditions"][0]
 
     def reasons(self):
         return {event["reason"] for event in self.events()}
@@ -144,7 +150,7 @@ async def test_a_claim_whose_name_nobody_tells_stays_until_the_kubelet_tells_it(
     await instance.lost.sweep()
     await world.sweeps()
     assert world.spec().exists()
-    assert "the kubelet cannot be asked for it" in caplog.text
+    assert "the kubelet cannot be asked" in caplog.text
     assert "the kubelet lists no container that uses it" in caplog.text
     await world.refuses_a_rival()
     kubelet.runs("pod-c", c=[ID])
@@ -276,6 +282,72 @@ async def test_it_runs_by_itself_and_rests_afterwards(world, kubelet):
     await apiserver.until(lambda: not instance.driver.claims.files.has_unrecorded.is_set())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_while_it_cannot_be_rebuilt_the_claim_and_its_devices_say_so(
+    world, kubelet, monkeypatch, caplog
+):
+    """One sentence in the log, the Event and the claim's condition; a taint after some seconds."""
+    before = world.spec().read_bytes()
+    remove(world.checkpoint())
+    monkeypatch.setattr(Hardware, "last", Inventory.from_unsorted([gpu(1)]))
+    one = await world.restart()
+    await one.lost.sweep()
+    assert one.taints == {}, "it may pass"
+    await apiserver.until(lambda: world.ready("c")["reason"] == "RecordLost")
+    condition = world.ready("c")
+    assert condition["status"] == "False"
+    (event,) = [event for event in world.events() if event["reason"] == "RecordLost"]
+    assert event["note"] == f"{condition['message'].replace('the', 'The', 1)}."
+    assert "the checkpoint of the claim with uid uid-c is lost" in condition["message"]
+    assert condition["message"] in caplog.text
+    assert world.spec().read_bytes() == before
+
+    clock.leap(lost_checkpoints.TAINT_AFTER)
+    for _ in range(2):
+        await one.lost.sweep()
+    (taint,) = one.taints.values()
+    assert list(one.taints) == [FIRST]
+    assert (taint.key, taint.effect) == ("claimd.dev/record-lost", "NoSchedule")
+
+    monkeypatch.undo()
+    await one.lost.sweep()
+    assert (world.kept(), one.taints) == ({"uid-c"}, {})
+    await apiserver.until(lambda: world.ready("c")["reason"] == "Prepared")
+
+
+async def test_an_api_server_that_is_away_taints_nothing(world, kubelet):
+    remove(world.checkpoint())
+    world.api.fail(times=1000, path="/resourceclaims/c", status=500)
+    one = await world.restart()
+    for _ in range(2):
+        await one.lost.sweep()
+        clock.leap(lost_checkpoints.TAINT_AFTER)
+    assert one.taints == {}
+
+
+async def test_a_claim_that_was_deleted_under_its_pod_keeps_the_scheduler_away(world, kubelet):
+    remove(world.checkpoint())
+    world.api.delete("resourceclaims", "c", "default")
+    one = await world.restart()
+    await one.lost.sweep()
+    clock.leap(lost_checkpoints.TAINT_AFTER)
+    await one.lost.sweep()
+    assert list(one.taints) == [FIRST]
+
+    # The pod ends, and the kubelet forgets it.
+    kubelet.pods.clear()
+    await world.sweeps()
+    await one.lost.sweep()
+    assert (world.spec().exists(), one.taints) == (False, {})
+
+
+def test_parts_and_their_gpu_are_tainted_together():
+    whole, part = gpu(0), gpu(1, parent=gpu(0).name)
+    devices = Inventory.from_unsorted([whole, part, gpu(2)])
+    for device in (whole, part):
+        excluded = lost_checkpoints._excluded_devices(device.name, devices)
+        assert excluded == {whole.name, part.name}
 
 
 def test_the_devices_of_a_spec():
