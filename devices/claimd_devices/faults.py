@@ -35,6 +35,24 @@ _AER_FATAL = (
     "BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
 )
 
+# The words of NVIDIA's driver for what a GPU needs, by the value of the fault `recovery`.
+_RECOVERIES = {
+    "none": "0x0 (None)",
+    "reset": "0x1 (GPU Reset Required)",
+    "reboot": "0x2 (Node Reboot Required)",
+    "drain-p2p": "0x3 (Drain P2P)",
+    "drain-and-reset": "0x4 (Drain and Reset)",
+}
+
+# The lines of a driver that cannot reset its GPU.
+_RESET_FAILED = {
+    "amdgpu": ("amdgpu: GPU reset(1) failed", "amdgpu: GPU reset end with ret = -110"),
+    "i915": ("[drm] *ERROR* GT0: Failed to reset chip",),
+    "xe": ("[drm] *ERROR* GT0: reset failed (-ETIMEDOUT)",),
+}
+
+_SWITCH = "0000:05:00.0"  # the address of an NVSwitch in lines of the log
+_XID_VALUE = re.compile(r"([0-9]{1,6})?(?:,?instance=([0-9]{1,3}))?")
 _NAME = re.compile(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(-[a-z0-9-]+)?")
 _LISTED = 16  # the most GPUs in an error message
 
@@ -48,6 +66,7 @@ class Fault:
     value: str = ""  # a description of its VALUE; empty: it takes no value
     apply: Callable[[_Target], None]
     accepts: Callable[[str], bool] = lambda value: not value
+    drivers: tuple[str, ...] = ()  # whose GPUs can have it; empty: all
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +84,11 @@ class _Target:
     @property
     def folder(self) -> Path:
         return self.link.resolve()
+
+    @property
+    def slot(self) -> str:
+        """The address without the function, as NVIDIA's driver writes it."""
+        return self.address.rpartition(".")[0]
 
     @property
     def path(self) -> str:
@@ -106,7 +130,7 @@ def enable(tree: Path) -> None:
 def check(tree: Path, fault: str, device: str, value: str = "") -> None:
     """Checks whether `inject` would accept these arguments. Changes nothing.
 
-    `device` is the PCI address or the name of a GPU. Raises ValueError, which says what is wrong
+    `fault` may contain the value, as in xid=79. `device` is the PCI address or the name of a GPU. Raises ValueError, which says what is wrong
     and suggests valid arguments.
     """
     _target(tree, fault, device, value)
@@ -119,13 +143,17 @@ def inject(tree: Path, fault: str, device: str, value: str = "") -> None:
     the tree cannot be written; some files may have changed then, and `heal` reverts these as well.
     """
     target = _target(tree, fault, device, value)
-    FAULTS[fault].apply(target)
+    FAULTS[fault.partition("=")[0]].apply(target)
 
 
 # ---------------------------------------------------------------- the arguments
 
 
 def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
+    fault, separator, inner = fault.partition("=")
+    if separator and value:
+        raise ValueError(f"{fault} has two values, {inner!r} and {value!r}")
+    value = value or inner
     if fault not in FAULTS:
         raise ValueError(
             f"{fault!r} is no fault{_did_you_mean(fault, FAULTS)}: expected one of {', '.join(FAULTS)}"
@@ -140,7 +168,14 @@ def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
     # Root may write into a tree of another user, who could have put links into it.
     _check_links(tree)
     _read_saved(tree)
-    return _Target(tree=tree, address=_address(tree, fault, device), value=value)
+    target = _Target(tree=tree, address=_address(tree, fault, device), value=value)
+    drivers = FAULTS[fault].drivers
+    if drivers and target.driver not in drivers:
+        raise ValueError(
+            f"{fault}: the driver of {device} is {target.driver or 'missing'}, "
+            f"not {' or '.join(drivers)}"
+        )
+    return target
 
 
 def _check_links(tree: Path) -> None:
@@ -280,9 +315,45 @@ def _link(target: _Target) -> None:
 
 
 def _xid(target: _Target) -> None:
-    code = target.value or "79"
-    slot = target.address.rpartition(".")[0]
-    target.log(f"NVRM: Xid (PCI:{slot}): {code}, pid=4711, name=python3, from claimd fake")
+    match = _XID_VALUE.fullmatch(target.value)
+    code, instance = match.groups() if match is not None else (None, None)
+    place = f"PCI:{target.slot}"
+    if instance is not None:
+        place += f" GPU-I:{int(instance):02} GPU-CI:00"
+    target.log(f"NVRM: Xid ({place}): {code or 79}, pid=4711, name=python3, from claimd fake")
+    target.send_uevent("change")
+
+
+def _recovery(target: _Target) -> None:
+    action = target.value or "reset"
+    before = _RECOVERIES["reset" if action == "none" else "none"]
+    change = f"GPU recovery action changed from {before} to {_RECOVERIES[action]}"
+    target.log(f"NVRM: Xid (PCI:{target.slot}): 154, {change}")
+    target.send_uevent("change")
+
+
+def _sxid(target: _Target) -> None:
+    code = target.value or "20034"
+    target.log(
+        f"nvidia-nvswitch0: SXid (PCI:{_SWITCH}): {int(code):05}, Fatal, Link 30 LTSSM Fault Up"
+    )
+    target.send_uevent("change")
+
+
+def _init_failed(target: _Target) -> None:
+    path = target.tree / "proc/driver/nvidia/gpus" / target.address / "information"
+    unknown = re.sub(
+        r"GPU-[0-9a-f-]+", "GPU-????????-????-????-????-????????????", path.read_text()
+    )
+    _change(target, path, unknown.rstrip("\n"))
+    target.log(f"NVRM: GPU {target.address}: RmInitAdapter failed! (0x62:0x55:2344)")
+    target.log(f"NVRM: GPU {target.address}: rm_init_adapter failed, device minor number 0")
+    target.send_uevent("change")
+
+
+def _reset_failed(target: _Target) -> None:
+    for words in _RESET_FAILED[target.driver]:
+        target.log(f"{target.driver} {target.address}: {words}")
     target.send_uevent("change")
 
 
@@ -364,9 +435,37 @@ _LIST = (
     Fault(
         name="xid",
         sentence="the NVIDIA driver has reported an Xid in the kernel's log",
-        value="its number (default: 79)",
+        value="its number (default: 79), and perhaps ,instance= with the number of a MIG instance",
         apply=_xid,
-        accepts=lambda value: not value or value.isdecimal(),
+        accepts=lambda value: _XID_VALUE.fullmatch(value) is not None,
+    ),
+    Fault(
+        name="recovery",
+        sentence="the NVIDIA driver has reported what the GPU needs (Xid 154)",
+        value=f"{', '.join(_RECOVERIES)} (default: reset)",
+        apply=_recovery,
+        accepts=lambda value: not value or value in _RECOVERIES,
+        drivers=("nvidia",),
+    ),
+    Fault(
+        name="sxid",
+        sentence="an NVSwitch has reported a fatal SXid, which concerns all NVIDIA GPUs",
+        value="its number (default: 20034)",
+        apply=_sxid,
+        accepts=lambda value: not value or (value.isdecimal() and len(value) < 7),
+        drivers=("nvidia",),
+    ),
+    Fault(
+        name="init-failed",
+        sentence="the NVIDIA driver cannot initialize the GPU, so its UUID is unknown",
+        apply=_init_failed,
+        drivers=("nvidia",),
+    ),
+    Fault(
+        name="reset-failed",
+        sentence="the driver could not reset the GPU",
+        apply=_reset_failed,
+        drivers=tuple(_RESET_FAILED),
     ),
     Fault(
         name="renumber",
@@ -472,7 +571,8 @@ def _read_saved(tree: Path) -> _Saved:
 
 def _check_saved(tree: Path, address: str, name: str, before: object) -> None:
     folder = (tree / "sys/bus/pci/devices" / address).resolve()
-    if not _saved_path(folder, name).is_relative_to((tree / "sys").resolve()):
+    path, root = _saved_path(folder, name), tree.resolve()
+    if not path.is_relative_to(root / "sys") and not path.is_relative_to(root / "proc"):
         raise ValueError(f"{address}: {name!r} is no file of the tree")
 
     match before:

@@ -24,13 +24,16 @@ RESET_WINDOW = 3600.0
 # over.
 BOUND = "bound"
 
+# The kind of an event: the driver could not initialize the GPU. It is over when the GPU has a UUID.
+UNINITIALIZED = "uninitialized"
+
 # How many checks in a row must show a symptom until it is believed, and how many must not show it
 # until it is over. Kinds that are not in a table need one check.
 _CHECKS_TO_APPEAR = {
     "hot": 2,
     "link": 3,
     "link-speed": 3,
-    "unreadable": 2,
+    "unreadable": 3,
 }
 _CHECKS_TO_CLEAR = {
     "hot": 3,
@@ -67,6 +70,9 @@ class Event:
 
     # The MIG instance (GPU instance) that the event is about; None: the whole GPU.
     instance: int | None = None
+
+    # The vendor whose GPUs are all concerned, if the event is about a device that connects them.
+    vendor: str = ""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)

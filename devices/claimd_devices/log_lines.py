@@ -11,10 +11,21 @@ from __future__ import annotations
 
 import re
 
-from .health import BOUND, DEGRADED, ERROR_WINDOW, FAILED, RESET_WINDOW, Event
+from .health import (
+    BOUND,
+    DEGRADED,
+    ERROR_WINDOW,
+    FAILED,
+    NOTE,
+    RESET_WINDOW,
+    UNINITIALIZED,
+    Event,
+)
 from .kmsg import Line
 
 _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
+
+_QUOTED = 60  # the most characters of a line that a sentence quotes
 
 # NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
 # compute instance in it. The program follows if it is known. Its name may be any text, so a name
@@ -43,19 +54,56 @@ _MILD_RECOVERIES = ("Drain P2P", "Recover IMEX Domain")
 _NVLINK_CODES = range(144, 151)
 _IS_FATAL = re.compile(r"[A-Za-z0-9_/]+ +Fatal +XC[0-9]+ i[0-9]+ Link")
 
-_WEDGED = re.compile(
-    rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): \[drm\](?: \*ERROR\*)? device wedged, needs recovery"
+_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU ({_SLOT}\.[0-7]): ")
+_INIT_FAILED = re.compile(r"RmInitAdapter failed!|rm_init_adapter failed")
+_FALLEN_OFF = re.compile(r"GPU has fallen off the bus")
+
+# One record of /dev/kmsg with three lines. The kernel escapes the line ends in it.
+_FALLEN_OFF_AT_START = re.compile(
+    rf"NVRM: The NVIDIA GPU ({_SLOT}\.[0-7])\\x0aNVRM: \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\) "
+    r"installed in this system has\\x0aNVRM: fallen off the bus"
 )
-_BOUND = (
-    re.compile(
-        rf"(?!vfio-pci )[a-z0-9_-]+ ({_SLOT}\.[0-7]): "
-        r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)"
-    ),
-    re.compile(
-        rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"
-        rf"for ({_SLOT}\.[0-7]) on"
-    ),
+_CODE_OF_FALLEN_OFF = 79
+
+# NVSwitches have drivers and addresses of their own.
+_SXID = re.compile(
+    rf"nvidia-nvswitch[0-9]{{1,3}}: SXid \(PCI:({_SLOT}\.[0-7])\): ([0-9]{{1,6}}), (Fatal,)?"
 )
+
+# A line about a device begins with its driver and its address.
+_OF_DEVICE = re.compile(
+    rf"([a-z0-9_-]{{1,32}}) ({_SLOT}\.[0-7]): (?:amdgpu: )?(?:\[drm\] )?(?:\*ERROR\* )?"
+)
+_WEDGED = re.compile(r"device wedged, needs recovery$")
+_ENABLED = re.compile(r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)")
+_INITIALIZED = re.compile(
+    rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"
+    rf"for ({_SLOT}\.[0-7]) on"
+)
+
+_AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!")
+_AMD_RESET_FAILED = re.compile(
+    r"GPU reset\([0-9]{1,9}\) failed"
+    r"|GPU reset end with ret = -[0-9]"
+    r"|GPU (?:smu |psp )?mode[0-9] reset failed"
+    r"|GPU pre asic reset failed with err, -[0-9]"
+    r"|GPU Recovery Failed: -[0-9]"
+    r"|ASIC reset failed with error, -[0-9]"
+    r"|device lost from bus!"
+)
+_AMD_BAD_PAGES = re.compile(
+    r"RAS records:[0-9]{1,9} exceeds? |Saved bad pages [0-9]{1,9} reaches threshold value"
+)
+_INTEL_WEDGED = re.compile(
+    rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
+    r"|(?:GT[0-9]: )?Failed to initialize GPU, declaring it wedged"
+    r"|(?:GT[0-9]: )?Failed to idle engines, declaring wedged"
+    r"|GPU recovery timed out, cancelling all in-flight rendering"
+)
+_INTEL_RESET_FAILED = re.compile(
+    r"(?:Tile[0-9]: )?GT[0-9]: reset failed|(?:GT[0-9]: )?Failed to reset chip"
+)
+_INTEL_ERROR = re.compile(r"\[Hardware Error\]: tile[0-9] reported (FATAL|NONFATAL) error", re.I)
 
 
 def event_of(line: Line) -> Event | None:
@@ -71,17 +119,124 @@ def event_of(line: Line) -> Event | None:
 
 def _event_of_text(text: str, at: float) -> Event | None:
     if text.startswith("NVRM: "):
-        match = _XID.match(text)
-        return _xid(match, text[match.end() :], at) if match is not None else None
+        return _event_of_nvidia(text, at)
 
-    match = _WEDGED.fullmatch(text)
+    match = _OF_DEVICE.match(text)
     if match is not None:
-        return wedged_event(match[1], "", at)
-    for pattern in _BOUND:
-        match = pattern.match(text)
-        if match is not None:
-            return Event(address=match[1], kind=BOUND, at=at)
+        event = _event_of_device(match[1], match[2], text[match.end() :], at)
+        if event is not None:
+            return event
+
+    match = _INITIALIZED.match(text)
+    if match is not None:
+        return Event(address=match[1], kind=BOUND, at=at)
+    match = _SXID.match(text)
+    return _sxid(match, at) if match is not None else None
+
+
+def _event_of_nvidia(text: str, at: float) -> Event | None:
+    match = _XID.match(text)
+    if match is not None:
+        return _xid(match, text[match.end() :], at)
+
+    match = _FALLEN_OFF_AT_START.match(text)
+    if match is not None:
+        return _event_of_code(match[1], _CODE_OF_FALLEN_OFF, at)
+    match = _OF_NVIDIA_GPU.match(text)
+    if match is None:
+        return None
+    address, words = match[1], text[match.end() :]
+    if _INIT_FAILED.match(words):
+        return Event(
+            address=address,
+            kind=UNINITIALIZED,
+            at=at,
+            severity=FAILED,
+            sentence=(
+                "the NVIDIA driver cannot initialize the GPU (RmInitAdapter failed); "
+                "see the lines before it in the kernel's log"
+            ),
+        )
+    if _FALLEN_OFF.match(words):
+        return _event_of_code(address, _CODE_OF_FALLEN_OFF, at)
     return None
+
+
+def _event_of_device(driver: str, address: str, words: str, at: float) -> Event | None:
+    """Returns the event of a line about a device. `words` follow the names of driver and device."""
+    if _WEDGED.match(words):
+        return wedged_event(address, "", at)
+    if _ENABLED.match(words) and driver != "vfio-pci":
+        return Event(address=address, kind=BOUND, at=at)
+
+    if driver == "amdgpu":
+        return _event_of_amdgpu(address, words, at)
+    if driver in ("i915", "xe"):
+        return _event_of_intel(address, words, at)
+    return None
+
+
+def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
+    if _AMD_RESET.match(words):
+        return Event(address=address, kind=BOUND, at=at)
+    if _AMD_RESET_FAILED.match(words):
+        return _reset_failed(address, words, at)
+    if _AMD_BAD_PAGES.match(words):
+        sentence = "its memory has too many bad pages (amdgpu RAS): replace the GPU"
+        return Event(address=address, kind="bad-pages", at=at, severity=DEGRADED, sentence=sentence)
+    return None
+
+
+def _event_of_intel(address: str, words: str, at: float) -> Event | None:
+    if _INTEL_WEDGED.match(words):
+        return wedged_event(address, "", at)
+    if _INTEL_RESET_FAILED.match(words):
+        return _reset_failed(address, words, at)
+    match = _INTEL_ERROR.match(words)
+    if match is None:
+        return None
+    is_fatal = match[1].upper() == "FATAL"
+    return Event(
+        address=address,
+        kind="hardware-error",
+        at=at,
+        severity=FAILED if is_fatal else DEGRADED,
+        sentence=(
+            f"the GPU reported a hardware error that was {'' if is_fatal else 'not '}fatal; "
+            f"{'reset it' if is_fatal else 'watch it'}"
+        ),
+        lasts=None if is_fatal else ERROR_WINDOW,
+    )
+
+
+def _reset_failed(address: str, words: str, at: float) -> Event:
+    sentence = (
+        f"its driver could not reset the GPU ({words[:_QUOTED].rstrip()}): "
+        "bind the driver again, or reboot the node"
+    )
+    return Event(address=address, kind="reset-failed", at=at, severity=FAILED, sentence=sentence)
+
+
+def _sxid(match: re.Match[str], at: float) -> Event:
+    """Returns the event of an NVSwitch. It concerns all NVIDIA GPUs of the node.
+
+    The switches of a node connect all of its GPUs. A fatal error breaks CUDA on each of them.
+    """
+    code, is_fatal = match[2], match[3] is not None
+    advice = "reset the GPUs and restart the Fabric Manager, or reboot the node"
+    return Event(
+        address=match[1],
+        vendor="nvidia",
+        kind="sxid",
+        at=at,
+        severity=FAILED if is_fatal else NOTE,
+        sentence=(
+            f"an NVSwitch of the node reported SXid {code}, which is "
+            f"{f'fatal: {advice}' if is_fatal else 'not fatal'}"
+        ),
+        value=code,
+        lasts=None if is_fatal else ERROR_WINDOW,
+    )
 
 
 def wedged_event(address: str, methods: str, at: float) -> Event | None:
@@ -106,13 +261,18 @@ def _xid(match: re.Match[str], details: str, at: float) -> Event:
         if recovery is not None:
             return _recovery(address, recovery[1], at)
 
+    is_fatal = code in _NVLINK_CODES and _IS_FATAL.match(details) is not None
+    return _event_of_code(address, code, at, is_fatal=is_fatal, instance=match[2])
+
+
+def _event_of_code(
+    address: str, code: int, at: float, *, is_fatal: bool = False, instance: str | None = None
+) -> Event:
     # Imported late, because most nodes never see an Xid and then need not load it.
     from . import xids
 
     known = xids.find(code)
-    severity = known.severity
-    if code in _NVLINK_CODES and _IS_FATAL.match(details):
-        severity = FAILED
+    severity = FAILED if is_fatal else known.severity
     name = f" ({known.mnemonic})" if known.mnemonic else ""
     return Event(
         address=address,
@@ -122,7 +282,7 @@ def _xid(match: re.Match[str], details: str, at: float) -> Event:
         sentence=f"the NVIDIA driver reported Xid {code}{name}: {known.meaning}; {known.advice}",
         value=str(code),
         lasts=RESET_WINDOW if severity == FAILED else ERROR_WINDOW,
-        instance=int(match[2]) if match[2] and not known.is_of_whole_gpu else None,
+        instance=int(instance) if instance and not known.is_of_whole_gpu else None,
     )
 
 

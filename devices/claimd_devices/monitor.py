@@ -52,7 +52,7 @@ class _TrackedGpu:
 
     def findings(self, now: float) -> tuple[Finding, ...]:
         """Returns the current findings of the GPU, the worst first."""
-        findings = self.history.findings(now)
+        findings = _current_findings(self.history, self.gpu, now)
         if self.missing is None:
             return findings
         others = [finding for finding in findings if finding.kind != self.missing.kind]
@@ -373,7 +373,7 @@ def check_once(
         for event in events:
             if _concerns(event, gpu):
                 history.add_event(event)
-        findings[gpu.name] = [*history.findings(now)]
+        findings[gpu.name] = [*_current_findings(history, gpu, now)]
         for symptom in shown.get(gpu.name, ()):
             findings[gpu.name] += _findings_of_one_check(
                 symptom, known.get((gpu.name, symptom.kind))
@@ -403,6 +403,8 @@ def _concerns(event: health.Event, gpu: Gpu) -> bool:
     An event of one MIG instance does not concern the other instances. If the GPU is not divided any
     more, or MIG was not seen, such an event concerns the whole GPU.
     """
+    if event.vendor:
+        return event.vendor == gpu.vendor
     if event.address != gpu.address:
         return False
     if event.instance is None or gpu.kind == "gpu":
@@ -412,6 +414,17 @@ def _concerns(event: health.Event, gpu: Gpu) -> bool:
     from . import mig
 
     return mig.is_in_instance(gpu, event.instance)
+
+
+def _current_findings(history: health.History, gpu: Gpu, now: float) -> tuple[Finding, ...]:
+    """Returns the findings of a history that still hold for `gpu`.
+
+    A GPU that has a UUID was initialized, so earlier attempts that failed do not matter.
+    """
+    findings = history.findings(now)
+    if gpu.uuid is None:
+        return findings
+    return tuple(finding for finding in findings if finding.kind != health.UNINITIALIZED)
 
 
 def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:

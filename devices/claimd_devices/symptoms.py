@@ -10,6 +10,7 @@ current_link_*, max_link_width) would wake it, and reads of its sensors may.
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 
@@ -23,6 +24,14 @@ _NO_LANES = 255  # the width of a missing link
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
 SENSOR = re.compile(r"temp[0-9]+_input")
+
+# The errors of a sensor whose controller does not answer.
+_SILENCE = (errno.ETIME, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENODEV)
+
+# Pages of memory that amdgpu found bad: address, size, and R (reserved, so that nobody uses it),
+# P (to be reserved) or F (cannot be reserved).
+_BAD_PAGES = "gpu_vram_bad_pages"
+_BAD_PAGE = re.compile(r"^0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : ([RPF])$", re.M)
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
@@ -81,6 +90,7 @@ class Files:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.last_errno = 0  # of the last read; 0 if it succeeded
         self._failed: list[str] = []
         self._is_hung = False
 
@@ -90,11 +100,13 @@ class Files:
         Only a read that hangs and EIO are symptoms: they come from the device. LookFailedError is
         raised if we could not look.
         """
+        self.last_errno = 0
         try:
             return sysfs.read(f"{self.folder}/{name}")
         except deadline.DeadlineExceeded:
             self._is_hung = True
         except OSError as error:
+            self.last_errno = error.errno or 0
             if error.errno == errno.EIO:
                 self._failed.append(name)
         return b""
@@ -201,7 +213,8 @@ def _counter_symptoms(files: Files) -> list[Symptom]:
 
     # amdgpu has one file for each block of the chip. Their sum is one counter.
     counts = []
-    for name in files.names("ras"):
+    names = files.names("ras")
+    for name in names:
         if name.endswith("_err_count"):
             match = _UNCORRECTED.search(files.text(f"ras/{name}"))
             if match is not None:
@@ -209,17 +222,41 @@ def _counter_symptoms(files: Files) -> list[Symptom]:
     if counts:
         sentence = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
         symptoms.append(Symptom(kind="ras", severity=FAILED, sentence=sentence, count=sum(counts)))
+    if _BAD_PAGES in names:
+        symptoms += _bad_page_symptoms(files)
     return symptoms
 
 
+def _bad_page_symptoms(files: Files) -> list[Symptom]:
+    """Returns a symptom for the pages of memory that amdgpu found bad."""
+    pages = _BAD_PAGE.findall(files.text(f"ras/{_BAD_PAGES}"))
+    if not pages:
+        return []
+
+    # Reserved pages do no harm. A program may still get the others.
+    unreserved = len(pages) - pages.count("R")
+    sentence = f"bad pages of its memory: {len(pages)}; not reserved: {unreserved}"
+    severity = DEGRADED if unreserved else NOTE
+    return [Symptom(kind="bad-pages", severity=severity, sentence=sentence)]
+
+
 def _sensor_symptoms(files: Files) -> list[Symptom]:
-    """Returns a symptom for the first sensor at or above its critical temperature."""
+    """Returns a symptom for the first sensor at or above its critical temperature.
+
+    If no sensor answers, the controller that reads them hangs, and that is the symptom.
+    """
+    silent = ""  # a sensor that does not answer, and why
+    has_answer = False
     for monitor in files.names("hwmon"):
         for name in files.names(f"hwmon/{monitor}"):
             if not SENSOR.fullmatch(name):
                 continue
             sensor = f"hwmon/{monitor}/{name.removesuffix('_input')}"
             now = files.number(f"{sensor}_input")
+            if now is not None:
+                has_answer = True
+            elif files.last_errno in _SILENCE:
+                silent = f"{sensor}_input ({os.strerror(files.last_errno)})"
             critical = files.number(f"{sensor}_crit")
             if now is not None and critical and now >= critical > 0:
                 what = files.text(f"{sensor}_label") or "its temperature"
@@ -228,6 +265,10 @@ def _sensor_symptoms(files: Files) -> list[Symptom]:
                     f"at or above the critical {critical / 1000:.0f} °C"
                 )
                 return [Symptom(kind="hot", severity=DEGRADED, sentence=sentence)]
+
+    if silent and not has_answer:
+        sentence = f"no sensor answers, such as {silent}: the GPU's power controller hangs"
+        return [Symptom(kind="unreadable", severity=FAILED, sentence=sentence)]
     return []
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from claimd_devices import fake, faults, uevents
-from tests.devices.trees import Make
+from tests.devices.trees import Make, Tree
 
 FIRST = "0000:11:00.0"
 
@@ -214,8 +214,9 @@ def test_a_wrong_value_is_refused(make_tree: Make, fault: str, value: str, messa
 
 def test_every_fault_says_what_it_does() -> None:
     assert list(faults.FAULTS) == [
-        *("unplug", "plug", "wedge", "hot", "aer", "link", "xid", "renumber", "eio", "hang"),
-        "heal",
+        *("unplug", "plug", "wedge", "hot", "aer", "link"),
+        *("xid", "recovery", "sxid", "init-failed", "reset-failed"),
+        *("renumber", "eio", "hang", "heal"),
     ]
     for name, fault in faults.FAULTS.items():
         assert fault.name == name
@@ -341,3 +342,64 @@ def test_nothing_is_written_through_a_link_that_leads_out(
 def test_the_name_of_a_driver_is_no_path(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'\.\./\.\./x'.*the name of a kernel module"):
         fake.write(tmp_path / "t", fake.parse(["nvidia:l4,driver=../../x"]))
+
+
+def lines(made: Tree) -> list[str]:
+    """Returns the texts of the tree's kernel log."""
+    log = (made.folder / "dev/kmsg").read_text().splitlines()
+    return [line.partition(";")[2] for line in log]
+
+
+@pytest.mark.parametrize(
+    ("fault", "value", "text"),
+    [
+        ("xid", "46,instance=7", "NVRM: Xid (PCI:0000:11:00 GPU-I:07 GPU-CI:00): 46, pid=4711, "),
+        ("xid=95", "", "NVRM: Xid (PCI:0000:11:00): 95, pid=4711, "),
+        ("xid", "instance=3", "NVRM: Xid (PCI:0000:11:00 GPU-I:03 GPU-CI:00): 79, pid=4711, "),
+        (
+            "recovery",
+            "",
+            "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed "
+            "from 0x0 (None) to 0x1 (GPU Reset Required)",
+        ),
+        (
+            "recovery=none",
+            "",
+            "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed "
+            "from 0x1 (GPU Reset Required) to 0x0 (None)",
+        ),
+        ("sxid=12028", "", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Fatal, Link 30"),
+        ("init-failed", "", "NVRM: GPU 0000:11:00.0: rm_init_adapter failed, device minor"),
+    ],
+)
+def test_lines_of_nvidias_drivers(make_tree: Make, fault: str, value: str, text: str) -> None:
+    made = make_tree("nvidia:l4")
+    faults.inject(made.folder, fault, FIRST, value)
+    assert lines(made)[-1].startswith(text)
+
+
+def test_a_gpu_that_cannot_be_initialized_has_no_uuid_until_it_is_healed(make_tree: Make) -> None:
+    made = make_tree("nvidia:l4")
+    (before,) = made.scan().gpus
+    faults.inject(made.folder, "init-failed", FIRST)
+    assert made.scan().gpus[0].uuid is None
+    faults.inject(made.folder, "heal", FIRST)
+    assert made.scan().gpus == (before,)
+
+
+@pytest.mark.parametrize(
+    ("model", "fault", "value", "message"),
+    [
+        ("nvidia:l4", "reset-failed", "", "the driver of 0000:11:00.0 is nvidia, not amdgpu or"),
+        ("amd:mi210", "recovery", "", "recovery: the driver of 0000:13:00.0 is amdgpu, not nvidia"),
+        ("nvidia:l4", "recovery", "sleep", "recovery: 'sleep' is not none, reset, reboot, "),
+        ("nvidia:l4", "xid=79", "31", "xid has two values, '79' and '31'"),
+        ("nvidia:l4", "xid", "79,part=1", "xid: '79,part=1' is not its number"),
+    ],
+)
+def test_a_fault_that_the_driver_cannot_have_is_refused(
+    make_tree: Make, model: str, fault: str, value: str, message: str
+) -> None:
+    made = make_tree(model)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        faults.check(made.folder, fault, made.scan().gpus[0].address, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from claimd_devices.kmsg import Line
 from tests.support import samples
 
 ADDRESS = "0000:11:00.0"
+CASES = Path(__file__).parents[1] / "cases"
 
 XID = "NVRM: Xid (PCI:0000:41:00): {}, pid=1234, name=python3, Ch 00000008"
 
@@ -127,6 +129,57 @@ def test_a_verdict_that_a_program_made_up_is_none() -> None:
     assert (event.kind, event.severity) == ("xid", NOTE)
 
 
+def judgement(text: str) -> str:
+    """Returns the judgement of a line as tests/cases/kernel_lines.tsv names it."""
+    event = log_lines.event_of(Line(at=7.0, text=text))
+    if event is None:
+        return "nothing"
+    return "ends" if event.kind == BOUND else event.severity
+
+
+def cases() -> list[list[str]]:
+    lines = (CASES / "kernel_lines.tsv").read_text().splitlines()
+    return [line.split("\t") for line in lines if not line.startswith("#")]
+
+
+def test_lines_from_kernels_and_public_threads() -> None:
+    assert len(cases()) >= 250
+    wrong = []
+    for expected, source, text in cases():
+        if judgement(text) != expected:
+            wrong.append((expected, judgement(text), source, text))
+    assert wrong == []
+
+
+def test_a_failed_line_tells_a_person_what_has_happened() -> None:
+    for expected, _, text in cases():
+        event = log_lines.event_of(Line(at=7.0, text=text))
+        if expected != "failed" or event is None:
+            continue
+        assert len(event.sentence) > 40
+        assert event.lasts in (None, 3600)
+
+
+def test_a_fatal_sxid_is_about_all_gpus_of_nvidia() -> None:
+    text = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    fatal = log_lines.event_of(Line(at=7.0, text=text))
+    assert fatal is not None
+    assert (fatal.vendor, fatal.kind, fatal.value) == ("nvidia", "sxid", "20034")
+    assert "restart the Fabric Manager" in fatal.sentence
+
+    mild = log_lines.event_of(Line(at=7.0, text=text.replace("Fatal", "Non-fatal")))
+    assert mild is not None
+    assert (mild.severity, mild.lasts) == (NOTE, 600)
+
+
+def test_other_words_about_a_gpu_that_fell_off_the_bus_are_xid_79() -> None:
+    (xid, words) = (
+        log_lines.event_of(Line(at=7.0, text=text))
+        for text in (XID.format(79), "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.")
+    )
+    assert xid == words
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -205,6 +258,18 @@ REAL = [
     "xe 0000:41:00.0: [drm] device wedged, needs recovery",
     "nvidia 0000:41:00.0: enabling device (0000 -> 0003)",
     "[drm] Initialized xe 1.1.0 20201103 for 0000:41:00.0 on minor 0",
+    "NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x1 (X) to 0x0 (None)",
+    "NVRM: Xid (PCI:0000:41:00 GPU-I:05 GPU-CI:00): 46, pid=1, name=x",
+    "NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x22:0x56:894)",
+    "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.",
+    "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "amdgpu 0000:41:00.0: amdgpu: GPU reset(2) succeeded!",
+    "amdgpu 0000:41:00.0: amdgpu: GPU reset(1) failed",
+    "amdgpu 0000:41:00.0: amdgpu: RAS records:130 exceed threshold:128",
+    "xe 0000:41:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:41:00.0 as wedged.",
+    "xe 0000:41:00.0: [drm] *ERROR* GT0: reset failed (-ETIMEDOUT)",
+    "xe 0000:41:00.0: [drm] *ERROR* [Hardware Error]: Tile0 reported FATAL error 0x20000",
+    "i915 0000:41:00.0: [drm] *ERROR* Failed to reset chip",
 ]
 IN_KERNEL_LINES = [
     "{program}[4711]: segfault at 0 ip 000055 sp 00007f error 4 in {file}[55555+1000]",
@@ -273,6 +338,17 @@ def test_what_a_program_writes_is_not(text: str) -> None:
 @pytest.mark.parametrize("flag", ["c", "+"])
 def test_what_goes_on_another_s_line_is_not(text: str, flag: str) -> None:
     assert events(as_records(text, flag=flag), "") == []
+
+
+def test_every_kind_of_line_is_forged() -> None:
+    """A new pattern needs a line in REAL, so that the tests below imitate it."""
+    kinds = set()
+    for text in REAL:
+        (event,) = {log_lines.event_of(Line(at=1.0, text=text))}
+        assert event is not None
+        kinds.add(event.kind)
+    known = {log_lines.event_of(Line(at=1.0, text=text)) for _, _, text in cases()}
+    assert kinds == {event.kind for event in known if event is not None}
 
 
 def test_ten_thousand_forged_lines_change_nothing() -> None:

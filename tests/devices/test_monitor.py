@@ -95,6 +95,9 @@ async def watching(
         ("link", "", "link", DEGRADED),
         ("xid", "48", "xid", FAILED),
         ("xid", "90", "xid", DEGRADED),
+        ("xid=46,instance=7", "", "xid", FAILED),
+        ("recovery", "reboot", "xid", FAILED),
+        ("init-failed", "", "uninitialized", FAILED),
         ("eio", "", "unreadable", FAILED),
         ("hang", "", "unresponsive", UNKNOWN),
         ("unplug", "", "absent", FAILED),
@@ -693,3 +696,44 @@ async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(make_tree:
         log(tree, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
         await world.monitor.check()
         assert world.monitor.last.findings_of(NAME) == ()
+
+
+async def test_a_fatal_sxid_is_about_all_gpus_of_nvidia(make_tree: Make) -> None:
+    made = make_tree("nvidia:h100=8", "amd:mi210")
+    gpus = made.scan().gpus
+    async with watching(made) as world:
+        world.give("sxid")
+        of_nvidia = [gpu.name for gpu in gpus if gpu.vendor == "nvidia"]
+        (other,) = [gpu.name for gpu in gpus if gpu.vendor == "amd"]
+        await world.until(lambda: all(world.kinds(name) for name in of_nvidia))
+        assert {str(world.kinds(name)) for name in of_nvidia} == {str([("sxid", FAILED)])}
+        assert world.kinds(other) == []
+
+
+@pytest.mark.parametrize("model", ["amd:mi300x", "intel:b580", "intel:uhd770"])
+async def test_a_reset_that_failed_ends_with_a_new_bind(make_tree: Make, model: str) -> None:
+    made = make_tree(model)
+    (gpu,) = made.scan().gpus
+    async with watching(made) as world:
+        world.give("reset-failed", gpu.address)
+        await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
+        world.give("heal", gpu.address)
+        await world.is_well(gpu.name)
+
+
+async def test_a_gpu_of_amd_that_was_reset_is_well(make_tree: Make) -> None:
+    made = make_tree("amd:mi300x")
+    (gpu,) = made.scan().gpus
+    async with watching(made) as world:
+        world.give("reset-failed", gpu.address)
+        await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
+        log(made, f"amdgpu {gpu.address}: amdgpu: GPU reset(2) succeeded!")
+        await world.is_well(gpu.name)
+
+
+async def test_a_gpu_with_a_uuid_was_initialized(make_tree: Make) -> None:
+    made = make_tree("nvidia:h100")
+    log(made, "NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x55:2344)")
+    async with watching(made) as world:
+        assert world.kinds() == []
+        assert monitor.check_once(made.roots, made.scan()).findings == ()

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import errno
+import os
+import re
+
 import pytest
 
 from claimd_devices import symptoms, sysfs
@@ -221,3 +225,58 @@ def test_of_one_that_is_awake_it_is_read(tree: Tree) -> None:
     with sysfs.recording() as accesses:
         symptoms.read_gpu(tree.roots, ADDRESS)
     assert any(path.endswith("/config") for path, _ in accesses)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_shown"),
+    [
+        (errno.ETIME, True),
+        (errno.ETIMEDOUT, True),
+        (errno.EREMOTEIO, True),
+        (errno.ENODEV, True),
+        (errno.EINVAL, False),
+        (errno.EPERM, False),
+    ],
+)
+def test_sensors_that_do_not_answer(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, number: int, is_shown: bool
+) -> None:
+    """No file of a test fails with these errors, so the read itself is replaced."""
+    for name in ("temp1_input", "temp2_input"):
+        write_file(tree, f"hwmon/hwmon0/{name}", "45000")
+    read = sysfs.read
+    failing = re.compile(r".*/hwmon/hwmon[0-9]+/temp[0-9]+_input")
+
+    def fail(path: str, limit: int = 4096) -> bytes:
+        if failing.fullmatch(path):
+            raise OSError(number, os.strerror(number), path)
+        return read(path, limit)
+
+    monkeypatch.setattr(sysfs, "read", fail)
+    symptom = read_symptoms(tree).get("unreadable")
+    assert (symptom is not None) is is_shown
+    if symptom is not None:
+        assert symptom.severity == FAILED
+        assert os.strerror(number) in symptom.sentence
+
+    # One sensor that answers shows that the controller is alive.
+    failing = re.compile(r".*/hwmon/hwmon[0-9]+/temp1_input")
+    assert "unreadable" not in read_symptoms(tree)
+
+
+@pytest.mark.parametrize(
+    ("flags", "severity", "sentence"),
+    [
+        ("RRR", NOTE, "bad pages of its memory: 3; not reserved: 0"),
+        ("RP", DEGRADED, "bad pages of its memory: 2; not reserved: 1"),
+        ("F", DEGRADED, "bad pages of its memory: 1; not reserved: 1"),
+    ],
+)
+def test_bad_pages_of_memory(tree: Tree, flags: str, severity: str, sentence: str) -> None:
+    pages = [f"0x{number:08x} : 0x00001000 : {flag}" for number, flag in enumerate(flags)]
+    write_file(tree, "ras/gpu_vram_bad_pages", "\n".join(pages))
+    symptom = read_symptoms(tree)["bad-pages"]
+    assert (symptom.severity, symptom.sentence) == (severity, sentence)
+
+    write_file(tree, "ras/gpu_vram_bad_pages", "")
+    assert "bad-pages" not in read_symptoms(tree)

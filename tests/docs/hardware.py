@@ -11,6 +11,7 @@ import io
 import json
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,10 +275,32 @@ def _file(name: str, content: bytes) -> Callable[[Path, str], None]:
     return write
 
 
+def _line(text: str) -> Callable[[Path, str], None]:
+    """Adds a line about the GPU to the kernel's log."""
+
+    def write(tree: Path, address: str) -> None:
+        microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        with (tree / "dev/kmsg").open("a") as log:
+            log.write(f"3,1,{microseconds},-;{text.format(address)}\n")
+
+    return write
+
+
 # Events of the kernel that end findings and are none.
 NO_FINDINGS = ("bound",)
 # How each kind of finding is brought about, and on which model.
 PROVOKED: dict[str, tuple[str, Callable[[Path, str], None]]] = {
+    "bad-pages": (
+        "amd:mi300x",
+        _file("ras/gpu_vram_bad_pages", b"0x00000001 : 0x00001000 : F\n"),
+    ),
+    "hardware-error": (
+        "intel:b580",
+        _line("xe {}: [drm] *ERROR* [Hardware Error]: Tile0 reported FATAL error 0x1"),
+    ),
+    "reset-failed": ("amd:mi210", _order("reset-failed")),
+    "sxid": ("nvidia:h100", _order("sxid")),
+    "uninitialized": ("nvidia:h100", _order("init-failed")),
     "absent": ("amd:mi210", _order("unplug")),
     "aer-fatal": ("amd:mi210", _order("aer", "fatal")),
     "aer-nonfatal": ("amd:mi210", _order("aer", "nonfatal")),
@@ -349,7 +372,7 @@ def kinds_in_code() -> set[str]:
     One that is put together while it runs (`aer-fatal`) is not seen here.
     """
     made: set[str] = set()
-    for path in (ROOT / "devices").glob("*.py"):
+    for path in (ROOT / "devices/claimd_devices").glob("*.py"):
         tree = ast.parse(path.read_text())
         for call in _calls(tree):
             if ast.unparse(call.func).rpartition(".")[2] in ("Symptom", "Event", "Finding"):

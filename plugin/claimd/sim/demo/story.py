@@ -333,7 +333,7 @@ def _check(step: Step) -> None:
             _check_wait(step)
         case Fault():
             words = step.fault.split()
-            if not 3 <= len(words) <= 4 or words[1] not in faults.FAULTS:
+            if not 3 <= len(words) <= 4 or words[1].partition("=")[0] not in faults.FAULTS:
                 raise ValueError(
                     f"{step.fault!r} is no fault: expected NODE FAULT DEVICE [VALUE], "
                     f"with a fault of {', '.join(faults.FAULTS)}"
