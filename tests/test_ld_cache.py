@@ -5,12 +5,15 @@ Real containers, and images that mean harm, are in tests/containers.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import random
 import shutil
+import struct
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -264,6 +267,46 @@ def test_a_damaged_cache_is_left_or_still_makes_sense(container: Container) -> N
             before = set(ld_so_cache.entries(content))
             after = set(ld_so_cache.entries(container.cache.read_bytes()))
             assert {entry for entry in after if (entry.soname, entry.path) not in OURS} <= before
+
+
+def test_nothing_goes_on_when_it_ends(container: Container) -> None:
+    """The image's cache has many names that all lead to one text of megabytes.
+
+    The program ends after five seconds. Its child, which reads the cache, ends with it.
+    """
+    count, length = 300_000, 8 << 20
+    start = 48 + 24 * count
+    table = struct.pack("=iIIIQ", X86, start, start, 0, 0) * count
+    head = b"glibc-ld.so.cache1.1" + struct.pack("=IIB3xI12x", count, length + 1, 2, 0)
+    container.cache.write_bytes(head + table + b"x" * length + b"\0")
+    config = container.bundle / "config.json"
+    config.write_text(json.dumps(container.config))
+    hook = subprocess.Popen(
+        [*_as_root(), container.program, FOLDER, *NAMES],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    hook.communicate(json.dumps({"bundle": str(container.bundle)}).encode(), timeout=60)
+    assert hook.returncode == 0
+
+    # A killed process stays for a moment, until somebody has asked for its end.
+    deadline = time.monotonic() + 10
+    while _is_running(hook.pid):
+        assert time.monotonic() < deadline, "the child goes on"
+    assert container.cache.stat().st_size == len(head) + len(table) + length + 1, "as it was"
+
+
+def _is_running(session: int) -> bool:
+    """Returns True if a process of the session runs."""
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            # The name of the program may contain anything, in parentheses.
+            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                return True
+    return False
 
 
 def test_it_says_what_it_is(program: Path) -> None:
