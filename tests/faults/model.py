@@ -174,7 +174,7 @@ class Model(stateful.RuleBasedStateMachine):
                 self.loop, self.folder, self.kernel, self.api
             )
             if any(other and other.life.frozen for other in self.slots):
-                instance.checkpoints.patience = 0.02
+                instance.checkpoints._lock.patience = 0.02
             self.plan_death(instance, death)
             self.do(instance.start())
             self.after_death()
@@ -202,13 +202,13 @@ class Model(stateful.RuleBasedStateMachine):
             for call in self.under_way.values():
                 call.delayed = True
             for other in filter(None, self.slots):
-                other.checkpoints.patience = 0.02
+                other.checkpoints._lock.patience = 0.02
         else:
             self.thaw()
 
     def thaw(self) -> None:
         for instance in filter(None, self.slots):
-            instance.checkpoints.patience = 20.0
+            instance.checkpoints._lock.patience = 20.0
             if instance.life.frozen:
                 instance.life.thaw()
 

@@ -290,7 +290,7 @@ async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand
             with (plugin / "claims.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 made = app.build(settings)
-                made.reports.checkpoints.patience = 0.2
+                made.reports.checkpoints._lock.patience = 0.2
                 running = asyncio.create_task(made.run())
                 try:
                     await apiserver.until(

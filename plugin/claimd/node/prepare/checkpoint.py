@@ -14,7 +14,6 @@ This module makes no decision about a claim and stores no device numbers.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import hashlib
@@ -105,7 +104,6 @@ class CheckpointFolder:
 
         # The number of times that the folder was read because others may have changed it.
         self.reads = 0
-        self.patience = commit_lock.PATIENCE
 
         self.path = folder / "claims"
         self.trouble = Trouble(self.path, on_unreadable)
@@ -114,9 +112,7 @@ class CheckpointFolder:
         self._on_damaged = on_damaged
 
         # The calls of this process share the lock, since they see each other's decisions in memory.
-        self._lock = commit_lock.CommitLock(folder / "claims.lock")
-        self._users = 0
-        self._entering = asyncio.Lock()
+        self._lock = commit_lock.SharedLock(folder / "claims.lock")
 
         # The state of the folder when we last released the lock. It shows changes by programs that
         # do not take the lock.
@@ -139,29 +135,18 @@ class CheckpointFolder:
     async def enter(self) -> None:
         """Takes the lock, or joins the calls of this process that hold it."""
         try:
-            # Nearly always the lock is free and no call waits for it. Then no await is needed.
-            is_free = self._users == 0 and not self._entering.locked()
-            if is_free and self._lock.try_acquire():
-                self._begin()
-                self._users = 1
-                return
-
-            async with self._entering:
-                if self._users == 0:
-                    await self._lock.acquire(self.patience)
-                    self._begin()
-                self._users += 1
+            await self._lock.enter(self._catch_up)
         except OSError as error:
             self.trouble.set_failure(error)
             raise
 
     def leave(self) -> None:
         """Releases the lock if this is the last call of this process that holds it."""
-        self._users -= 1
-        if self._users == 0:
-            metrics.CHECKPOINTS.set(len(self.claims))
-            self._fingerprint = self._files.fingerprint()
-            self._lock.release()
+        self._lock.leave(self._note_state)
+
+    def _note_state(self) -> None:
+        metrics.CHECKPOINTS.set(len(self.claims))
+        self._fingerprint = self._files.fingerprint()
 
     def is_stale(self) -> bool:
         """Returns True if others have changed the folder since we last held the lock.
@@ -169,7 +154,7 @@ class CheckpointFolder:
         This takes no lock and costs two system calls. Taking the lock reads the folder again.
         """
         was_read = self._lock.seen >= 0
-        if self._users == 0 and was_read and self._fingerprint != self._files.fingerprint():
+        if self._lock.users == 0 and was_read and self._fingerprint != self._files.fingerprint():
             return True
         return self._lock.others_announced()
 
@@ -311,14 +296,6 @@ class CheckpointFolder:
         return (self.unreadable_uids() | self.quarantined.keys()) - self.claims.keys()
 
     # ------------------------------------------------------------------ reading the changes of others
-
-    def _begin(self) -> None:
-        """Catches up after the lock was taken. Releases the lock if that fails."""
-        try:
-            self._catch_up()
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _catch_up(self) -> None:
         """Makes memory and folder agree after others have changed the folder.

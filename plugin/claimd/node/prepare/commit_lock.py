@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from claimd.common import errors
@@ -26,7 +27,7 @@ _COUNT_SIZE = 8
 
 
 class CommitLock:
-    """A lock that one process holds at a time. Within the process, its user must share it."""
+    """A lock that one process holds at a time. SharedLock is for several calls of one process."""
 
     def __init__(self, path: Path) -> None:
         # The number of commits that the caller has read from the folder. -1 before the first read.
@@ -158,6 +159,47 @@ class CommitLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = self._file = None
+
+
+class SharedLock(CommitLock):
+    """A lock that the calls of one process share. The first call takes it, the last releases it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.users = 0
+        self.patience = PATIENCE
+        self._entering = asyncio.Lock()
+
+    async def enter(self, begin: Callable[[], None]) -> None:
+        """Takes the lock and calls `begin`, or joins the calls that hold the lock already.
+
+        Releases the lock if `begin` raises. Raises ClaimError as `acquire` does.
+        """
+        # Nearly always the lock is free and no call waits for it. Then no await is needed.
+        if self.users == 0 and not self._entering.locked() and self.try_acquire():
+            self._begin(begin)
+            self.users = 1
+            return
+
+        async with self._entering:
+            if self.users == 0:
+                await self.acquire(self.patience)
+                self._begin(begin)
+            self.users += 1
+
+    def leave(self, end: Callable[[], None]) -> None:
+        """Calls `end` and releases the lock if no other call holds it."""
+        self.users -= 1
+        if self.users == 0:
+            end()
+            self.release()
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        try:
+            begin()
+        except BaseException:
+            self.release()
+            raise
 
 
 def _read_count(descriptor: int) -> int:

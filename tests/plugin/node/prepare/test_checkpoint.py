@@ -106,7 +106,7 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
             await asyncio.sleep(0.01)
     commit.cancel()
     other = folder(tmp_path)
-    other.patience = 0.2
+    other._lock.patience = 0.2
     try:
         with pytest.raises(errors.ClaimError, match="another instance"):
             await store(other, plan_claim("d"))
@@ -285,7 +285,7 @@ async def test_calls_of_one_instance_do_not(tmp_path):
 
 async def test_a_frozen_instance_is_named(tmp_path):
     first, second = folder(tmp_path), folder(tmp_path)
-    second.patience = 0.05
+    second._lock.patience = 0.05
     async with first.lock():
         with pytest.raises(errors.ClaimError, match=r"another instance .* held .*claims\.lock"):
             async with second.lock():

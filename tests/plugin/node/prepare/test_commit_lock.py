@@ -167,3 +167,42 @@ async def test_a_lock_file_that_was_taken_away_is_made_anew_and_counts_from_noth
     os.unlink(first._path)
     async with holding(first):
         assert first.count() == 0
+
+
+# ---------------------------------------------------------------- calls of one process
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return commit_lock.SharedLock(tmp_path / "claims.lock")
+
+
+async def test_only_the_first_call_begins_and_only_the_last_ends(shared):
+    events = []
+    await shared.enter(lambda: events.append("begin"))
+    await shared.enter(lambda: events.append("begin again"))
+    shared.leave(lambda: events.append("too early"))
+    assert shared.is_held()
+    shared.leave(lambda: events.append("end"))
+    assert (events, shared.is_held()) == (["begin", "end"], False)
+
+
+async def test_a_beginning_that_fails_leaves_the_lock_free(shared, tmp_path):
+    def fail():
+        raise OSError("the folder cannot be read")
+
+    with pytest.raises(OSError, match="cannot be read"):
+        await shared.enter(fail)
+    assert (shared.users, shared.is_held()) == (0, False)
+    assert commit_lock.CommitLock(tmp_path / "claims.lock").try_acquire()
+
+
+async def test_calls_that_wait_for_another_process_begin_once(shared, tmp_path):
+    other = commit_lock.CommitLock(tmp_path / "claims.lock")
+    assert other.try_acquire()
+    begun = []
+    calls = [asyncio.create_task(shared.enter(lambda: begun.append(1))) for _ in range(3)]
+    await asyncio.sleep(0)
+    other.release()
+    await asyncio.gather(*calls)
+    assert (begun, shared.users) == ([1], 3)

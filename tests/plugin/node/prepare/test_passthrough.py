@@ -629,7 +629,7 @@ async def test_a_look_that_hangs_keeps_neither_the_answer_nor_other_instances(wo
         answer = await unprepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint() is not None, world.kernel.state()) == (True, OWN)
-    assert not claimd.claims.checkpoints._users
+    assert not claimd.claims.checkpoints._lock.users
 
     hanging.resume()
     assert await unprepare(claimd, c) is None
@@ -662,7 +662,7 @@ async def test_a_restore_with_a_look_that_hangs_restores_the_others(world: World
     async with asyncio.timeout(20):
         await old.claims.restorer.restore()
     assert (world.folder / "cdi" / names.cdi_file(DRIVER, other.uid)).exists()
-    assert not old.claims.checkpoints._users
+    assert not old.claims.checkpoints._lock.users
 
 
 async def test_what_is_no_passthrough_is_not_looked_at() -> None:
