@@ -15,6 +15,7 @@ import pytest
 
 from claimd.common import import_path
 from claimd.kubernetes.kube import client, kubeconfig
+from claimd.tools import cli
 
 SMALL = """
 title: Small
@@ -314,8 +315,6 @@ def drain(descriptor):
         (["--state", "/dev/null"], "--state: cannot make the folder /dev/null: File exists", 1),
     ],
 )
-async def test_wrong_use(words, said, code):
-    process = await start(*words)
-    out = (await process.communicate())[0].decode()
-    assert process.returncode == code
-    assert said in out
+def test_wrong_use(words, said, code, capsys):
+    assert cli.main(["demo", *words]) == code
+    assert said in capsys.readouterr().err
