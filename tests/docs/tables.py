@@ -286,16 +286,16 @@ def simulated() -> str:
         for name, row in fields.items():
             if row.answer != simulated_fields.SEE:
                 unless = ", ".join(code(json.dumps(value)) for value in row.unless)
-                words_ = f"{row.words}; not of {unless}" if unless else row.words
-                words_ += f"; not beside {code(row.beside)}" if row.beside else ""
+                words_ = f"{row.words}; not with the value {unless}" if unless else row.words
+                words_ += f"; not next to {code(row.next_to)}" if row.next_to else ""
                 same.setdefault((row.answer, words_), []).append(name)
         title = type_.rpartition(".")[2]
         for (answer, words_), names in same.items():
             rows.append([title, ", ".join(map(code, names)), answer, words_])
             title = ""
     kept = ", ".join(sorted({kind for _, kind in kinds.kept_names()}))
-    rows.append([kept, "all", simulated_fields.SAID, simulated_fields.KIND_IS_KEPT])
-    return table(["of", "fields", "", "what becomes of them"], rows)
+    rows.append([kept, "all", simulated_fields.IGNORED, simulated_fields.KIND_IS_STORED])
+    return table(["type", "fields", "mark", "effect"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

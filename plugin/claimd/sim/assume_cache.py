@@ -1,7 +1,7 @@
-"""A live copy of one resource, which includes this process's own writes before the watch shows
-them.
+"""A local copy of one resource that also has this process's own recent writes.
 
-Without that, a controller whose next round comes before the watch event would repeat its work.
+The watch shows a write only later. Without the own writes, a controller whose next round comes
+before the watch event would repeat its work.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AssumeCache:
         self._subscribers.append(changed)
 
     def assume(self, obj: Document, *, created: bool = False) -> None:
-        """Takes over the answer to a write by this process.
+        """Adds the answer to a write by this process.
 
         Ignores an answer that is older than the cached object. Also ignores an object that is not
         in the cache, unless it was just created.

@@ -65,7 +65,9 @@ class ApiClient:
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def base_path(self, resource: str) -> str:
-        """Returns the path of the resource's group and version. Raises NotServed if there is none."""
+        """Returns the path of the resource's group and version. Raises NotServed if no version is
+        served.
+        """
         if resource in BASE_PATHS:
             return BASE_PATHS[resource]
 
@@ -147,8 +149,7 @@ class ApiClient:
         return document
 
     async def find(self, resource: str, namespace: str, name: str) -> Document | None:
-        """Returns the object from the API server rather than from a cache, or None if it does not
-        exist."""
+        """Returns the object from the API server, not from a cache; None if it does not exist."""
         request = Request(method="GET", resource=resource, namespace=namespace, name=name)
         try:
             return await self.send(request)

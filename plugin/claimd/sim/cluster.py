@@ -1,5 +1,4 @@
-"""A whole cluster in one process: API server, scheduler, controllers, and nodes with kubelet and
-claimd.
+"""A whole cluster in one process: API server, scheduler, controllers, kubelets and claimd.
 
 This module starts and stops the parts. They communicate only over HTTP and unix sockets.
 """
@@ -115,8 +114,11 @@ def check_release(profile: str) -> None:
 
 
 def find_programs(scheduler_: str, controllers_: str) -> Programs:
-    """Returns the programs of --scheduler and --controllers; empty means simulated. Raises
-    UsageError if one does not exist."""
+    """Returns the programs of --scheduler and --controllers. An empty path means the simulated
+    part.
+
+    Raises UsageError if a program does not exist.
+    """
     programs = OURS
     if scheduler_:
         path = upstream.find("--scheduler", scheduler_, upstream.SCHEDULER)
@@ -243,11 +245,11 @@ async def up(
     options: server.Options,
     programs: Programs = OURS,
 ) -> AsyncIterator[Cluster]:
-    """Runs a cluster until the context ends, with claimd's manifests applied if a machine has
-    claimd.
+    """Runs a cluster until the context ends.
 
-    Afterwards only `folder` is left. Its path should be short, because sockets are below it.
-    Raises Fatal if a program of Kubernetes does not start.
+    If a machine has claimd, claimd's manifests are applied. Afterwards only `folder` is left. Its
+    path should be short, because sockets are below it. Raises Fatal if a program of Kubernetes does
+    not start.
     """
     if programs.controllers and programs.enabled == OURS.enabled:
         # The program also creates default service accounts and collects garbage.
@@ -316,8 +318,9 @@ async def _start_scheduler(
 async def _start_controllers(
     cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
 ) -> None:
-    """Starts the simulated controllers, or the program and the simulated ones that it does not
-    replace."""
+    """Starts the simulated controllers, or the program and those simulated ones that it does not
+    replace.
+    """
     if programs.controllers is None:
         run = functools.partial(controllers.run, client_)
         cluster.parts["controllers"] = tasks.start(run, controllers.NAME)
@@ -332,10 +335,10 @@ async def _start_controllers(
 
 
 def _advice(obj: Document) -> list[str]:
-    """Returns warnings about what this cluster does not simulate for the object."""
+    """Returns warnings about fields of the object that this cluster does not simulate."""
     kind = obj.get("kind", "")
     if served_kinds.is_kept(obj.get("apiVersion", ""), kind):
-        return [f"not simulated: {kind}: {simulated_fields.KIND_IS_KEPT}"]
+        return [f"not simulated: {kind}: {simulated_fields.KIND_IS_STORED}"]
     return simulated_fields.sentences(obj)
 
 

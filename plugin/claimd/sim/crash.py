@@ -22,8 +22,7 @@ class CrashInPrepare:
     """One kill of one plugin in a prepare."""
 
     def __init__(self, daemon_: daemon.Daemon, checkpoints: Path, cdi: Path, driver: str) -> None:
-        """Remembers the present claims; `checkpoints` and `cdi` are the folders that the plugin
-        writes to."""
+        """Remembers the present claims. The plugin writes into `checkpoints` and `cdi`."""
         self._daemon, self._checkpoints = daemon_, checkpoints
         self._cdi, self._driver = cdi, driver
         self._before = self.prepared_claims()
@@ -34,8 +33,9 @@ class CrashInPrepare:
         return {path.stem for path in self._checkpoints.glob("*.json")}
 
     def hang_at(self, uid: str) -> None:
-        """Makes the plugin hang when it writes this claim's CDI file, unless it is prepared
-        already."""
+        """Makes the plugin hang when it writes this claim's CDI file, unless the claim is prepared
+        already.
+        """
         if uid not in self._before:
             self._pipes[uid] = self._cdi / durable.unfinished_name(
                 names.cdi_file(self._driver, uid)
@@ -43,10 +43,11 @@ class CrashInPrepare:
             self._make_pipes()
 
     async def kill(self, within: float) -> str:
-        """Kills the plugin as soon as there is a new checkpoint, and describes what was on disk
-        then.
+        """Kills the plugin as soon as there is a new checkpoint; describes the files on disk at
+        that time.
 
-        Raises TimeoutError if none appears in time. In both cases the pipes are removed.
+        Raises TimeoutError if no new checkpoint appears in time. In both cases the pipes are
+        removed.
         """
         try:
             async with asyncio.timeout(within):

@@ -54,7 +54,7 @@ class Schedule:
     zone: tzinfo = UTC
 
     def next(self, after: float) -> float | None:
-        """Returns the first time after `after`, or None if there is none."""
+        """Returns the first time after `after`, or None if no time follows."""
         if self.every:
             return float(int(after) + self.every)
         # A field without values is accepted, but never matches.

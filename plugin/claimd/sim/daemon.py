@@ -135,8 +135,9 @@ class Daemon:
         self._process = None
 
     def _environment(self) -> dict[str, str]:
-        """Returns this process's environment without settings of claimd, plus the daemon's
-        settings."""
+        """Returns this process's environment with the daemon's settings instead of other claimd
+        settings.
+        """
         environment = {
             name: value
             for name, value in os.environ.items()

@@ -56,8 +56,9 @@ class DynamicClient:
         self._discovering = asyncio.Lock()
 
     async def kind_named(self, word: str) -> Kind:
-        """Returns the kind for `pod`, `pods`, `po` or `Pod`. Raises UnknownKindError if there is
-        none."""
+        """Returns the kind for `pod`, `pods`, `po` or `Pod`. Raises UnknownKindError for other
+        words.
+        """
         await self._discover()
         kind = self._by_word.get(word.lower())
         if kind is not None:
@@ -95,8 +96,10 @@ class DynamicClient:
         return await self._send("GET", kind.path(namespace, name))
 
     async def list(self, kind: Kind, namespace: str) -> list[Document]:
-        """Returns all objects of the namespace, or of the cluster for a cluster-scoped kind, each
-        with its kind."""
+        """Returns all objects of the namespace, each with its kind.
+
+        For a cluster-scoped kind they are those of the cluster.
+        """
         answer = await self._send("GET", kind.path(namespace))
         of_kind = {"apiVersion": answer["apiVersion"], "kind": kind.kind}
         return [of_kind | item for item in answer["items"]]

@@ -1,4 +1,4 @@
-"""The manifests of claimd as plain objects, as an administrator applies them.
+"""The manifests of claimd as plain objects, in the form in which an administrator applies them.
 
 A wheel contains a copy next to this file; a source tree has the originals in deploy/base.
 """

@@ -96,8 +96,10 @@ def create_event(
 
 
 def delete(resource: str, obj: Document, **options: Any) -> Request:
-    """Builds a deletion of this object, not of a later one of the same name. `options` are
-    DeleteOptions."""
+    """Builds a deletion of this very object, not of a later one with the same name.
+
+    `options` are DeleteOptions.
+    """
     metadata = obj["metadata"]
     body = {
         "apiVersion": "v1",
@@ -114,8 +116,9 @@ def delete(resource: str, obj: Document, **options: Any) -> Request:
 
 
 def update(resource: str, obj: Document, subresource: str = "") -> Request:
-    """Builds a replacement of the object. The answer is Conflict if it has changed since it was
-    read."""
+    """Builds a replacement of the object. The answer is Conflict if the object has changed
+    meanwhile.
+    """
     metadata = obj["metadata"]
     return Request(
         method="PUT",

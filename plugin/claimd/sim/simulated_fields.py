@@ -1,7 +1,7 @@
-"""Fields that this cluster does not simulate: finds them in an object, and says so in sentences.
+"""The fields that this cluster ignores: finds them in an object, and describes them in messages.
 
-The table simulated_fields.toml lists every field, with a sentence for those that are ignored. The
-functions do no I/O except for reading that table. The API server sends the sentences as warnings,
+The table simulated_fields.toml lists every field, with a message for those that are ignored. The
+functions do no I/O except for reading that table. The API server sends the messages as warnings,
 and a controller sends them as Events.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 
 from claimd.kubernetes.api.document import Document
 
-DONE, SAID, KEPT, SEE = "done", "said", "kept", "see"
+DONE, IGNORED, STORED, SEE = "done", "ignored", "stored", "see"
 _FILE = Path(__file__).with_suffix(".toml")
 _PATHS_SHOWN = 4  # fields that one sentence names
 _ASKED_BY_PRESENCE = ("emptyDir",)  # means something even if it is empty
 # For a kind that the API server only stores.
-KIND_IS_KEPT = "objects of this kind are kept, and no part of claimd acts on them"
+KIND_IS_STORED = "objects of this kind are stored, and no part of claimd uses them"
 _RUN_BY_OTHERS = "kubernetes.io/config.mirror"  # the annotation of mirror pods
 # The type in the table, by apiVersion and kind.
 KINDS = {
@@ -47,13 +47,13 @@ class Row:
     """The handling of one field.
 
     `words` is half a sentence, or the type whose rows apply to the value. A value counts as
-    ignored unless it is empty, or one of `unless`, or next to the field `beside`.
+    ignored unless it is empty, or one of `unless`, or next to the field `next_to`.
     """
 
     answer: str
     words: str
     unless: tuple[Any, ...] = ()
-    beside: str = ""
+    next_to: str = ""
 
 
 @functools.cache
@@ -70,7 +70,9 @@ def table() -> Mapping[str, Mapping[str, Row]]:
 def _row(entry: str | dict[str, Any]) -> Row:
     if isinstance(entry, dict):
         unless = tuple(entry.get("unless", ()))
-        return Row(answer=SAID, words=entry["said"], unless=unless, beside=entry.get("beside", ""))
+        return Row(
+            answer=IGNORED, words=entry["ignored"], unless=unless, next_to=entry.get("next_to", "")
+        )
     if entry.startswith(f"{SEE} "):
         return Row(answer=SEE, words=entry.removeprefix(f"{SEE} "))
     answer, _, words = entry.partition(": ")
@@ -78,9 +80,9 @@ def _row(entry: str | dict[str, Any]) -> Row:
 
 
 def sentences(obj: Document) -> list[str]:
-    """Returns what the object requests but the cluster does not simulate, one sentence per reason.
+    """Returns the requests of the object that the cluster ignores, one sentence for each reason.
 
-    Unknown kinds, values of an unexpected shape, and mirror pods are ignored.
+    Unknown kinds, values of an unexpected shape, and mirror pods are skipped.
     """
     type_ = KINDS.get((obj.get("apiVersion", ""), obj.get("kind", "")))
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
@@ -110,14 +112,14 @@ def _find_unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, 
         below_path = f"{path}.{name}" if path else name
         if row.answer == SEE:
             yield from _find_unsimulated(row.words, below, below_path)
-        elif row.answer == SAID and not (
-            _is_one_of(below, row.unless) or (row.beside and value.get(row.beside))
+        elif row.answer == IGNORED and not (
+            _is_one_of(below, row.unless) or (row.next_to and value.get(row.next_to))
         ):
             yield below_path, row.words
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Compares with the type: 0 is not False."""
+    """Returns True if one of the values is equal and of the same type: 0 is not False."""
     return any(type(value) is type(item) and value == item for item in values)
 
 

@@ -29,8 +29,10 @@ _QPS, _BURST = "500", "1000"  # requests; the default limits slow down a cluster
 
 
 def find(flag: str, program: str, name: str) -> Path:
-    """Returns the program's path; looks on the PATH as a shell does. Raises UsageError if it does
-    not exist."""
+    """Returns the program's path; looks on the PATH as a shell does.
+
+    Raises UsageError if it does not exist.
+    """
     path = shutil.which(program)
     if path is None:
         raise errors.UsageError(
@@ -51,8 +53,10 @@ class Program:
         await self._daemon.run()
 
     async def wait_until_ready(self) -> None:
-        """Waits for the health check. Raises Fatal with the end of the log if the program ends or
-        takes too long."""
+        """Waits for the health check.
+
+        Raises Fatal with the end of the log if the program ends or takes too long.
+        """
         try:
             async with asyncio.timeout(READY_WITHIN):
                 while not await self._is_healthy():
@@ -144,8 +148,10 @@ def _serving(folder: Path, name: str, port: int) -> list[str]:
 
 
 def _kubeconfig(api: Api, folder: Path, name: str) -> Path:
-    """Writes a kubeconfig with the program's own user name and all rights, because its real roles
-    do not exist here."""
+    """Writes a kubeconfig with the program's own user name and all rights.
+
+    The real roles of the program do not exist in this cluster.
+    """
     token = api.token_of(f"system:{name}", ["system:masters"])
     return api.kubeconfig(folder / f"{name}.kubeconfig", token=token)
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkLoop:
-    """The caches of a controller, and its writes, which the caches learn of at once."""
+    """The caches of a controller, and its writes, which the caches include at once."""
 
     def __init__(self, name: str, api: ApiClient, caches: Iterable[AssumeCache]) -> None:
         self.name = name

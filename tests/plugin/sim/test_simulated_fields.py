@@ -15,7 +15,7 @@ from claimd.sim.apiserver.wire import protobuf_fields
 from claimd.sim.controllers import not_simulated
 from claimd.sim.kubelet import kubelet
 
-ANSWERS = {"done", "said", "kept", "see"}
+ANSWERS = {"done", "ignored", "stored", "see"}
 
 
 def pod(**spec):
@@ -70,7 +70,7 @@ def test_a_pod_that_asks_for_nothing_special_hears_nothing():
             "spec.os: nodes are Linux",
         ),
         ({"volumes": [{"name": "v", "nfs": {"server": "s"}}]}, "spec.volumes[0].nfs: there is no"),
-        ({"dnsPolicy": "None"}, "spec.dnsPolicy: names are looked up as this machine does it"),
+        ({"dnsPolicy": "None"}, "spec.dnsPolicy: names are looked up as on this machine"),
     ],
 )
 def test_a_pod_hears_what_it_asks_for_in_vain(spec, sentence):
@@ -84,7 +84,7 @@ def test_a_container_without_a_command_hears_that_it_sleeps():
     (said,) = simulated_fields.sentences(pod(containers=[{"name": "c", "image": "nginx"}]))
     assert said == (
         "not simulated: spec.containers[0].image: "
-        "no image is pulled, and without a command a container runs its arguments, or sleeps"
+        "no image is pulled; a container without a command runs its arguments, or sleeps"
     )
     asked = [{"name": "c", "image": "nginx", "command": ["nginx"], "imagePullPolicy": "Always"}]
     assert simulated_fields.sentences(pod(containers=asked)) == []
@@ -99,7 +99,7 @@ def test_rights_that_a_container_gives_up_are_told():
     }
     container = {"name": "c", "image": "i", "command": ["x"], "securityContext": restricted}
     (said,) = simulated_fields.sentences(pod(containers=[container]))
-    assert said.endswith(": containers run with the rights of whoever started the cluster")
+    assert said.endswith(": containers run with the rights of the user who started the cluster")
     for name in ("runAsNonRoot", "allowPrivilegeEscalation", "capabilities"):
         assert f"spec.containers[0].securityContext.{name}" in said
 

@@ -1,4 +1,5 @@
-"""The simulated API server: objects and what may be done with them, over HTTP.
+"""The simulated API server: stores objects, and serves the operations on them over HTTP.
 
-It knows nothing of scheduling, nodes or containers; those are its clients, as in a real cluster.
+It knows nothing about scheduling, nodes or containers. The components for these are its clients, as
+in a real cluster.
 """

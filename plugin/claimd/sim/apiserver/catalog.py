@@ -239,9 +239,9 @@ class Catalog:
             versions.append(version)
 
     def answers_for(self, group: str, version: str) -> bool:
-        """Tells whether an unknown resource of this group gets a 404 that names the resource.
+        """Returns True if an unknown resource of this group gets a 404 that names the resource.
 
-        That holds for every version of a built-in group, and for the served versions of others.
+        That is so for every version of a built-in group, and for the served versions of others.
         """
         is_built_in = any(resource.group == group for resource in self._built_in)
         return is_built_in or version in self.versions.get(group, ())
@@ -255,7 +255,7 @@ class Catalog:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Each kind once, in its storage version."""
+        """The kinds, each once, in their storage versions."""
         return list(dict.fromkeys(api_resource.kind for api_resource in self.api_resources))
 
     def kind(self, plural: str, group: str = "") -> Kind:

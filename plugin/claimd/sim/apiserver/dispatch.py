@@ -1,4 +1,4 @@
-"""The way of a request to its response: authentication, authorization, and the right handler.
+"""Leads a request to its response: authentication, authorization, and the right handler.
 
 A request is answered in one synchronous step, so that no other request comes between its reads and
 its writes. Only streams, such as watches, continue after that step.
@@ -44,7 +44,7 @@ FRAMED_PROTOCOLS = ("websocket", "spdy/")
 
 
 class Dispatch:
-    """The way of every request to the handler that answers it.
+    """Passes every request to the handler that answers it.
 
     `respond` always returns a response. A StatusError of a handler becomes its Status. Any other
     exception becomes an internal error and a line in the log.
@@ -274,7 +274,7 @@ def _split_token(path: str) -> tuple[str, str]:
 
 
 def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:
-    """Returns the attributes of a request that authorization decides on."""
+    """Returns the attributes of a request, which authorization needs."""
     if not info.resource:
         return rbac.Attributes(info.verb, path=info.path)
 

@@ -1,8 +1,8 @@
 """The tables of a release: the kinds that are served, their versions, and their storage versions.
 
 The tables have the kinds of the resource API, and other kinds that some part of the simulation
-uses. With the releases that a whole cluster can simulate, they also have all other kinds of
-k8s.io/api, which are only stored.
+uses. For releases that a whole cluster can simulate, they also have all other kinds of k8s.io/api,
+which are only stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A dry run that tells whether a release would accept an object, on a server without clients."""
+"""A dry run that shows whether a release would accept an object, on a server without clients."""
 
 from __future__ import annotations
 

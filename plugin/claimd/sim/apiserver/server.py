@@ -1,4 +1,4 @@
-"""The API server as a whole: construction from options, start and stop.
+"""The API server as a whole: its construction from options, its start and its end.
 
 async with serve(Options()) as api:
 """
@@ -131,7 +131,7 @@ class Api:
         return self._tokens.issue_for_user(name, groups)
 
     def serve_logs(self, logs: pod_logs.Logs, follow: pod_logs.Follow | None = None) -> None:
-        """Makes `kubectl logs` show what `logs` returns for a namespace, a pod and a container.
+        """Makes `kubectl logs` show the result of `logs` for a namespace, a pod and a container.
 
         `follow` serves `kubectl logs -f`. Without it, that command ends after the present lines.
         """
@@ -155,7 +155,7 @@ class Api:
         """Writes a kubeconfig file, which only its owner may read. It is JSON, which is valid YAML.
 
         Replaces an existing file. Raises OSError if it cannot be written, or if the path is
-        something else than a file.
+        something other than a file.
         """
         token = token or self.token
         cluster, user = {"server": self.address}, {"token": token}

@@ -1,5 +1,7 @@
-"""The ResourceClaim controller: creates claims from templates, releases claims of ended pods, and
-frees unused ones."""
+"""The ResourceClaim controller: creates claims from templates, and frees unused claims.
+
+It also releases the claims of pods that have ended.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def sync(objects: Objects, gone: frozenset[Uid]) -> list[Request]:
 
 
 def unseen_consumers(objects: Objects) -> Iterator[tuple[str, str, Uid]]:
-    """Yields the pods that have a reservation but are not in the cache: gone, or too new."""
+    """Yields the pods with a reservation that are not in the cache: they are gone, or too new."""
     for claim in objects["resourceclaims"].values():
         namespace = claim["metadata"]["namespace"]
         for consumer in _consumers(claim):
@@ -86,8 +88,7 @@ def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
 
 
 def _is_missing(objects: Objects, pod: Document, name: str) -> bool:
-    """Returns True if the claim does not exist or belongs to another pod; False if the pod needs
-    none."""
+    """Returns True if the pod needs the claim but it does not exist or belongs to another pod."""
     if not name:
         return False
     claim = objects["resourceclaims"].get(f"{pod['metadata']['namespace']}/{name}")
@@ -103,8 +104,10 @@ def _created_claim(objects: Objects, pod: Document, reference: str) -> Document 
 
 
 def claim_name(pod: Document, reference: str) -> str:
-    """Returns the claim's generated name. It looks random but never changes, so a retry creates no
-    second claim."""
+    """Returns the claim's generated name.
+
+    It looks random but never changes, so a retry creates no second claim.
+    """
     metadata = pod["metadata"]
     pod_name = metadata["name"]
     name = f"{pod_name}-{reference}"

@@ -39,7 +39,7 @@ def sync(objects: Objects, now: float) -> tuple[list[Request], float | None]:
 
 
 class _Look:
-    """One CronJob at one moment, and the step that follows."""
+    """One CronJob at one moment, and the next step for it."""
 
     def __init__(self, objects: Objects, cron_job: Document, now: float) -> None:
         self.cron_job, self.now = cron_job, now
@@ -54,7 +54,7 @@ class _Look:
         status, events = self._status()
         yield from events
         if templates.without_empty(status) != templates.without_empty(self.before):
-            # Write the status first; the next round does what follows.
+            # Write the status first; the next round does the rest.
             self.wait = 0.0
             body = self.cron_job | {"status": status}
             yield requests.update("cronjobs", body, "status")

@@ -1,7 +1,7 @@
 """The Deployment controller: creates a ReplicaSet for each template, and moves pods to the new one.
 
-Each round makes one step, as far as the strategy allows with the pods that exist now; the next
-round does what follows. Revisions are stored as annotations, which kubectl reads.
+Each round makes one step, as far as the strategy allows with the pods that exist now. The next
+round continues. Revisions are stored as annotations, which kubectl reads.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def _creation_order(obj: Document) -> tuple[str, str]:
 
 
 def _normalize_template(template: Document) -> Document:
-    """Returns the part of a template that tells it from others.
+    """Returns the part of a template that distinguishes it from others.
 
-    Typed clients write empty fields differently from others, and mean the same, so empty fields
-    are dropped. So is the hash label, which this controller adds.
+    Typed clients write empty fields where other clients write none, with the same meaning, so empty
+    fields are dropped. The hash label, which this controller adds, is dropped, too.
     """
     metadata = template.get("metadata") or {}
     labels = dict(metadata.get("labels") or {})
@@ -177,8 +177,10 @@ class _Rollout:
 
     @functools.cached_property
     def max_unavailable(self) -> int:
-        """The number of pods that may be unavailable: at least one if there is no surge, or the
-        rollout would get stuck."""
+        """The number of pods that may be unavailable.
+
+        It is at least one if there is no surge. Otherwise the rollout would get stuck.
+        """
         if not self.is_rolling or not self.replicas:
             return 0
         amount = (self._strategy.get("rollingUpdate") or {}).get("maxUnavailable", _DEFAULT_SHARE)
@@ -216,8 +218,7 @@ class _Rollout:
             yield from self._recreate()
 
     def _roll(self) -> Iterator[Request]:
-        """Adds new pods as far as the surge allows, then removes old ones while enough are
-        available."""
+        """Adds new pods as far as the surge allows, then removes old pods if enough remain."""
         if self.new is None:
             yield self._create_new(self._room_for_new(0))
             return
@@ -242,8 +243,10 @@ class _Rollout:
         return has + max(min(room, self.replicas - has), 0)
 
     def _old_sizes_while_rolling(self) -> dict[str, int]:
-        """Returns the sizes of the old ReplicaSets by name. Unavailable pods go first, then others
-        while enough are available."""
+        """Returns the sizes of the old ReplicaSets by name.
+
+        Unavailable pods are removed first, then others while enough are available.
+        """
         assert self.new is not None
         sizes = {name_of(one): _replicas(one) for one in self.old}
         least = self.replicas - self.max_unavailable
@@ -304,8 +307,7 @@ class _Rollout:
         )
 
     def _scale(self) -> Iterator[Request]:
-        """Gives the new number to the only active ReplicaSet, or shares it proportionally among
-        several."""
+        """Gives the new number to the only active ReplicaSet, or divides it among several."""
         active = [one for one in self.all if _replicas(one)]
         if len(active) <= 1:
             latest = [*active, *([self.new] if self.new is not None else reversed(self.old))]
@@ -448,11 +450,10 @@ class _Rollout:
         return {name: value for name, value in own.items() if name not in _OWN_ANNOTATIONS}
 
     def _annotate_new(self) -> Request | None:
-        """Returns an update that annotates the new ReplicaSet, or None if its annotations are
-        current.
+        """Returns an update of the new ReplicaSet's annotations, or None if they are current.
 
-        A ReplicaSet that is reused by a rollback gets the next revision, and its history keeps
-        the earlier ones.
+        A ReplicaSet that is reused by a rollback gets the next revision, and its history keeps the
+        earlier ones.
         """
         if self.new is None:
             return None
@@ -595,7 +596,8 @@ class _Rollout:
         self, conditions: dict[str, Document], type_: str, status: str, reason: str, message: str
     ) -> None:
         """Sets the condition with the time of its last change, unless status and reason are the
-        same already."""
+        same.
+        """
         current = conditions.get(type_, {})
         if (current.get("status"), current.get("reason")) == (status, reason):
             return

@@ -1,5 +1,4 @@
-"""The device taint eviction controller: evicts pods whose devices have an untolerated NoExecute
-taint.
+"""The device taint eviction controller: evicts pods because of NoExecute taints of their devices.
 
 The functions only compute requests, and `loops` decides in which order and how many at once it
 sends them. The status of a DeviceTaintRule describes the rule's effect and progress.
@@ -86,8 +85,7 @@ def sync(
 def _eviction_of(
     objects: Objects, pod: Document, tainted: dict[Device, Document]
 ) -> Eviction | None:
-    """Returns the pod's eviction at the earliest end of any of its claims, with all rules that
-    contribute."""
+    """Returns the pod's eviction at the earliest end of any of its claims, with all its rules."""
     metadata, spec = pod["metadata"], pod["spec"]
     if not spec.get("nodeName") or not spec.get("resourceClaims") or has_ended(pod):
         return None
@@ -120,8 +118,7 @@ def _eviction_of(
 def _ends_of_claim(
     objects: Objects, claim: Document, tainted: dict[Device, Document]
 ) -> Iterator[tuple[float, str]]:
-    """Yields the time at which each taint ends the claim's use, with its rule's name or an empty
-    text."""
+    """Yields the time at which each taint ends the claim's use, with the name of its rule or ""."""
     for result in _results(claim):
         device = tainted.get((result["driver"], result["pool"], result["device"]), {})
         taints = [(taint, "") for taint in device.get("taints") or ()]
@@ -138,8 +135,7 @@ def _ends_of_claim(
 
 
 def _end_of_toleration(taint: Document, tolerations: Sequence[Document]) -> float | None:
-    """Returns the earliest time at which toleration ends, or None if the taint is tolerated for
-    ever."""
+    """Returns the earliest end of a toleration; None if the taint is tolerated for ever."""
     seconds = []
     for toleration in tolerations:
         if toleration.get("effect") == "NoExecute" and tolerates(toleration, taint):
@@ -191,8 +187,8 @@ def _selects(rule: Document, device: Document) -> bool:
 def sync_rules(
     objects: Objects, evictions: Sequence[Eviction], evicted: dict[str, int], now: float
 ) -> tuple[list[Request], float | None]:
-    """Returns patches for the rules whose condition has changed, and the seconds until a rule may
-    be written again.
+    """Returns patches for the rules whose condition has changed, and the seconds until the next
+    one.
 
     `evicted` counts the evicted pods by the rule's uid. A rule's status changes at most every
     `STATUS_PERIOD` seconds, not for every single pod.
@@ -260,7 +256,7 @@ def _build_condition(
 
 
 def _preview(objects: Objects, rule: Document) -> str:
-    """Describes what the rule would do if its effect were NoExecute."""
+    """Describes the effect that the rule would have with NoExecute."""
     name = rule["metadata"]["name"]
     taint = rule["spec"]["taint"] | {"effect": "NoExecute"}
     evicting_rule = rule | {"spec": rule["spec"] | {"taint": taint}}

@@ -80,8 +80,10 @@ def _is_meant(codes: Document, container: str, code: int) -> bool:
 
 
 def finished_at(pod: Document) -> float:
-    """Returns when the pod's last container ended, in seconds since 1970, as well as the pod's
-    status tells."""
+    """Returns when the pod's last container ended, in seconds since 1970.
+
+    The pod's status may not have the time. Then the result is the best that the status allows.
+    """
     metadata, status = pod["metadata"], status_of(pod)
     ends = []
     for container in status.get("containerStatuses") or ():

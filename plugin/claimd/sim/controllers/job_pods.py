@@ -1,4 +1,4 @@
-"""The pods of a Job by state, and which of their ends the Job's status has not counted yet."""
+"""The pods of a Job by state, and the ends of pods that the Job's status has not counted yet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def _indexes_of(pods: Iterable[Document]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class UncountedEnds:
-    """The ends of pods that the status has not counted: first it lists them, then it counts them."""
+    """The ends of pods that the status has not counted yet. It lists them first and counts them
+    later.
+    """
 
     listed_succeeded: list[Uid]
     listed_failed: list[Uid]
@@ -75,14 +77,18 @@ class JobPods:
         self.replaced = self._replaced_by_index()
 
     def count_successes(self) -> int:
-        """Counts the listed and new ones too. An indexed Job counts indexes, not pods."""
+        """Returns the number of successes, with the listed and new ones. An indexed Job counts
+        indexes.
+        """
         if self.spec.is_indexed:
             return len(self.succeeded_indexes)
         counted = self.before.get("succeeded") or 0
         return counted + len(self.ends.listed_succeeded) + len(self.ends.new_succeeded)
 
     def count_failures(self) -> int:
-        """Counts the listed and new failed pods too, without those that the policy ignores."""
+        """Returns the number of failures, with the listed and new ones, except those the policy
+        ignores.
+        """
         counted = self.before.get("failed") or 0
         new = sum(map(self.spec.counts, self.ends.new_failed))
         return counted + len(self.ends.listed_failed) + new
@@ -126,8 +132,10 @@ class JobPods:
         return failed
 
     def _replaced_by_index(self) -> dict[int, Document]:
-        """Returns the latest failed pod of each index without a successor; the successor continues
-        its failure count."""
+        """Returns the latest failed pod of each index without a successor.
+
+        The successor continues the failure count of this pod.
+        """
         latest_failed: dict[int, Document] = {}
         if self.spec.index_limit is None:
             return latest_failed

@@ -9,7 +9,7 @@ from .objects import has_ended, is_terminating, status_of
 
 
 class JobSpec:
-    """The spec of one Job, with the answers that follow from it for a pod."""
+    """The spec of one Job, and the conclusions from it for a pod."""
 
     def __init__(self, job: Document) -> None:
         self.document: Document = job["spec"]
@@ -26,7 +26,7 @@ class JobSpec:
 
     @property
     def completions(self) -> int | None:
-        """The number of successes that the Job needs. None if the first success ends it."""
+        """The number of successes that the Job needs; None if the first success ends it."""
         completions: int | None = self.document.get("completions")
         return completions
 
@@ -36,13 +36,13 @@ class JobSpec:
 
     @property
     def index_limit(self) -> int | None:
-        """The retries of each index. None if retries are counted for the whole Job."""
+        """The number of retries of each index; None if retries are counted for the whole Job."""
         limit: int | None = self.document.get("backoffLimitPerIndex")
         return limit
 
     @property
     def waits_for_end(self) -> bool:
-        """True if only pods that have ended are replaced, not those that still terminate."""
+        """True if a pod is replaced only after it has ended, and not while it terminates."""
         return bool(self.document.get("podReplacementPolicy") == "Failed")
 
     def has_valid_index(self, pod: Document) -> bool:
@@ -53,14 +53,16 @@ class JobSpec:
         return index is not None and index < (self.completions or 0)
 
     def is_failed(self, pod: Document) -> bool:
-        """Returns True if the pod has failed. A terminating pod counts unless the Job replaces only
-        failed pods."""
+        """Returns True if the pod has failed.
+
+        A terminating pod counts, unless the Job replaces only failed pods.
+        """
         if has_ended(pod):
             return bool(status_of(pod).get("phase") == "Failed")
         return is_terminating(pod) and not self.waits_for_end
 
     def judge(self, pod: Document) -> job_failures.Verdict:
-        """Returns what the Job's policy says about the failure of the pod."""
+        """Returns the verdict of the Job's policy on the failure of the pod."""
         return job_failures.judge(self.document.get("podFailurePolicy"), pod)
 
     def counts(self, pod: Document) -> bool:

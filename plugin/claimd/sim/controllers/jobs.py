@@ -2,7 +2,7 @@
 
 A pod keeps a finalizer until its end is counted, so that each end is counted exactly once. First
 the status lists the pod, then the finalizer is removed, then the count in the status grows. Each
-round makes one of these steps, and the next round does what follows.
+round makes one of these steps, and the next round makes the next one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOO_MANY_INDEXES = (
 
 
 def backoffs(objects: Objects, before: Mapping[Uid, Backoff]) -> dict[Uid, Backoff]:
-    """Returns what must be remembered of pod failures, for every unfinished Job."""
+    """Returns the back-off state of every unfinished Job, which the next round needs."""
     result = {}
     for job in objects["jobs"].values():
         if _is_ours(job) and not is_finished(job):
@@ -53,7 +53,7 @@ def backoffs(objects: Objects, before: Mapping[Uid, Backoff]) -> dict[Uid, Backo
 def sync(
     objects: Objects, memory: Mapping[Uid, Backoff], now: float
 ) -> tuple[list[Request], float | None]:
-    """Returns the requests to send now, and the seconds until something is due without any change."""
+    """Returns the requests to send now, and the seconds until something is due without a change."""
     wanted = list(_release(objects))
     waits = []
     for job in objects["jobs"].values():
@@ -120,7 +120,7 @@ def _without_finalizer(pod: Document, then: Request | None = None) -> Request:
 
 
 class _Look(job_pods.JobPods):
-    """One Job at one moment, and the step that follows."""
+    """One Job at one moment, and the next step for it."""
 
     def __init__(self, objects: Objects, job: Document, backoff: Backoff, now: float) -> None:
         super().__init__(objects, job)
@@ -130,7 +130,9 @@ class _Look(job_pods.JobPods):
     # ------------------------------------------------------------ the step
 
     def step(self) -> Iterator[Request]:
-        """Yields the writes of pods, then the status; finalizers go when the status is current."""
+        """Yields the writes of pods, then the status. Removes finalizers when the status is
+        current.
+        """
         start = self.before.get("startTime")
         if not start and not self.spec.is_suspended:
             start = timestamps.rfc3339(self.now)
@@ -206,8 +208,10 @@ class _Look(job_pods.JobPods):
         return None
 
     def _has_restarted_too_often(self) -> bool:
-        """Returns True if container restarts exceed the limit; they count if `restartPolicy` is
-        OnFailure."""
+        """Returns True if the restarts of containers exceed the limit.
+
+        They count if `restartPolicy` is OnFailure.
+        """
         if self.spec.template["spec"].get("restartPolicy") != "OnFailure":
             return False
         restarts = 0
@@ -230,8 +234,10 @@ class _Look(job_pods.JobPods):
     # ------------------------------------------------------------ pods to make and to delete
 
     def _manage(self, writes: list[Request]) -> tuple[list[Document], int]:
-        """Adds writes of pods. Returns the pods to delete and the number of created ones; one of
-        them is empty."""
+        """Adds writes of pods. Returns the pods to delete and the number of created ones.
+
+        Either no pods are deleted or none are created.
+        """
         if is_terminating(self.job):
             return [], 0
         surplus = len(self.active) - self._wanted_count()
@@ -259,7 +265,7 @@ class _Look(job_pods.JobPods):
         return [], len(made)
 
     def _wanted_count(self) -> int:
-        """Returns how many pods shall run now."""
+        """Returns how many pods should run now."""
         if self.spec.is_suspended:
             return 0
         parallelism = int(self.spec.document.get("parallelism", 1))
@@ -269,8 +275,10 @@ class _Look(job_pods.JobPods):
         return max(min(self.spec.completions - self.count_successes(), parallelism), 0)
 
     def _to_remove(self, least: int) -> list[Document]:
-        """Returns the pods to remove: first pods with a duplicate or invalid index, then the
-        cheapest to lose."""
+        """Returns the pods to remove: first those with a duplicate or invalid index.
+
+        Then come the pods whose loss costs least.
+        """
         rest = sorted(self.active, key=_loss)
         if not self.spec.is_indexed:
             return rest[:least]
@@ -402,7 +410,7 @@ class _Look(job_pods.JobPods):
         return {name: value for name, value in status.items() if name not in unsaid}
 
     def _is_over(self, decided: str, uncounted: Document) -> bool:
-        """Returns True if no pods still have to end and no counts still have to grow."""
+        """Returns True if all pods have ended and all ends are counted."""
         if self.terminating or any(uncounted.values()) or decided not in conditions_of(self.job):
             return False
         return not any(map(job_pods.has_finalizer, self.pods))
@@ -458,8 +466,10 @@ class _Look(job_pods.JobPods):
         return [pod for pod in failed if self.spec.counts(pod)]
 
     def _is_delayed(self, pod: Document, outcome: tuple[str, str, str] | None) -> bool:
-        """Returns True if the failed pod must stay until its index has a new pod, which continues
-        its failure count."""
+        """Returns True if the failed pod must stay until its index has a new pod.
+
+        The new pod continues the failure count.
+        """
         if outcome is not None or is_terminating(self.job):
             return False
         index = job_indexes.index_of(pod)
@@ -467,8 +477,9 @@ class _Look(job_pods.JobPods):
         return delayed is not None and job_pods.uid_of(delayed) == job_pods.uid_of(pod)
 
     def _is_settled(self, pod: Document, outcome: tuple[str, str, str] | None) -> bool:
-        """Returns True if the status no longer needs the pod. Valid only when the status is
-        current."""
+        """Returns True if the status no longer needs the pod. Call this only if the status is
+        current.
+        """
         if is_terminating(self.job) or outcome is not None or job_pods.phase_of(pod) == "Succeeded":
             return True
         return self.spec.is_failed(pod) and not self._is_delayed(pod, outcome)
@@ -513,7 +524,7 @@ class _Look(job_pods.JobPods):
         return requests.with_then(write, event) if event is not None else write
 
     def _announcement(self, status: Document) -> Request | None:
-        """Returns an Event about the first change of conditions that deserves one, or None."""
+        """Returns an Event about the first change of conditions that needs one, or None."""
         before = {
             condition["type"]: condition["status"]
             for condition in self.before.get("conditions") or ()
@@ -535,8 +546,10 @@ class _Look(job_pods.JobPods):
 
 
 def _loss(pod: Document) -> tuple[bool, int, bool, float, float]:
-    """Returns a sort key that is small for a pod that is cheap to lose: unscheduled, not running,
-    not ready, young."""
+    """Returns a sort key that is small for a pod whose loss costs little.
+
+    Such a pod is unscheduled, not running, not ready, or young.
+    """
     since = templates.ready_since(pod)
     created = requests.parse_time(pod["metadata"]["creationTimestamp"])
     phase = _PHASES.get(job_pods.phase_of(pod), 0)

@@ -151,8 +151,7 @@ class PodGC:
 
 
 class Nodes:
-    """Taints nodes by their conditions, and marks those whose kubelet has stopped renewing its
-    lease."""
+    """Taints nodes by their conditions, and marks nodes whose kubelet does not renew its lease."""
 
     RESOURCES = ("nodes", "leases", "pods")
 
@@ -282,7 +281,7 @@ class CronJobs:
 
 
 class NotSimulated:
-    """Warns about fields that this cluster ignores, once for each object and sentence."""
+    """Warns about fields that this cluster ignores, once for each object and message."""
 
     RESOURCES = not_simulated.RESOURCES
 
@@ -322,8 +321,7 @@ async def run(
     clock: Clock = time.time,
     without: Collection[object] = (),
 ) -> None:
-    """Runs all controllers except those in `without` until cancelled; they share one cache per
-    resource."""
+    """Runs all controllers except those in `without` until cancelled. They share the caches."""
     api = ApiClient(client_)
 
     enabled = features.release_defaults(await api.minor_release())

@@ -17,7 +17,7 @@ OPTIONS = {"propagationPolicy": "Background"}
 
 
 def terminating(namespaces: dict[str, Document]) -> Iterator[Document]:
-    """Yields the namespaces whose content is still to be deleted."""
+    """Yields the namespaces whose content must still be deleted."""
     for namespace in namespaces.values():
         if is_terminating(namespace) and FINALIZER in _finalizers(namespace):
             yield namespace
@@ -35,8 +35,7 @@ def _finalizers(namespace: Document) -> list[str]:
 
 
 async def deletable_collections(api: client.ApiClient) -> list[str]:
-    """Returns the paths of all collections that can be emptied, with `{}` in place of the
-    namespace."""
+    """Returns the paths of all collections that can be emptied, with `{}` for the namespace."""
     paths = []
     for prefix in await _group_versions(api):
         listed = await api.get(prefix)

@@ -1,7 +1,8 @@
 """The node controller: taints nodes by their conditions, and marks nodes whose kubelet is silent.
 
-No pod may be scheduled to a node that is not ready, and after a while `taint_evictions` evicts
-the pods that are on it. A node whose kubelet has never renewed a lease is taken at its word.
+No pod may be scheduled to a node that is not ready, and after a while `taint_evictions` evicts the
+pods that are on it. If the kubelet of a node has never renewed a lease, the node's conditions are
+believed.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ def _identity(taint: Document) -> tuple[str, str]:
 
 
 def _evicting_keys(node: Document) -> Iterator[str]:
-    """Yields the NoExecute taint for a node that is not ready; a node without a Ready condition
-    gets none."""
+    """Yields the NoExecute taint for a node that is not ready.
+
+    A node without a Ready condition gets no taint.
+    """
     ready = _ready_status(node)
     if ready == "Unknown":
         yield PREFIX + "unreachable"

@@ -54,8 +54,10 @@ def is_controlled_by(obj: Document, controller: Document) -> bool:
 
 
 def tolerates(toleration: Document, taint: Document) -> bool:
-    """Returns True if the toleration matches the taint of a node or device; an empty key or effect
-    matches any."""
+    """Returns True if the toleration matches the taint of a node or device.
+
+    An empty key or effect matches any.
+    """
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:

@@ -32,7 +32,7 @@ class History:
 
     @functools.cached_property
     def update(self) -> Document | None:
-        """The revision of the parent's current template, or None if there is none yet."""
+        """The revision of the parent's current template, or None if it does not exist yet."""
         data = templates.without_empty(_data(self._parent["spec"]["template"]))
         for revision in reversed(self.revisions):
             if templates.without_empty(revision["data"]) == data:
@@ -40,8 +40,9 @@ class History:
         return None
 
     def revise(self) -> Request | None:
-        """Returns the request that makes the current template the latest revision, or None if it
-        already is."""
+        """Returns the request that makes the current template the latest revision; None if it is
+        already.
+        """
         latest = number_of(self.revisions[-1]) if self.revisions else 0
         if self.update is None:
             return self._create(latest + 1)
@@ -52,8 +53,10 @@ class History:
         return None
 
     def forget_old(self, live: Collection[str]) -> Iterator[Request]:
-        """Yields deletions of the oldest revisions beyond the history limit, except those named in
-        `live`."""
+        """Yields deletions of the oldest revisions beyond the history limit.
+
+        Revisions that `live` names are kept.
+        """
         old = [item for item in self.revisions if templates.name_of(item) not in live]
         limit = self._parent["spec"].get("revisionHistoryLimit")
         if limit is None:

@@ -42,7 +42,7 @@ def next_available(objects: Objects, now: float) -> float | None:
 
 
 class _Look:
-    """One StatefulSet at one moment, and the step that follows."""
+    """One StatefulSet at one moment, and the next step for it."""
 
     def __init__(self, objects: Objects, stateful_set: Document, now: float) -> None:
         self.set, self.now = stateful_set, now
@@ -114,7 +114,8 @@ class _Look:
 
     def _shrink(self, writes: list[Request]) -> bool:
         """Adds deletions of surplus pods, highest number first. Returns True if an update may
-        follow."""
+        follow.
+        """
         surplus = sorted(set(self.pods) - set(self.wanted_numbers), reverse=True)
         unavailable = [*self.wanted_numbers, *reversed(surplus)]
         unavailable = [item for item in unavailable if item in self.pods and self._is_missing(item)]

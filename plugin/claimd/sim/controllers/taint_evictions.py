@@ -66,10 +66,10 @@ def review(objects: Objects, due: Mapping[str, float], now: float) -> Review:
 
 
 def toleration_time(taints: Sequence[Document], tolerations: Sequence[Document]) -> float | None:
-    """Returns the seconds for which a pod may stay: infinite if for ever, None if a taint is not
-    tolerated.
+    """Returns the seconds for which a pod may stay; None if a taint is not tolerated.
 
-    If several tolerations match one taint, the first counts.
+    The time is infinite if the pod may stay for ever. If several tolerations match one taint, the
+    first counts.
     """
     shortest = math.inf
     for taint in taints:

@@ -33,7 +33,7 @@ def has_template(parent: Document) -> bool:
 
 
 def template_hash(template: Document) -> str:
-    """Returns the hash that tells pods of this template from others, for the label `TEMPLATE_HASH`."""
+    """Returns the hash for the label `TEMPLATE_HASH`, which distinguishes pods of this template."""
     return name_suffix(json.dumps(without_empty(template), sort_keys=True), 9)
 
 

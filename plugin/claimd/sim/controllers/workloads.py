@@ -104,8 +104,10 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
 
 
 def _is_misplaced(objects: Objects, daemon_set: Document, pod: Document) -> bool:
-    """Returns True if the pod's node may not run it; a pod on a node that does not exist is left to
-    the pod GC."""
+    """Returns True if the pod's node may not run it.
+
+    A pod on a node that does not exist is left to the pod GC.
+    """
     node = objects["nodes"].get(_node_of(pod))
     if node is None:
         return not pod["spec"].get("nodeName")

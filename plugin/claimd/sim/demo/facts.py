@@ -72,8 +72,8 @@ class Check:
 
 
 def checks(written: Mapping[str, Any]) -> list[Check]:
-    """Parses facts as stories write them: an expected value, or operators with values, for each
-    path.
+    """Parses facts as stories write them: for each path an expected value, or operators with
+    values.
 
     Raises ValueError if they are invalid.
     """
@@ -177,8 +177,7 @@ def _follow(value: Any, step: re.Match[str]) -> Sequence[Any]:
 
 
 def _equals(value: Any, expected: Any) -> bool:
-    """Compares values; a text equals a number that is written the same, because YAML converts
-    unquoted digits."""
+    """Compares values. A text equals a number with its digits: YAML converts unquoted digits."""
     if isinstance(value, str) != isinstance(expected, str) and not isinstance(value, list | dict):
         return str(value) == str(expected)
     return bool(value == expected)

@@ -290,8 +290,7 @@ class Narrator:
         await self._pause(_GLANCE)
 
     async def _wait_until(self, step: story.Wait) -> list[Document]:
-        """Returns the objects that satisfy the fact. Raises StoryError if it does not come true in
-        time."""
+        """Returns the objects that satisfy the fact. Raises StoryError if that takes too long."""
         await self._views.open(step.kind)
         satisfied: list[Document] = []
         try:
@@ -344,7 +343,7 @@ class Narrator:
                 lines.append(f"  claimd on {node.name} ({node.daemon.state}): {line}")
         return "\n".join(lines)
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ texts
 
     def _tell_command(self, words: str) -> None:
         self._screen.line(("  $ ", "dim"), (words, "cyan"))
@@ -395,8 +394,7 @@ def _describe_fact(step: story.Wait) -> str:
 
 
 def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
-    """Returns this process's environment with the cluster's kubeconfig, and without settings of
-    claimd."""
+    """Returns this process's environment with the cluster's kubeconfig, but no claimd settings."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")
     }

@@ -121,8 +121,7 @@ def _boxes(nodes: Sequence[Node], width: int, glyphs: _Glyphs) -> list[Line]:
 
 
 def _box(node: Node, width: int, gpu_count: int, glyphs: _Glyphs) -> list[Line]:
-    """Draws a node with space for `gpu_count` GPUs, so that the boxes of a row have the same
-    height."""
+    """Draws a node with space for `gpu_count` GPUs, so that all boxes of a row have one height."""
     inner = width - 4
     content: list[Span] = [(node.product, "cyan") if node.product else ("no GPUs published", "dim")]
     for gpu in node.gpus:

@@ -1,6 +1,6 @@
 """The visible state of a cluster at one moment: nodes, GPUs, pods and claims.
 
-This module decides what is shown, without I/O, and `picture` decides how it looks.
+This module decides which facts are visible, without I/O, and `picture` draws them.
 """
 
 from __future__ import annotations
@@ -155,8 +155,7 @@ def _waits_for(status: Object) -> str:
 
 
 def _claims_of(pod: Object) -> list[str]:
-    """Returns the names of the pod's claims, including those from templates and for extended
-    resources."""
+    """Returns the names of the pod's claims, also those from templates and extended resources."""
     status = pod.get("status") or {}
     created = {
         entry["name"]: entry.get("resourceClaimName")

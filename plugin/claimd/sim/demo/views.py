@@ -50,8 +50,10 @@ class Views:
             task.cancel()
 
     async def list_now(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
-        """Returns the objects from the API server, of a namespace if the kind has one, sorted by
-        name."""
+        """Returns the objects from the API server, sorted by name.
+
+        They are those of the namespace if the kind has one.
+        """
         if word == PLUGIN:
             objects = [_plugin(node) for node in self._cluster.nodes.values()]
         else:

@@ -1,5 +1,4 @@
-"""The kubelet's calls NodePrepareResources and NodeUnprepareResources, and its checks of the
-answers."""
+"""The kubelet's calls NodePrepareResources and NodeUnprepareResources. Checks the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _BY_VERSION: dict[str, tuple[Any, Any]] = {
 
 
 class CallError(Exception):
-    """The driver has not done all that it was asked to do."""
+    """The driver has not completed its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,7 @@ class PreparedDevice:
 async def prepare(
     plugin: Plugin, claims: Sequence[ClaimRef], timeout: float
 ) -> tuple[dict[str, list[PreparedDevice]], str]:
-    """Returns the prepared devices by the claim's uid, and what is wrong with the rest of the
-    answer.
+    """Returns the prepared devices by the claim's uid, and the fault in the rest of the answer.
 
     Raises CallError if there is no answer at all.
     """
@@ -80,8 +78,9 @@ async def unprepare(plugin: Plugin, claims: Sequence[ClaimRef], timeout: float) 
 async def _call(
     plugin: Plugin, method: str, request: Any, claims: Sequence[ClaimRef], timeout: float
 ) -> tuple[dict[str, Any], str]:
-    """Returns the good answers by the claim's uid up to the first bad one, and what is wrong with
-    that."""
+    """Returns the good answers by the claim's uid up to the first bad one, and the fault of that
+    one.
+    """
     _, stub = _BY_VERSION[plugin.version]
     try:
         response = await getattr(stub(plugin.channel), method)(request, timeout=timeout)

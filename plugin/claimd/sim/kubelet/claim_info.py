@@ -1,8 +1,8 @@
-"""The claims on the node: which pods use them, and what drivers have prepared for them.
+"""The claims on the node: their pods, and the devices that drivers have prepared for them.
 
-A checkpoint stores this information across restarts of the kubelet. Claims are prepared before
-the pod's sandbox is created, and unprepared when no pod of the node uses them any more. The
-callers decide when to retry.
+A checkpoint stores this information across restarts of the kubelet. Claims are prepared before the
+pod's sandbox is created, and unprepared when no pod of the node uses them any more. The callers
+decide when to retry.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ClaimInfoCache:
     async def prepare(self, pod: Document) -> None:
         """Prepares all claims of the pod. Raises ClaimsError if that is not possible now.
 
-        May be repeated: a driver is not asked again for what it has prepared.
+        May be repeated: a driver is not asked again for devices that it has prepared.
         """
         # Read and check everything before anything is changed.
         wanted: list[tuple[ClaimInfo, set[str]]] = []
@@ -220,7 +220,8 @@ class ClaimInfoCache:
         self, pod: Document, pod_claim: PodClaim, claim: ResourceClaim
     ) -> tuple[ClaimInfo, set[str]]:
         """Returns the claim's info and drivers. Raises ClaimsError if the pod may not use the
-        claim."""
+        claim.
+        """
         metadata = claim.metadata
         uid = pod["metadata"]["uid"]
         owned = any(owner.uid == uid and owner.controller for owner in metadata.owner_references)

@@ -46,14 +46,13 @@ class HealthInfoCache:
     """The health of all devices of the node."""
 
     def __init__(self, timing: Timing, changed: Callable[[set[Device]], None]) -> None:
-        """Creates an empty cache; `changed` is called with devices whose health or message has
-        changed."""
+        """Takes `changed`, which gets the devices whose health or message has changed."""
         self._timing, self._changed = timing, changed
         self._devices: dict[Device, DeviceHealth] = {}
 
     async def watch(self, plugin: Plugin) -> None:
-        """Reads a plugin's health stream until cancelled, or until the plugin does not implement
-        it.
+        """Reads a plugin's health stream until cancelled, or until the plugin turns out not to have
+        one.
 
         A stream that ends is reopened; meanwhile the driver's devices are Unknown.
         """
@@ -122,7 +121,8 @@ class HealthInfoCache:
 
     def _clear(self, driver: str) -> None:
         """Forgets the health of a driver's devices, even if another plugin of the driver has sent
-        the same."""
+        it.
+        """
         gone = {device for device in self._devices if device[0] == driver}
         for device in gone:
             del self._devices[device]

@@ -125,7 +125,7 @@ class Kubelet:
     async def run(self) -> None:
         """Runs until cancelled; the containers keep running.
 
-        It waits for an absent API server. A folder that cannot be written to is an error.
+        It waits while the API server is away. A folder that cannot be written to is an error.
         """
         for folder in ("plugins", "plugins_registry"):
             (self._folder / folder).mkdir(parents=True, exist_ok=True)

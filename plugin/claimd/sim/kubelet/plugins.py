@@ -125,8 +125,9 @@ class PluginRegistry:
     # ------------------------------------------------------------------ registration
 
     async def _register(self, path: Path, socket_id: SocketId) -> None:
-        """Registers the plugin, and retries until it succeeds; a refused plugin may answer
-        differently later."""
+        """Registers the plugin, and retries until it succeeds. A refused plugin may answer
+        otherwise later.
+        """
         backoff = pacing.Backoff(
             self._timing.registration_backoff, self._timing.registration_backoff_limit
         )
@@ -177,8 +178,9 @@ class PluginRegistry:
         log.info("registered %s at %s, %s", plugin.driver, plugin.endpoint, plugin.version)
 
     def _plugin_of(self, path: Path, info: api_pb2.PluginInfo) -> Plugin:
-        """Builds the plugin from its GetInfo answer. Raises RegistrationError if it is
-        unacceptable."""
+        """Builds the plugin from its GetInfo answer. Raises RegistrationError if it is not
+        acceptable.
+        """
         endpoint = info.endpoint or str(path)
         if info.type != PLUGIN_TYPE:
             raise RegistrationError(
@@ -239,8 +241,9 @@ class PluginRegistry:
             await plugin.channel.wait_for_state_change(state)
 
     def _update_wipe(self, driver: str) -> None:
-        """Starts the wiping delay when no plugin of the driver is connected, and stops it when one
-        is."""
+        """Starts the wiping delay if no plugin of the driver is connected. Otherwise stops the
+        delay.
+        """
         connected = any(plugin.connected for plugin in self.plugins.get(driver, ()))
         wipe = self._wipes.get(driver)
         if connected and wipe is not None:

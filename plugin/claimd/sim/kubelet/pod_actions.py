@@ -1,4 +1,4 @@
-"""Computes what to do with a pod's containers from their history, without I/O."""
+"""Computes the actions for a pod's containers from their history, without I/O."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ class PodActions:
 def compute_pod_actions(
     pod: Document, histories: Mapping[str, ContainerHistory], now: float, timing: Timing
 ) -> PodActions:
-    """Starts init containers one after the other, then all others, each again as its policy
-    demands.
+    """Starts init containers one after the other, then all others. Restarts follow the policies.
 
-    An init container that restarts always is a sidecar: it keeps running, and the containers
-    after it wait until it has started.
+    An init container that restarts always is a sidecar: it keeps running, and the containers after
+    it wait until it has started.
     """
     policy = pod["spec"].get("restartPolicy") or "Always"
     containers = pod["spec"]["containers"]

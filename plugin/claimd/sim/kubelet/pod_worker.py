@@ -40,7 +40,7 @@ _VOLUMES = ".volumes"  # the folder of a pod's volumes; no container can have th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeServices:
-    """What the node offers to each of its pods."""
+    """The services of the node for its pods."""
 
     api: KubeletApi
     claims: ClaimInfoCache
@@ -162,7 +162,7 @@ class PodWorker:
         return actions.look_again
 
     async def _exceed_deadline(self, sandbox: Sandbox | None) -> None:
-        """Fails the pod, whatever its containers did, and unprepares its claims."""
+        """Fails the pod, regardless of its containers, and unprepares its claims."""
         reason, message = pod_actions.DEADLINE_EXCEEDED, pod_actions.DEADLINE_MESSAGE
         await self._node.api.record_event(self.pod, reason, message, warning=False)
         if sandbox is not None:
@@ -226,8 +226,10 @@ class PodWorker:
         return mounts
 
     async def _unless_ending(self, work: Coroutine[Any, Any, None]) -> None:
-        """Awaits the work unless the pod is deleted, so that a hanging driver does not block the
-        deletion."""
+        """Awaits the work unless the pod is deleted.
+
+        So a driver that hangs does not block the deletion.
+        """
         task = asyncio.create_task(work)
         ending = asyncio.create_task(self._ending.wait())
         try:
@@ -239,7 +241,7 @@ class PodWorker:
             await task
 
     def _compute_actions(self, sandbox: Sandbox) -> pod_actions.PodActions:
-        """Returns what to do now, and updates why containers wait."""
+        """Returns the actions for this moment, and updates why containers wait."""
         self._probe(sandbox)
         now = time.time()
         histories = {}
@@ -367,8 +369,10 @@ class PodWorker:
     # ------------------------------------------------------------------ termination
 
     async def _terminate(self) -> None:
-        """Stops the containers, unprepares the claims and removes the pod; each step is retried
-        until it succeeds."""
+        """Stops the containers, unprepares the claims and removes the pod.
+
+        Each step is retried until it succeeds.
+        """
         sandbox = self._node.runtime.sandboxes.get(self.uid)
         if sandbox is not None:
             message = "Stopping the containers"

@@ -74,7 +74,7 @@ class Probes:
         if kind != STARTUP:
             await self._started.wait()
 
-        # Only a row of equal results as long as the threshold changes anything.
+        # A result takes effect only after as many equal results in a row as the threshold says.
         before, in_a_row = None, 0
         while self.attempt.running:
             problem = await check(probe, self._spec, self.attempt)
@@ -111,7 +111,7 @@ def is_run(probe: Document | None) -> bool:
 
 
 async def check(probe: Document, spec: Document, attempt: Container) -> str | None:
-    """Runs the probe once. Returns None if it succeeds, and otherwise what is wrong."""
+    """Runs the probe once. Returns None if it succeeds, otherwise the problem."""
     seconds = probe["timeoutSeconds"]
     try:
         async with asyncio.timeout(seconds):
@@ -162,8 +162,7 @@ async def _get(action: Document, spec: Document) -> str | None:
 
 
 def _unverified_context() -> ssl.SSLContext:
-    """Returns a TLS context that accepts any certificate: a probe checks the answer, not the
-    identity."""
+    """Returns a TLS context that accepts any certificate: a probe checks only the answer."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -67,8 +67,10 @@ def tokens(volume: Document) -> set[Token]:
 
 
 def contents(pod: Document, volume: Document, read: Sources, issued: Tokens) -> dict[str, File]:
-    """Returns the volume's files by path. Raises MissingSource if a required object or key does not
-    exist."""
+    """Returns the volume's files by path.
+
+    Raises MissingSource if a required object or key does not exist.
+    """
     mode = _DEFAULT_MODE
     for kind in _KINDS:
         mode = (volume.get(kind) or {}).get("defaultMode") or mode

@@ -26,7 +26,7 @@ _NODE_TYPES = {stat.S_IFBLK: "b", stat.S_IFCHR: "c", stat.S_IFIFO: "p"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecProblem:
-    """What is wrong with a file, and its effect on containers."""
+    """A problem of a file, and its effect on containers."""
 
     path: Path
     reason: str

@@ -27,10 +27,10 @@ class StartError(Exception):
 
 
 class Container:
-    """One attempt of a container. It runs from `start` until `ended` is set; then `exit_code` is
-    known.
+    """One attempt of a container. It runs from `start` until `ended` is set.
 
-    As in a shell, a command that a signal ended has 128 plus the signal's number.
+    Then `exit_code` is known. As in a shell, a command that a signal ended has 128 plus the
+    signal's number.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -153,7 +153,8 @@ class Container:
 
     async def write(self, data: bytes) -> None:
         """Writes to the standard input, if there is one. Raises OSError if the reader has closed
-        it."""
+        it.
+        """
         if self._input is not None:
             self._input.write(data)
             await self._input.drain()

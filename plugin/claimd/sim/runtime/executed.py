@@ -21,8 +21,10 @@ _END_OF_INPUT = b"\x04"  # the character that ends input at a terminal
 
 
 class Executed:
-    """An additional command. It runs from `start` on, and `ended` is called once when it is killed
-    or cleaned up."""
+    """An additional command, which runs from `start` on.
+
+    `ended` is called once, when the command is killed or cleaned up.
+    """
 
     def __init__(self, ended: Callable[[Executed], None]) -> None:
         self._ended = ended

@@ -1,7 +1,7 @@
-"""The guard: kills the containers of a runtime that is gone, however it ended.
+"""The guard: kills the containers of a runtime that has ended, also after a crash.
 
-It runs by path, without the rest of the project. It reads each process group that starts (`+7`)
-or ends (`-7`) from standard input, and kills the rest at the end of the input.
+It runs by path, without the rest of the project. It reads each process group that starts (`+7`) or
+ends (`-7`) from standard input, and kills the remaining ones at the end of the input.
 """
 
 from __future__ import annotations

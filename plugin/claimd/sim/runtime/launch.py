@@ -36,8 +36,10 @@ class SetupError(Exception):
 
 
 def main(config_path: str, status: int, parent: int) -> None:
-    """Sets up the container and becomes its command; never returns. Exit code 125 means that the
-    setup has failed."""
+    """Sets up the container and becomes its command; never returns.
+
+    Exit code 125 means that the setup has failed.
+    """
     os.set_inheritable(status, False)
     try:
         # A container must not outlive its runtime, which may have died before this call.
@@ -61,8 +63,7 @@ def main(config_path: str, status: int, parent: int) -> None:
 
 
 def enter_namespaces(config: dict[str, Any]) -> None:
-    """Creates a mount namespace with a container's /dev, and the devices and mounts of the
-    configuration."""
+    """Creates a mount namespace with a container's /dev, and the configured devices and mounts."""
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     name = config["hostname"].encode()
@@ -200,7 +201,7 @@ def call(name: str, *arguments: int) -> None:
 
 
 def probe() -> None:
-    """Succeeds if this process may create mount namespaces and device nodes."""
+    """Ends without an error if this process may create mount namespaces and device nodes."""
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NODEV)  # noqa: S108  # in a namespace that ends with us

@@ -70,8 +70,7 @@ class Binder:
         await self._loop.try_send(event)
 
     async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
-        """Writes why the pod is unschedulable, and its nominated node if preemption makes room
-        there.
+        """Writes why the pod is unschedulable, and the node that preemption makes room on.
 
         Does nothing if the pod's status says the same already.
         """
@@ -121,8 +120,9 @@ class Binder:
                     await self._end(victim, document, node)
 
     async def _end(self, victim: Document, preemptor: Document, node: str) -> None:
-        """Marks and deletes the victim; the condition comes first, so that clients can read the
-        reason."""
+        """Marks and deletes the victim. The condition comes first, so that clients can read the
+        reason.
+        """
         scheduler = preemptor["spec"].get("schedulerName", "")
         condition = {
             "type": preemption.DISRUPTION_TARGET,
@@ -148,8 +148,8 @@ class Binder:
     async def _write_claims(
         self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
     ) -> None:
-        """Writes every claim of the decision, and in the pod's status the claim of extended
-        resources.
+        """Writes every claim of the decision, and the claim of extended resources into the pod's
+        status.
 
         That claim is created here if it has no uid yet.
         """

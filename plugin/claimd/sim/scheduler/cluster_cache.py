@@ -1,4 +1,4 @@
-"""The cluster as the scheduler's caches show it, and what has changed for waiting pods."""
+"""The cluster in the scheduler's caches, and the changes that may help waiting pods."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ RESOURCES = (
 
 
 class ClusterCache:
-    """Everything of the cluster that decides where a pod runs, as typed objects.
+    """All facts of the cluster that decide where a pod runs, as typed objects.
 
-    `refresh` takes over what the caches received since the last call.
+    `refresh` takes over the changes that the caches received since the last call.
     """
 
     def __init__(self, api: ApiClient) -> None:

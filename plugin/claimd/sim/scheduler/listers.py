@@ -33,8 +33,10 @@ QueueingHint = Callable[[Any, Any], bool]  # takes the object before and after; 
 
 
 class TypedLister(Generic[T]):
-    """The typed values of one resource. An unreadable object counts as absent unless it can be
-    salvaged."""
+    """The typed values of one resource.
+
+    An unreadable object counts as absent unless it can be salvaged.
+    """
 
     def __init__(
         self,
@@ -162,8 +164,7 @@ def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
 
 
 def pod_came_near(before: Pod | None, after: Pod | None) -> bool:
-    """Returns True if pods with affinity or spread constraints may now find a node because of this
-    pod."""
+    """Returns True if this pod may help pods with affinity or spread constraints to find a node."""
     if after is None or not after.spec.node_name:
         return False
     return before is None or _neighbourly_part(before) != _neighbourly_part(after)

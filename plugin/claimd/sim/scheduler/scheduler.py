@@ -1,8 +1,7 @@
-"""The scheduler loop: decides for all pending pods after each change, and writes decisions in
-parallel.
+"""The scheduler loop: decides for all pending pods after each change, and writes the decisions.
 
-A decision takes effect in the next snapshot before the API server knows of it, so that no device
-is allocated twice.
+The writes run in parallel. A decision takes effect in the next snapshot before the API server has
+it, so that no device is allocated twice.
 """
 
 from __future__ import annotations
@@ -157,8 +156,9 @@ class Scheduler:
         | scheduling_cycle.Unschedulable
         | scheduling_cycle.Deallocate,
     ) -> None:
-        """Starts writing the decision with the documents behind it; the API server rejects outdated
-        ones."""
+        """Starts to write the decision with its documents. The API server rejects outdated
+        documents.
+        """
         document = self._cluster.pods.documents[pod.key]
         work: Work
         if isinstance(decision, scheduling_cycle.Bind):

@@ -1,4 +1,4 @@
-"""The decision for one pod: its node and devices, or why it has to wait.
+"""The decision for one pod: its node and devices, or why it must wait.
 
 The functions do no I/O: they turn a snapshot and a pod into a decision, and `binding` writes it.
 """
@@ -72,7 +72,9 @@ class Deallocate:
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """No decision is possible before another component writes something, which wakes the scheduler."""
+    """No decision is possible before another component writes something. That write wakes the
+    scheduler.
+    """
 
 
 Decision = Bind | Unschedulable | Deallocate | Pending
@@ -196,7 +198,7 @@ def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
 def _check_binding_conditions(
     pod: Pod, claims: Sequence[Claim], now: float
 ) -> Pending | Deallocate | None:
-    """Returns how to proceed while allocated devices are not ready, or None if all are."""
+    """Returns the action while allocated devices are not ready; None if all are ready."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or not claim.is_reserved_for(pod):
@@ -352,7 +354,7 @@ class _NodeSearch:
     # ------------------------------------------------------------ devices
 
     def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
-        """Returns the allocated claims that alone keep the pod from a node."""
+        """Returns the allocated claims that are the only reason to keep the pod from a node."""
         held: list[Claim] = []
         for node, unavailable in tied:
             claims = self._claims_to_allocate(node)

@@ -244,8 +244,7 @@ class Snapshot:
         return after
 
     def with_nomination(self, pod: Pod, node: str) -> Snapshot:
-        """Returns the snapshot after the pod is nominated for the node; an empty name removes the
-        nomination."""
+        """Returns the snapshot with the pod's nomination for the node; "" removes it."""
         known = self.pods.get(pod.metadata.uid, pod)
         status = msgspec.structs.replace(known.status, nominated_node_name=node)
         promised = msgspec.structs.replace(known, status=status)

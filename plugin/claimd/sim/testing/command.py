@@ -110,8 +110,8 @@ async def _kubeconfig(options: CommandOptions, folder: Path) -> AsyncIterator[Pa
 
 
 class _Signals:
-    """Forwards signals to the command; before the command starts, a signal stops the start of the
-    cluster.
+    """Forwards signals to the command. Before the command starts, a signal stops the cluster's
+    start.
 
     SIGINT is not forwarded, because Ctrl-C at the terminal has reached the command already.
     """
@@ -134,7 +134,7 @@ class _Signals:
             self._task.cancel()
 
 
-# ---------------------------------------------------------------- what a command leaves behind
+# ---------------------------------------------------------------- processes that a command leaves behind
 
 
 def _adopt_orphans() -> None:

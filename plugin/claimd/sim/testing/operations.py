@@ -35,8 +35,9 @@ class Refused(Exception):
 
 
 async def wait_until_ready(up: cluster.Cluster) -> None:
-    """Waits until every node is ready and every claimd has published. Raises Refused after a
-    timeout."""
+    """Waits until every node is ready and every claimd has published. Raises Refused if it takes
+    too long.
+    """
     async with asyncio.TaskGroup() as group:
         views = Views(up, group)
         try:
@@ -151,7 +152,7 @@ class Operations:
     async def answer_wait(
         self, *, what: str, until: str | Mapping[str, Any] | None, namespace: str, timeout: float
     ) -> Document | None:
-        """Returns the object once it is as expected, or None once it is gone."""
+        """Returns the object once it satisfies the expectation, or None once it is gone."""
         word, name = _kind_and_name(what)
         kind = await self._kinds.kind_named(word)
         expected = _parse_expectation(kind.resource == "pods", until)
@@ -260,7 +261,7 @@ async def _all(parts: AsyncIterator[bytes]) -> str:
     return b"".join([part async for part in parts]).decode(errors="replace")
 
 
-# ---------------------------------------------------------------- what was written
+# ---------------------------------------------------------------- objects and logs
 
 
 def _from_path(path: Path) -> list[Any]:
@@ -300,7 +301,7 @@ def _kind_and_name(what: str) -> tuple[str, str]:
     return word, name
 
 
-# ---------------------------------------------------------------- what is expected
+# ---------------------------------------------------------------- expectations
 
 
 def _parse_expectation(is_pod: bool, until: str | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -325,7 +326,7 @@ def _holds(obj: Document, expected: Mapping[str, Any]) -> bool:
 
 
 def _is_over(obj: Document, expected: Mapping[str, Any]) -> bool:
-    """Returns True if the pod has ended in another phase than expected, so that waiting is useless."""
+    """Returns True if the pod has ended in an unexpected phase, so that waiting is useless."""
     wanted = expected.get("status.phase")
     phase = (obj.get("status") or {}).get("phase")
     is_pod = obj.get("kind") == "Pod" or "containers" in (obj.get("spec") or {})

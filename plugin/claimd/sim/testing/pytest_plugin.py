@@ -37,8 +37,10 @@ Manifests = str | os.PathLike[str] | Document | Sequence[Document]
 
 
 class ClusterError(Exception):
-    """An operation on the cluster is impossible or has timed out; the message describes the
-    cluster's state."""
+    """An operation on the cluster is impossible or has timed out.
+
+    The message describes the cluster's state.
+    """
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class Node:
 
     @property
     def kubelet_dir(self) -> Path:
-        """The kubelet's folder with plugins/ and plugins_registry/, which is /var/lib/kubelet on a
-        real node."""
+        """The kubelet's folder with plugins/ and plugins_registry/: /var/lib/kubelet on a real
+        node.
+        """
         return self.folder / "kubelet"
 
     @property
@@ -113,8 +116,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
 
     def bring_up(self) -> None:
-        """Starts the cluster, and returns when all nodes are ready and every claimd has published
-        its devices."""
+        """Starts the cluster. Returns when all nodes are ready and every claimd has published."""
         __tracebackhide__ = True
         # A short path, because socket paths below it are limited to 107 bytes and TMPDIR may be
         # long.
@@ -189,8 +191,7 @@ class Cluster:
         return obj
 
     def list(self, kind: str, namespace: str = "default") -> Sequence[Document]:
-        """Returns all objects of the kind in a namespace, or in the cluster for cluster-scoped
-        kinds."""
+        """Returns all objects of the kind: in a namespace, or in the cluster if they have none."""
         __tracebackhide__ = True
         objects: Sequence[Document] = self.ask("list", kind=kind, namespace=namespace)
         return objects
@@ -373,8 +374,10 @@ class ClusterFactory:
 
 
 def _is_path(manifests: object) -> bool:
-    """Returns True for one line that is not YAML of an object, so that a misspelled path is
-    reported as such."""
+    """Returns True for one line that is not YAML of an object.
+
+    A misspelled path is then reported as such.
+    """
     return isinstance(manifests, str) and "\n" not in manifests and ": " not in manifests
 
 

@@ -1,11 +1,11 @@
 """A CA and the server's certificate, derived from a secret: the same secret yields the same ones.
 
-The server stores no certificate: a server that restarts with its secret is still trusted by its
-clients. The module needs no external tool. Python's `ssl` cannot sign, and a library that can is
-larger than the whole server. Signatures are ECDSA on P-256, which every client supports.
+The server stores no certificate: after a restart with the same secret, its clients still trust it.
+The module needs no external tool. Python's `ssl` cannot sign, and a library that can is larger than
+the whole server. Signatures are ECDSA on P-256, which every client supports.
 
-The module is not fit for other uses, because the time that a signature takes depends on the key.
-Here, a user who could measure that time can already read the CA from a file of the same user.
+Do not use the module for other purposes, because the time that a signature takes depends on the
+key. Here, a user who could measure that time can already read the CA from a file of the same user.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ AUTHENTICATION_GROUP = "authentication.k8s.io"
 
 
 def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
-    """Returns the user that the request counts as: the requester or the impersonated user.
+    """Returns the user whose rights count for the request: the requester or the impersonated user.
 
     Raises a 403 unless the requester may impersonate every name in the headers.
     """

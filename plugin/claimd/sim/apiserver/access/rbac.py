@@ -42,7 +42,7 @@ class Attributes:
 
 
 def authorize(store: Store, user: User, attributes: Attributes) -> tuple[bool, str]:
-    """Returns whether the user has the permission, and a reason if not.
+    """Returns True if the user has the permission; otherwise False and the reason.
 
     The reason names the roles that bindings refer to and that do not exist. It is mostly empty.
     """

@@ -539,7 +539,7 @@ class _Keywords:
 
 
 def _rule_as_shown(rule: Document) -> Document:
-    """Returns a rule as messages of the server show it: with the names of the Go fields."""
+    """Returns a rule in the form of the server's messages, with the names of the Go fields."""
     return {
         "Rule": rule.get("rule") or "",
         "Message": rule.get("message") or "",

@@ -372,7 +372,7 @@ def _validate_stored_versions(errors: FieldErrors, definition: Document) -> None
 
 
 def _validate_approval(errors: FieldErrors, definition: Document, old: Document | None) -> None:
-    """Groups of Kubernetes' own are for what its community has looked at."""
+    """Checks that a group of Kubernetes' own domain has an annotation about its approval."""
     group = (definition.get("spec") or {}).get("group") or ""
     if old is not None or not f".{group}".endswith(PROTECTED):
         return

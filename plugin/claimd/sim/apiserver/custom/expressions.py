@@ -128,7 +128,7 @@ class Rule:
 
 
 def _format_value(value: Any) -> str:
-    """Returns the value behind a colon, as messages have it. Objects and lists are not shown."""
+    """Returns a value as messages show it after a colon. Objects and lists are not shown."""
     if isinstance(value, dict | list):
         return ""
     return f": {field_errors.value_text(value)}"

@@ -1,6 +1,6 @@
-"""JSONPath as Kubernetes has it, as far as columns of a table go: fields, indexes, slices, filters.
+"""JSONPath in Kubernetes' dialect: the parts that columns of a table need.
 
-.status.conditions[?(@.type=="Ready")].status
+They are fields, indexes, slices and filters: .status.conditions[?(@.type=="Ready")].status
 """
 
 from __future__ import annotations

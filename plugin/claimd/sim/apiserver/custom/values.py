@@ -67,7 +67,7 @@ def validate(structure: Structure, value: Any, profile: Profile, old: Any = ABSE
 
 
 def below(path: str, causes: Sequence[Cause]) -> list[Cause]:
-    """The same of a value that stands at this path."""
+    """Returns the causes of a value with this path in front of their own paths."""
     moved = []
     for cause in causes:
         field_path = path if cause.field == NO_PATH else f"{path}.{cause.field}"
@@ -76,7 +76,10 @@ def below(path: str, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def count_at(obj: Document, path: str) -> tuple[int, str]:
-    """The number there, none being 0; or what is wrong with it."""
+    """Returns the number at this path, or 0 and a message if there is another value.
+
+    An absent number is 0, without a message.
+    """
     value: Any = obj
     for step in filter(None, path.split(".")):
         if not isinstance(value, dict):
@@ -180,7 +183,7 @@ class _Validation:
         return found
 
     def _check_combined(self, schema: Document, value: Any, path: str) -> Findings:
-        """Checks anyOf, oneOf, allOf and not."""
+        """Checks the keywords anyOf, oneOf, allOf and not."""
         found = Findings()
         alternatives = [self.value(each, value, path) for each in schema.get("anyOf") or ()]
         if alternatives:

@@ -48,7 +48,7 @@ class OpenApi:
         return group_versions
 
     def v2(self) -> Document:
-        """Returns version 2 with the names of all kinds, for clients that need no more of it."""
+        """Returns version 2 with only the names of all kinds. Some clients need no more."""
         definitions = {}
         for group, version in self._group_versions.values():
             for served in self._catalog.served_versions(group, version):

@@ -128,7 +128,7 @@ async def _receive(socket: websocket.WebSocket, streams: Streams) -> None:
             continue
         channel, data = message[0], message[1:]
         if channel == _STDIN:
-            # A command that does not read its input is no error of the client.
+            # If a command does not read its input, that is no error of the client.
             with contextlib.suppress(OSError):
                 await streams.write(data)
         elif channel == _CLOSE and data[:1] == bytes([_STDIN]):

@@ -45,7 +45,7 @@ class Subresources:
         return create(request) if create else None
 
     def _bind(self, request: ResourceRequest) -> Result:
-        """Puts the pod on a node, as the scheduler decided."""
+        """Assigns the pod to a node, as the scheduler decided."""
         binding, info = _decode_body(request, "v1", "Binding"), request.info
         node = (binding.get("target") or {}).get("name", "")
         binding_metadata = binding.get("metadata") or {}

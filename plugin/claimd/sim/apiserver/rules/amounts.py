@@ -1,4 +1,4 @@
-"""The amount of pods that an update may add or miss: a number or a percentage."""
+"""The number of pods that an update may add or that may be missing: a number or a percentage."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class _Values:
 
 
 class _Range:
-    """The amounts of a range by name: default, min, max and step, as far as they are set."""
+    """The amounts of a range by name: default, min, max and step, if they are set."""
 
     def __init__(
         self, errors: FieldErrors, default: str, capacity: str, bounds: Document, path: str

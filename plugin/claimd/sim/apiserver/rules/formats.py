@@ -1,6 +1,7 @@
 """The formats of names and other short texts, with the API server's messages about them.
 
-A function that returns a list returns the problems of the text. It is empty for a valid text. Pure.
+The module is pure. A function that returns a list returns the problems of the text. The list is
+empty for a valid text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Priorities of pods, and validation of PriorityClasses.
 
-A real server has the admission plugin Priority for this. Pure: the caller passes the classes.
+A real server has the admission plugin Priority for this. The module is pure: the caller passes the
+classes.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def keep_priority(new: Document, old: Document) -> Document:
 
 
 def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document:
-    """Returns the class of this name, or the default class or its substitute without a name."""
+    """Returns the class of this name. Without a name it is the default class or its substitute."""
     if not name:
         default = default_of(classes)
         return default or {"value": 0, "preemptionPolicy": PREEMPTS}

@@ -1,7 +1,7 @@
 """The interface between the registry and the rules of a kind.
 
-The steps of a write have the names that they have in a real server's registry. `Strategy` is that
-of a kind without rules of its own. `strategies` and `dra` have the others.
+The steps of a write have the same names as in a real server's registry. `Strategy` is for a kind
+without special rules. `strategies` and `dra` have the others.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Strategy:
     ) -> list[Cause]:
         """Returns the causes that make a changed object invalid.
 
-        `requested` is that of the request.
+        `requested` is the object of the request.
         """
         errors = FieldErrors(self.profile)
         requested_metadata = requested.get("metadata") or {}
@@ -138,7 +138,7 @@ class Strategy:
         return bool(new.get("spec") != old.get("spec"))
 
     def warnings(self, obj: Document) -> list[str]:
-        """Returns warnings about an object that is valid and yet questionable."""
+        """Returns warnings about an object that is valid but questionable."""
         del obj
         return []
 

@@ -1,1 +1,1 @@
-"""The stored objects: the store, the registry in front of it, and what follows from a write."""
+"""The stored objects: the store, the registry in front of it, and the effects of a write."""

@@ -42,7 +42,7 @@ class Definitions:
         self._ending: set[GroupResource] = set()
 
     def concerns(self, change: Change) -> bool:
-        """Returns True if a change calls for `reconcile`."""
+        """Returns True if a change makes a call of `reconcile` necessary."""
         if change.resource == DEFINITIONS:
             return True
         return change.new is None and change.resource in self._ending
@@ -172,9 +172,8 @@ class Definitions:
     def _api_resources(self, definition: Document) -> dict[str, ApiResource]:
         """Returns the resources of a definition.
 
-        They are built again only if the definition has changed.
-
-        Building them takes long for a large schema.
+        They are built again only if the definition has changed, because that takes long for a large
+        schema.
         """
         metadata = definition["metadata"]
         ends = "deletionTimestamp" in metadata
@@ -185,9 +184,8 @@ class Definitions:
         return known[1]
 
     def _end(self, definition: Document) -> None:
-        """Deletes the objects of the kind.
-
-        Once all are gone, removes the definition's finalizer.
+        """Deletes the objects of the kind, and removes the definition's finalizer when all are
+        gone.
         """
         resource, store = _resource(definition), self._registry.store
         objects = store.page(resource).items

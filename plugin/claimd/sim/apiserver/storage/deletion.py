@@ -1,4 +1,7 @@
-"""The deletion of an object: at once, or after its finalizers and its grace period. Pure."""
+"""The deletion of an object: at once, or after its finalizers and its grace period.
+
+The module is pure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The objects in an SQLite file, so that a server continues where an earlier one ended.
+"""The objects in an SQLite file, so that a server can continue where an earlier one ended.
 
-A change is committed before any client sees it, so it outlives the server, however that ends. A
+A change is committed before any client sees it, so it survives the server, even after a crash. A
 commit is not synced, so a machine that loses its power may lose the last changes. No other process
 reads the file while the server runs.
 """
@@ -102,9 +102,8 @@ class Disk:
     def load(self, store: Store) -> ServerSecrets | None:
         """Restores the objects into the store.
 
-        Returns the server's secrets, or None for a new file.
-
-        If the file's content is damaged, closes it and raises Unusable.
+        Returns the server's secrets, or None for a new file. If the file's content is damaged,
+        closes the file and raises Unusable.
         """
         try:
             return self._load(store)

@@ -1,7 +1,7 @@
 """Garbage collection by owner references, which a controller does in a real cluster.
 
-It works in passes. A pass does what is due and returns the number of its writes. The next pass sees
-their effects.
+It works in passes. A pass does everything that is due and returns the number of its writes. The
+next pass sees their effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The managedFields of an object: the owners of its fields after an apply and after other writes.
 
-`apply` is server-side apply, and `update` is for every other write. Pure: the time is a parameter.
+`apply` is server-side apply, and `update` is for every other write. The module is pure: the time is
+a parameter.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Manager:
         return self.name, self.operation, version, self.subresource
 
     def __str__(self) -> str:
-        """Returns the manager as conflict messages have it."""
+        """Returns the manager in the form of conflict messages."""
         text = f'"{self.name}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -118,10 +119,10 @@ def apply(
 ) -> Document:
     """Returns the object after a server-side apply of the configuration.
 
-    The configuration is laid over the object. A field goes if the manager applied it last time,
-    does not apply it now, and no other manager owns it. If another manager owns a field with
-    another value, the apply raises a conflict that lists each such field and its owner. With
-    `force` the field changes hands instead.
+    The values of the configuration replace those of the object. A field is removed if the manager
+    applied it last time, does not apply it now, and no other manager owns it. If another manager
+    owns a field with another value, the apply raises a conflict that lists each such field and its
+    owner. With `force` the field gets the new owner instead.
     """
     entries = _entries(live) or _before_first_apply(schema, live, manager, time)
     last = entries.pop(manager.identity, None)
@@ -210,7 +211,7 @@ def _disown(entries: Entries, paths: frozenset[Path]) -> Entries:
     return left
 
 
-# ---------------------------------------------------------------- what can be owned
+# ---------------------------------------------------------------- fields that can have an owner
 
 
 def _compare(

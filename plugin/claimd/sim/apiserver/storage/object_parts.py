@@ -1,4 +1,7 @@
-"""The parts of an object that a writer may change, and those that it may not. Pure."""
+"""The parts of an object that a writer may change, and those that it may not.
+
+The module is pure.
+"""
 
 from __future__ import annotations
 

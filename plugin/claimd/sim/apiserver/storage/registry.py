@@ -31,8 +31,8 @@ UNCONDITIONAL_UPDATE = "Invalid value: 0: must be specified for an update"
 class Registry:
     """The objects of all kinds, by the rules of a Kubernetes release.
 
-    Every method does all of its work or none: it returns the object as it is stored, or raises a
-    StatusError and has changed nothing. A dry run returns the object as it would be stored.
+    Every method does all of its work or none: it returns the stored object, or raises a StatusError
+    and changes nothing. A dry run returns the object that would be stored.
     """
 
     def __init__(
@@ -259,9 +259,8 @@ class Registry:
     # ------------------------------------------------------------ delete
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Document:
-        """Deletes an object.
-
-        Returns it as removed, or as waiting for its finalizers or its kubelet.
+        """Deletes an object. Returns the removed object, or the object that waits for finalizers or
+        kubelet.
 
         May be repeated. A repeated deletion can shorten the grace period or change the policy.
         """
@@ -290,7 +289,7 @@ class Registry:
     # ------------------------------------------------------------ rules of the kind
 
     def warnings(self, kind: Kind, obj: Document) -> list[str]:
-        """Returns warnings about an object that is valid and yet questionable."""
+        """Returns warnings about an object that is valid but questionable."""
         return self._strategy(kind).warnings(obj)
 
     def _strategy(self, kind: Kind) -> Strategy:

@@ -1,7 +1,7 @@
 """The fields of a CustomResourceDefinition, as a structural schema.
 
-A CustomResourceDefinition has no field table as other kinds have. `custom.definitions` says what is
-wrong with one.
+A CustomResourceDefinition has no field table as other kinds have. `custom.definitions` reports the
+errors in one.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def with_named_fields(schema: Schema, paths: Collection[Path]) -> set[Path]:
 
 
 def merge(schema: Schema, live: Any, config: Any) -> Any:
-    """Returns the live document with the applied configuration laid over it."""
+    """Returns the live document after the applied configuration has replaced its values."""
     if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
         merged = dict(live)
         for name, value in config.items():
@@ -223,7 +223,7 @@ def without_nulls(value: Any) -> Any:
 def to_fields_v1(paths: Collection[Path]) -> Document:
     """Returns the paths as a FieldsV1 tree.
 
-    An element that is owned itself, and not only through others below it, has a `.` entry.
+    An element that has an owner itself, and not only through others below it, has a `.` entry.
     """
     tree: Document = {}
     for path in sorted(paths):
@@ -269,7 +269,7 @@ def conflict_order(path: Path) -> list[tuple[bool, str]]:
 
 
 def path_text(path: Path) -> str:
-    """Returns a path as conflict messages have it: .spec.devices[driver="d",pool="p"].data"""
+    """Returns a path in the form of conflict messages: .spec.devices[driver="d",pool="p"].data"""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from claimd.kubernetes.api.document import Document
 
-# A check of the old and the new object, either of which may be absent. It raises a StatusError to
+# A check of the old and the new object. One of them may be absent. It raises a StatusError to
 # refuse the write.
 ValidateAdmission = Callable[[Document | None, Document | None], None]
 

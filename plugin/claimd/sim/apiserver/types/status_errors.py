@@ -119,7 +119,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def create_while_ending(resource: GroupResource, name: str) -> StatusError:
-    """Returns the refusal to create an object whose definition is being deleted."""
+    """Returns the refusal to create an object while its definition is being deleted."""
     why = "create not allowed while custom resource definition is terminating"
     return forbidden(resource, name, why)
 

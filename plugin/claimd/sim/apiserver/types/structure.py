@@ -1,4 +1,4 @@
-"""The structural schema of a custom resource, and what follows from it for a value.
+"""The structural schema of a custom resource, and operations on values that follow the schema.
 
 A structure prunes unknown fields, fills in defaults, and has the merge rules of its value.
 `custom.values` validates values.
@@ -75,7 +75,7 @@ class Structure:
         return tuple(self.document.get(LIST_KEYS) or ()) if self.list_type == "map" else ()
 
     def below(self, name: str) -> Structure | None:
-        """Returns the structure of a field or of a map's entry, or None if the schema does not have
+        """Returns the structure of a field or of a map's entry; None if the schema does not have
         it.
         """
         return self.properties.get(name) or self.entries
@@ -162,7 +162,7 @@ class Structure:
     # ------------------------------------------------------------ defaults
 
     def with_defaults(self, value: Any) -> Any:
-        """Returns the value with the defaults of absent fields and of nulls where null is not
+        """Returns the value with defaults for absent fields, and for nulls where null is not
         allowed.
 
         Other nulls that are not allowed are dropped.
@@ -194,8 +194,9 @@ class Structure:
 
     @cached_property
     def schema(self) -> Schema:
-        """The merge rules of the value. A list is atomic unless it declares another type, a map is
-        granular.
+        """The merge rules of the value.
+
+        A list is atomic unless it declares another type, and a map is granular.
         """
         if self.document.get(MAP_TYPE) == "atomic":
             return ATOMIC

@@ -28,9 +28,7 @@ class User:
 
 @dataclass(frozen=True)
 class ServerSecrets:
-    """The secrets that a server must keep over a restart, so that the tokens it gave out stay
-    valid.
-    """
+    """The secrets that a server must keep over a restart, so that its issued tokens stay valid."""
 
     admin_token: str
     signing_key: bytes

@@ -129,8 +129,8 @@ class _Pairs(dict[str, Any]):
 def duplicate_fields(request: HttpRequest) -> list[str]:
     """Returns the paths that occur more than once in the body.
 
-    msgspec does not report them: it keeps the last value. The standard library is slower, so it
-    reads the body only for this check.
+    msgspec does not report them: it keeps the last value. The standard library is slower, so it is
+    used only for this check.
     """
     if media_type(request) not in ("", JSON) or not _has_duplicates(request.body):
         return []
@@ -158,7 +158,7 @@ def duplicate_fields(request: HttpRequest) -> list[str]:
 
 
 def _has_duplicates(body: bytes) -> bool:
-    """Tells quickly whether there are duplicates.
+    """Checks quickly whether there are duplicates.
 
     Hardly any body has one, so few need their paths.
     """

@@ -194,7 +194,7 @@ def delete_options(
 ) -> tuple[DeleteOptions, bool]:
     """Returns the options, and True if the deletion must be reported as accepted, not as done.
 
-    A real server does so if the client sends `orphanDependents: false`.
+    A real server reports it as accepted if the client sends `orphanDependents: false`.
     """
     fields = _delete_fields(request)
     policy, orphan = fields.get("propagationPolicy"), fields.get("orphanDependents")

@@ -117,7 +117,7 @@ class Session:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
     async def run(self) -> None:
-        """Reads frames until the client disconnects or sends other bytes than SPDY frames."""
+        """Reads frames until the client disconnects or sends bytes that are not SPDY frames."""
         try:
             while await self._frame():
                 pass

@@ -47,14 +47,14 @@ def shape_of(served: ServedVersion) -> Shape | None:
 
 
 class WrongType(StatusError):
-    """The error about a value of a wrong type, in an object that was sent or that a patch made."""
+    """The error about a value of a wrong type, in an object of a request or after a patch."""
 
     def __init__(self, served: ServedVersion, why: str) -> None:
         super().__init__(400, "BadRequest", f"{_cannot_handle(served)}: {why}")
         self.why = why
 
     def of_patch(self, patched: Document) -> StatusError:
-        """Returns the error that the sender of a patch gets."""
+        """Returns the same error for the sender of a patch."""
         shown = json.dumps(json.dumps(patched, separators=(",", ":")))
         message = f"Invalid value: {shown}: {self.why}"
         cause = status_errors.Cause("FieldValueInvalid", message, "patch")
@@ -104,7 +104,7 @@ def decode_applied(served: ServedVersion, config: Document) -> Document:
 
 
 def of_kind(document: Document, api_version: str, kind: str) -> Document:
-    """Returns a document that is no stored object, such as a Binding or a review, without unknown
+    """Returns a document that is never stored, such as a Binding or a review, without unknown
     fields.
 
     Raises a 400 for a value of a wrong type.
@@ -242,7 +242,7 @@ class _Decoder:
 
     @staticmethod
     def _quantity(value: Any) -> Any:
-        # A number is a quantity, too, but the text "True" of a flag is none.
+        # A number is a quantity, too, but the text "True" is no flag.
         if not protobuf_fields.is_quantity(str(value).strip()):
             raise _TypeMismatch(NO_QUANTITY)
         return value

@@ -1,7 +1,7 @@
 """Objects as rows of a table, with the columns of `kubectl get` for their kind.
 
-`-o wide` alone shows columns of priority 1. `columns` knows the releases that have other columns.
-Pure: the time is a parameter.
+`-o wide` alone shows columns of priority 1. `columns` knows which releases have other columns. The
+module is pure: the time is a parameter.
 """
 
 from __future__ import annotations
