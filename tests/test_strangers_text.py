@@ -21,10 +21,10 @@ from claimd.tools.view.board import Board
 from tests.support import hostile_text, kubeconfigs
 from tests.support.cluster_objects import (
     API,
+    build,
     claim,
     class_,
     gpus,
-    made,
     name,
     node,
     pod,
@@ -57,7 +57,7 @@ def small_cluster():
         "ResourceSlice": slice_(gpus(2)),
         "DeviceTaintRule": rule("rule", "key", device=name(1)),
         "Event": event,
-        "Namespace": made("Namespace", "default", {}, api="v1", namespace=""),
+        "Namespace": build("Namespace", "default", {}, api="v1", namespace=""),
     }
 
 

@@ -21,7 +21,7 @@ def expressions() -> list[str]:
     found = [
         line for path in sorted(CASES.glob("*.txt")) for line in path.read_text().splitlines()[::2]
     ]
-    return found + [Expressions(random.Random(seed)).one() for seed in range(RANDOM)]
+    return found + [Expressions(random.Random(seed)).generate() for seed in range(RANDOM)]
 
 
 def is_refused(expression: str) -> bool:

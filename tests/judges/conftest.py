@@ -128,8 +128,8 @@ class Judges:
             cluster.wait(what, until, namespace=self._namespace, timeout=PATIENCE)
 
     def _said(self, cluster, pod):
-        found = cluster.get(f"pod/{pod}", namespace=self._namespace)
-        for condition in found["status"].get("conditions") or ():
+        pod_ = cluster.get(f"pod/{pod}", namespace=self._namespace)
+        for condition in pod_["status"].get("conditions") or ():
             if condition["type"] == "PodScheduled":
                 return [condition.get("reason", ""), _words(condition.get("message", ""))]
         return []
@@ -149,11 +149,11 @@ def _words(message):
     """What keeps the pod waiting: not what making room for it would have helped, nor what ours adds
     in brackets, by which the same reason may come several times.
     """
-    if found := _WRONG_SELECTOR.search(message):
-        return found["words"]
+    if match := _WRONG_SELECTOR.search(message):
+        return match["words"]
     said = _AFTERWARDS.sub("", _BRACKETS.sub("", message)).rstrip(".")
-    head, found, reasons = said.partition(" nodes are available: ")
-    if not found:
+    head, separator, reasons = said.partition(" nodes are available: ")
+    if not separator:
         return said
     counts = Counter()
     for count, reason in _REASON.findall(reasons):

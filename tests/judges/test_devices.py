@@ -5,7 +5,7 @@ Kubernetes' own.
 import pytest
 
 from tests.cluster.pending.documents import COUNTERS, parts
-from tests.support.cluster_objects import claim, class_, made, rule, selector, slice_, template
+from tests.support.cluster_objects import build, claim, class_, rule, selector, slice_, template
 
 H100 = 'device.attributes["gpu.claimd.dev"].productName.contains("H100")'
 L4 = 'device.attributes["gpu.claimd.dev"].productName.contains("L4")'
@@ -31,16 +31,16 @@ def pod(name, *claims, requests=None, **spec):
         "resources": resources,
     }
     spec = {"terminationGracePeriodSeconds": 0, "resourceClaims": entries} | spec
-    found = made("Pod", name, {"containers": [main]} | spec, api="v1")
-    del found["metadata"]["namespace"]
-    return found
+    document = build("Pod", name, {"containers": [main]} | spec, api="v1")
+    del document["metadata"]["namespace"]
+    return document
 
 
 def asks(name, *requests_, **exactly):
     """A claim, in the namespace that it is created in."""
-    found = claim(name, *requests_, **exactly)
-    del found["metadata"]["namespace"]
-    return found
+    document = claim(name, *requests_, **exactly)
+    del document["metadata"]["namespace"]
+    return document
 
 
 def h100(**more):
@@ -49,13 +49,13 @@ def h100(**more):
 
 def requests_of(claims):
     """By claim, which requests have got how many devices."""
-    found = {}
-    for one in claims:
-        allocation = (one.get("status") or {}).get("allocation")
+    requests = {}
+    for claim_ in claims:
+        allocation = (claim_.get("status") or {}).get("allocation")
         if allocation:
             results = allocation["devices"]["results"]
-            found[one["metadata"]["name"]] = sorted(result["request"] for result in results)
-    return found
+            requests[claim_["metadata"]["name"]] = sorted(result["request"] for result in results)
+    return requests
 
 
 def test_a_gpu_each_until_none_is_left(judges):
@@ -92,9 +92,9 @@ def test_pods_that_share_a_claim(judges):
 
 
 def test_a_claim_of_each_pods_own(judges):
-    one = template("one", claim("one", **h100()))
-    del one["metadata"]["namespace"]
-    judges.create(one)
+    template_ = template("one", claim("one", **h100()))
+    del template_["metadata"]["namespace"]
+    judges.create(template_)
     for name in ("p", "q"):
         judges.create(pod(name, "=one"))
         judges.run(name)
@@ -178,8 +178,8 @@ def test_the_first_alternative_that_is_free(judges):
         wish = {"name": "gpus", "firstAvailable": alternatives}
         judges.create(asks(name, wish), pod(name, name))
         judges.run(name)
-    found = {"p": ["gpus/two", "gpus/two"], "q": ["gpus/one"]}
-    assert judges.same(requests_of) == found
+    expected = {"p": ["gpus/two", "gpus/two"], "q": ["gpus/one"]}
+    assert judges.same(requests_of) == expected
 
     judges.create(asks("r", {"name": "gpus", "firstAvailable": alternatives}), pod("r", "r"))
     judges.wait("r")

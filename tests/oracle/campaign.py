@@ -68,9 +68,11 @@ def of_pools(kubernetes, seed):
 
 
 def of_expression(kubernetes, seed):
-    made = Expressions(random.Random(seed))
-    expression = made.one()
-    kind, difference = cel_asking.differ(kubernetes, expression, [made.device() for _ in range(3)])
+    expressions = Expressions(random.Random(seed))
+    expression = expressions.generate()
+    kind, difference = cel_asking.differ(
+        kubernetes, expression, [expressions.device() for _ in range(3)]
+    )
     difference = difference or cel_asking.differ_as_new(kubernetes, expression)
     return kind, difference and f"{expression}\n  {difference}"
 

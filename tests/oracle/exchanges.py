@@ -74,8 +74,8 @@ def clean(server):
         )
         for version in [v["version"] for v in versions or ()] or [""]:
             at = f"{group}/{version}".rstrip("/")
-            found = session.ask({"method": "GET", "path": at})["body"]["resources"]
-            wanted = [r["name"] for r in found if "/" not in r["name"] and "list" in r["verbs"]]
+            resources = session.ask({"method": "GET", "path": at})["body"]["resources"]
+            wanted = [r["name"] for r in resources if "/" not in r["name"] and "list" in r["verbs"]]
             paths += [
                 f"{at}/{name}"
                 for name in wanted

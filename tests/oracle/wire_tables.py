@@ -198,14 +198,14 @@ def parse(folder: Path) -> Package:
         if path.name.endswith("_test.go") or "generated" in path.name:
             continue
         for line in path.read_text().splitlines():
-            if found := re.match(r"type (\w+) struct \{$", line):
-                within = package.structs[found[1]] = []
+            if match := re.match(r"type (\w+) struct \{$", line):
+                within = package.structs[match[1]] = []
             elif line == "}":
                 within = None
             elif within is not None:
                 within.append(line)
-            elif found := re.match(r"\t?(?:type )?(\w+) (\S+)$", line):
-                package.types.setdefault(found[1], found[2])
+            elif match := re.match(r"\t?(?:type )?(\w+) (\S+)$", line):
+                package.types.setdefault(match[1], match[2])
     return package
 
 
@@ -226,12 +226,12 @@ class Tables:
         if full not in self.messages:
             self.messages[full] = []  # first: messages may hold themselves
             for line in self.package(package).structs[name]:
-                if found := FIELD.match(line):
-                    self.messages[full].append(self.field(package, found))
+                if match := FIELD.match(line):
+                    self.messages[full].append(self.field(package, match))
         return full
 
-    def field(self, package: str, found: re.Match[str]) -> str:
-        go, json, options, number = found[2], found[3], found[4], found[6]
+    def field(self, package: str, match: re.Match[str]) -> str:
+        go, json, options, number = match[2], match[3], match[4], match[6]
         flags = "*" if go.startswith("*") else ""
         if not json:
             flags += "^"
@@ -246,9 +246,9 @@ class Tables:
             return PLAIN[go]
         if go.startswith("[]"):
             return f"list:{self.form(package, go[2:].lstrip('*'))}"
-        if found := re.match(r"map\[[\w.]+\](.*)", go):
-            listed = found[1] in ("ExtraValue", "AttestationValue")  # a message of its own
-            return "map:texts" if listed else f"map:{self.form(package, found[1])}"
+        if match := re.match(r"map\[[\w.]+\](.*)", go):
+            listed = match[1] in ("ExtraValue", "AttestationValue")  # a message of its own
+            return "map:texts" if listed else f"map:{self.form(package, match[1])}"
         place, _, name = go.rpartition(".")
         where = IMPORTS[place] if place else package
         if where == "types":

@@ -96,9 +96,9 @@ def apart(hard):
     [claim] = hard["claims"]
     devices = claim["spec"]["devices"]
     [request] = devices["requests"]
-    one = request["exactly"] | {"count": 1}
+    exactly = request["exactly"] | {"count": 1}
     several = [
-        {"name": f"gpu-{index}", "exactly": one} for index in range(request["exactly"]["count"])
+        {"name": f"gpu-{index}", "exactly": exactly} for index in range(request["exactly"]["count"])
     ]
     return hard | {"claims": [claim | {"spec": {"devices": devices | {"requests": several}}}]}
 
@@ -221,7 +221,7 @@ def divided(gpus=8):
 def divided_among(*wanted, gpus=8):
     """A claim for so many parts of each profile."""
     devices, counters = divided(gpus)
-    made = world(devices, {"count": 1}, counters=counters)
+    world_ = world(devices, {"count": 1}, counters=counters)
     requests = []
     for profile, count in wanted:
         expression = f'device.attributes["gpu.example.com"].profile == "{profile}"'
@@ -232,5 +232,5 @@ def divided_among(*wanted, gpus=8):
             "selectors": [{"cel": {"expression": expression}}],
         }
         requests.append({"name": f"p-{profile.replace('.', '-')}", "exactly": exactly})
-    made["claims"][0]["spec"]["devices"]["requests"] = requests
-    return made
+    world_["claims"][0]["spec"]["devices"]["requests"] = requests
+    return world_

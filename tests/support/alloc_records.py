@@ -25,7 +25,7 @@ def lines():
 def steps(world, prune_after):
     """How many the search takes for the whole question; `many` beyond some hundred."""
     parsed = allocating.parse(world)
-    made = allocator.Allocator(
+    allocator_ = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
     )
@@ -37,7 +37,7 @@ def steps(world, prune_after):
         return taken > MOST_STEPS
 
     try:
-        made.search_input(parsed["node"], parsed["claims"]).search(
+        allocator_.search_input(parsed["node"], parsed["claims"]).search(
             prune_after=prune_after, cancelled=cancelled
         ).run()
     except allocator.AllocationError:

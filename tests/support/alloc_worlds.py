@@ -42,17 +42,17 @@ def for_the_oldest_allocator(seed):
     That one goes through slices as they are listed; here they are in the order of ours. Devices
     that must be bound first come last in ours alone: no API server leaves any that have it off.
     """
-    made = numbered(seed)
-    made["features"] = sorted(features.STABLE.intersection(made["features"]))
-    made["slices"].sort(key=lambda one: (*_pool_of(one), one["metadata"]["name"]))
+    numbered_world = numbered(seed)
+    numbered_world["features"] = sorted(features.STABLE.intersection(numbered_world["features"]))
+    numbered_world["slices"].sort(key=lambda each: (*_pool_of(each), each["metadata"]["name"]))
     counts = {}
-    for slice_ in made["slices"]:
+    for slice_ in numbered_world["slices"]:
         pool = slice_["spec"]["pool"]
         key = (*_pool_of(slice_), pool["generation"])
         pool["resourceSliceCount"] = counts.setdefault(key, pool["resourceSliceCount"])
         for device in slice_["spec"].get("devices", ()):
             device.pop("bindingConditions", None)
-    return made
+    return numbered_world
 
 
 def _pool_of(slice_):
@@ -63,7 +63,7 @@ def world(draw, *, size=4, selectors=True):
     """`size`: about how many devices a slice has."""
     enabled = features.DEFAULT if draw.chance(40) else features.ALL
     if draw.chance(15):
-        enabled = frozenset(one for one in sorted(enabled) if draw.chance(80))
+        enabled = frozenset(gate for gate in sorted(enabled) if draw.chance(80))
         if features.CONSUMABLE_CAPACITY not in enabled:
             enabled -= {features.FRACTIONAL_CAPACITY_RANGE}
     flavour = {
@@ -154,18 +154,18 @@ def _pool(draw, driver, pool, size, flavour):
 
 def _oddities(draw, slices):
     """A pool that is being updated, or that contradicts itself."""
-    one = draw.pick(slices)
+    slice_ = draw.pick(slices)
     what = draw.number(0, 4)
     if what == 0:
-        one["spec"]["pool"] = one["spec"]["pool"] | {"generation": draw.number(0, 2)}
+        slice_["spec"]["pool"] = slice_["spec"]["pool"] | {"generation": draw.number(0, 2)}
     elif what == 1:
-        one["spec"]["pool"] = one["spec"]["pool"] | {"resourceSliceCount": draw.number(1, 3)}
-    elif what == 2 and one["spec"].get("devices"):
-        one["spec"]["devices"].append(dict(one["spec"]["devices"][0]))
+        slice_["spec"]["pool"] = slice_["spec"]["pool"] | {"resourceSliceCount": draw.number(1, 3)}
+    elif what == 2 and slice_["spec"].get("devices"):
+        slice_["spec"]["devices"].append(dict(slice_["spec"]["devices"][0]))
     elif what == 3:
-        slices.remove(one)
-    elif one["spec"].get("devices"):
-        one["spec"]["devices"][0]["consumesCounters"] = [
+        slices.remove(slice_)
+    elif slice_["spec"].get("devices"):
+        slice_["spec"]["devices"][0]["consumesCounters"] = [
             {"counterSet": "nowhere", "counters": {"memory": {"value": "1"}}}
         ]
 
@@ -391,8 +391,8 @@ def _exactly(draw, flavour, size, whole):
 def _taken(draw, slices):
     """Claims that hold some of the devices."""
     results = []
-    for one in slices:
-        spec = one["spec"]
+    for slice_ in slices:
+        spec = slice_["spec"]
         for device in spec.get("devices", ()):
             if not draw.chance(15):
                 continue

@@ -37,20 +37,20 @@ def parse(world):
 
 def decide(parsed, **options):
     """As a scheduler does it for one node. `options`: prune, prune_after."""
-    made = allocator.Allocator(
+    allocator_ = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
     )
-    return made.allocate(parsed["node"], parsed["claims"], **options)
+    return allocator_.allocate(parsed["node"], parsed["claims"], **options)
 
 
 def ours(world, **options):
     """Our answer in the oracle's shape: {results} or {error, onNode}."""
     try:
-        found = decide(parse(world), **options)
+        result = decide(parse(world), **options)
     except allocator.AllocationError as error:
         return {"results": None, "error": str(error), "onNode": error.node_only}
-    return {"results": None if found is None else plain(found)}
+    return {"results": None if result is None else plain(result)}
 
 
 def plain(value):
@@ -85,7 +85,7 @@ def theirs(oracle, world, **more):
     }
     answer = oracle.ask(request | more)
     if answer.get("error"):
-        answer["error"] = re.sub(r"#(\d+)", lambda found: str(int(found[1]) + 1), answer["error"])
+        answer["error"] = re.sub(r"#(\d+)", lambda match: str(int(match[1]) + 1), answer["error"])
     return answer
 
 
@@ -128,9 +128,9 @@ def _plain(result):
     devices = result.get("devices", {})
     return {
         "results": [
-            {name: value for name, value in one.items() if name != "shareID"}
-            | {"shared": "shareID" in one}
-            for one in devices.get("results") or []
+            {name: value for name, value in result_.items() if name != "shareID"}
+            | {"shared": "shareID" in result_}
+            for result_ in devices.get("results") or []
         ],
         "config": list(devices.get("config") or []),
         "nodeSelector": result.get("nodeSelector"),

@@ -109,14 +109,14 @@ class ApiServer(FaultProxy):
     @property
     def objects(self) -> dict[Key, Object]:
         """A copy of all objects of these resources, in the order of their keys."""
-        found = {}
+        objects_ = {}
         for resource in sorted(SHAPES):
             served = self._served(resource)
             for obj in self._store.page(served.kind.resource).items:
                 metadata = obj["metadata"]
                 key = resource, metadata.get("namespace", ""), metadata["name"]
-                found[key] = copy.deepcopy(served.from_storage(obj))
-        return found
+                objects_[key] = copy.deepcopy(served.from_storage(obj))
+        return objects_
 
     def get(self, resource: str, name: str, namespace: str = "") -> Object | None:
         served = self._served(resource)
@@ -253,8 +253,8 @@ class ApiServer(FaultProxy):
         Every namespace is there: a test is seldom about that.
         """
         assert self._sim is not None
-        _, found, namespace = request.path.partition("/namespaces/")
-        if found and request.method == "POST":
+        _, rest, namespace = request.path.partition("/namespaces/")
+        if rest and request.method == "POST":
             self._ensure_namespace(namespace.partition("/")[0])
         request = with_headers(request, authorization=f"Bearer {self._sim.token}")
         writes_slice = request.method in ("POST", "PUT") and "/resourceslices" in request.path

@@ -104,8 +104,8 @@ def _some(draw, items, least=0, most=2):
     return draw.sample(items, draw.randint(least, min(most, len(items))))
 
 
-def _maybe(draw, chance, **made):
-    return {name: make() for name, make in made.items() if draw.random() < chance}
+def _maybe(draw, chance, **options):
+    return {name: make() for name, make in options.items() if draw.random() < chance}
 
 
 def _metadata(draw):

@@ -26,8 +26,8 @@ def _wire(device):
 def _attribute(value):
     """A DeviceAttribute as the API has it."""
     plural = isinstance(value, list)
-    one = value[0] if plural else value
-    kind = {bool: "bool", int: "int", str: "string"}.get(type(one), "version")
+    element = value[0] if plural else value
+    kind = {bool: "bool", int: "int", str: "string"}.get(type(element), "version")
     return {kind + "s" if plural else kind: value}
 
 

@@ -35,7 +35,7 @@ def gpus(count, model=H100, **more):
     return [gpu(index, model, **more) for index in range(count)]
 
 
-def made(kind, called, spec, api=API, namespace="default"):
+def build(kind, called, spec, api=API, namespace="default"):
     metadata = {"name": called} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -43,7 +43,7 @@ def made(kind, called, spec, api=API, namespace="default"):
 def slice_(devices, node="node-1", count=1, called="", **spec):
     pool = {"name": node, "generation": 1, "resourceSliceCount": count}
     where = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": list(devices)}
-    return made("ResourceSlice", called or f"00000-{DRIVER}-{node}", where | spec, namespace="")
+    return build("ResourceSlice", called or f"00000-{DRIVER}-{node}", where | spec, namespace="")
 
 
 def node(called, cordoned=False, tainted="", **labels):
@@ -53,10 +53,10 @@ def node(called, cordoned=False, tainted="", **labels):
         name, _, effect = tainted.rpartition(":")
         key, _, value = name.partition("=")
         spec["taints"] = [taint(key, effect, value)]
-    found = made("Node", called, spec, api="v1", namespace="")
-    found["metadata"]["labels"] = {"kubernetes.io/hostname": called} | labels
-    found["status"] = {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"}}
-    return found
+    document = build("Node", called, spec, api="v1", namespace="")
+    document["metadata"]["labels"] = {"kubernetes.io/hostname": called} | labels
+    document["status"] = {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"}}
+    return document
 
 
 def selector(expression):
@@ -64,8 +64,10 @@ def selector(expression):
 
 
 def class_(called=DRIVER, *expressions, **spec):
-    chosen = [selector(one) for one in expressions or ('device.driver == "gpu.claimd.dev"',)]
-    return made("DeviceClass", called, {"selectors": chosen} | spec, namespace="")
+    chosen = [
+        selector(expression) for expression in expressions or ('device.driver == "gpu.claimd.dev"',)
+    ]
+    return build("DeviceClass", called, {"selectors": chosen} | spec, namespace="")
 
 
 def request(called="gpus", **exactly):
@@ -93,36 +95,38 @@ def claim(
     `reserved` are pods that it is reserved for, `deleted` is when somebody deleted it.
     """
     asked = {"requests": list(requests) or [request(**exactly)], "constraints": list(constraints)}
-    found = made("ResourceClaim", called, {"devices": asked})
+    document = build("ResourceClaim", called, {"devices": asked})
     if held:
         results = [
             {"request": "gpus", "driver": DRIVER, "pool": on, "device": device} for device in held
         ]
-        found["status"] = {"allocation": {"devices": {"results": results}}}
+        document["status"] = {"allocation": {"devices": {"results": results}}}
     if pinned:
         field = {"key": "metadata.name", "operator": "In", "values": [pinned]}
         chosen = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        found["status"]["allocation"]["nodeSelector"] = chosen
+        document["status"]["allocation"]["nodeSelector"] = chosen
     if reserved:
-        consumers = [{"resource": "pods", "name": one, "uid": one} for one in reserved]
-        found.setdefault("status", {})["reservedFor"] = consumers
+        consumers = [
+            {"resource": "pods", "name": consumer, "uid": consumer} for consumer in reserved
+        ]
+        document.setdefault("status", {})["reservedFor"] = consumers
     if deleted:
-        found["metadata"]["deletionTimestamp"] = deleted
-    return found
+        document["metadata"]["deletionTimestamp"] = deleted
+    return document
 
 
 def template(called, of):
-    return made("ResourceClaimTemplate", called, {"spec": of["spec"]})
+    return build("ResourceClaimTemplate", called, {"spec": of["spec"]})
 
 
 def pod(called="job", **spec):
-    return made("Pod", called, spec, api="v1")
+    return build("Pod", called, spec, api="v1")
 
 
 def event(about, reason, message, when="2026-11-22T10:00:00Z", kind="Warning"):
     """Returns an Event about the object."""
     metadata = about["metadata"]
-    written = made("Event", f"{metadata['name']}.{reason.lower()}", {}, api="v1")
+    written = build("Event", f"{metadata['name']}.{reason.lower()}", {}, api="v1")
     del written["spec"]
     return written | {
         "involvedObject": {"kind": about["kind"], "name": metadata["name"], "namespace": "default"},
@@ -154,6 +158,6 @@ def taint(key, effect="NoSchedule", value=""):
 
 
 def rule(called, key, **chosen):
-    return made(
+    return build(
         "DeviceTaintRule", called, {"deviceSelector": chosen, "taint": taint(key)}, namespace=""
     )

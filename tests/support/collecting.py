@@ -137,7 +137,7 @@ class World:
         """The claims of which there are a checkpoint and a CDI file; a claim with one of them alone
         fails the test.
         """
-        found = [
+        names_ = [
             {
                 entry[len(prefix) : -len(".json")]
                 for entry in os.listdir(folder)
@@ -148,8 +148,8 @@ class World:
                 (self.tmp_path / "cdi", names.cdi_prefix(DRIVER)),
             )
         ]
-        assert found[0] == found[1]
-        return found[0]
+        assert names_[0] == names_[1]
+        return names_[0]
 
     def records(self):
         return [

@@ -75,11 +75,11 @@ def requests_of(script, version):
     metadata = {"name": "{namespace}"} | script.get("namespace", {})
     new = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     setup = [{"send": "POST {namespaces}", "body": new, "setup": True}]
-    found = []
+    entries = []
     for step in setup + script["steps"]:
         if version in step.get("only", [version]):
-            found.append(_request(script, step, paths))
-    return found
+            entries.append(_request(script, step, paths))
+    return entries
 
 
 def _request(script, step, paths):
@@ -101,7 +101,7 @@ def _request(script, step, paths):
 
 def _filled(value, paths):
     if isinstance(value, str):
-        return re.sub(r"(?<!\$)\{([\w-]+)\}", lambda found: paths.get(found[1], found[0]), value)
+        return re.sub(r"(?<!\$)\{([\w-]+)\}", lambda match: paths.get(match[1], match[0]), value)
     if isinstance(value, dict):
         if set(value) == {"times", "of"}:
             return [
@@ -122,10 +122,10 @@ def _filled(value, paths):
 def _body(script, body, paths):
     if isinstance(body, dict) and "from" in body:
         by_version = script.get("objects of", {}).get(paths["version"], {})
-        made = copy.deepcopy(by_version.get(body["from"]) or script["objects"][body["from"]])
+        body_ = copy.deepcopy(by_version.get(body["from"]) or script["objects"][body["from"]])
         for path, value in body.get("set", {}).items():
-            _put(made, path.split("/") if "/" in path else path.split("."), value)
-        body = made
+            _put(body_, path.split("/") if "/" in path else path.split("."), value)
+        body = body_
     body = _filled(body, paths)
     if isinstance(body, dict) and "kind" in body and "apiVersion" not in body:
         body = {"apiVersion": f"{GROUP}/{paths['version']}"} | body
@@ -202,9 +202,9 @@ class Server:
             )
             both.flush()
             context.load_cert_chain(both.name)
-        made = cls(cluster["server"], context, compact=compact)
-        made.anonymous = anonymous
-        return made
+        session = cls(cluster["server"], context, compact=compact)
+        session.anonymous = anonymous
+        return session
 
     def connect(self, credentials=True):
         if self.address.scheme == "https":
@@ -280,23 +280,23 @@ class Session:
 
     @staticmethod
     def _events(response, count):
-        found = []
-        while len(found) < count and (line := response.readline()):
-            found.append(json.loads(line))
-        return found
+        entries = []
+        while len(entries) < count and (line := response.readline()):
+            entries.append(json.loads(line))
+        return entries
 
     def _resolved(self, value):
         if isinstance(value, str):
-            return REFERENCE.sub(lambda found: self._saved(found[1], found[2]), value)
+            return REFERENCE.sub(lambda match: self._saved(match[1], match[2]), value)
         if isinstance(value, dict):
             return {name: self._resolved(below) for name, below in value.items()}
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
 
     def _saved(self, name, path):
-        found = self.saved[name]
+        value = self.saved[name]
         for step in path.split(".")[1:]:
-            found = found[int(step)] if isinstance(found, list) else found[step]
-        return urllib.parse.quote(str(found), safe="-_=:") if not isinstance(found, str) else found
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        return urllib.parse.quote(str(value), safe="-_=:") if not isinstance(value, str) else value
 
     # ------------------------------------------------------------ what no two servers share
 
@@ -327,8 +327,8 @@ class Session:
             return "<continue>"
         for generated, short in self.generated.items():
             text = text.replace(generated, short)
-        text = UUID.sub(lambda found: self._uid(found[0]), text)
-        text = TIME.sub(lambda found: "<now>" if self._is_now(found[0]) else found[0], text)
+        text = UUID.sub(lambda match: self._uid(match[0]), text)
+        text = TIME.sub(lambda match: "<now>" if self._is_now(match[0]) else match[0], text)
         return (
             VERSIONS.sub(r"\1<version>", text) if name == "message" and "ersion" in text else text
         )
@@ -352,14 +352,14 @@ class Session:
             for name in set(expected) & set(raw):
                 self.align(expected[name], raw[name])
         elif isinstance(expected, list) and isinstance(raw, list):
-            for one, other in zip(expected, raw, strict=False):
-                self.align(one, other)
+            for ours, other in zip(expected, raw, strict=False):
+                self.align(ours, other)
         elif (
             isinstance(expected, str)
             and isinstance(raw, str)
-            and (found := NAMED.fullmatch(expected))
+            and (match := NAMED.fullmatch(expected))
         ):
-            (self.uids if found[1] == "uid" else self.versions)[raw] = expected
+            (self.uids if match[1] == "uid" else self.versions)[raw] = expected
 
     def count(self, answer):
         """Names that the other answer has given are not given again."""
@@ -387,15 +387,15 @@ def written(recording):
 def replay(server, recording):
     """The exchanges that went otherwise, by their number: (expected, got)."""
     session = Session(server)
-    found = {}
+    differences = {}
     for number, exchange in enumerate(recording["exchanges"]):
         before = [dict(names) for names in (session.uids, session.versions, session.generated)]
         counts = dict(session.counts)
         answer = session.ask(exchange["request"])
         expected = exchange.get("answer", answer)
         if answer != expected:
-            found[number] = (expected, answer)
+            differences[number] = (expected, answer)
             (session.uids, session.versions, session.generated), session.counts = before, counts
             session.align(expected, session.raw)
         session.count(expected)
-    return found
+    return differences

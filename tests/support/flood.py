@@ -26,8 +26,8 @@ class Flood:
 
     def end(self) -> int:
         """Ends it; how many connections it has made."""
-        made, _ = self._process.communicate()
-        return int(made)
+        count, _ = self._process.communicate()
+        return int(count)
 
 
 @contextlib.contextmanager
@@ -50,23 +50,23 @@ def running(address: str, *, many: int, source: str = "", rate: int = 2500) -> I
 def main(address: str, many: int, rate: int, source: str) -> None:
     """Until nobody holds the other end of the standard input."""
     clients: list[socket.socket] = []
-    made = 0
+    count = 0
     while not select.select([sys.stdin], [], [], 0)[0]:
         client = _client(address, source)
         if client is None:
             continue
         clients.append(client)
-        made += 1
-        if made == many:
+        count += 1
+        if count == many:
             print("up", flush=True)
-        if made % 3 == 0:
+        if count % 3 == 0:
             with contextlib.suppress(OSError):
                 client.send(b"GET /livez HTT")
         if len(clients) > many:
             clients.pop(0).close()
-        if rate and made % BURST == 0:
+        if rate and count % BURST == 0:
             time.sleep(BURST / rate)
-    print(made)
+    print(count)
 
 
 def _client(address: str, source: str) -> socket.socket | None:

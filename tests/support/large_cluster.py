@@ -43,19 +43,19 @@ def node(number):
     name = f"node-{number}"
     cordoned = number % 50 == 7
     tainted = "dedicated=training:NoSchedule" if number % 25 == 4 else ""
-    made = cluster_objects.node(name, cordoned=cordoned, tainted=tainted, pool="batch")
+    node_ = cluster_objects.node(name, cordoned=cordoned, tainted=tainted, pool="batch")
     conditions = ("MemoryPressure", "DiskPressure", "PIDPressure")
-    made["status"]["conditions"] = [
+    node_["status"]["conditions"] = [
         *({"type": kind, "status": "False", "reason": "Fine"} for kind in conditions),
         {"type": "Ready", "status": "True", "reason": "KubeletReady"},
     ]
-    made["status"]["nodeInfo"] = {
+    node_["status"]["nodeInfo"] = {
         "kernelVersion": "6.8.0-64-generic",
         "osImage": "Ubuntu 24.04.2 LTS",
         "containerRuntimeVersion": "containerd://2.0.5",
         "kubeletVersion": "v1.34.1",
     }
-    return made
+    return node_
 
 
 def documents(nodes=NODES):

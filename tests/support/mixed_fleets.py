@@ -151,9 +151,9 @@ def _holders(dice, node, slice_):
     names = [device["name"] for device in slice_["spec"].get("devices", ())]
     held = [name for name in names if dice.random() < 0.15]
     if held:
-        found = cluster_objects.claim(f"held-{node}", held=held, on=node)
-        found["metadata"]["uid"] = f"uid-of-held-{node}"
-        yield found
+        claim_ = cluster_objects.claim(f"held-{node}", held=held, on=node)
+        claim_["metadata"]["uid"] = f"uid-of-held-{node}"
+        yield claim_
 
 
 def _claim(dice, called):

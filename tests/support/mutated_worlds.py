@@ -40,7 +40,7 @@ def world(dice):
     held["status"]["devices"] = [copy.deepcopy(DRIVER_STATUS)]
     names = [f"new-{number}" for number in range(PODS)]
     taint = {"key": "sick", "effect": "NoSchedule"}
-    found = {
+    objects_ = {
         "nodes": [planes.node("node-1"), planes.node("node-2")],
         "pods": [
             planes.pod("other", claims=["held"], on="node-1"),
@@ -53,26 +53,28 @@ def world(dice):
     }
     # The claim that holds is spoilt more often than the others, since most depends on it.
     if dice.random() < 0.7:
-        found["claims"][0] = mutated(held, dice)
-    for kind, objects in found.items():
-        for index, one in enumerate(objects):
-            if one["metadata"]["name"] != "held" and dice.random() < 0.15:
-                found[kind][index] = mutated(one, dice)
-    return found
+        objects_["claims"][0] = mutated(held, dice)
+    for kind, objects in objects_.items():
+        for index, document in enumerate(objects):
+            if document["metadata"]["name"] != "held" and dice.random() < 0.15:
+                objects_[kind][index] = mutated(document, dice)
+    return objects_
 
 
-def mutated(one, dice):
+def mutated(document, dice):
     """With up to three places of its spec and status wrong, missing or joined by unknown ones.
 
     Which devices it holds may become unknown, but not others or none: that is a deallocation.
     """
-    one = copy.deepcopy(one)
+    document = copy.deepcopy(document)
     for _ in range(dice.randint(1, 3)):
-        found = [path for path in places(one) if path[0] in ("spec", "status") and len(path) > 1]
-        if not found:
+        paths = [
+            path for path in places(document) if path[0] in ("spec", "status") and len(path) > 1
+        ]
+        if not paths:
             break
-        path = dice.choice(found)
-        target = one
+        path = dice.choice(paths)
+        target = document
         for key in path[:-1]:
             target = target[key]
 
@@ -88,7 +90,7 @@ def mutated(one, dice):
             del target[path[-1]]
         else:
             target[path[-1]] = value
-    return one
+    return document
 
 
 def places(value, path=()):
@@ -103,10 +105,10 @@ def places(value, path=()):
         yield from places(item, (*path, key))
 
 
-def still_says(one):
+def still_says(document):
     """The devices that can be read in it, as far as anybody can tell."""
     try:
-        results = one["status"]["allocation"]["devices"]["results"]
+        results = document["status"]["allocation"]["devices"]["results"]
         return [(result["driver"], result["pool"], result["device"]) for result in results]
     except (KeyError, TypeError):
         return []
@@ -114,7 +116,7 @@ def still_says(one):
 
 def read(kind, objects):
     """As the scheduler reads them from what it watches."""
-    named = {f"default/{one['metadata']['name']}": one for one in objects}
+    named = {f"default/{document['metadata']['name']}": document for document in objects}
     salvage = {"salvage": listers.salvage_claim} if kind == "claims" else {}
     cache = SimpleNamespace(resource=kind, objects=named)
     lister = listers.TypedLister(cache, TYPES[kind], lambda *_: False, **salvage)
@@ -128,23 +130,23 @@ def given_twice(seed):
     And how many were given.
     """
     dice = random.Random(seed)
-    found = world(dice)
-    held = still_says(found["claims"][0])
+    world_ = world(dice)
+    held = still_says(world_["claims"][0])
     if held != [(planes.DRIVER, "node-1", "gpu-0")]:
         held = []  # nobody can tell that it still holds this one
 
     published = PublishedDevices(
-        *(read(kind, found[kind]) for kind in ("slices", "rules", "classes"))
+        *(read(kind, world_[kind]) for kind in ("slices", "rules", "classes"))
     )
-    nodes, pods = read("nodes", found["nodes"]), read("pods", found["pods"])
+    nodes, pods = read("nodes", world_["nodes"]), read("pods", world_["pods"])
     given = []
     for pod in pods:
         if not pod.metadata.name.startswith("new-"):
             continue
-        snapshot = Snapshot.from_objects(nodes, pods, read("claims", found["claims"]), published)
+        snapshot = Snapshot.from_objects(nodes, pods, read("claims", world_["claims"]), published)
         decision = schedule_pod(snapshot, pod)
         for claim in decision.claims if isinstance(decision, Bind) else ():
-            document = with_allocation(found["claims"], claim)
+            document = with_allocation(world_["claims"], claim)
             given += still_says(document)
             # Its driver reports at once, in whatever way.
             if dice.random() < 0.3:
@@ -153,12 +155,12 @@ def given_twice(seed):
                     document["status"] = spoilt["status"]
 
     every = held + given
-    return sorted({one for one in every if every.count(one) > 1}), len(given)
+    return sorted({entry for entry in every if every.count(entry) > 1}), len(given)
 
 
 def with_allocation(documents, claim):
     """The document of the claim, as the scheduler writes it."""
-    (document,) = (one for one in documents if one["metadata"]["name"] == claim.metadata.name)
+    (document,) = (entry for entry in documents if entry["metadata"]["name"] == claim.metadata.name)
     status = msgspec.to_builtins(claim.status.allocation)
     devices = [
         {name: result[name] for name in ("request", "driver", "pool", "device")}

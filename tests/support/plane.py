@@ -59,17 +59,17 @@ class Plane:
 
     async def make(self, *objects):
         for obj in objects:
-            made = await self.api.send(create(obj))
+            stored = await self.api.send(create(obj))
             if obj["kind"] == "Node":
-                await self.api.send(update("nodes", made | {"status": obj["status"]}, "status"))
+                await self.api.send(update("nodes", stored | {"status": obj["status"]}, "status"))
 
     async def until(self, holds, seconds=60.0):
         """What `holds` gives, as soon as it is something."""
         async with asyncio.timeout(seconds):
-            while not (found := holds()):
+            while not (fact := holds()):
                 self._changed.clear()
                 await self._changed.wait()
-        return found
+        return fact
 
     def get(self, kind, name, namespace="default"):
         return self.copies[kind].objects.get(f"{namespace}/{name}")
@@ -86,9 +86,9 @@ class Plane:
     def devices(self):
         """Node and device of all that is allocated, in order."""
         return sorted(
-            (one["pool"], one["device"])
+            (result["pool"], result["device"])
             for claim in self.claims()
-            for one in claim.get("status", {})
+            for result in claim.get("status", {})
             .get("allocation", {})
             .get("devices", {})
             .get("results", [])
@@ -96,9 +96,9 @@ class Plane:
 
     def told(self, name, reason):
         return [
-            one["note"]
-            for one in self.copies["events"].objects.values()
-            if one["regarding"].get("name") == name and one["reason"] == reason
+            event["note"]
+            for event in self.copies["events"].objects.values()
+            if event["regarding"].get("name") == name and event["reason"] == reason
         ]
 
     async def ends(self, name):
@@ -110,19 +110,21 @@ class Plane:
 @contextlib.asynccontextmanager
 async def running(api, folder, *parts):
     """The API server's clients: the test's own, and these parts of the control plane."""
-    found = Plane(api, folder)
-    clients = [found.connect() for _ in parts]
-    theirs = [asyncio.create_task(run(one)) for run, one in zip(parts, clients, strict=True)]
-    tasks = theirs + [asyncio.create_task(one.run()) for one in found.copies.values()]
+    plane_ = Plane(api, folder)
+    clients = [plane_.connect() for _ in parts]
+    theirs = [
+        asyncio.create_task(run(client_)) for run, client_ in zip(parts, clients, strict=True)
+    ]
+    tasks = theirs + [asyncio.create_task(copy_.run()) for copy_ in plane_.copies.values()]
     try:
-        yield found
+        yield plane_
     finally:
         failed = [task for task in theirs if task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in (*clients, found.client):
-            await one.close()
+        for client_ in (*clients, plane_.client):
+            await client_.close()
         for task in failed:
             task.result()
 

@@ -15,9 +15,9 @@ _BEGINNING = datetime(2026, 1, 1)  # what is made later is younger, however many
 
 def meta(name, namespace="default", **more):
     number = next(_NUMBERS)
-    found = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(number)}
-    found["creationTimestamp"] = (_BEGINNING + timedelta(seconds=number)).strftime("%FT%TZ")
-    return found | ({"namespace": namespace} if namespace else {}) | more
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(number)}
+    metadata["creationTimestamp"] = (_BEGINNING + timedelta(seconds=number)).strftime("%FT%TZ")
+    return metadata | ({"namespace": namespace} if namespace else {}) | more
 
 
 def node(name, labels=None, taints=(), unschedulable=False, **allocatable):
@@ -36,8 +36,10 @@ def node(name, labels=None, taints=(), unschedulable=False, **allocatable):
 
 def pod(name, claims=(), templates=(), on="", requests=None, **spec):
     """`claims` and `templates`: names of both sorts, each under itself as reference."""
-    entries = [{"name": one, "resourceClaimName": one} for one in claims]
-    entries += [{"name": one, "resourceClaimTemplateName": one} for one in templates]
+    entries = [{"name": claim_name, "resourceClaimName": claim_name} for claim_name in claims]
+    entries += [
+        {"name": claim_name, "resourceClaimTemplateName": claim_name} for claim_name in templates
+    ]
     container = {"name": "main", "image": "demo", "resources": {"requests": requests or {}}}
     return {
         "apiVersion": "v1",
@@ -60,7 +62,7 @@ def request(name="gpu", count=1, **more):
 
 def claim(name, *requests, devices=(), node="node-1", pods=(), **metadata):
     """Allocated where it has devices, and reserved for the pods."""
-    found = {
+    document = {
         "apiVersion": API,
         "kind": "ResourceClaim",
         "metadata": meta(name, **metadata),
@@ -72,12 +74,16 @@ def claim(name, *requests, devices=(), node="node-1", pods=(), **metadata):
         ]
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         where = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        found["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": where}}
-        found["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+        document["status"] = {
+            "allocation": {"devices": {"results": results}, "nodeSelector": where}
+        }
+        document["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     if pods:
-        entries = [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in pods]
-        found.setdefault("status", {})["reservedFor"] = entries
-    return found
+        entries = [
+            {"resource": "pods", "name": pod_name, "uid": f"uid-{pod_name}"} for pod_name in pods
+        ]
+        document.setdefault("status", {})["reservedFor"] = entries
+    return document
 
 
 def result(device, node="node-1", **more):
@@ -96,7 +102,7 @@ def template(name, *requests, **head):
 
 def slice_(node, count=2, driver=DRIVER, **devices):
     """`devices`: more of single ones, by name with underscores."""
-    made = [
+    devices_ = [
         {"name": f"gpu-{n}", "attributes": {"index": {"int": n}}} | devices.get(f"gpu_{n}", {})
         for n in range(count)
     ]
@@ -105,7 +111,7 @@ def slice_(node, count=2, driver=DRIVER, **devices):
         "apiVersion": API,
         "kind": "ResourceSlice",
         "metadata": meta(f"{node}-{driver}", ""),
-        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": made},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices_},
     }
 
 
@@ -156,14 +162,14 @@ def copies(**collections):
     )
     kinds += ("deployments", "replicasets", "daemonsets", "namespaces", "leases")
     kinds += ("statefulsets", "controllerrevisions", "jobs", "cronjobs")
-    found = {kind: {} for kind in kinds}
+    copies_ = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
-        for one in objects:
-            metadata = one["metadata"]
+        for document in objects:
+            metadata = document["metadata"]
             key = (
                 f"{metadata['namespace']}/{metadata['name']}"
                 if "namespace" in metadata
                 else metadata["name"]
             )
-            found[kind][key] = one
-    return found
+            copies_[kind][key] = document
+    return copies_

@@ -140,14 +140,14 @@ class PlayedCluster:
 
     def objects(self, resource):
         """By namespace and name, each saying what it is."""
-        found = {}
+        objects_ = {}
         for kind in self._catalog.kinds:
             if kind.resource.plural == resource:
                 for obj in self._registry.store.page(kind.resource).items:
                     metadata = obj["metadata"]
                     place = metadata.get("namespace")
-                    found[f"{place}/{metadata['name']}" if place else metadata["name"]] = obj
-        return found
+                    objects_[f"{place}/{metadata['name']}" if place else metadata["name"]] = obj
+        return objects_
 
     # ------------------------------------------------------------ time
 
@@ -189,7 +189,7 @@ class PlayedCluster:
         wants, waits = self._look()
         for request in wants:
             self._try(request)
-        kinds = [one for one in self._catalog.kinds if one.resource.kind != "Event"]
+        kinds = [kind for kind in self._catalog.kinds if kind.resource.kind != "Event"]
         collected = garbage.collect(self._registry, kinds)
         wait = min((wait for wait in waits if wait is not None), default=None)
         return wants or collected, wait
@@ -210,12 +210,12 @@ class PlayedCluster:
         wants = list(workloads.sync(objects, self.now))
         waits = [workloads.next_look(objects, self.now)]
         self.backoffs = jobs.backoffs(objects, self.backoffs)
-        for found, wait in (
+        for requests, wait in (
             jobs.sync(objects, self.backoffs, self.now),
             ttl_after_finished.sync(objects, self.now),
             cron_jobs.sync(objects, self.now),
         ):
-            wants += found
+            wants += requests
             waits.append(wait)
         wants, self._told = news([*wants, *not_simulated.sync(objects)], self._told)
 
@@ -234,19 +234,19 @@ class PlayedCluster:
         for pod in pods.values():
             uid = pod["metadata"]["uid"]
             if "deletionTimestamp" in pod["metadata"]:
-                found, due = self._play_end(pod)
+                outcome, due = self._play_end(pod)
             elif _phase(pod) == "Pending" and "nodeName" not in pod["spec"]:
                 room = placed < self.room and not pod["spec"].get("nodeSelector")
                 placed += room
-                found, due = (self._bind(pod) if room else None), None
+                outcome, due = (self._bind(pod) if room else None), None
             elif _phase(pod) == "Pending" or uid in self._starts:
-                found, due = self._play_start(pod)
+                outcome, due = self._play_start(pod)
             elif _phase(pod) == "Running":
-                found, due = self._play_running(pod)
+                outcome, due = self._play_running(pod)
             else:
                 continue
-            if found is not None:
-                wants.append(found)
+            if outcome is not None:
+                wants.append(outcome)
             elif due is not None:
                 waits.append(due - self.now)
         return wants, min(waits, default=None)

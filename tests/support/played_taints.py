@@ -20,12 +20,12 @@ class PlayedTaints(PlayedCluster):
         self._due = {}
         metadata = {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        made = self.send(Request(method="POST", resource="nodes", body=body))
+        stored = self.send(Request(method="POST", resource="nodes", body=body))
         status = {
             "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        self.send(requests.patch_status("nodes", made, status))
+        self.send(requests.patch_status("nodes", stored, status))
         self.settle()
 
     def taint(self, *taints):
@@ -46,10 +46,10 @@ class PlayedTaints(PlayedCluster):
         objects = {kind: self.objects(kind) for kind in ("nodes", "pods", "leases")}
         wants += nodes.sync(objects, self.now)
         wants += nodes.sync_pods(objects, self.now)
-        found = taint_evictions.review(objects, self._due, self.now)
-        self._due = found.due
-        wants += [*found.marks, *found.deletes]
-        return wants, [*waits, found.next_look]
+        reviewed = taint_evictions.review(objects, self._due, self.now)
+        self._due = reviewed.due
+        wants += [*reviewed.marks, *reviewed.deletes]
+        return wants, [*waits, reviewed.next_look]
 
     def _bind(self, pod):
         """What the scheduler decides, in place of a node for everybody."""

@@ -60,19 +60,19 @@ class Played:
 
     def ready(self, *names):
         """The pods of these names, or as many as there is room for."""
-        room = self.capacity - sum("status" in one for one in self.pods)
-        for one in self.pods:
-            is_meant = one["metadata"]["name"] in names if names else room > 0
-            if "status" not in one and is_meant:
+        room = self.capacity - sum("status" in pod_ for pod_ in self.pods)
+        for pod_ in self.pods:
+            is_meant = pod_["metadata"]["name"] in names if names else room > 0
+            if "status" not in pod_ and is_meant:
                 room -= 1
-                if "affinity" not in one["spec"]:  # which has a daemon set's pod go elsewhere
-                    one["spec"]["nodeName"] = "node-1"
+                if "affinity" not in pod_["spec"]:  # which has a daemon set's pod go elsewhere
+                    pod_["spec"]["nodeName"] = "node-1"
                 condition = {
                     "type": "Ready",
                     "status": "True",
                     "lastTransitionTime": timestamps.rfc3339(self.now),
                 }
-                one["status"] = {"phase": "Running", "conditions": [condition]}
+                pod_["status"] = {"phase": "Running", "conditions": [condition]}
 
     def roll(self, image):
         """A new template, as far as it gets; how many pods there were at most and ready at least."""
@@ -84,7 +84,7 @@ class Played:
         for _ in range(60):
             self.step()
             most = max(most, len(self.pods))
-            least = min(least, sum("status" in one for one in self.pods))
+            least = min(least, sum("status" in pod_ for pod_ in self.pods))
             self.ready()
         self.settle()
         return most, least
@@ -104,20 +104,20 @@ class Played:
 
     @property
     def images(self):
-        return sorted(one["spec"]["containers"][0]["image"] for one in self.pods)
+        return sorted(pod_["spec"]["containers"][0]["image"] for pod_ in self.pods)
 
     @property
     def revisions(self):
         """By image of a replica set, its revision and its size."""
-        found = {}
-        for one in self.objects["replicasets"].values():
-            image = one["spec"]["template"]["spec"]["containers"][0]["image"]
-            revision = one["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
-            found[image] = revision, one["spec"]["replicas"]
-        return found
+        revisions_ = {}
+        for replica_set in self.objects["replicasets"].values():
+            image = replica_set["spec"]["template"]["spec"]["containers"][0]["image"]
+            revision = replica_set["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
+            revisions_[image] = revision, replica_set["spec"]["replicas"]
+        return revisions_
 
     def condition(self, type_):
-        for one in self.deployment["status"]["conditions"]:
-            if one["type"] == type_:
-                return one["status"], one["reason"]
+        for condition_ in self.deployment["status"]["conditions"]:
+            if condition_["type"] == type_:
+                return condition_["status"], condition_["reason"]
         return None

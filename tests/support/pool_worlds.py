@@ -49,10 +49,10 @@ def _pool(draw, driver, pool, first):
 
 
 def ours(slices):
-    found = allocator.gather_pools(
+    pools = allocator.gather_pools(
         allocating.read(slices, list[ResourceSlice]), allocating.read(NODE, Node), features.DEFAULT
     )
-    return sorted([str(pool.pool_id), *_state(pool)] for pool in found)
+    return sorted([str(pool.pool_id), *_state(pool)] for pool in pools)
 
 
 def _state(pool):
@@ -60,22 +60,23 @@ def _state(pool):
     if pool.is_incomplete:
         return "incomplete", []
     return pool.invalid_reason, [] if pool.is_invalid else [
-        one.metadata.name for one in pool.slices
+        slice_.metadata.name for slice_ in pool.slices
     ]
 
 
 def theirs(oracle, slices):
     beta = [
-        one | {"spec": one["spec"] | {"devices": _basic(one["spec"]["devices"])}} for one in slices
+        entry | {"spec": entry["spec"] | {"devices": _basic(entry["spec"]["devices"])}}
+        for entry in slices
     ]
     answer = oracle.ask({"node": NODE, "slices": beta})
     return sorted(
         [
-            f"{one['driver']}/{one['pool']}",
-            "incomplete" if one["incomplete"] else one["invalid"],
-            [] if one["incomplete"] or one["invalid"] else sorted(one["slices"]),
+            f"{entry['driver']}/{entry['pool']}",
+            "incomplete" if entry["incomplete"] else entry["invalid"],
+            [] if entry["incomplete"] or entry["invalid"] else sorted(entry["slices"]),
         ]
-        for one in answer["pools"] or []
+        for entry in answer["pools"] or []
     )
 
 

@@ -22,9 +22,9 @@ def running(called, priority_class, cpu, place="node-1", since=OLD, **labels):
         priorityClassName=priority_class,
         terminationGracePeriodSeconds=600,
     )
-    found = on(place, labelled(pod, app=called, **labels) if labels else pod)
-    found["status"]["startTime"] = since
-    return found
+    pod_ = on(place, labelled(pod, app=called, **labels) if labels else pod)
+    pod_["status"]["startTime"] = since
+    return pod_
 
 
 def waiting(cpu, priority_class="high", **more):
@@ -32,9 +32,9 @@ def waiting(cpu, priority_class="high", **more):
 
 
 def node(called="node-1", cpu=8):
-    found = sized(called, cpu=str(cpu))
-    found["metadata"].setdefault("labels", {})["kubernetes.io/hostname"] = called
-    return found
+    node_ = sized(called, cpu=str(cpu))
+    node_["metadata"].setdefault("labels", {})["kubernetes.io/hostname"] = called
+    return node_
 
 
 def budget(called, **labels):
@@ -176,11 +176,11 @@ def seen(pods, events):
 
 def _waiting(pod):
     status = pod["status"]
-    found = {"nominatedNodeName": status.get("nominatedNodeName", "")}
+    outcome = {"nominatedNodeName": status.get("nominatedNodeName", "")}
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled":
-            found |= {name: condition.get(name, "") for name in ("reason", "message")}
-    return found
+            outcome |= {name: condition.get(name, "") for name in ("reason", "message")}
+    return outcome
 
 
 def _why_it_goes(pod):

@@ -52,12 +52,15 @@ class World:
         kubeconfig.write_text(json.dumps(document))
         client_ = client.Client(auth.client_config(str(kubeconfig), self.tmp_path), agent="test")
         resources_ = resources.Resources(client_, DRIVER, NODE)
-        one = publisher.Publisher(resources_, DRIVER, NODE, **more)
+        publisher_ = publisher.Publisher(resources_, DRIVER, NODE, **more)
         if inventory is not None:
-            one.set(inventory)
-        tasks = [asyncio.create_task(resources_.slices.run()), asyncio.create_task(one.run())]
+            publisher_.set(inventory)
+        tasks = [
+            asyncio.create_task(resources_.slices.run()),
+            asyncio.create_task(publisher_.run()),
+        ]
         try:
-            yield one
+            yield publisher_
         finally:
             failed = [task for task in tasks if task.done()]
             for task in tasks:
@@ -96,14 +99,16 @@ class World:
 
     def writes(self) -> list[str]:
         """The writes so far, as in "PUT 00000"; a dry run is "ask 00000"."""
-        found = []
+        contents = []
         for request in self.api.requests:
             if SLICES in request.path and request.method != "GET":
                 name = request.path.rpartition("/")[2]
                 if request.method == "POST":
                     name = json.loads(request.body)["metadata"]["name"]
-                found.append(f"{'ask' if 'dryRun' in request.query else request.method} {name[:5]}")
-        return found
+                contents.append(
+                    f"{'ask' if 'dryRun' in request.query else request.method} {name[:5]}"
+                )
+        return contents
 
     def edit(self, name: str, **fields: Any) -> None:
         """Somebody changes fields of the first device."""
@@ -126,12 +131,12 @@ class World:
         self.api.fail(422, body=json.dumps(status).encode(), path=SLICES, **more)
 
 
-async def published(one: publisher.Publisher) -> None:
+async def published(publisher_: publisher.Publisher) -> None:
     async with asyncio.timeout(30):
-        await one.published.wait()
+        await publisher_.published.wait()
 
 
-def mirrored(one: publisher.Publisher, name: str) -> str:
+def mirrored(publisher_: publisher.Publisher, name: str) -> str:
     """The version of the slice that this process has seen by its watch; empty if none."""
-    found = one._resources.slices.objects.get(name)
-    return str(found["metadata"]["resourceVersion"]) if found else ""
+    slice_ = publisher_._resources.slices.objects.get(name)
+    return str(slice_["metadata"]["resourceVersion"]) if slice_ else ""

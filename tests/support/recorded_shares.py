@@ -63,19 +63,21 @@ def numbered(seed):
 def objects(slices):
     """The node of a world, the class, and its slices."""
     (class_,) = shared_worlds.numbered(0)[0]["classes"]
-    made = [
+    documents = [
         cluster_objects.node(NODE),
-        cluster_objects.made(
+        cluster_objects.build(
             "DeviceClass", class_["metadata"]["name"], class_["spec"], namespace=""
         ),
     ]
     for number, spec in enumerate(slices):
-        made.append(cluster_objects.made("ResourceSlice", f"{number}-{NODE}", spec, namespace=""))
-    return made
+        documents.append(
+            cluster_objects.build("ResourceSlice", f"{number}-{NODE}", spec, namespace="")
+        )
+    return documents
 
 
 def claim_of(name, devices):
-    return cluster_objects.made("ResourceClaim", name, {"devices": devices})
+    return cluster_objects.build("ResourceClaim", name, {"devices": devices})
 
 
 def pod_of(claims):

@@ -27,14 +27,14 @@ def verdict_of(world, **options):
 
 def verdict_of_parsed(parsed, taken, **options):
     """As verdict_of(), of what allocating.parse() gives."""
-    made = allocator.Allocator(
+    allocator_ = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
     )
     held = explain.gather_holdings(allocating.read(taken, list[ResourceClaim]))
     node, claims = parsed["node"], parsed["claims"]
-    verdict = explain.explain_node(made, node, claims, held, **options)
-    return explain.add_remedies(verdict, made, node, claims, held, **options)
+    verdict = explain.explain_node(allocator_, node, claims, held, **options)
+    return explain.add_remedies(verdict, allocator_, node, claims, held, **options)
 
 
 def fits(world):
@@ -180,7 +180,11 @@ def _drop_clause(selectors, change):
     selector = selectors[change.number - 1]["cel"]
     kept = []
     if change.clause != selector["expression"]:
-        kept = [one for one in cel.compile(selector["expression"]).clauses if one != change.clause]
+        kept = [
+            clause
+            for clause in cel.compile(selector["expression"]).clauses
+            if clause != change.clause
+        ]
     selector["expression"] = " && ".join(kept) or "true"
 
 
@@ -195,7 +199,11 @@ def _request(world, change):
         if request["name"] == name and not alternative:
             return request["exactly"]
         if request["name"] == name:
-            [asked] = [one for one in request["firstAvailable"] if one["name"] == alternative]
+            [asked] = [
+                subrequest
+                for subrequest in request["firstAvailable"]
+                if subrequest["name"] == alternative
+            ]
             return asked
     raise AssertionError(f"no request {change.request}")
 
@@ -210,15 +218,15 @@ def _key(claim):
 
 def wrong(world, verdict, counted=None):
     """What is not true of the verdict, in words; `counted` counts what was tried."""
-    found = fits(world)
-    if verdict.outcome == "yes" and not found:
+    problems = fits(world)
+    if verdict.outcome == "yes" and not problems:
         yield "explain says yes, the allocator does not"
-    if verdict.outcome in ("no", "error") and found:
+    if verdict.outcome in ("no", "error") and problems:
         yield f"explain says {verdict.outcome}, the allocator says yes"
     for count in verdict.shortage.counts:
         if count.free >= count.needed or not (count.free <= count.suitable <= count.there):
             yield f"no shortage: {count}"
-        if found:
+        if problems:
             yield f"it fits, in spite of: {count}"
     for remedy in verdict.shortage.remedies:
         for steps in single_changes(remedy):

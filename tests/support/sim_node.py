@@ -196,40 +196,40 @@ class SimNode:
 
     async def wait(self, fact: Any, name: str, timeout: float = LONG) -> dict[str, Any]:
         """The pod's status as soon as the fact is so of it."""
-        found: dict[str, Any] = {}
+        status: dict[str, Any] = {}
         try:
             async with asyncio.timeout(timeout):
-                while not fact(found := await self.status(name)):
+                while not fact(status := await self.status(name)):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise AssertionError(
-                f"{name} is not so in time: {json.dumps(found, indent=1)}"
+                f"{name} is not so in time: {json.dumps(status, indent=1)}"
             ) from None
-        return found
+        return status
 
     async def events(self, reason: str) -> list[str]:
-        found = await self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
-        return [each["note"] for each in found["items"] if each["reason"] == reason]
+        answer = await self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+        return [each["note"] for each in answer["items"] if each["reason"] == reason]
 
     async def told(self, reason: str, part: str, timeout: float = LONG) -> None:
         """Returns when there is an event that says so."""
-        found: list[str] = []
+        notes: list[str] = []
         try:
             async with asyncio.timeout(timeout):
-                while part not in "\n".join(found := await self.events(reason)):
+                while part not in "\n".join(notes := await self.events(reason)):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise AssertionError(
-                f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}"
+                f"no event {reason} with {part!r}, only {notes}; {self.log()[-2000:]}"
             ) from None
 
     async def published(self, fact: Any = bool, timeout: float = LONG) -> dict[str, str]:
         """The slices, by uid their names, as soon as the fact is so of them."""
         async with asyncio.timeout(timeout):
             while True:
-                found = await self.ask("GET", "/apis/resource.k8s.io/v1/resourceslices")
+                answer = await self.ask("GET", "/apis/resource.k8s.io/v1/resourceslices")
                 slices = {
-                    each["metadata"]["uid"]: each["metadata"]["name"] for each in found["items"]
+                    each["metadata"]["uid"]: each["metadata"]["name"] for each in answer["items"]
                 }
                 if fact(slices):
                     return slices
@@ -296,15 +296,15 @@ async def node() -> AsyncIterator[SimNode]:
             asker = client.Client(
                 auth.client_config(str(folder / "kubeconfig"), folder), agent="tests"
             )
-            made = SimNode(folder, api, asker, runtime)
+            sim_node_ = SimNode(folder, api, asker, runtime)
             try:
-                yield made
+                yield sim_node_
             finally:
-                for process in made.plugins:
+                for process in sim_node_.plugins:
                     if process.returncode is None:
                         process.send_signal(signal.SIGKILL)
                         await process.wait()
-                await made.stop_kubelet()
+                await sim_node_.stop_kubelet()
                 await asker.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -158,7 +158,7 @@ def shared(index, **policy):
 
 
 def sharer(called, memory):
-    found = claim(called, capacity={"requests": {"memory": memory}})
+    claim_ = claim(called, capacity={"requests": {"memory": memory}})
     result = {
         "request": "gpus",
         "driver": DRIVER,
@@ -167,7 +167,7 @@ def sharer(called, memory):
         "shareID": called,
     }
     result["consumedCapacity"] = {"memory": memory}
-    return found | {"status": {"allocation": {"devices": {"results": [result]}}}}
+    return claim_ | {"status": {"allocation": {"devices": {"results": [result]}}}}
 
 
 def made_of(called):
@@ -510,15 +510,15 @@ SITUATIONS = (
 )
 
 
-def say(one, folder, *more):
+def say(situation, folder, *more):
     """Runs `claimd explain`; returns its exit code, its output and its errors."""
     dump = folder / "dump.yaml"
     dump.write_text(
-        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)})
+        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(situation.objects)})
     )
-    if one.dry:
-        (folder / one.words[-1]).write_text(yaml.safe_dump(one.dry, sort_keys=False))
-    words = [str(folder / word) if word.endswith(".yaml") else word for word in one.words]
+    if situation.dry:
+        (folder / situation.words[-1]).write_text(yaml.safe_dump(situation.dry, sort_keys=False))
+    words = [str(folder / word) if word.endswith(".yaml") else word for word in situation.words]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main(["explain", *words, "-f", str(dump), *more])
@@ -528,13 +528,13 @@ def say(one, folder, *more):
 def document():
     parts = [HEAD]
     with tempfile.TemporaryDirectory() as folder:
-        for one in SITUATIONS:
-            _, out, err = say(one, Path(folder))
-            command = f"$ claimd explain {' '.join(one.words)}\n"
-            if one.dry and one.dry["kind"] != "ResourceClaim":
-                written = yaml.safe_dump(one.dry, sort_keys=False)
-                command = f"$ cat {one.words[-1]}\n{written}{command}"
-            parts.append(f"## {one.title}\n\n```\n{command}{out}{err}```\n")
+        for situation in SITUATIONS:
+            _, out, err = say(situation, Path(folder))
+            command = f"$ claimd explain {' '.join(situation.words)}\n"
+            if situation.dry and situation.dry["kind"] != "ResourceClaim":
+                written = yaml.safe_dump(situation.dry, sort_keys=False)
+                command = f"$ cat {situation.words[-1]}\n{written}{command}"
+            parts.append(f"## {situation.title}\n\n```\n{command}{out}{err}```\n")
     return "\n".join(parts)
 
 

@@ -44,24 +44,24 @@ def seen(cluster):
         if event["reason"] in _TOLD and name in told:
             message = _first_sentence(event.get("message") or event["note"])
             told[name].add(f"{event['type']} {event['reason']}: {message}")
-    return {name: found | {"events": sorted(told[name])} for name, found in sorted(pods.items())}
+    return {name: pod | {"events": sorted(told[name])} for name, pod in sorted(pods.items())}
 
 
-def _pod(found):
-    conditions = {each["type"]: each for each in found["status"].get("conditions") or ()}
+def _pod(pod):
+    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
     said = {}
     for type_ in ("PodScheduled", "DisruptionTarget"):
         if type_ in conditions:
-            one = conditions[type_]
+            condition = conditions[type_]
             said[type_] = [
-                one["status"],
-                one.get("reason", ""),
-                _first_sentence(one.get("message", "")),
+                condition["status"],
+                condition.get("reason", ""),
+                _first_sentence(condition.get("message", "")),
             ]
     return {
-        "placed": "nodeName" in found["spec"],
-        "deleted": "deletionTimestamp" in found["metadata"],
-        "tolerations": found["spec"].get("tolerations") or [],
+        "placed": "nodeName" in pod["spec"],
+        "deleted": "deletionTimestamp" in pod["metadata"],
+        "tolerations": pod["spec"].get("tolerations") or [],
         "conditions": said,
     }
 
@@ -73,8 +73,8 @@ def _first_sentence(message):
 
 def _runs(cluster, name="p"):
     def holds():
-        found = cluster.find("pods", name)
-        return found["status"].get("phase") == "Running" and not _is_deleted(found)
+        pod = cluster.find("pods", name)
+        return pod["status"].get("phase") == "Running" and not _is_deleted(pod)
 
     cluster.until(holds)
 
@@ -91,8 +91,8 @@ def _leaves(cluster, name="p"):
     cluster.until(lambda: _is_deleted(cluster.find("pods", name)))
 
 
-def _is_deleted(found):
-    return "deletionTimestamp" in found["metadata"]
+def _is_deleted(pod):
+    return "deletionTimestamp" in pod["metadata"]
 
 
 # ---------------------------------------------------------------- where pods go

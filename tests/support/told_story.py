@@ -23,7 +23,7 @@ def tell(tmp_path: Path, nodes: list[dict[str, Any]], *steps: dict[str, Any]) ->
     }
     path = tmp_path / "story.yaml"
     path.write_text(yaml.safe_dump(story))
-    environment = {key: one for key, one in os.environ.items() if not key.startswith("CLAIMD_")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CLAIMD_")}
     done = subprocess.run(
         [sys.executable, "-m", "claimd", "demo", str(path), "--plain", "--speed", "0"],
         env=environment | {"PYTHONPATH": import_path.python_path()},

@@ -120,11 +120,11 @@ class Suite:
 
     async def published(self, driver, nodes):
         while True:
-            found = await self.items("/apis/resource.k8s.io/v1/resourceslices")
-            if {each["spec"]["nodeName"] for each in found if each["spec"]["driver"] == driver} == (
-                set(nodes)
-            ):
-                return found
+            slices = await self.items("/apis/resource.k8s.io/v1/resourceslices")
+            if {
+                each["spec"]["nodeName"] for each in slices if each["spec"]["driver"] == driver
+            } == (set(nodes)):
+                return slices
             await asyncio.sleep(0.1)
 
     async def told(self):
@@ -134,7 +134,7 @@ class Suite:
 
     async def outcome(self, objects):
         """`runs`, or why not. Nothing is left of them afterwards."""
-        made = []
+        paths = []
         try:
             for written in objects:
                 is_pods = written.get("kind") in OF_PODS
@@ -143,16 +143,16 @@ class Suite:
                 if "generateName" in metadata and "name" not in metadata:
                     metadata["name"] = metadata.pop("generateName") + "0"
                 await self._kinds.apply(document)
-                made.append(document)
-            return await self._seen(made)
+                paths.append(document)
+            return await self._seen(paths)
         except (UnknownKindError, errors.ApiError, KeyError) as error:
             return f"is not taken: {error!s}"[:300]
         finally:
-            await self._cleared(made)
+            await self._cleared(paths)
 
-    async def _seen(self, made):
+    async def _seen(self, paths):
         wanted = 0
-        for document in made:
+        for document in paths:
             if document["kind"] == "Deployment":
                 wanted += document["spec"].get("replicas", 1)
             wanted += document["kind"] == "Pod"
@@ -190,8 +190,8 @@ class Suite:
         ]
         return notes[-1] if notes else f"{pod.get('status', {}).get('phase')} without a word"
 
-    async def _cleared(self, made):
-        for document in reversed(made):
+    async def _cleared(self, paths):
+        for document in reversed(paths):
             if document["kind"] == "Namespace":
                 continue
             kind = await self._kinds.kind_of(document)
@@ -242,15 +242,15 @@ async def run(driver, folder, files, share, nvml):
 
 def specs(folder):
     """Every spec of the copy that has a pod, with the file that it needs beside it."""
-    found = []
+    specs_ = []
     for path in sorted(folder.rglob("*.yaml*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or not _PLACES.search(name) or name.startswith("vendor/"):
             continue
         if _PODS.search(path.read_text()):
             beside = [f"{other}+" for end, other in NEEDS.items() if name.endswith(end)]
-            found.append("".join(beside) + name)
-    return found
+            specs_.append("".join(beside) + name)
+    return specs_
 
 
 def main():

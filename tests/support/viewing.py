@@ -39,9 +39,9 @@ def small_cluster():
     """Three nodes: whole GPUs, one of them sick; GPUs that are shared; a divided one."""
     yield class_()
     for called in ("dgx-1", "mi300-1", "shared-1"):
-        made = node(called)
-        made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-        yield made
+        documents = node(called)
+        documents["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        yield documents
     yield objects.slice_(_sick(gpus(8)), node="dgx-1")
     # Counters and the devices that take of them stand in slices of their own.
     mi300 = [*gpus(3, MI300X), *_divided(3)]
@@ -57,11 +57,11 @@ def small_cluster():
     yield _running("whisper", "mi300-1", [name(0)])
     yield _running("batch-part", "mi300-1", ["gpu-3-part-0"])
     for number in range(3):
-        made = _running(f"chat-{number}", "shared-1", [name(0)])
-        result = made["status"]["allocation"]["devices"]["results"][0]
+        documents = _running(f"chat-{number}", "shared-1", [name(0)])
+        result = documents["status"]["allocation"]["devices"]["results"][0]
         result["shareID"] = f"3f2b8a5e-0000-4000-8000-00000000000{number}"
         result["consumedCapacity"] = {"memory": "8Gi"}
-        yield made
+        yield documents
 
     large = objects.selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0')
     yield claim("big-model", count=6, selectors=[large])
@@ -73,8 +73,8 @@ def small_cluster():
 
 
 def _running(called, on, held):
-    made = claim(called, held=held, on=on, reserved=[f"{called}-0"])
-    return made
+    claim_ = claim(called, held=held, on=on, reserved=[f"{called}-0"])
+    return claim_
 
 
 def _sick(devices):

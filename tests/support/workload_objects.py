@@ -32,7 +32,7 @@ def pod_spec(command, grace=1, image="busybox"):
 
 def conditions(obj):
     listed = (obj.get("status") or {}).get("conditions") or ()
-    return [(one["type"], one["status"], one["reason"]) for one in listed]
+    return [(condition["type"], condition["status"], condition["reason"]) for condition in listed]
 
 
 def has(cluster, type_, name="demo", resource="jobs"):
@@ -61,5 +61,5 @@ def deployment(name="demo", command="sleep 1000", **spec):
 
 
 def stateful_set(name="demo", command="sleep 1000000", **spec):
-    made = deployment(name, command, **spec)
-    return made | {"kind": "StatefulSet"}
+    document = deployment(name, command, **spec)
+    return document | {"kind": "StatefulSet"}

@@ -25,21 +25,21 @@ REVISION = "deployment.kubernetes.io/revision"
 
 def seen(cluster):
     """Of everything that a scenario made, in an order that does not depend on names."""
-    found = {}
+    seen_ = {}
     for resource, counts in _STATUS.items():
         for obj in cluster.list(resource):
-            found[resource] = _workload(obj, counts)
-    sets = [_replica_set(one) for one in cluster.list("replicasets")]
+            seen_[resource] = _workload(obj, counts)
+    sets = [_replica_set(each) for each in cluster.list("replicasets")]
     if sets:
-        found["replicasets"] = sorted(sets, key=lambda one: int(one["revision"]))
-    found["pods"] = sorted((_pod(cluster, one) for one in cluster.list("pods")), key=str)
-    found["events"] = _events(cluster)
-    return found
+        seen_["replicasets"] = sorted(sets, key=lambda each: int(each["revision"]))
+    seen_["pods"] = sorted((_pod(cluster, each) for each in cluster.list("pods")), key=str)
+    seen_["events"] = _events(cluster)
+    return seen_
 
 
 def _workload(obj, counts):
     status = obj.get("status") or {}
-    picture = {"conditions": [list(one) for one in conditions(obj)]}
+    picture = {"conditions": [list(condition) for condition in conditions(obj)]}
     picture |= {name: status.get(name) or 0 for name in counts}
     for name in ("completedIndexes", "failedIndexes"):
         if name in status:
@@ -221,13 +221,13 @@ def _rolled_out(cluster, replicas):
     """All that is wanted is there, and nothing of before."""
 
     def holds():
-        found = cluster.find("deployments", "demo")
-        status = found.get("status") or {}
+        deployment = cluster.find("deployments", "demo")
+        status = deployment.get("status") or {}
         counts = [status.get(name) or 0 for name in ("replicas", "updatedReplicas")]
         counts.append(status.get("availableReplicas") or 0)
-        current = status.get("observedGeneration") == found["metadata"]["generation"]
-        reasons = {reason for _, _, reason in conditions(found)}
-        done = "NewReplicaSetAvailable" in reasons or found["spec"].get("paused")
+        current = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        reasons = {reason for _, _, reason in conditions(deployment)}
+        done = "NewReplicaSetAvailable" in reasons or deployment["spec"].get("paused")
         return current and counts == [replicas] * 3 and done and _settled(cluster, replicas)
 
     cluster.until(holds)

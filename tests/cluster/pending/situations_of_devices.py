@@ -32,11 +32,11 @@ from tests.support.cluster_objects import (
     H100,
     NUMA,
     ROOT,
+    build,
     claim,
     class_,
     gpu,
     gpus,
-    made,
     name,
     node,
     request,
@@ -333,7 +333,7 @@ SITUATIONS = (
     ),
     situation(
         "A volume that nobody has made",
-        made(
+        build(
             "PersistentVolumeClaim",
             "data",
             {

@@ -29,7 +29,7 @@ class Expressions:
         self._random = random
         self._names = []
 
-    def one(self):
+    def generate(self):
         size = self._random.choice((1, 2, 2, 3, 3, 4, 5))
         text = self.bool(size)
         if self._random.random() < 0.06:
@@ -134,8 +134,8 @@ class Expressions:
         )
 
     def _variable(self, kind):
-        found = [name for name, of in self._names if of == kind]
-        return self._pick(found) if found and self._random.random() < 0.6 else None
+        names = [name for name, of in self._names if of == kind]
+        return self._pick(names) if names and self._random.random() < 0.6 else None
 
     def _leaf(self, kind, literals):
         return self._variable(kind) or (

@@ -200,22 +200,22 @@ def TEXT(s):
     )
 
 
-def _lists(s, kind, one, many):
+def _lists(s, kind, single, many):
     return (
-        lambda k: f"[{one(k)}, {one(k)}]",
+        lambda k: f"[{single(k)}, {single(k)}]",
         lambda k: f"({many(k)} + {many(k)})",
-        lambda k: f"[?{s._pick(('optional.none()', f'optional.of({one(k)})'))}, {one(k)}]",
-        lambda k: s.each("{list}.map({v}, {body})", kind, one, k),
-        lambda k: s.each("{list}.map({v}, {v} != {v}, {body})", kind, one, k),
+        lambda k: f"[?{s._pick(('optional.none()', f'optional.of({single(k)})'))}, {single(k)}]",
+        lambda k: s.each("{list}.map({v}, {body})", kind, single, k),
+        lambda k: s.each("{list}.map({v}, {v} != {v}, {body})", kind, single, k),
         lambda k: s.each("{list}.filter({v}, {body})", kind, s.bool, k),
-        lambda k: s.each("{list}.transformList({v}i, {v}, {body})", kind, one, k),
-        lambda k: s.each("{list}.transformList({v}i, {v}, {v}i > 0, {body})", kind, one, k),
+        lambda k: s.each("{list}.transformList({v}i, {v}, {body})", kind, single, k),
+        lambda k: s.each("{list}.transformList({v}i, {v}, {v}i > 0, {body})", kind, single, k),
         lambda k: s.each("{list}.sortBy({v}, {body})", kind, s.int, k),
         lambda k: f"{many(k)}.{s._pick(('sort', 'reverse', 'distinct'))}()",
         lambda k: f"{many(k)}.slice({s._pick(('0', '1'))}, {s._pick(('1', '2', '9'))})",
         lambda k: f"[{many(k)}, {many(k)}].flatten()",
         lambda k: f"{s.bool(k)} ? {many(k)} : {many(k)}".join("()"),
-        lambda k: f"optional.unwrap([optional.of({one(k)}), optional.none()])",
+        lambda k: f"optional.unwrap([optional.of({single(k)}), optional.none()])",
     )
 
 

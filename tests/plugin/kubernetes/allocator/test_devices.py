@@ -44,9 +44,9 @@ def test_the_counters_and_groups_of_a_device():
 
 
 def test_the_devices_of_a_slice_are_made_once():
-    devices, one, other = Devices(), slice_("s", "a", "b"), slice_("t", "c")
-    assert devices.for_slice(one) is devices.for_slice(one)
-    assert [each.device.name for each in devices.for_slices([other, one])] == ["c", "a", "b"]
+    devices, first, other = Devices(), slice_("s", "a", "b"), slice_("t", "c")
+    assert devices.for_slice(first) is devices.for_slice(first)
+    assert [each.device.name for each in devices.for_slices([other, first])] == ["c", "a", "b"]
 
 
 def test_only_pools_that_can_be_trusted_are_searched_in_their_order():

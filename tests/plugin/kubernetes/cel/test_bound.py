@@ -128,11 +128,11 @@ def test_many_names_are_counted():
 def test_where_too_many_nodes_are_looked_at_nothing_is_known():
     """Each + looks once more at everything on its left."""
 
-    def added(number):
+    def add_up(number):
         return " + ".join(["device.driver"] * number) + ' == "a"'
 
-    assert bound.upper_bound(cel.compile(added(10)).root) < math.inf
-    assert bound.upper_bound(cel.compile(added(80)).root) == math.inf
+    assert bound.upper_bound(cel.compile(add_up(10)).root) < math.inf
+    assert bound.upper_bound(cel.compile(add_up(80)).root) == math.inf
 
 
 @pytest.mark.parametrize(

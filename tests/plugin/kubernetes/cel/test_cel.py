@@ -71,7 +71,7 @@ def test_kubernetes_answers_the_same(kubernetes, answer):
 def test_random_expressions(kubernetes):
     for seed in range(1500):
         generator = Expressions(random.Random(seed))
-        expression = generator.one()
+        expression = generator.generate()
         _, difference = cel_asking.differ(
             kubernetes, expression, [generator.device() for _ in range(3)]
         )
@@ -82,7 +82,7 @@ def test_random_expressions(kubernetes):
 def test_what_a_cluster_with_default_features_refuses(kubernetes):
     """Such a cluster has no lists among the attributes, and it limits the estimated cost."""
     several = [expression for answer in ANSWERS for expression in expressions(answer)]
-    several += [Expressions(random.Random(seed)).one() for seed in range(1000)]
+    several += [Expressions(random.Random(seed)).generate() for seed in range(1000)]
     for expression in several:
         assert cel_asking.differ_as_new(kubernetes, expression) is None, expression
 

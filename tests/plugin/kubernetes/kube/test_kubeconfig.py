@@ -20,7 +20,7 @@ def node(api: apiserver.ApiServer) -> None:
     api.put("nodes", {"metadata": {"name": "n"}})
 
 
-def encoded(path: Path) -> str:
+def encode(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
@@ -39,12 +39,12 @@ async def test_a_kubeconfig_with_data(tmp_path: Path, pki, as_yaml: bool) -> Non
         api.token = "tok"
         cluster = {
             "server": api.url,
-            "certificate-authority-data": encoded(pki.ca),
+            "certificate-authority-data": encode(pki.ca),
             "tls-server-name": "kubernetes.test",
         }
         user = {
-            "client-certificate-data": encoded(pki.client),
-            "client-key-data": encoded(pki.client_key),
+            "client-certificate-data": encode(pki.client),
+            "client-key-data": encode(pki.client_key),
             "token": "tok",
         }
         config = kubeconfigs.write(tmp_path / "config", cluster, user, as_yaml=as_yaml)

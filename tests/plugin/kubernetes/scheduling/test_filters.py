@@ -98,11 +98,11 @@ def test_node_affinity():
 def test_resources_that_are_not_left():
     used = {"cpu": 60 * 10**9, "pods": 110 * 10**9}
     pod = a_pod(requests={"cpu": "8", "memory": "512Gi", "example.com/nic": "1", "claimed": "1"})
-    found = refusals(pod, a_node(), used=used, by_claims={"claimed"})
-    assert [refusal.message for refusal in found] == [
+    refusals_ = refusals(pod, a_node(), used=used, by_claims={"claimed"})
+    assert [refusal.message for refusal in refusals_] == [
         "Insufficient cpu", "Insufficient memory", "Insufficient example.com/nic", "Too many pods",
     ]  # fmt: skip
-    assert [refusal.detail for refusal in found] == [
+    assert [refusal.detail for refusal in refusals_] == [
         "cpu: the pod requests 8, 4 of 64 are left",
         "memory: the pod requests 512Gi, 256Gi of 256Gi are left",
         "it has no example.com/nic, the pod requests 1",
@@ -123,14 +123,14 @@ def test_resources_that_are_not_left():
 )
 def test_host_ports(wanted, taken, free):
     other = a_pod("web", ports=[taken])
-    found = details(a_pod(ports=[wanted]), a_node(), neighbours=[other])
-    assert found == ([] if free else ["host port 80/TCP is taken by pod default/web"])
+    details_ = details(a_pod(ports=[wanted]), a_node(), neighbours=[other])
+    assert details_ == ([] if free else ["host port 80/TCP is taken by pod default/web"])
 
 
 def test_the_scheduler_stops_at_the_first_rule():
     pod = a_pod(requests={"cpu": "100", "memory": "1Ti"}, nodeSelector={"a": "b"})
-    found = filters.first_refusals(refusals(pod, a_node()))
-    assert [refusal.rule for refusal in found] == ["NodeAffinity"]
+    first = filters.first_refusals(refusals(pod, a_node()))
+    assert [refusal.rule for refusal in first] == ["NodeAffinity"]
     pod = a_pod(requests={"cpu": "100", "memory": "1Ti"})
     assert len(filters.first_refusals(refusals(pod, a_node()))) == 2
 

@@ -16,12 +16,12 @@ MISSING = "node(s) didn't match pod topology spread constraints (missing require
 
 def nodes(**more):
     """Returns four nodes in three zones; `more` has specs by name."""
-    found = {}
+    nodes_ = {}
     for name, zone in ZONES.items():
         labels = {"kubernetes.io/hostname": name, "zone": zone}
         spec = more.get(name, {})
-        found[name] = read({"metadata": {"name": name, "labels": labels}, "spec": spec}, Node)
-    return found
+        nodes_[name] = read({"metadata": {"name": name, "labels": labels}, "spec": spec}, Node)
+    return nodes_
 
 
 def pod(name="p", on="", namespace="default", deleted=False, labels=None, **spec):
@@ -53,7 +53,7 @@ def spread(key="zone", skew=1, **more):
     return [constraint | more]
 
 
-def refused(asking, *others, of=None, namespaces=None):
+def find_refusals(asking, *others, of=None, namespaces=None):
     """Returns the first message of each node that refuses the pod."""
     of = of or nodes()
     by_node = {}
@@ -61,65 +61,65 @@ def refused(asking, *others, of=None, namespaces=None):
         by_node.setdefault(other.spec.node_name, []).append(other)
     watchful = [other for other in others if neighbours.is_watchful(other)]
     about = neighbours.Neighbours(asking, of, by_node, watchful, namespaces or {})
-    found = {}
+    messages = {}
     for name, node in of.items():
         first = filters.first_refusals(about.refusals(node))
         if first:
-            found[name] = first[0].message
-    return found
+            messages[name] = first[0].message
+    return messages
 
 
 def test_a_pod_that_asks_for_nothing_may_go_anywhere():
-    assert refused(pod(), pod("q", on="a1")) == {}
+    assert find_refusals(pod(), pod("q", on="a1")) == {}
 
 
 def test_a_pod_goes_where_the_one_is_that_it_wants_to_be_near_to():
     asking = pod(labels={"app": "job"}, affinity=near(term()))
-    assert refused(asking, pod("q", on="a1")) == {"b1": NEAR, "c1": NEAR}
-    assert refused(asking, pod("q", on="a1"), pod("r", on="b1")) == {"c1": NEAR}
-    assert refused(asking) == dict.fromkeys(ZONES, NEAR)
+    assert find_refusals(asking, pod("q", on="a1")) == {"b1": NEAR, "c1": NEAR}
+    assert find_refusals(asking, pod("q", on="a1"), pod("r", on="b1")) == {"c1": NEAR}
+    assert find_refusals(asking) == dict.fromkeys(ZONES, NEAR)
     by_host = pod(labels={"app": "job"}, affinity=near(term("kubernetes.io/hostname")))
-    assert refused(by_host, pod("q", on="a1")) == {"a2": NEAR, "b1": NEAR, "c1": NEAR}
+    assert find_refusals(by_host, pod("q", on="a1")) == {"a2": NEAR, "b1": NEAR, "c1": NEAR}
     nowhere = pod(labels={"app": "job"}, affinity=near(term("rack")))
-    assert refused(nowhere, pod("q", on="a1")) == dict.fromkeys(ZONES, NEAR)
+    assert find_refusals(nowhere, pod("q", on="a1")) == dict.fromkeys(ZONES, NEAR)
 
 
 def test_one_pod_has_to_match_all_terms():
     asking = pod(labels={"app": "x"}, affinity=near(term(), term(app="db")))
-    assert refused(asking, pod("q", on="a1"), pod("r", on="a1", labels={"app": "db"})) == (
+    assert find_refusals(asking, pod("q", on="a1"), pod("r", on="a1", labels={"app": "db"})) == (
         dict.fromkeys(ZONES, NEAR)
     )
 
 
 def test_the_first_of_pods_that_want_to_be_near_to_each_other():
     asking = pod(affinity=near(term()))
-    assert refused(asking) == {}
-    assert refused(asking, pod("q", on="a1")) == {"b1": NEAR, "c1": NEAR}
-    assert refused(pod(affinity=near(term("rack")))) == dict.fromkeys(ZONES, NEAR)
+    assert find_refusals(asking) == {}
+    assert find_refusals(asking, pod("q", on="a1")) == {"b1": NEAR, "c1": NEAR}
+    assert find_refusals(pod(affinity=near(term("rack")))) == dict.fromkeys(ZONES, NEAR)
 
 
 def test_a_pod_keeps_away_from_others():
     asking = pod(affinity=far(term()))
-    assert refused(asking, pod("q", on="a1")) == {"a1": FAR, "a2": FAR}
+    assert find_refusals(asking, pod("q", on="a1")) == {"a1": FAR, "a2": FAR}
     by_host = pod(affinity=far(term("kubernetes.io/hostname"), term("rack")))
-    assert refused(by_host, pod("q", on="a1"), pod("r", on="b1")) == {"a1": FAR, "b1": FAR}
+    assert find_refusals(by_host, pod("q", on="a1"), pod("r", on="b1")) == {"a1": FAR, "b1": FAR}
 
 
 def test_a_pod_that_is_there_keeps_others_away():
     there = pod("q", on="a1", labels={"app": "db"}, affinity=far(term()))
-    assert refused(pod(), there) == {"a1": KEPT, "a2": KEPT}
-    assert refused(pod(labels={"app": "job"}), there) == {}
+    assert find_refusals(pod(), there) == {"a1": KEPT, "a2": KEPT}
+    assert find_refusals(pod(labels={"app": "job"}), there) == {}
     elsewhere = pod("q", on="no-node", labels={"app": "db"}, affinity=far(term()))
-    assert refused(pod(), elsewhere) == {}
+    assert find_refusals(pod(), elsewhere) == {}
 
 
 def test_the_order_of_what_is_said():
     there = pod("q", on="a1", affinity=far(term()))
     both = far(term()) | near(term(app="none"))
-    assert set(refused(pod(affinity=both), there).values()) == {NEAR}
-    assert refused(pod(affinity=far(term())), there) == {"a1": FAR, "a2": FAR}
+    assert set(find_refusals(pod(affinity=both), there).values()) == {NEAR}
+    assert find_refusals(pod(affinity=far(term())), there) == {"a1": FAR, "a2": FAR}
     spreading = pod(affinity=far(term()), topologySpreadConstraints=spread())
-    assert refused(spreading, there) == {"a1": SPREAD, "a2": SPREAD}
+    assert find_refusals(spreading, there) == {"a1": SPREAD, "a2": SPREAD}
 
 
 @pytest.mark.parametrize(
@@ -147,19 +147,19 @@ def test_which_pods_a_term_is_about(more, namespace, is_meant):
     asked = {name: value for name, value in (term() | more).items() if value is not None}
     asking = pod(labels={"app": "web", "tier": "1"}, affinity=far(asked))
     other = pod("q", on="c1", namespace=namespace, labels={"app": "web", "tier": "2"})
-    found = refused(asking, other, namespaces={"other": {"team": "a"}, "default": {}})
-    assert found == ({"c1": FAR} if is_meant else {})
+    messages = find_refusals(asking, other, namespaces={"other": {"team": "a"}, "default": {}})
+    assert messages == ({"c1": FAR} if is_meant else {})
 
 
 def test_pods_are_spread():
     asking = pod(topologySpreadConstraints=spread())
-    assert refused(asking) == {}
-    assert refused(asking, pod("q", on="a1")) == {"a1": SPREAD, "a2": SPREAD}
+    assert find_refusals(asking) == {}
+    assert find_refusals(asking, pod("q", on="a1")) == {"a1": SPREAD, "a2": SPREAD}
     two = pod(topologySpreadConstraints=spread(skew=2))
-    assert refused(two, pod("q", on="a1")) == {}
-    assert refused(two, pod("q", on="a1"), pod("r", on="a2")) == {"a1": SPREAD, "a2": SPREAD}
+    assert find_refusals(two, pod("q", on="a1")) == {}
+    assert find_refusals(two, pod("q", on="a1"), pod("r", on="a2")) == {"a1": SPREAD, "a2": SPREAD}
     everywhere = [pod(name, on=name) for name in ("a1", "b1", "c1")]
-    assert refused(asking, *everywhere) == {}
+    assert find_refusals(asking, *everywhere) == {}
 
 
 def test_which_pods_count_for_a_spread():
@@ -169,52 +169,59 @@ def test_which_pods_count_for_a_spread():
         pod("q", on="a1", deleted=True),
         pod("q", on="a1", labels={"app": "db"}),
     ):
-        assert refused(asking, other) == {}
+        assert find_refusals(asking, other) == {}
     keys = pod(
         labels={"app": "web", "v": "1"}, topologySpreadConstraints=spread(matchLabelKeys=["v"])
     )
-    assert refused(keys, pod("q", on="a1", labels={"app": "web", "v": "2"})) == {}
+    assert find_refusals(keys, pod("q", on="a1", labels={"app": "web", "v": "2"})) == {}
     same = pod("q", on="a1", labels={"app": "web", "v": "1"})
-    assert refused(keys, same) == {"a1": SPREAD, "a2": SPREAD}
+    assert find_refusals(keys, same) == {"a1": SPREAD, "a2": SPREAD}
 
     # A constraint with an empty selector counts only the pod itself.
     every = pod(topologySpreadConstraints=spread(labelSelector={}))
-    assert refused(every, pod("q", on="a1"), pod("r", on="a1")) == {}
+    assert find_refusals(every, pod("q", on="a1"), pod("r", on="a1")) == {}
 
 
 def test_a_pod_that_the_constraint_is_not_about_is_spread_by_the_others():
     asking = pod(labels={"app": "job"}, topologySpreadConstraints=spread())
-    assert refused(asking, pod("q", on="a1")) == {}
-    assert refused(asking, pod("q", on="a1"), pod("r", on="a1")) == {"a1": SPREAD, "a2": SPREAD}
+    assert find_refusals(asking, pod("q", on="a1")) == {}
+    assert find_refusals(asking, pod("q", on="a1"), pod("r", on="a1")) == {
+        "a1": SPREAD,
+        "a2": SPREAD,
+    }
 
 
 def test_a_node_without_the_label_is_no_place():
     asking = pod(topologySpreadConstraints=spread("rack"))
-    assert refused(asking) == dict.fromkeys(ZONES, MISSING)
+    assert find_refusals(asking) == dict.fromkeys(ZONES, MISSING)
     both = [*spread(), *spread("rack", whenUnsatisfiable="ScheduleAnyway")]
-    assert refused(pod(topologySpreadConstraints=both)) == {}
+    assert find_refusals(pod(topologySpreadConstraints=both)) == {}
 
 
 def test_domains_that_there_have_to_be():
     few = pod(topologySpreadConstraints=spread(minDomains=4))
     everywhere = [pod(name, on=name) for name in ("a1", "b1", "c1")]
-    assert refused(few, *everywhere) == dict.fromkeys(ZONES, SPREAD)
-    assert refused(pod(topologySpreadConstraints=spread(minDomains=3)), *everywhere) == {}
+    assert find_refusals(few, *everywhere) == dict.fromkeys(ZONES, SPREAD)
+    assert find_refusals(pod(topologySpreadConstraints=spread(minDomains=3)), *everywhere) == {}
 
 
 def test_nodes_where_the_pod_cannot_go_count_as_the_policies_say():
     elsewhere = [pod("q", on="a1"), pod("r", on="b1")]
     only = {"nodeSelector": {"kubernetes.io/hostname": "a1"}}
     asking = pod(topologySpreadConstraints=spread(), **only)
-    assert refused(asking, *elsewhere) == {}  # zone a is the only one that counts
+    assert find_refusals(asking, *elsewhere) == {}  # zone a is the only one that counts
     ignoring = pod(topologySpreadConstraints=spread(nodeAffinityPolicy="Ignore"), **only)
-    assert refused(ignoring, *elsewhere) == {"a1": SPREAD, "a2": SPREAD, "b1": SPREAD}
+    assert find_refusals(ignoring, *elsewhere) == {"a1": SPREAD, "a2": SPREAD, "b1": SPREAD}
 
     tainted = nodes(c1={"taints": [{"key": "x", "effect": "NoSchedule"}]})
     asking = pod(topologySpreadConstraints=spread())
-    assert refused(asking, *elsewhere, of=tainted) == {"a1": SPREAD, "a2": SPREAD, "b1": SPREAD}
+    assert find_refusals(asking, *elsewhere, of=tainted) == {
+        "a1": SPREAD,
+        "a2": SPREAD,
+        "b1": SPREAD,
+    }
     honoring = pod(topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))
-    assert refused(honoring, *elsewhere, of=tainted) == {}
+    assert find_refusals(honoring, *elsewhere, of=tainted) == {}
 
 
 def test_which_pods_have_to_be_looked_at_again_when_others_come():

@@ -37,7 +37,7 @@ def test_a_pod_has_ended_well_or_not():
 
 def test_the_ports_of_the_node_that_stay_open():
     """Init containers that end do not count: their ports are closed when the pod runs."""
-    made = pod(
+    pod_ = pod(
         initContainers=[
             {"name": "ends", "ports": [{"hostPort": 1}]},
             {"name": "stays", "restartPolicy": "Always", "ports": [{"hostPort": 2}]},
@@ -47,8 +47,8 @@ def test_the_ports_of_the_node_that_stay_open():
             {"name": "b", "ports": [{"containerPort": 80}]},
         ],
     )
-    assert made.host_ports == {(2, "TCP", "0.0.0.0"), (3, "UDP", "10.0.0.1")}
-    assert [container.name for container in made.all_containers] == ["ends", "stays", "a", "b"]
+    assert pod_.host_ports == {(2, "TCP", "0.0.0.0"), (3, "UDP", "10.0.0.1")}
+    assert [container.name for container in pod_.all_containers] == ["ends", "stays", "a", "b"]
 
 
 def test_a_claim_is_reserved_for_the_pod_of_this_uid():
@@ -61,7 +61,9 @@ def test_a_claim_is_reserved_for_the_pod_of_this_uid():
 def test_a_reservation_comes_after_those_that_there_are():
     first = claim().with_reservation(pod())
     both = first.with_reservation(pod("other", uid="2"))
-    assert [(one.resource, one.name, one.uid) for one in both.status.reserved_for] == [
+    assert [
+        (consumer.resource, consumer.name, consumer.uid) for consumer in both.status.reserved_for
+    ] == [
         ("pods", "job", "1"),
         ("pods", "other", "2"),
     ]

@@ -11,10 +11,10 @@ OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
 def there(name, priority, cpu, on="node-1", since=OLD, **labels):
-    made = pod(name, on=on, requests={"cpu": str(cpu)}, priority=priority)
-    made["metadata"]["labels"] = labels
-    made["status"]["startTime"] = since
-    return made
+    pod_ = pod(name, on=on, requests={"cpu": str(cpu)}, priority=priority)
+    pod_["metadata"]["labels"] = labels
+    pod_["status"]["startTime"] = since
+    return pod_
 
 
 def budget(allowed, name="budget", disrupted=(), **labels):
@@ -37,7 +37,7 @@ class Nodes:
         for each in parsed(*pods):
             self.pods.setdefault(each.spec.node_name, []).append(each)
 
-    def evaluated(self, priority, cpu, budgets=(), **spec):
+    def evaluate(self, priority, cpu, budgets=(), **spec):
         status = spec.pop("status", {})
         waiting = pod("new", requests={"cpu": str(cpu)}, priority=priority, **spec)
         waiting["status"] |= status
@@ -58,7 +58,7 @@ class Nodes:
         )
 
     def victims(self, *args, **more):
-        candidate = self.evaluated(*args, **more).candidate
+        candidate = self.evaluate(*args, **more).candidate
         return candidate.node, [each.metadata.name for each in candidate.victims]
 
 
@@ -68,7 +68,7 @@ def test_as_few_go_as_will_do_and_the_least_important_first():
     assert nodes.victims(10, 4) == ("node-1", ["b", "c"])
     # Pods of the same or a higher priority stay.
     assert nodes.victims(5, 4) == ("node-1", ["b", "c"])
-    assert nodes.evaluated(5, 6).message == "0/1 nodes are available: 1 Insufficient cpu."
+    assert nodes.evaluate(5, 6).message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_what_has_run_for_longest_stays():
@@ -106,20 +106,20 @@ def test_equal_nodes_are_taken_by_name():
 
 def test_why_no_pod_goes():
     nodes = Nodes(there("a", 5, 8), there("b", 7, 8, on="node-2"))
-    assert nodes.evaluated(5, 8).message == (
+    assert nodes.evaluate(5, 8).message == (
         "0/2 nodes are available: 2 No preemption victims found for incoming pod."
     )
-    assert nodes.evaluated(6, 9).message == (
+    assert nodes.evaluate(6, 9).message == (
         "0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming "
         "pod."
     )
-    never = nodes.evaluated(9, 8, preemptionPolicy="Never")
+    never = nodes.evaluate(9, 8, preemptionPolicy="Never")
     assert (never.message, never.keeps_nomination) == (
         "not eligible due to preemptionPolicy=Never.",
         True,
     )
-    found = nodes.evaluated(9, 8)
-    assert found.message == (
+    verdict = nodes.evaluate(9, 8)
+    assert verdict.message == (
         "found a potential placement for pod on node node-1, preempting 1 victims"
     )
     (waiting,) = parsed(pod("new"))
@@ -136,7 +136,7 @@ def test_it_waits_for_those_that_go_already():
     ]
     promised = {"status": {"nominatedNodeName": "node-1"}}
     nodes = Nodes(going, there("other", 1, 8, on="node-2"))
-    waits = nodes.evaluated(9, 8, **promised)
+    waits = nodes.evaluate(9, 8, **promised)
     assert (waits.candidate, waits.keeps_nomination, waits.message) == (
         None,
         True,
@@ -146,9 +146,9 @@ def test_it_waits_for_those_that_go_already():
     # The pod does not wait for a pod that ends for another reason, or on another node.
     assert nodes.victims(9, 8)[0] == "node-1"
     going["status"]["conditions"][0]["reason"] = "DeletionByTaintManager"
-    assert Nodes(going).evaluated(9, 8, **promised).candidate
+    assert Nodes(going).evaluate(9, 8, **promised).candidate
     elsewhere = {"status": {"nominatedNodeName": "node-3"}}
-    assert nodes.evaluated(9, 8, **elsewhere).candidate
+    assert nodes.evaluate(9, 8, **elsewhere).candidate
 
 
 def test_budgets_are_kept_where_that_is_possible():
@@ -157,7 +157,7 @@ def test_budgets_are_kept_where_that_is_possible():
     # An unprotected pod is ended instead.
     assert Nodes(*pods).victims(9, 4, budgets=[budget(0, app="db")])[1] == ["a"]
     # If both must end, the violated budget is counted.
-    both = Nodes(*pods).evaluated(9, 8, budgets=[budget(0, app="db")]).candidate
+    both = Nodes(*pods).evaluate(9, 8, budgets=[budget(0, app="db")]).candidate
     assert ([each.metadata.name for each in both.victims], both.violations) == (["a", "b"], 1)
 
     # A budget allows this number of pods, and also those that it counts as disrupted.

@@ -84,8 +84,8 @@ def test_spreading_that_need_not_hold():
     by_host = pod(
         topologySpreadConstraints=[constraint | {"topologyKey": "kubernetes.io/hostname"}]
     )
-    found = scores(by_host, *nodes, others=others)
-    assert found["y"] > found["z"] > found["x"]
+    scores_ = scores(by_host, *nodes, others=others)
+    assert scores_["y"] > scores_["z"] > scores_["x"]
     lacking = read({"metadata": {"name": "bare", "labels": {}}}, Node)
     assert scores(asking, *nodes, lacking, others=others)["bare"] == 0
 
@@ -95,8 +95,8 @@ def test_pods_that_it_would_rather_be_near_to_or_far_from(kind, better):
     preferred = {"weight": 5, "podAffinityTerm": term()}
     affinity = {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     nodes = node("x"), node("z", zone="b")
-    found = scores(pod(affinity=affinity), *nodes, others=[pod("q", on="x")])
-    assert found == {"x": 0, "z": 0} | {better: 200}
+    scores_ = scores(pod(affinity=affinity), *nodes, others=[pod("q", on="x")])
+    assert scores_ == {"x": 0, "z": 0} | {better: 200}
 
     # The preferences of the other pods count as much.
     there = pod("q", on="x", affinity=affinity)

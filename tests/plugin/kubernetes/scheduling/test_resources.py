@@ -27,15 +27,15 @@ def node(**allocatable):
     return read({"metadata": {"name": "node-1"}, "status": {"allocatable": allocatable}}, Node)
 
 
-def requested(made):
+def requests_of(pod_):
     """Returns the requests in whole units, without the pod slot."""
-    amounts = resources.pod_requests(made)
+    amounts = resources.pod_requests(pod_)
     assert amounts.pop("pods") == WHOLE
     return {name: amount / WHOLE for name, amount in amounts.items()}
 
 
 @pytest.mark.parametrize(
-    ("made", "cpu"),
+    ("pod_", "cpu"),
     [
         (pod(container(cpu="1"), container(cpu="2")), 3),
         (pod(container(cpu="1"), init=[container(cpu="4"), container(cpu="2")]), 4),
@@ -46,31 +46,31 @@ def requested(made):
         (pod(container(cpu="1"), init=[container(cpu="5"), container(True, cpu="2")]), 5),
     ],
 )
-def test_the_most_at_one_time(made, cpu):
-    assert requested(made) == {"cpu": cpu}
+def test_the_most_at_one_time(pod_, cpu):
+    assert requests_of(pod_) == {"cpu": cpu}
 
 
 def test_what_the_pod_requests_as_a_whole_counts_instead():
-    made = pod(
+    pod_ = pod(
         container(**{"cpu": "8", "example.com/gpu": "2"}),
         resources={
             "requests": {"cpu": "4", "hugepages-2Mi": "2", "example.com/gpu": "9", "memory": "1"}
         },
     )
-    assert requested(made) == {"cpu": 4, "example.com/gpu": 2, "hugepages-2Mi": 2, "memory": 1}
+    assert requests_of(pod_) == {"cpu": 4, "example.com/gpu": 2, "hugepages-2Mi": 2, "memory": 1}
 
 
 def test_the_overhead_comes_on_top():
-    assert requested(pod(container(cpu="1"), overhead={"cpu": "1", "memory": "5"})) == {
+    assert requests_of(pod(container(cpu="1"), overhead={"cpu": "1", "memory": "5"})) == {
         "cpu": 2,
         "memory": 5,
     }
 
 
-def shortages(made, of, used=None, others=()):
+def shortages(pod_, of, used=None, others=()):
     return [
-        (one.resource, one.message, one.detail)
-        for one in resources.shortages(made, of, used or {}, others)
+        (shortage.resource, shortage.message, shortage.detail)
+        for shortage in resources.shortages(pod_, of, used or {}, others)
     ]
 
 
@@ -82,8 +82,8 @@ def test_what_just_fits_is_no_shortage():
 
 def test_each_shortage_says_how_much_there_is():
     used = {"cpu": 3 * WHOLE, "pods": 2 * WHOLE}
-    made = pod(container(**{"cpu": "2", "example.com/nic": "1"}))
-    assert shortages(made, node(cpu="4", pods="2"), used) == [
+    pod_ = pod(container(**{"cpu": "2", "example.com/nic": "1"}))
+    assert shortages(pod_, node(cpu="4", pods="2"), used) == [
         ("cpu", "Insufficient cpu", "cpu: the pod requests 2, 1 of 4 are left"),
         (
             "example.com/nic",
@@ -102,5 +102,5 @@ def test_a_node_that_has_given_too_much_has_nothing_left():
 
 
 def test_what_is_not_the_nodes_to_give_is_not_asked_of_it():
-    made = pod(container(**{"example.com/gpu": "1", "cpu": "0"}))
-    assert shortages(made, node(pods="1"), others=("example.com/gpu",)) == []
+    pod_ = pod(container(**{"example.com/gpu": "1", "cpu": "0"}))
+    assert shortages(pod_, node(pods="1"), others=("example.com/gpu",)) == []

@@ -52,7 +52,7 @@ def slices(content, node="new"):
         ]
         if "sharedCounters" in slice_:
             spec["sharedCounters"] = slice_["sharedCounters"]
-        yield cluster_objects.made("ResourceSlice", f"s{number}", spec, namespace="")
+        yield cluster_objects.build("ResourceSlice", f"s{number}", spec, namespace="")
 
 
 def answer(content, claim, tmp_path):

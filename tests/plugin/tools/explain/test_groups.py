@@ -13,8 +13,8 @@ from claimd.tools.explain.answer import NodeAnswer
 
 
 def device(name, *reasons):
-    made = tuple(Reason(rule="selector", text=reason) for reason in reasons)
-    return DeviceVerdict(device=DeviceID("d", "p", name), reasons=made)
+    reasons_ = tuple(Reason(rule="selector", text=reason) for reason in reasons)
+    return DeviceVerdict(device=DeviceID("d", "p", name), reasons=reasons_)
 
 
 def short(name, needed=4, free=0, suitable=8, there=8, reasons=(), **more):
@@ -38,7 +38,7 @@ def short(name, needed=4, free=0, suitable=8, there=8, reasons=(), **more):
     )
 
 
-def refused(name, rule, detail, message="", **more):
+def refused_node(name, rule, detail, message="", **more):
     refusal = Refusal(rule=rule, message=message, detail=detail)
     return NodeAnswer(
         node=name,
@@ -79,14 +79,14 @@ def test_the_reason_of_the_nearest_devices_is_told():
 
 
 def test_the_nearest_miss_comes_first():
-    found = groups.group_nodes(
+    groups_ = groups.group_nodes(
         [
             short("none", suitable=0),
             short("two missing", free=2),
-            refused("cordoned", "NodeUnschedulable", "it is cordoned"),
+            refused_node("cordoned", "NodeUnschedulable", "it is cordoned"),
         ]
     )
-    assert [group.nearest for group in found] == ["cordoned", "two missing", "none"]
+    assert [group.nearest for group in groups_] == ["cordoned", "two missing", "none"]
 
 
 def test_a_node_with_devices_of_the_class_is_nearer_than_one_of_another_vendor():
@@ -95,8 +95,10 @@ def test_a_node_with_devices_of_the_class_is_nearer_than_one_of_another_vendor()
 
 
 def test_a_cordoned_node_with_devices_is_nearer_than_a_full_one():
-    full = refused("a", "NodeResourcesFit", "it runs 110 pods and may run 110", "Too many pods")
-    cordoned = refused("b", "NodeUnschedulable", "it is cordoned")
+    full = refused_node(
+        "a", "NodeResourcesFit", "it runs 110 pods and may run 110", "Too many pods"
+    )
+    cordoned = refused_node("b", "NodeUnschedulable", "it is cordoned")
     assert [group.nearest for group in groups.group_nodes([full, cordoned])] == ["b", "a"]
 
 
@@ -190,14 +192,14 @@ def test_the_reason_behind_a_held_device_is_the_cause():
     ],
 )
 def test_rules_in_words_that_hold_for_many_nodes(rule, message, detail, told):
-    [group] = groups.group_nodes([refused("n", rule, detail, message)])
+    [group] = groups.group_nodes([refused_node("n", rule, detail, message)])
     assert groups.predicate_of(group) == told
     assert group.have_devices == 1
 
 
 def test_several_rules_are_told_together():
-    cpu = refused("n", "NodeResourcesFit", "cpu: the pod requests 8, 4 of 64 are left")
-    memory = refused("n", "NodeResourcesFit", "memory: …", "Insufficient memory").refused_by
+    cpu = refused_node("n", "NodeResourcesFit", "cpu: the pod requests 8, 4 of 64 are left")
+    memory = refused_node("n", "NodeResourcesFit", "memory: …", "Insufficient memory").refused_by
     both = NodeAnswer(node="n", outcome="no", summary="", refused_by=(*cpu.refused_by, *memory))
     [group] = groups.group_nodes([both])
     assert groups.predicate_of(group).endswith(" and too little memory left")
@@ -223,9 +225,9 @@ def test_an_error_an_incomplete_pool_and_no_driver():
 
 
 def test_of_nodes_that_are_alike_not_all_may_have_figures():
-    counted = dataclasses.replace(short("a"), outcome="unknown")
-    without = dataclasses.replace(counted, node="b", shortage=Shortage())
-    for nodes in ([counted, without], [without, counted]):
+    counted_node = dataclasses.replace(short("a"), outcome="unknown")
+    without = dataclasses.replace(counted_node, node="b", shortage=Shortage())
+    for nodes in ([counted_node, without], [without, counted_node]):
         [group] = groups.group_nodes(nodes)
         assert groups.predicate_of(group) == "are not decided in time"
 
@@ -251,9 +253,9 @@ def test_of_equals_the_one_that_is_known_in_full_is_the_nearest():
 
 
 def test_of_groups_that_are_equally_near_the_larger_comes_first():
-    cordoned = [refused(name, "NodeUnschedulable", "it is cordoned") for name in "ab"]
-    found = groups.group_nodes([refused("c", "Other", "anything"), *cordoned])
-    assert [group.nodes for group in found] == [("a", "b"), ("c",)]
+    cordoned = [refused_node(name, "NodeUnschedulable", "it is cordoned") for name in "ab"]
+    groups_ = groups.group_nodes([refused_node("c", "Other", "anything"), *cordoned])
+    assert [group.nodes for group in groups_] == [("a", "b"), ("c",)]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +280,8 @@ def test_how_far_a_node_is_from_good(node, distance):
 
 def test_rules_with_the_same_verb_share_it():
     def both(*refusals):
-        made = [refused("n", *refusal) for refusal in refusals]
-        together = tuple(node.refused_by[0] for node in made)
+        answers = [refused_node("n", *refusal) for refusal in refusals]
+        together = tuple(node.refused_by[0] for node in answers)
         return NodeAnswer(node="n", outcome="no", summary="", refused_by=together)
 
     cordoned = ("NodeUnschedulable", "it is cordoned")
@@ -312,10 +314,10 @@ def test_rules_with_the_same_verb_share_it():
     ],
 )
 def test_more_rules(rule, detail, told):
-    assert groups.predicate_of(groups.group_nodes([refused("n", rule, detail)])[0]) == told
+    assert groups.predicate_of(groups.group_nodes([refused_node("n", rule, detail)])[0]) == told
 
 
-def counted(count, *devices, request="gpus"):
+def counted_node(count, *devices, request="gpus"):
     verdict = RequestVerdict(request=request, needed=count.needed, devices=devices)
     return NodeAnswer(
         node="n",
@@ -352,16 +354,16 @@ def test_what_keeps_most_of_the_nearest_devices_away():
         verdict("b", ("consumed", "8Gi of memory are left; claim b has 4Gi")),
         verdict("c", ("taint", "it is tainted; twice")),
     ]
-    assert groups.obstacle(count(), counted(count(), *used)) == "8Gi of memory are left"
-    assert groups.obstacle(count(), counted(count(), *used[2:])) == "it is tainted; twice"
+    assert groups.obstacle(count(), counted_node(count(), *used)) == "8Gi of memory are left"
+    assert groups.obstacle(count(), counted_node(count(), *used[2:])) == "it is tainted; twice"
     # The holders differ between nodes, and other requests do not matter.
     held = verdict("d", ("held", "claim a"))
-    assert groups.obstacle(count(), counted(count(), held)) == ""
-    assert groups.obstacle(count(), counted(count(), *used, request="others")) == ""
+    assert groups.obstacle(count(), counted_node(count(), held)) == ""
+    assert groups.obstacle(count(), counted_node(count(), *used, request="others")) == ""
     # A device with two reasons counts only if no device has a single one.
     far = verdict("e", ("selector", "model"), ("taint", "it is tainted"))
-    assert groups.obstacle(count(), counted(count(), far)) == "model"
-    assert groups.obstacle(count(), counted(count(), far, used[2])) == "it is tainted; twice"
+    assert groups.obstacle(count(), counted_node(count(), far)) == "model"
+    assert groups.obstacle(count(), counted_node(count(), far, used[2])) == "it is tainted; twice"
 
 
 HOLDERS = (Holder(device=DeviceID("d", "p", "a"), claims=("default/other",)),)
@@ -388,12 +390,14 @@ HOLDERS = (Holder(device=DeviceID("d", "p", "a"), claims=("default/other",)),)
     ],
 )
 def test_of_what_there_are_too_few(short_of, told):
-    assert groups.predicate_of(groups.group_nodes([counted(short_of, verdict("a"))])[0]) == told
+    assert (
+        groups.predicate_of(groups.group_nodes([counted_node(short_of, verdict("a"))])[0]) == told
+    )
 
 
 def test_what_does_not_go_together():
     node = dataclasses.replace(
-        counted(count(), verdict("a")),
+        counted_node(count(), verdict("a")),
         shortage=Shortage(),
         summary="claim default/train: no two of them are under one root",
     )

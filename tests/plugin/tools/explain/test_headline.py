@@ -46,7 +46,7 @@ def plain(**more):
     return node("node-1", **more)
 
 
-def placed(cpu):
+def placed_pod(cpu):
     return pod("web", nodeName="node-1", containers=[container(cpu=cpu)])
 
 
@@ -78,9 +78,9 @@ TOLERATION = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedu
             [plain(pool="a"), job(nodeSelector={"pool": "a"})],
         ),
         (
-            [plain(), placed("60"), job(containers=[container(cpu="8")])],
+            [plain(), placed_pod("60"), job(containers=[container(cpu="8")])],
             "ask for at most 4 cpu or free some on node-1",
-            [plain(), placed("60"), job(containers=[container(cpu="4")])],
+            [plain(), placed_pod("60"), job(containers=[container(cpu="4")])],
         ),
         (
             [plain(), with_port("web", nodeName="node-1"), with_port("job")],
@@ -118,8 +118,8 @@ def test_where_nothing_simple_helps_nothing_is_promised():
     ("more", "way"),
     [
         ([job(containers=[container(cpu="96")])], ("ask for at most 64 cpu",)),
-        ([placed("64"), job(containers=[container(cpu="8")])], ("free some cpu on node-1",)),
-        ([placed("64"), job(containers=[container(cpu="96")])], ()),
+        ([placed_pod("64"), job(containers=[container(cpu="8")])], ("free some cpu on node-1",)),
+        ([placed_pod("64"), job(containers=[container(cpu="96")])], ()),
         ([job(nodeSelector={"kubernetes.io/hostname": "node-9"})], ()),
     ],
 )
@@ -199,9 +199,9 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     )
 
 
-def answered(nodes=(), *group_sizes, detail="", **more):
+def build_answer(nodes=(), *group_sizes, detail="", **more):
     """Returns an answer with groups of these sizes."""
-    made = tuple(
+    groups_ = tuple(
         Group(
             causes=(f"cause {index}",),
             outcome="no",
@@ -215,9 +215,9 @@ def answered(nodes=(), *group_sizes, detail="", **more):
         for index, size in enumerate(group_sizes)
     )
     if not nodes:
-        names = [name for group in made for name in group.nodes]
+        names = [name for group in groups_ for name in group.nodes]
         nodes = [NodeAnswer(node=name, outcome="no", summary="") for name in names]
-    return headline.with_line(Answer(subject="it", groups=made, nodes=tuple(nodes), **more))
+    return headline.with_line(Answer(subject="it", groups=groups_, nodes=tuple(nodes), **more))
 
 
 @pytest.mark.parametrize(
@@ -239,16 +239,16 @@ def answered(nodes=(), *group_sizes, detail="", **more):
     ],
 )
 def test_groups_in_the_line(sizes, line):
-    assert answered((), *sizes).line == line
+    assert build_answer((), *sizes).line == line
 
 
 def test_the_line_stays_short():
-    line = answered((), 1, 2, 3, detail=": " + 100 * "x").line
+    line = build_answer((), 1, 2, 3, detail=": " + 100 * "x").line
     assert line == (
         f"it: 0 of 6 nodes could have it: n0-0 has cause 0: {100 * 'x'}; "
         "2 have cause 1; 3 have cause 2"
     )
-    line = answered((), 1, 2, 3, detail=": " + 200 * "x").line
+    line = build_answer((), 1, 2, 3, detail=": " + 200 * "x").line
     assert (
         line
         == f"it: 0 of 6 nodes could have it: n0-0 has cause 0: {200 * 'x'}; 5 for other reasons"
@@ -263,18 +263,18 @@ def outcomes(*those):
 
 
 def test_what_stands_in_the_line():
-    assert answered([], blockers=("first", "second")).line == "it: first"
-    assert answered([]).line == "it: no nodes are known"
-    assert answered(outcomes("yes", "no")).line == "it: 1 of 2 nodes could have it"
-    assert answered(outcomes("yes", "unknown"), can="could run it").line == (
+    assert build_answer([], blockers=("first", "second")).line == "it: first"
+    assert build_answer([]).line == "it: no nodes are known"
+    assert build_answer(outcomes("yes", "no")).line == "it: 1 of 2 nodes could have it"
+    assert build_answer(outcomes("yes", "unknown"), can="could run it").line == (
         "it: 1 of 2 nodes could run it, 1 not decided in time"
     )
     notes = ("a remark", "not looked at: volumes", "not looked at: more")
-    line = answered(outcomes("yes"), notes=notes).line
+    line = build_answer(outcomes("yes"), notes=notes).line
     assert line == (
         "it: 1 of 1 nodes could have it as far as it can be told; not looked at: volumes"
     )
-    assert answered(outcomes("no"), notes=notes).line == "it: 0 of 1 nodes could have it: s"
+    assert build_answer(outcomes("no"), notes=notes).line == "it: 0 of 1 nodes could have it: s"
 
 
 def one_node(**more):
@@ -390,6 +390,6 @@ def test_what_undoes_a_rule(rule, detail, way):
 
 
 def test_a_group_as_a_line_begins():
-    two, one = answered((), 2, 1).groups
+    two, other = build_answer((), 2, 1).groups
     assert headline.group_title(two) == "2 nodes have cause 0"
-    assert headline.group_title(one) == "1 node has cause 1"
+    assert headline.group_title(other) == "1 node has cause 1"

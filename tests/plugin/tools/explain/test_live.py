@@ -21,7 +21,7 @@ async def api():
 
 
 @contextlib.asynccontextmanager
-async def watched(api, folder):
+async def watching(api, folder):
     """Yields a function that waits for the next change and returns the beginning of the answer."""
     config = kubeconfigs.write(folder / "kubeconfig", {"server": api.url}, {})
     connection = client.Client(auth.client_config(str(config), folder), agent="test")
@@ -49,7 +49,7 @@ async def follow(api):
 
 
 async def test_what_changes_is_told(api, tmp_path):
-    async with watched(api, tmp_path) as line:
+    async with watching(api, tmp_path) as line:
         assert await line() == YES
         api.put_document(claim("other", held=[name(0)]))
         assert await line() == NO
@@ -58,7 +58,7 @@ async def test_what_changes_is_told(api, tmp_path):
 
 
 async def test_what_is_not_read_is_no_change(api, tmp_path):
-    async with watched(api, tmp_path) as line:
+    async with watching(api, tmp_path) as line:
         assert await line() == YES
         beat = node("node-1")
         beat["status"]["nodeInfo"] = {"kernelVersion": "6.9"}
@@ -69,7 +69,7 @@ async def test_what_is_not_read_is_no_change(api, tmp_path):
 
 @pytest.mark.parametrize("forgotten", [False, True])
 async def test_a_watch_that_ends_is_taken_up_again(api, tmp_path, forgotten):
-    async with watched(api, tmp_path) as line:
+    async with watching(api, tmp_path) as line:
         assert await line() == YES
         waiting = asyncio.ensure_future(line())
         await follow(api)
@@ -107,9 +107,9 @@ class Cut:
         await asyncio.Event().wait()
 
     def pod(self, version, on=""):
-        found = pod("web", nodeName=on)
-        found["metadata"]["resourceVersion"] = str(version)
-        return found
+        pod_ = pod("web", nodeName=on)
+        pod_["metadata"]["resourceVersion"] = str(version)
+        return pod_
 
 
 async def test_a_watch_that_breaks_off_does_not_go_back_in_time():
@@ -117,7 +117,7 @@ async def test_a_watch_that_breaks_off_does_not_go_back_in_time():
     async with live.watch_cluster(connection, sources.Scope(name="pod/web")) as copy:
         await apiserver.until(lambda: len(connection.watched_from) == 2)
         assert connection.watched_from == ["5", "9"]
-        assert [one.spec.node_name for one in copy.objects().pods] == ["node-1"]
+        assert [pod_.spec.node_name for pod_ in copy.objects().pods] == ["node-1"]
 
 
 class Forgetful(Cut):

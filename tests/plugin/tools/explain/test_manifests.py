@@ -96,15 +96,15 @@ def workload(kind, **spec):
     ],
 )
 def test_what_makes_pods(kind, spec, count):
-    made = workload(kind, **spec)
-    assert (made.kind, made.name, made.count) == (kind, "web", count)
-    assert made.pod["metadata"] == {"labels": {"a": "b"}, "name": "web-…", "namespace": "team"}
-    assert made.pod["spec"] == TEMPLATE["spec"]
+    workload_ = workload(kind, **spec)
+    assert (workload_.kind, workload_.name, workload_.count) == (kind, "web", count)
+    assert workload_.pod["metadata"] == {"labels": {"a": "b"}, "name": "web-…", "namespace": "team"}
+    assert workload_.pod["spec"] == TEMPLATE["spec"]
 
 
 def test_the_pods_of_a_daemon_set_run_where_others_may_not():
-    made = workload("DaemonSet", template=TEMPLATE)
-    keys = {toleration["key"] for toleration in made.pod["spec"]["tolerations"]}
+    workload_ = workload("DaemonSet", template=TEMPLATE)
+    keys = {toleration["key"] for toleration in workload_.pod["spec"]["tolerations"]}
     assert {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready"} < keys
     assert "tolerations" not in TEMPLATE["spec"]
 

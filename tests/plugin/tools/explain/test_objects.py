@@ -14,7 +14,7 @@ def read(document):
     return known
 
 
-def refused(document):
+def refuse(document):
     with pytest.raises(errors.Fatal) as failure:
         read(document)
     return str(failure.value)
@@ -28,10 +28,10 @@ def test_kinds_that_do_not_count_are_passed_over():
 @pytest.mark.parametrize("metadata", [5, [], "x"])
 def test_metadata_that_is_none(metadata):
     document = pod() | {"metadata": metadata or [1]}
-    assert refused(document) == "Pod cannot be read: its metadata is no map"
+    assert refuse(document) == "Pod cannot be read: its metadata is no map"
 
 
-def damaged(document, *place, value):
+def damage(document, *place, value):
     parent = document
     for step in place[:-1]:
         parent = parent[step]
@@ -43,7 +43,7 @@ def damaged(document, *place, value):
     ("document", "message"),
     [
         (
-            damaged(slice_([gpu(0)]), "spec", "devices", 0, "capacity", "memory", "value", value="lots"),
+            damage(slice_([gpu(0)]), "spec", "devices", 0, "capacity", "memory", "value", value="lots"),
             "device gpu-0000-41-00-0, capacity memory: expected a quantity",
         ),
         (
@@ -59,7 +59,7 @@ def damaged(document, *place, value):
             "request gpus: capacity.memory: expected a quantity",
         ),
         (
-            damaged(node("n"), "status", "allocatable", "cpu", value="many"),
+            damage(node("n"), "status", "allocatable", "cpu", value="many"),
             "status.allocatable.cpu: expected a quantity",
         ),
         (
@@ -70,11 +70,11 @@ def damaged(document, *place, value):
             pod(resources={"requests": {"cpu": "abc"}}),
             "spec.resources.requests.cpu: expected a quantity",
         ),
-        (damaged(claim(), "spec", "devices", "requests", value=5), "Expected `array | null`, got `int`"),
+        (damage(claim(), "spec", "devices", "requests", value=5), "Expected `array | null`, got `int`"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(document, message):
-    told = refused(document)
+    told = refuse(document)
     assert told.startswith(f"{document['kind']} {document['metadata']['name']} cannot be read: ")
     assert message in told
 
@@ -83,7 +83,7 @@ def test_put_replaces_what_has_the_same_name():
     known = read(claim(count=1))
     known.merge(read(claim(count=2)))
     known.merge(read(claim("other")))
-    assert [one.metadata.name for one in known.claims] == ["train", "other"]
+    assert [claim_.metadata.name for claim_ in known.claims] == ["train", "other"]
     assert known.claims[0].spec.devices.requests[0].exactly.count == 2
 
 

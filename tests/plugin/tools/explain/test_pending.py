@@ -59,7 +59,7 @@ def test_data_is_of_the_nodes_that_were_judged(explain):
     objects = [slice_(gpus(2), node=f"n-{number}") for number in range(2)]
     for words, like in (((), ["", "n-0"]), (("--all",), ["", ""])):
         _, out = explain(*objects, claim(count=3), words=("train", "-o", "json", *words))
-        assert [one["like"] for one in json.loads(out)["nodes"]] == like
+        assert [node_["like"] for node_ in json.loads(out)["nodes"]] == like
 
 
 def test_a_slice_that_json_cannot_have_is_refused(explain):
@@ -226,13 +226,13 @@ def test_node_affinity(explain):
 
 def test_dry(explain, file):
     """A manifest without a namespace is of that of -n. A template in the same manifest is found."""
-    made = claim("inner", count=2)
+    documents = claim("inner", count=2)
     template = {
-        "apiVersion": made["apiVersion"],
+        "apiVersion": documents["apiVersion"],
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "two"},
     }
-    template["spec"] = {"spec": made["spec"]}
+    template["spec"] = {"spec": documents["spec"]}
     wanted = pod(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "two"}])
     del wanted["metadata"]["namespace"]
     _, out = explain(slice_(gpus(2)), words=("--dry", file(template, wanted), "-n", "team"))
@@ -257,12 +257,12 @@ def test_dry_in_the_place_of_what_is_there(explain, file):
 
 
 def test_dry_is_about_everything_that_would_wait(explain, file):
-    made = file(claim("one"), slice_(gpus(1)), claim("two", count=2))
-    _, out = explain(words=("--dry", made))
+    path = file(claim("one"), slice_(gpus(1)), claim("two", count=2))
+    _, out = explain(words=("--dry", path))
     first, second = out.split("\n\nclaim default/two: ")
     assert first.startswith("claim default/one: 1 of 1 nodes could have it")
     assert second.startswith("0 of 1 nodes could have it")
-    _, out = explain(words=("--dry", made, "-o", "json"))
+    _, out = explain(words=("--dry", path, "-o", "json"))
     assert [answer["subject"] for answer in json.loads(out)] == [
         "claim default/one", "claim default/two",
     ]  # fmt: skip
@@ -341,7 +341,7 @@ def test_without_nodes_that_is_the_answer(explain):
 
 def test_dry_of_two_workloads_of_one_name(explain, file):
     template = {"spec": {"containers": [container()]}}
-    made = [
+    documents = [
         {
             "kind": kind,
             "metadata": {"name": "web", "namespace": namespace},
@@ -349,7 +349,7 @@ def test_dry_of_two_workloads_of_one_name(explain, file):
         }
         for kind, namespace in (("Deployment", "a"), ("StatefulSet", "b"))
     ]
-    _, out = explain(node("node-1"), words=("--dry", file(*made)))
+    _, out = explain(node("node-1"), words=("--dry", file(*documents)))
     assert "deployment a/web: " in out
     assert "statefulset b/web: " in out
 
@@ -366,10 +366,10 @@ def test_a_node_without_slices_is_told_from_one_whose_slices_are_empty(explain):
 @pytest.fixture
 def known():
     def of(*documents):
-        found = objects.Objects()
+        objects_ = objects.Objects()
         for document in (class_(), node("node-1"), slice_(gpus(2)), *documents):
-            found.add(document)
-        return found
+            objects_.add(document)
+        return objects_
 
     return of
 

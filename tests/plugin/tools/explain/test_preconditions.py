@@ -29,9 +29,9 @@ def with_status(waiting, **status):
 
 
 def test_nothing():
-    found = of_pod(pod(resourceClaims=CLAIM), claim())
-    assert found.blockers == found.notes == []
-    assert [one.key for one in found.waiting] == ["default/train"]
+    check = of_pod(pod(resourceClaims=CLAIM), claim())
+    assert check.blockers == check.notes == []
+    assert [waiting_claim.key for waiting_claim in check.waiting] == ["default/train"]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_what_is_not_looked_at_is_named(spec, unseen):
 
 def test_the_scheduler_is_quoted():
     condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available."}
-    found = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
-    assert found.notes == [
+    check = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
+    assert check.notes == [
         "scheduler mine decides, this is what the default one would say",
         "the scheduler says: 0/3 nodes are available.",
     ]
@@ -76,40 +76,42 @@ def test_the_scheduler_is_quoted():
 
 def test_a_claim_of_a_template():
     waiting = pod(resourceClaims=FROM_TEMPLATE)
-    found = of_pod(waiting, template("two", claim(count=2)))
-    assert found.notes == ["claim default/job-gpu-… is not made yet; template two is looked at"]
-    made = claim("job-gpu-abc")
+    check = of_pod(waiting, template("two", claim(count=2)))
+    assert check.notes == ["claim default/job-gpu-… is not made yet; template two is looked at"]
+    own_claim = claim("job-gpu-abc")
     status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "job-gpu-abc"}]}
     waiting = with_status(waiting, **status)
     assert of_pod(waiting).blockers == ["claim default/job-gpu-abc does not exist"]
-    assert of_pod(waiting, made).blockers == ["claim default/job-gpu-abc was not made for this pod"]
-    made["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
+    assert of_pod(waiting, own_claim).blockers == [
+        "claim default/job-gpu-abc was not made for this pod"
+    ]
+    own_claim["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
     waiting["metadata"]["uid"] = "pod-uid"
-    assert of_pod(waiting, made).blockers == []
+    assert of_pod(waiting, own_claim).blockers == []
     none_needed = with_status(waiting, resourceClaimStatuses=[{"name": "gpu"}])
     assert of_pod(none_needed).waiting == []
 
 
 @pytest.mark.parametrize(("known", "meant"), [("gpu.claimd.dev", ": is gpu.claimd.dev meant?"), ("x", "")])  # fmt: skip
 def test_a_class_that_is_not_there(known, meant):
-    found = of_claim(claim(deviceClassName="gpus.claimd.dev"), class_(known))
-    assert found.undecidable
-    assert found.blockers == [
+    check = of_claim(claim(deviceClassName="gpus.claimd.dev"), class_(known))
+    assert check.undecidable
+    assert check.blockers == [
         f"request gpus asks for device class 'gpus.claimd.dev', which does not exist{meant}"
     ]
 
 
 def test_an_allocated_claim_by_itself():
-    found = of_claim(claim(held=[name(0)], pinned="node-1", reserved=["a", "b", "c", "d"]))
-    assert found.blockers == [
+    check = of_claim(claim(held=[name(0)], pinned="node-1", reserved=["a", "b", "c", "d"]))
+    assert check.blockers == [
         "it is allocated already on node node-1, reserved for pod a, pod b, pod c and 1 more"
     ]
 
 
 def test_a_claim_that_is_reserved_for_as_many_as_it_may():
     full = claim(held=[name(0)], reserved=[f"pod-{index}" for index in range(256)])
-    found = of_pod(pod(resourceClaims=CLAIM), full)
-    assert found.blockers == [
+    check = of_pod(pod(resourceClaims=CLAIM), full)
+    assert check.blockers == [
         "claim default/train is reserved for 256 pods, which is the most it may be"
     ]
     own = pod(resourceClaims=CLAIM)
@@ -117,13 +119,13 @@ def test_a_claim_that_is_reserved_for_as_many_as_it_may():
     assert of_pod(own, full).blockers == []
 
 
-def bound(*true):
+def bound_claim(*true):
     """Returns a claim whose device has binding conditions, of which `true` are met."""
     waiting = claim(held=[name(0)], reserved=["job"])
     [result] = waiting["status"]["allocation"]["devices"]["results"]
     result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
     waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T10:00:00Z"
-    conditions = [{"type": one, "status": "True"} for one in true]
+    conditions = [{"type": condition_, "status": "True"} for condition_ in true]
     device = {"driver": cluster_objects.DRIVER, "pool": "node-1", "device": name(0)}
     waiting["status"]["devices"] = [device | {"conditions": conditions}]
     return waiting
@@ -141,11 +143,11 @@ def bound(*true):
 def test_binding_conditions(true, blocker):
     waiting = pod(resourceClaims=CLAIM)
     waiting["metadata"]["uid"] = "job"
-    assert of_pod(waiting, bound(*true)).blockers == ([blocker] if blocker else [])
+    assert of_pod(waiting, bound_claim(*true)).blockers == ([blocker] if blocker else [])
 
 
 def test_a_time_that_is_none_is_shown_as_it_is():
-    waiting = bound()
+    waiting = bound_claim()
     waiting["status"]["allocation"]["allocationTimestamp"] = "yesterday"
     [blocker] = of_claim(waiting).blockers[1:]
     assert blocker.endswith("has to become Ready (allocated at yesterday)")
@@ -156,16 +158,16 @@ def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
         "device gpu-0000-41-00-0 has to become Ready "
         "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"
     )
-    assert of_claim(bound()).blockers[1:] == [waits]
+    assert of_claim(bound_claim()).blockers[1:] == [waits]
 
     another = pod(resourceClaims=CLAIM)
     another["metadata"]["uid"] = "another"
-    assert of_pod(another, bound()).blockers == []
+    assert of_pod(another, bound_claim()).blockers == []
 
 
 def test_a_deleted_claim():
-    found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
-    assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+    check = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
+    assert check.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
 
 
 def test_a_pod_of_a_group():
@@ -176,11 +178,11 @@ def test_a_pod_of_a_group():
 def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     waiting["metadata"]["uid"] = "u"
-    found = of_pod(waiting, template("two", claim()))
-    assert found.blockers == [
+    check = of_pod(waiting, template("two", claim()))
+    assert check.blockers == [
         "claim default/job-gpu-… is not made yet: the controller manager makes it of template two"
     ]
-    assert not found.notes and len(found.waiting) == 1
+    assert not check.notes and len(check.waiting) == 1
 
 
 def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
@@ -188,8 +190,8 @@ def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
     waiting["metadata"]["uid"] = "u"
     refusal = "exceeded quota: gpus, requested: count/resourceclaims=1, limited: 0"
     refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", refusal)
-    found = of_pod(waiting, template("two", claim()), refused)
-    assert found.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
+    check = of_pod(waiting, template("two", claim()), refused)
+    assert check.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
 
 
 def test_claims_on_different_nodes():
@@ -238,21 +240,21 @@ def test_a_resource_without_a_class_names_the_component(resource, component):
     ],
 )
 def test_admin_access_is_for_namespaces_with_a_label(labels, blocker):
-    namespace = cluster_objects.made("Namespace", "default", {}, api="v1", namespace="")
+    namespace = cluster_objects.build("Namespace", "default", {}, api="v1", namespace="")
     namespace["metadata"]["labels"] = labels
-    found = of_claim(claim(adminAccess=True), class_(), namespace)
+    check = of_claim(claim(adminAccess=True), class_(), namespace)
     said = [
         "it asks for admin access, which namespace default is not for: "
         "it has no label resource.kubernetes.io/admin-access=true"
     ]
-    assert found.blockers == (said if blocker else [])
-    assert found.notes == []
+    assert check.blockers == (said if blocker else [])
+    assert check.notes == []
 
 
 def test_whether_a_namespace_is_for_admin_access_may_not_be_known():
-    found = of_claim(claim(adminAccess=True), class_())
-    assert found.blockers == []
-    assert found.notes == [
+    check = of_claim(claim(adminAccess=True), class_())
+    assert check.blockers == []
+    assert check.notes == [
         "it asks for admin access: whether namespace default has the label "
         "resource.kubernetes.io/admin-access=true, which that needs, is not known"
     ]
@@ -269,17 +271,17 @@ def test_whether_a_namespace_is_for_admin_access_may_not_be_known():
 def test_what_is_not_seen_may_be_there(spec, resource, what):
     known = objects.Objects(unseen=[resource])
     known.add(pod(resourceClaims=spec))
-    found = preconditions.check_pod(known.pods[0], known)
-    assert found.blockers == []
-    assert found.unseen == [f"{what}: not allowed to see {resource}"]
+    check = preconditions.check_pod(known.pods[0], known)
+    assert check.blockers == []
+    assert check.unseen == [f"{what}: not allowed to see {resource}"]
 
 
 def test_neither_classes_nor_slices_are_seen():
     known = objects.Objects(unseen=["deviceclasses", "resourceslices"])
     known.add(claim())
-    found = preconditions.check_claim(known.claims[0], known)
-    assert found.blockers == []
-    assert found.unseen == [
+    check = preconditions.check_claim(known.claims[0], known)
+    assert check.blockers == []
+    assert check.unseen == [
         "request gpus asks for device class 'gpu.claimd.dev', "
         "which cannot be seen: not allowed to see deviceclasses",
         "no device can be seen: not allowed to see resourceslices",

@@ -36,7 +36,7 @@ def like(objects, full=False):
     """Returns, for each node, the node that was judged in its place, and the whole answer."""
     claim_ = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, claim_, full=full)
-    return {one.node: one.like for one in answer.nodes}, answer
+    return {node_answer.node: node_answer.like for node_answer in answer.nodes}, answer
 
 
 def unlike(index, **more):
@@ -53,8 +53,8 @@ def places(count, devices=2, **more):
 
 
 def test_alike_nodes_are_judged_once(load):
-    found, answer = like(load(*places(3), claim(count=3)))
-    assert found == {"n-0": "", "n-1": "n-0", "n-2": "n-0"}
+    judged_as, answer = like(load(*places(3), claim(count=3)))
+    assert judged_as == {"n-0": "", "n-1": "n-0", "n-2": "n-0"}
     assert answer.groups[0].nodes == ("n-0", "n-1", "n-2")
 
 
@@ -71,8 +71,8 @@ def test_data_of_a_node_has_no_devices_and_claims_of_the_one_judged_for_it(load)
 
 
 def test_in_full_each_is_judged(load):
-    found, _ = like(load(*places(3), claim(count=3)), full=True)
-    assert set(found.values()) == {""}
+    judged_as, _ = like(load(*places(3), claim(count=3)), full=True)
+    assert set(judged_as.values()) == {""}
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_in_full_each_is_judged(load):
     ],
 )
 def test_what_is_held_or_tainted_tells_nodes_apart(load, other):
-    found, _ = like(load(*places(3), claim(count=3), *other))
-    assert found == {"n-0": "", "n-1": "", "n-2": "n-0"}
+    judged_as, _ = like(load(*places(3), claim(count=3), *other))
+    assert judged_as == {"n-0": "", "n-1": "", "n-2": "n-0"}
 
 
 def test_other_devices_tell_nodes_apart(load):
     other = slice_(gpus(2, A100), node="n-9")
-    found, _ = like(load(*places(2), other, claim(count=3)))
-    assert found == {"n-0": "", "n-1": "n-0", "n-9": ""}
+    judged_as, _ = like(load(*places(2), other, claim(count=3)))
+    assert judged_as == {"n-0": "", "n-1": "n-0", "n-9": ""}
 
 
 def test_a_selector_that_reads_it_tells_devices_apart(load):
     reads = selector('device.attributes["gpu.claimd.dev"].uuid == "x"')
-    found, _ = like(load(*places(2), claim(selectors=[reads])))
-    assert found == {"n-0": "", "n-1": ""}
+    judged_as, _ = like(load(*places(2), claim(selectors=[reads])))
+    assert judged_as == {"n-0": "", "n-1": ""}
 
 
 def test_slices_of_several_nodes_keep_each_on_its_own(load):
@@ -109,23 +109,23 @@ def test_slices_of_several_nodes_keep_each_on_its_own(load):
             {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}
         ]
     }
-    found, _ = like(load(*places(2), shared, claim(count=3)))
-    assert set(found.values()) == {""}
-    found, _ = like(load(*places(2), everywhere, claim(count=3)))
-    assert found == {"n-0": "", "n-1": "n-0"}
+    judged_as, _ = like(load(*places(2), shared, claim(count=3)))
+    assert set(judged_as.values()) == {""}
+    judged_as, _ = like(load(*places(2), everywhere, claim(count=3)))
+    assert judged_as == {"n-0": "", "n-1": "n-0"}
 
 
 def test_a_pool_of_several_nodes_keeps_them_on_their_own(load):
     parts = places(2)
     for part in parts:
         part["spec"]["pool"] |= {"name": "shared", "resourceSliceCount": 2}
-    found, _ = like(load(*parts, claim(count=3)))
-    assert found == {"n-0": "", "n-1": ""}
+    judged_as, _ = like(load(*parts, claim(count=3)))
+    assert judged_as == {"n-0": "", "n-1": ""}
 
 
 def test_a_rule_for_all_devices_leaves_nodes_alike(load):
-    found, answer = like(load(*places(3), rule("r", "hot", driver="gpu.claimd.dev"), claim()))
-    assert found == {"n-0": "", "n-1": "n-0", "n-2": "n-0"}
+    judged_as, answer = like(load(*places(3), rule("r", "hot", driver="gpu.claimd.dev"), claim()))
+    assert judged_as == {"n-0": "", "n-1": "n-0", "n-2": "n-0"}
     assert "taint hot:NoSchedule is not tolerated" in answer.line
 
 
@@ -142,7 +142,7 @@ def test_pods_on_nodes_count_whether_kept_in_full_or_not(load):
     assert len(objects.placed) == 2
     subject = pending.find_subject(objects, "pod/train", "default")
     answer = pending.report(objects, subject, full=False)
-    assert [one.summary for one in answer.nodes] == [
+    assert [node_answer.summary for node_answer in answer.nodes] == [
         "cpu: the pod requests 60, 4 of 64 are left",
         "host port 80/TCP is taken by pod default/web",
     ]
@@ -150,15 +150,19 @@ def test_pods_on_nodes_count_whether_kept_in_full_or_not(load):
 
 def test_a_second_question_looks_at_what_the_first_did_not(load):
     """The answers do not depend on the order of the questions."""
-    one = selector('device.attributes["gpu.claimd.dev"].productName.contains("A100")')
+    selects_a100 = selector('device.attributes["gpu.claimd.dev"].productName.contains("A100")')
     other = selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"')
     mixed = [slice_([gpu(0)], node="n-0"), slice_([gpu(0, A100)], node="n-1")]
-    wanted = [claim(), claim("by-model", selectors=[one]), claim("by-vendor", selectors=[other])]
+    wanted = [
+        claim(),
+        claim("by-model", selectors=[selects_a100]),
+        claim("by-vendor", selectors=[other]),
+    ]
     objects = load(*mixed, *wanted)
     for name_, good in (("train", 2), ("by-model", 1), ("by-vendor", 2), ("by-model", 1)):
         subject = pending.find_subject(objects, f"claim/{name_}", "default")
         answer = pending.report(objects, subject, full=False)
-        assert sum(one.outcome == "yes" for one in answer.nodes) == good
+        assert sum(selects_a100.outcome == "yes" for selects_a100 in answer.nodes) == good
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -180,14 +184,14 @@ def test_judged_once_is_judged_alike(seed, load):
     wanted = claim(count=source.choice([1, 2, 3]), selectors=source.choice([[], [large]]))
     _, once = like(load(*documents, wanted))
     _, each = like(load(*documents, wanted), full=True)
-    assert [one.outcome for one in once.nodes] == [one.outcome for one in each.nodes]
-    assert [one.text for one in once.groups] == [one.text for one in each.groups]
+    assert [entry.outcome for entry in once.nodes] == [entry.outcome for entry in each.nodes]
+    assert [entry.text for entry in once.groups] == [entry.text for entry in each.groups]
     assert once.line == each.line
 
 
 def test_what_an_alike_node_would_get_is_its_own(load):
     _, answer = like(load(*places(2, devices=1), claim()))
-    assert [[str(device) for device in one.allocation] for one in answer.nodes] == [
+    assert [[str(device) for device in node_answer.allocation] for node_answer in answer.nodes] == [
         [f"gpu.claimd.dev/n-0/{name(0)}"],
         [f"gpu.claimd.dev/n-1/{name(0)}"],
     ]
@@ -223,7 +227,7 @@ def test_after_the_end_no_node_is_judged(load, monkeypatch):
     objects = load(*places(2), claim())
     subject = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, subject, time_limit=0.0)
-    assert [one.outcome for one in answer.nodes] == ["unknown", "unknown"]
+    assert [node_answer.outcome for node_answer in answer.nodes] == ["unknown", "unknown"]
     assert answer.verdict == "unknown" and not seconds[1:]
 
 
@@ -250,5 +254,5 @@ def test_the_nearest_node_keeps_its_outcome(load, monkeypatch, full, judged):
     outcomes = iter(["unknown"] * judged + ["yes"] * 3)
     judged_by(monkeypatch, lambda: next(outcomes))
     _, answer = like(load(*places(2), claim()), full=full)
-    assert [one.outcome for one in answer.nodes] == ["unknown", "unknown"]
+    assert [node_answer.outcome for node_answer in answer.nodes] == ["unknown", "unknown"]
     assert answer.verdict == "unknown" and "not decided in time on any of 2 nodes" in answer.line

@@ -6,23 +6,23 @@ from claimd.kubernetes.scheduling.filters import Refusal
 from claimd.tools.explain import objects, pending
 from claimd.tools.explain.answer import Answer, NodeAnswer
 from claimd.tools.explain.quotes import quotes_for_pod
-from tests.support.cluster_objects import claim, class_, gpu, made, name, node, pod, slice_
+from tests.support.cluster_objects import build, claim, class_, gpu, name, node, pod, slice_
 
 HELD = "0/1 nodes are available: 1 cannot allocate all claims. preemption: 0/1 nodes are available."
 
 
 def waiting(said="", **spec):
-    found = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}], **spec)
+    pod_ = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}], **spec)
     if said:
         condition = {"type": "PodScheduled", "status": "False", "message": said}
-        found["status"] = {"conditions": [condition]}
-    return found
+        pod_["status"] = {"conditions": [condition]}
+    return pod_
 
 
 def event(message, when="2026-11-22T10:00:00Z", **more):
     about = {"kind": "Pod", "namespace": "default", "name": "job"}
-    found = made("Event", f"job.{when}", {}, api="v1")
-    return found | {
+    event_ = build("Event", f"job.{when}", {}, api="v1")
+    return event_ | {
         "involvedObject": about,
         "reason": "FailedScheduling",
         "message": message,
@@ -51,15 +51,15 @@ def test_a_volume_that_does_not_exist_is_named():
 
 def test_the_newest_event_is_quoted_where_it_says_something_else():
     older = event("0/9 nodes are available.", "2026-11-22T09:00:00Z")
-    found = quotes(waiting(HELD), event(HELD.replace("1 c", "2 c")), older, claim())
-    assert [quote.source for quote in found] == ["condition", "event"]
-    assert found[1].when == "2026-11-22T10:00:00Z"
+    quotes_ = quotes(waiting(HELD), event(HELD.replace("1 c", "2 c")), older, claim())
+    assert [quote.source for quote in quotes_] == ["condition", "event"]
+    assert quotes_[1].when == "2026-11-22T10:00:00Z"
     assert [quote.source for quote in quotes(waiting(HELD), event(HELD), claim())] == ["condition"]
 
 
 def test_events_of_the_newer_kind_and_of_others():
     about = {"kind": "Pod", "namespace": "default", "name": "job"}
-    newer = made("Event", "job.1", {}, api="events.k8s.io/v1") | {
+    newer = build("Event", "job.1", {}, api="events.k8s.io/v1") | {
         "regarding": about,
         "reason": "FailedScheduling",
         "note": HELD,
@@ -111,7 +111,7 @@ ELSEWHERE = refusal("resourceclaim not available on the node", "DynamicResources
 TAINT = refusal("node(s) had untolerated taint {a: b}", "TaintToleration")
 
 
-def judged(*refused_by, outcome="no", devices="yes", name="n"):
+def judged_node(*refused_by, outcome="no", devices="yes", name="n"):
     return NodeAnswer(
         node=name, outcome=outcome, summary="", devices=devices, refused_by=refused_by
     )
@@ -122,8 +122,8 @@ def differences(said, *nodes, verdict="pending"):
     known.add(waiting(said))
     subject = pending.find_subject(known, "pod/job", "default")
     answer = Answer(subject="it", verdict=verdict, nodes=nodes)
-    found = list(quotes_for_pod(subject, known, answer))
-    return found[0].differences if found else None
+    quotes_ = list(quotes_for_pod(subject, known, answer))
+    return quotes_[0].differences if quotes_ else None
 
 
 NO_DEVICES = "cannot allocate all claims"
@@ -132,34 +132,37 @@ NO_DEVICES = "cannot allocate all claims"
 @pytest.mark.parametrize(
     ("said", "nodes"),
     [
-        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(devices="no")]),
+        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged_node(devices="no")]),
         # The first rule that refuses counts, with all its reasons.
-        ("0/1 nodes are available: 1 node(s) were unschedulable.", [judged(CORDONED, CPU)]),
+        ("0/1 nodes are available: 1 node(s) were unschedulable.", [judged_node(CORDONED, CPU)]),
         (
             "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.",
-            [judged(CPU, MEMORY), judged(CPU)],
+            [judged_node(CPU, MEMORY), judged_node(CPU)],
         ),
         # Devices that cannot be allocated come before a claim that is allocated elsewhere.
-        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged(ELSEWHERE, devices="no")]),
+        (f"0/1 nodes are available: 1 {NO_DEVICES}.", [judged_node(ELSEWHERE, devices="no")]),
         (
             "0/1 nodes are available: 1 resourceclaim not available on the node.",
-            [judged(ELSEWHERE)],
+            [judged_node(ELSEWHERE)],
         ),
         (
             "0/1 nodes are available: 1 node(s) were unschedulable.",
-            [judged(CORDONED, devices="no")],
+            [judged_node(CORDONED, devices="no")],
         ),
         # Releases word a taint differently, and some append the claim.
-        ("0/1 nodes are available: 1 node(s) had taint {a: c}.", [judged(TAINT)]),
-        ("0/1 nodes are available: 1 cannot allocate all claims (a/b).", [judged(devices="no")]),
+        ("0/1 nodes are available: 1 node(s) had taint {a: c}.", [judged_node(TAINT)]),
+        (
+            "0/1 nodes are available: 1 cannot allocate all claims (a/b).",
+            [judged_node(devices="no")],
+        ),
         # The simulated scheduler appends what each node lacks, with numbers and commas.
         (
             f"0/3 nodes are available: 1 {NO_DEVICES} (claim a/b: 1 GPU is needed, 0 of 2 suit), "
             f"2 {NO_DEVICES} (claim a/b: 1 GPU is needed, none exists).",
-            [judged(devices="no")] * 3,
+            [judged_node(devices="no")] * 3,
         ),
-        ("0/1 nodes are available: something else.", [judged(CPU)]),
-        ("0/1 nodes are available.", [judged(CPU)]),
+        ("0/1 nodes are available: something else.", [judged_node(CPU)]),
+        ("0/1 nodes are available.", [judged_node(CPU)]),
         ("0/9 nodes are available: 1 Insufficient cpu.", []),
     ],
 )
@@ -171,33 +174,33 @@ def test_what_it_counts_otherwise():
     said = (
         "0/3 nodes are available: 2 Insufficient cpu, 3 node(s) had volume node affinity conflict."
     )
-    assert differences(said, judged(CPU), judged(CORDONED), judged(CORDONED)) == (
+    assert differences(said, judged_node(CPU), judged_node(CORDONED), judged_node(CORDONED)) == (
         'it counts 2 with "Insufficient cpu", we find 1',
         "3 nodes by a rule that is not looked at here: node(s) had volume node affinity conflict",
     )
     # If the pod fits on a node here, all counts differ, and they are not compared.
-    good = judged(outcome="yes", name="a"), judged(outcome="yes", name="b")
+    good = judged_node(outcome="yes", name="a"), judged_node(outcome="yes", name="b")
     why = "something has changed since, or a rule says no that is not looked at here"
     assert differences("0/2 nodes are available: 2 Insufficient cpu.", *good) == (
         f"it found no node, we find a and 1 more: {why}",
     )
-    mixed = (*good[:1], judged(CPU))
+    mixed = (*good[:1], judged_node(CPU))
     assert differences("0/2 nodes are available: 2 Insufficient cpu.", *mixed) == (
         f"it found no node, we find a: {why}",
     )
 
 
 def test_nothing_is_quoted_of_what_is_settled():
-    assert differences(HELD, judged(CPU), verdict="settled") is None
+    assert differences(HELD, judged_node(CPU), verdict="settled") is None
 
 
 def test_a_condition_without_words_has_a_reason():
-    found = waiting()
-    found["status"] = {
+    pod_ = waiting()
+    pod_["status"] = {
         "conditions": [
             {"type": "Ready", "status": "False", "message": "x"},
             {"type": "PodScheduled", "status": "True", "message": "y"},
             {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
         ]
     }
-    assert [quote.text for quote in quotes(found, event(""), claim())] == ["SchedulingGated"]
+    assert [quote.text for quote in quotes(pod_, event(""), claim())] == ["SchedulingGated"]

@@ -80,16 +80,16 @@ def test_what_is_read_keeps_them_apart():
 
 
 def test_a_list_is_kept_apart_as_it_takes_a_feature():
-    one, other = gpu(0), gpu(0)
-    one["attributes"]["links"] = {"ints": [1]}
+    first, other = gpu(0), gpu(0)
+    first["attributes"]["links"] = {"ints": [1]}
     other["attributes"]["links"] = {"int": 1}
-    devices, _ = lists(frozenset(), other, one)
+    devices, _ = lists(frozenset(), other, first)
     assert devices[0] != devices[1]
 
     # The same holds if both devices have lists.
-    one["attributes"]["ports"] = {"int": 1}
+    first["attributes"]["ports"] = {"int": 1}
     other["attributes"]["ports"] = {"ints": [1]}
-    devices, _ = lists(frozenset(), other, one)
+    devices, _ = lists(frozenset(), other, first)
     assert devices[0] != devices[1]
 
 

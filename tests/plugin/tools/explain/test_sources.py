@@ -42,11 +42,13 @@ async def api():
 @pytest.fixture
 def explain(api, tmp_path, capsys):
     async def run(*objects, words=("train",)):
-        for one in objects:
+        for document in objects:
             stored = {
-                field: value for field, value in one.items() if field not in ("apiVersion", "kind")
+                field: value
+                for field, value in document.items()
+                if field not in ("apiVersion", "kind")
             }
-            api.put(PLURALS[one["kind"]], stored)
+            api.put(PLURALS[document["kind"]], stored)
         path = tmp_path / "kubeconfig"
         cluster = {"name": "c", "cluster": {"server": api.url}}
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
@@ -140,5 +142,5 @@ def test_objects_come_on_standard_input_too(monkeypatch):
     """Reads the input of `kubectl get … -o json | claimd explain -f -`."""
     document = {"kind": "List", "items": [class_(), pod()]}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document).encode())))
-    found = sources.read_files([Path("-")])
-    assert [one.metadata.name for one in found.pods] == ["job"]
+    objects_ = sources.read_files([Path("-")])
+    assert [pod_.metadata.name for pod_ in objects_.pods] == ["job"]

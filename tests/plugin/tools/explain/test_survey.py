@@ -30,13 +30,13 @@ def ask(tmp_path):
 
 
 def waiting(called, template_name="two", namespace="default", **spec):
-    found = pod(
+    pod_ = pod(
         called,
         resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": template_name}],
         **spec,
     )
-    found["metadata"]["namespace"] = namespace
-    return found
+    pod_["metadata"]["namespace"] = namespace
+    return pod_
 
 
 CLUSTER = (
@@ -49,20 +49,20 @@ CLUSTER = (
 
 
 def test_pods_that_wait_for_the_same_go_together(ask):
-    found = ask(
+    result = ask(
         *CLUSTER,
         *(waiting(f"web-{index}") for index in range(5)),
         waiting("small", "one"),
         waiting("big", "one", containers=[container(cpu="100")]),
         pod("placed", nodeName="node-1"),
     )
-    assert found.line == "7 pods wait for a node: 6 cannot run, 1 could run, for 2 reasons"
-    assert [(group.verdict, len(group.pods)) for group in found.groups] == [
+    assert result.line == "7 pods wait for a node: 6 cannot run, 1 could run, for 2 reasons"
+    assert [(group.verdict, len(group.pods)) for group in result.groups] == [
         ("pending", 5),
         ("pending", 1),
         ("could run", 1),
     ]
-    told = text.survey_text(found).splitlines()
+    told = text.survey_text(result).splitlines()
     assert told[3].startswith("5 pods: 0 of 1 nodes could run it: ")
     assert told[4] == "    default/web-0, default/web-1, default/web-2, default/web-3 and 1 more"
 
@@ -70,15 +70,15 @@ def test_pods_that_wait_for_the_same_go_together(ask):
 def test_of_one_namespace(ask):
     elsewhere = waiting("there", "gone", namespace="elsewhere")
     assert ask(*CLUSTER, waiting("here"), elsewhere).line.startswith("2 pods wait")
-    found = ask(*CLUSTER, waiting("here"), elsewhere, namespace="elsewhere")
-    assert found.line == "1 pod waits for a node: 1 cannot run"
-    assert found.groups[0].line == "claim template elsewhere/gone does not exist"
+    result = ask(*CLUSTER, waiting("here"), elsewhere, namespace="elsewhere")
+    assert result.line == "1 pod waits for a node: 1 cannot run"
+    assert result.groups[0].line == "claim template elsewhere/gone does not exist"
 
 
 def test_nothing_waits(ask):
-    found = ask(*CLUSTER)
-    assert text.survey_text(found) == "no pod waits for a node\n"
-    assert text.survey_data(found)["groups"] == ()
+    result = ask(*CLUSTER)
+    assert text.survey_text(result) == "no pod waits for a node\n"
+    assert text.survey_data(result)["groups"] == ()
 
 
 def test_as_data_without_each_node(ask):
@@ -91,9 +91,9 @@ def test_as_data_without_each_node(ask):
 
 def test_without_time_what_is_not_decided_is_told(ask):
     """After the time limit no node is judged, but blockers are still reported."""
-    found = ask(*CLUSTER, waiting("web"), waiting("lost", "gone"), time_limit=0.0)
-    assert [group.verdict for group in found.groups] == ["pending", "unknown"]
-    assert found.groups[1].pods == ("default/web",)
+    result = ask(*CLUSTER, waiting("web"), waiting("lost", "gone"), time_limit=0.0)
+    assert [group.verdict for group in result.groups] == ["pending", "unknown"]
+    assert result.groups[1].pods == ("default/web",)
 
 
 def test_many_groups_are_one_screen(ask):
@@ -104,17 +104,17 @@ def test_many_groups_are_one_screen(ask):
 
 
 def test_changes_are_told(ask):
-    found = ask(*CLUSTER, waiting("web"), changes=["node node-1 were free"])
-    assert "as if: node node-1 were free" in found.notes
+    result = ask(*CLUSTER, waiting("web"), changes=["node node-1 were free"])
+    assert "as if: node node-1 were free" in result.notes
 
 
 def test_without_permission_nothing_is_said_of_the_pods():
     cluster = objects.Objects(unseen=["pods"])
     for document in (class_(), *CLUSTER):
         cluster.add(document)
-    found = survey.survey_pods(cluster)
-    assert found.line == "whether pods wait for a node is not known: not allowed to see pods"
-    assert found.notes == ("not allowed to see pods: the answer may be wrong",)
+    result = survey.survey_pods(cluster)
+    assert result.line == "whether pods wait for a node is not known: not allowed to see pods"
+    assert result.notes == ("not allowed to see pods: the answer may be wrong",)
 
 
 def test_what_is_not_seen_is_told():
@@ -130,7 +130,7 @@ def test_pods_come_by_name_whatever_the_order_of_the_dump(ask):
         assert group.pods == ("default/a", "default/b", "default/c")
 
 
-def grouped(*verdicts_and_sizes):
+def grouped_line(*verdicts_and_sizes):
     """Returns the line of a survey with groups of these sizes."""
     groups = [
         survey.PodGroup(
@@ -158,7 +158,7 @@ def grouped(*verdicts_and_sizes):
     ],
 )
 def test_the_line(groups, line):
-    assert grouped(*groups) == line
+    assert grouped_line(*groups) == line
 
 
 def test_one_pod_is_not_looked_at_beside_others(ask):
@@ -169,5 +169,5 @@ def test_one_pod_is_not_looked_at_beside_others(ask):
 
 def test_the_largest_group_comes_first_and_what_could_run_last(ask):
     small = [waiting(f"s{index}", "one") for index in range(3)]
-    found = ask(*CLUSTER, *small, waiting("b", "gone"), waiting("a", "lost"))
-    assert [group.pods[0] for group in found.groups] == ["default/a", "default/b", "default/s0"]
+    result = ask(*CLUSTER, *small, waiting("b", "gone"), waiting("a", "lost"))
+    assert [group.pods[0] for group in result.groups] == ["default/a", "default/b", "default/s0"]

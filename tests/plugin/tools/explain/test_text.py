@@ -51,7 +51,7 @@ def test_what_stands_before_all_nodes_is_the_answer():
     ]
 
 
-def refused(count, *rules, first=0):
+def refused_nodes(count, *rules, first=0):
     by = tuple(Refusal(rule=rule, message="", detail=detail) for rule, detail in rules)
     details = tuple(refusal.detail for refusal in by)
     return nodes(count, refusals=details, refused_by=by, summary="; ".join(details), first=first)
@@ -65,7 +65,7 @@ def other(index):
 
 
 def test_nodes_that_are_refused_alike_are_one_line():
-    told = lines(*refused(6, CORDONED), *refused(1, other(1), first=6))
+    told = lines(*refused_nodes(6, CORDONED), *refused_nodes(1, other(1), first=6))
     assert told == [
         "pod default/job: 0 of 7 nodes could run it: "
         "6 are cordoned; node-6 does not match the nodeSelector pool=1",
@@ -77,7 +77,7 @@ def test_nodes_that_are_refused_alike_are_one_line():
 
 
 def test_a_large_cluster_is_one_screen():
-    many = [node for index in range(500) for node in refused(1, other(index), first=index)]
+    many = [node for index in range(500) for node in refused_nodes(1, other(index), first=index)]
     short = nodes(500, first=500, summary="lacks", devices="no")
     told = lines(*many, *short, *nodes(500, "yes", first=1000))
     assert len(told) < 40
@@ -85,7 +85,7 @@ def test_a_large_cluster_is_one_screen():
 
 
 def test_wide_has_each_node():
-    told = lines(*refused(6, CORDONED), *nodes(3, "yes", first=6), wide=True)
+    told = lines(*refused_nodes(6, CORDONED), *nodes(3, "yes", first=6), wide=True)
     assert [line for line in told if line.startswith("node ")] == [
         *(f"node node-{index}: yes" for index in range(6, 9)),
         *(f"node node-{index}: no: it is cordoned" for index in range(6)),
@@ -93,12 +93,12 @@ def test_wide_has_each_node():
 
 
 def test_one_node_is_told_of_in_full():
-    [place] = refused(1, CORDONED)
+    [place] = refused_nodes(1, CORDONED)
     assert lines(place)[2] == "node node-0: no: it is cordoned"
 
 
 def test_as_data_has_a_version_and_the_verdict():
-    data = text.as_data(answer(*refused(1, CORDONED), verdict="pending"))
+    data = text.as_data(answer(*refused_nodes(1, CORDONED), verdict="pending"))
     assert data["version"] == "claimd.dev/explain/v2"
     assert data["verdict"] == "pending"
     assert data["groups"][0]["nodes"] == ("node-0",)
@@ -106,11 +106,11 @@ def test_as_data_has_a_version_and_the_verdict():
 
 
 def device(name, *reasons, pool="node-0"):
-    made = tuple(Reason(rule=rule, text=words) for rule, words in reasons)
-    return DeviceVerdict(device=DeviceID("d.org", pool, name), reasons=made)
+    reasons_ = tuple(Reason(rule=rule, text=words) for rule, words in reasons)
+    return DeviceVerdict(device=DeviceID("d.org", pool, name), reasons=reasons_)
 
 
-def judged(*devices, needed=1, summary="short", constraints=(), **more):
+def judged_node(*devices, needed=1, summary="short", constraints=(), **more):
     """Returns the answer of a node that was judged for one request."""
     request = RequestVerdict(request="gpus", needed=needed, devices=devices)
     claim = ClaimVerdict(claim="default/c", requests=(request,), constraints=constraints)
@@ -134,13 +134,13 @@ def test_what_a_node_would_give():
     assert rows(alike) == ["node node-0: yes: would get a, b"]
     assert rows(*nodes(1, "yes")) == ["node node-0: yes"]
     assert rows(*nodes(1, "yes", summary="as it is")) == ["node node-0: yes: as it is"]
-    [cordoned] = refused(1, CORDONED)
+    [cordoned] = refused_nodes(1, CORDONED)
     has = dataclasses.replace(cordoned, allocation=allocation)
     assert rows(has) == ["node node-0: no: it is cordoned (it has the devices)"]
 
 
 def test_devices_that_lack_the_same_are_one_line_the_nearest_first():
-    place = judged(
+    place = judged_node(
         device("far", MODEL, ("taint", "it is tainted")),
         device("a", ("taint", "it is tainted")),
         device("b", MODEL),
@@ -164,7 +164,7 @@ def test_many_reasons_are_counted():
     few = [device(f"m{number}", ("selector", f"model: {number}")) for number in range(5)]
     held = [device(f"h{number}", ("held", f"claim {number}")) for number in range(3)]
     both = device("both", ("held", "claim x"), ("taint", "tainted: y"))
-    told = rows(judged(*few, *held, both))
+    told = rows(judged_node(*few, *held, both))
     assert told[2:] == [
         "    m0: model: 0",
         "    m1: model: 1",
@@ -174,7 +174,7 @@ def test_many_reasons_are_counted():
         "    1 more: held by claims and tainted",
     ]
     odd = [device(f"o{number}", ("selector", f"odd {number}")) for number in range(3)]
-    told = rows(judged(*few, *held, both, *odd))
+    told = rows(judged_node(*few, *held, both, *odd))
     assert told[5:] == [
         "    3 more: held by claims",
         "    2 more: model",
@@ -185,16 +185,16 @@ def test_many_reasons_are_counted():
 
 def test_what_the_nodes_line_has_said_is_not_said_again():
     request = "request gpus needs 1, 0 of 1 devices suit"
-    place = judged(device("a", MODEL), summary=f"claim default/c: {request}")
+    place = judged_node(device("a", MODEL), summary=f"claim default/c: {request}")
     assert rows(place)[1:] == ["    a: model is a"]
-    apart = judged(device("a"), summary="no two", constraints=("no two", "no three"))
+    apart = judged_node(device("a"), summary="no two", constraints=("no two", "no three"))
     assert rows(apart) == ["node node-0: no: no two", "  no three"]
 
 
 def test_of_a_request_that_is_not_short_only_a_good_node_tells():
-    assert rows(judged(device("a"), summary="no")) == ["node node-0: no: no"]
-    assert rows(judged(summary="no")) == ["node node-0: no: no"]
-    good = judged(device("a"), device("b", MODEL), outcome="yes", summary="")
+    assert rows(judged_node(device("a"), summary="no")) == ["node node-0: no: no"]
+    assert rows(judged_node(summary="no")) == ["node node-0: no: no"]
+    good = judged_node(device("a"), device("b", MODEL), outcome="yes", summary="")
     assert rows(good) == [
         "node node-0: yes",
         "  claim default/c: request gpus needs 1, 1 of 2 devices suit",
@@ -222,7 +222,7 @@ def test_what_else_is_to_be_known():
         Quote(text="none", when="10:00", source="event"),
     )
     told = lines(
-        *refused(2, CORDONED),
+        *refused_nodes(2, CORDONED),
         nearest="node-1",
         help=("uncordon it", "wait", "give up"),
         quotes=quotes,
@@ -245,20 +245,22 @@ def test_what_else_is_to_be_known():
     ]
     # For a single node its own line has the reason.
     assert not [
-        line for line in lines(*refused(1, CORDONED), nearest="node-0") if "nearest" in line
+        line for line in lines(*refused_nodes(1, CORDONED), nearest="node-0") if "nearest" in line
     ]
 
 
 def test_how_many_of_a_group_have_the_devices():
-    cordoned = [dataclasses.replace(node, devices="yes") for node in refused(2, CORDONED)]
+    cordoned = [dataclasses.replace(node, devices="yes") for node in refused_nodes(2, CORDONED)]
     assert lines(*cordoned)[-1] == "    2 of them have the devices"
-    one = [cordoned[0], dataclasses.replace(cordoned[1], devices="no")]
-    assert lines(*one)[-1] == "    1 of them has the devices"
+    one_without = [cordoned[0], dataclasses.replace(cordoned[1], devices="no")]
+    assert lines(*one_without)[-1] == "    1 of them has the devices"
 
 
 def short_of(name, *devices, like=""):
     count = Count(noun="GPUs", needed=2, there=4, suitable=4, free=1, requests=("default/c: gpus",))
-    place = judged(*devices, needed=2, node=name, shortage=Shortage(counts=(count,)), like=like)
+    place = judged_node(
+        *devices, needed=2, node=name, shortage=Shortage(counts=(count,)), like=like
+    )
     return place
 
 
@@ -278,7 +280,9 @@ def test_what_devices_lack_on_the_nearest_of_a_group():
 
 def test_later_groups_are_shorter():
     places = [
-        dataclasses.replace(judged(device("a", MODEL)), node=f"node-{number}", summary=f"s{number}")
+        dataclasses.replace(
+            judged_node(device("a", MODEL)), node=f"node-{number}", summary=f"s{number}"
+        )
         for number in range(4)
     ]
     told = lines(*places)
@@ -293,7 +297,9 @@ def test_data_of_a_node_that_another_was_judged_for():
     count = Count(**numbers, holders=(holder,))
     shortage = Shortage(counts=(count,), remedies=(Remedy(changes=(change,)),))
     allocation = (DeviceID("d.org", "p", "a"),)
-    own = judged(device("a", MODEL), summary=f"{count}", shortage=shortage, allocation=allocation)
+    own = judged_node(
+        device("a", MODEL), summary=f"{count}", shortage=shortage, allocation=allocation
+    )
     data = text.as_data(answer(own, dataclasses.replace(own, node="node-1", like="node-0")))
     first, second = data["nodes"]
     assert first["summary"].endswith("x is held by claim default/o")

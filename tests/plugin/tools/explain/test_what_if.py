@@ -51,7 +51,10 @@ def cluster():
 
 def outcomes(known, subject=None):
     subject = subject or pending.find_subject(known, "pod/job", "default")
-    return {one.node: one.outcome for one in pending.report(known, subject).nodes}
+    return {
+        node_answer.node: node_answer.outcome
+        for node_answer in pending.report(known, subject).nodes
+    }
 
 
 def test_as_it_is(load):
@@ -138,4 +141,6 @@ def test_what_leaves_is_counted(load):
         "claim default/second were not there",
         "node node-2 were free (0 pods and the devices of 0 claims leave it)",
     ]
-    assert [one.metadata.name for one in known.claims if one.status.allocation] == ["shared"]
+    assert [claim_.metadata.name for claim_ in known.claims if claim_.status.allocation] == [
+        "shared"
+    ]

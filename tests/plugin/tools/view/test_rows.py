@@ -34,13 +34,13 @@ def test_who_has_what():
     picture = build_picture(
         node("node-1"), slice_(gpus(3)), claim("a", held=[name(1)], reserved=["p"])
     )
-    made = rows.row(picture.world, "node-1")
-    assert [device["use"] for device in made["devices"]] == ["free", "taken", "free"]
-    (holder,) = made["devices"][1]["by"]
+    row = rows.row(picture.world, "node-1")
+    assert [device["use"] for device in row["devices"]] == ["free", "taken", "free"]
+    (holder,) = row["devices"][1]["by"]
     assert (holder["claim"], holder["pods"]) == ("default/a", ["p"])
-    assert made["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"
-    assert made["devices"][0]["memory"] == "80Gi"
-    assert made["devices"][0]["size"] == "80Gi"
+    assert row["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"
+    assert row["devices"][0]["memory"] == "80Gi"
+    assert row["devices"][0]["size"] == "80Gi"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,9 @@ def test_a_taint_and_its_rule():
     picture = build_picture(slice_([sick, *gpus(3)[1:]]))
     add(
         picture,
-        cluster_objects.made("DeviceTaintRule", "r", rule, "resource.k8s.io/v1beta2", namespace=""),
+        cluster_objects.build(
+            "DeviceTaintRule", "r", rule, "resource.k8s.io/v1beta2", namespace=""
+        ),
     )
     first, second, third = rows.row(picture.world, "node-1")["devices"]
     assert (first["sick"], second["sick"], "sick" in third) == (1, 2, False)
@@ -171,8 +173,8 @@ def test_the_taint_of_an_xid_says_what_it_means(value, text):
 
 def test_ten_comes_after_two():
     devices = [gpu(0) | {"name": f"gpu-{number}"} for number in (10, 2, 1)]
-    made = rows.row(build_picture(slice_(devices)).world, "node-1")
-    assert [device["name"] for device in made["devices"]] == ["gpu-1", "gpu-2", "gpu-10"]
+    row = rows.row(build_picture(slice_(devices)).world, "node-1")
+    assert [device["name"] for device in row["devices"]] == ["gpu-1", "gpu-2", "gpu-10"]
 
 
 def test_devices_of_no_single_node_have_a_row():
@@ -232,7 +234,7 @@ def test_what_could_never_be_read_may_go(kind):
 
 def test_details_of_a_device():
     picture = build_picture(slice_(gpus(1)))
-    found = rows.details(picture.world, "node-1", name(0), cluster_objects.DRIVER)
-    assert found["attributes"]["vendor"] == "nvidia"
-    assert found["capacity"] == {"memory": "80Gi"}
+    details = rows.details(picture.world, "node-1", name(0), cluster_objects.DRIVER)
+    assert details["attributes"]["vendor"] == "nvidia"
+    assert details["capacity"] == {"memory": "80Gi"}
     assert rows.details(picture.world, "node-1", "gone", cluster_objects.DRIVER) is None

@@ -26,7 +26,7 @@ async def page(api, tmp_path):
         yield served
 
 
-async def asked(page, path, method="GET", **headers):
+async def ask(page, path, method="GET", **headers):
     """Returns the status, head and body of the answer; of a stream the body is its first line."""
     headers = {"Host": f"127.0.0.1:{page.port}"} | {
         key.replace("_", "-"): value for key, value in headers.items()
@@ -58,16 +58,16 @@ def bearer(page):
 
 async def test_files_are_for_everybody_and_data_for_the_token(page):
     for path in ("/", "/style.css", "/page.js", "/format.js"):
-        status, head, body = await asked(page, path)
+        status, head, body = await ask(page, path)
         assert status == 200
         assert body
         assert "default-src 'none'; script-src 'self'" in head
     assert page.token not in body.decode()
     for path in ("/api/watch", "/api/device?row=node-1", "/api/none"):
-        assert (await asked(page, path))[0] == 401
-        assert (await asked(page, path, Authorization="Bearer x"))[0] == 401
-        assert (await asked(page, f"{path}#{page.token}"))[0] == 401
-    status, _, body = await asked(page, "/api/watch", **bearer(page))
+        assert (await ask(page, path))[0] == 401
+        assert (await ask(page, path, Authorization="Bearer x"))[0] == 401
+        assert (await ask(page, f"{path}#{page.token}"))[0] == 401
+    status, _, body = await ask(page, "/api/watch", **bearer(page))
     assert status == 200
     assert json.loads(body)["set"]["node/node-1"]["devices"][0]["name"] == name(0)
 
@@ -86,19 +86,19 @@ async def test_files_are_for_everybody_and_data_for_the_token(page):
 )
 async def test_pages_of_others_get_nothing(page, headers, status):
     for path in ("/api/watch", "/page.js"):
-        assert (await asked(page, path, **(bearer(page) | headers)))[0] == status
+        assert (await ask(page, path, **(bearer(page) | headers)))[0] == status
 
 
 async def test_a_link_may_lead_here(page):
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert (await asked(page, "/", **headers))[0] == 200
-    assert (await asked(page, "/api/watch", **(bearer(page) | headers)))[0] == 403
+    assert (await ask(page, "/", **headers))[0] == 200
+    assert (await ask(page, "/api/watch", **(bearer(page) | headers)))[0] == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 async def test_nothing_can_be_changed(page, method):
     for path in ("/", "/api/watch", "/api/device"):
-        status, head, _ = await asked(page, path, method, **bearer(page))
+        status, head, _ = await ask(page, path, method, **bearer(page))
         assert status == 405
         assert "Allow: GET, HEAD" in head
 
@@ -107,15 +107,15 @@ async def test_nothing_can_be_changed(page, method):
     "path", ["/../server.py", "/%2e%2e/server.py", "/page/index.html", "//", "/style.css/"]
 )
 async def test_there_are_no_other_files(page, path):
-    assert (await asked(page, path, **bearer(page)))[0] == 404
+    assert (await ask(page, path, **bearer(page)))[0] == 404
 
 
 async def test_a_device_in_full(page):
     path = f"/api/device?row=node-1&device={name(0)}&driver=gpu.claimd.dev"
-    status, _, body = await asked(page, path, **bearer(page))
+    status, _, body = await ask(page, path, **bearer(page))
     assert status == 200
     assert json.loads(body)["capacity"] == {"memory": "80Gi"}
-    assert (await asked(page, "/api/device?row=node-1", **bearer(page)))[0] == 404
+    assert (await ask(page, "/api/device?row=node-1", **bearer(page)))[0] == 404
 
 
 async def test_what_changes_is_sent_on_and_why_a_pod_waits(api, page):
@@ -152,7 +152,7 @@ async def test_an_api_server_that_is_away_is_told(api, page, monkeypatch):
     await api.close()
     async with asyncio.timeout(60):
         while True:
-            _, _, body = await asked(page, "/api/watch", **bearer(page))
+            _, _, body = await ask(page, "/api/watch", **bearer(page))
             problems = json.loads(body)["set"].get("problems") or []
             if any(problem.startswith("not up to date: ") for problem in problems):
                 break
@@ -163,7 +163,7 @@ async def test_an_api_server_that_is_away_is_told(api, page, monkeypatch):
 @pytest.mark.parametrize("since", ["", "-1", "x", "\u0661", "9" * 40, "1e3"])
 async def test_a_version_of_nobody_is_everything(page, since):
     query = f"board={page._board.id}&since={quote(since)}"
-    status, _, body = await asked(page, f"/api/watch?{query}", **bearer(page))
+    status, _, body = await ask(page, f"/api/watch?{query}", **bearer(page))
     assert status == 200
     assert json.loads(body)["whole"]
 
@@ -176,11 +176,11 @@ async def test_as_many_pages_as_there_may_be(page):
         writer.write(f"GET /api/watch HTTP/1.1\r\n{head}".encode())
         assert b" 200 " in await reader.readuntil(b"\r\n")
         writers.append(writer)
-    assert (await asked(page, "/api/watch", **bearer(page)))[0] == 503
+    assert (await ask(page, "/api/watch", **bearer(page)))[0] == 503
     for writer in writers:
         writer.close()
     async with asyncio.timeout(30):
-        while (await asked(page, "/api/watch", **bearer(page)))[0] != 200:
+        while (await ask(page, "/api/watch", **bearer(page)))[0] != 200:
             await asyncio.sleep(0.01)
 
 
@@ -192,7 +192,7 @@ async def test_a_pod_that_does_not_start_on_its_node_is_listed_with_the_reason(a
     api.put_document(event(stuck, "FailedPrepareDynamicResources", refusal))
 
     async def line():
-        _, _, body = await asked(page, "/api/watch", **bearer(page))
+        _, _, body = await ask(page, "/api/watch", **bearer(page))
         return json.loads(body)["set"].get("pod/default/stuck", {}).get("line")
 
     async with asyncio.timeout(20):

@@ -7,7 +7,7 @@ from tests.plugin.tools.view.test_rows import add, build_picture
 from tests.support.cluster_objects import claim, gpu, gpus, name, node, pod, slice_
 
 
-def told(picture):
+def read_texts(picture):
     picture.draw()
     entries = json.loads(picture._board.changes_since(0))["set"]
     numbers = [int(key[7:]) for key in entries if key.startswith("change/")]
@@ -16,10 +16,10 @@ def told(picture):
 
 def test_what_happens_to_a_claim():
     picture = build_picture(slice_(gpus(2)))
-    assert told(picture) == []
+    assert read_texts(picture) == []
     add(picture, claim("a", held=[name(0), name(1)], reserved=["p"]))
     picture.take("ResourceClaim", "default/a", None, "v1")
-    assert told(picture) == [
+    assert read_texts(picture) == [
         f"claim default/a (pod p) got {name(0)}, {name(1)} on node-1",
         f"claim default/a (pod p) gave back {name(0)}, {name(1)} on node-1",
     ]
@@ -27,12 +27,12 @@ def test_what_happens_to_a_claim():
 
 def test_what_happens_to_a_device():
     picture = build_picture(slice_(gpus(1)))
-    told(picture)
+    read_texts(picture)
     sick = gpu(0)
     sick["taints"] = [{"key": "x.dev/hot", "value": "95", "effect": "NoSchedule"}]
     for devices in ([sick], gpus(1), gpus(2), gpus(1)):
         add(picture, slice_(devices))
-    assert told(picture) == [
+    assert read_texts(picture) == [
         f"{name(0)} on node-1 is tainted: x.dev/hot=95",
         f"{name(0)} on node-1 is well again",
         f"{name(1)} came on node-1",
@@ -42,12 +42,12 @@ def test_what_happens_to_a_device():
 
 def test_what_happens_to_pods_and_nodes():
     picture = build_picture(node("node-1"))
-    told(picture)
+    read_texts(picture)
     add(picture, pod("job"))
     add(picture, pod("job", nodeName="node-1"))
     add(picture, node("node-1", cordoned=True))
     picture.take("Node", "node-1", None, "v1")
-    assert told(picture) == [
+    assert read_texts(picture) == [
         "pod default/job waits",
         "pod default/job goes to node-1",
         "node node-1 is cordoned",
@@ -61,7 +61,7 @@ def test_the_past_is_as_objects_tell_it():
     old = gpu(0)
     old["taints"] = [{"key": "x", "effect": "NoSchedule", "timeAdded": "1970-01-01T00:05:00Z"}]
     picture = build_picture(slice_([old]), held)
-    assert told(picture) == [
+    assert read_texts(picture) == [
         f"{name(0)} on node-1 is tainted: x",
         f"claim default/a got {name(0)} on node-1",
     ]
@@ -71,14 +71,14 @@ def test_an_hour_is_kept():
     now = [1000.0]
     picture = build_picture()
     picture._clock = lambda: now[0]
-    told(picture)
+    read_texts(picture)
     add(picture, node("node-1"))
     now[0] += KEPT - 1
     add(picture, node("node-2"))
-    assert len(told(picture)) == 2
+    assert len(read_texts(picture)) == 2
     now[0] += 2
     picture.forget_old()
-    assert told(picture) == ["node node-2 joined"]
+    assert read_texts(picture) == ["node node-2 joined"]
 
 
 def test_what_is_no_time():

@@ -14,10 +14,10 @@ Status = v1.ResourceClaimStatus
 
 
 def merge_dicts(cls, ours, theirs):
-    one, other = cls.from_dict(ours), cls.from_dict(theirs)
-    one.merge_from(other)
+    ours_, other = cls.from_dict(ours), cls.from_dict(theirs)
+    ours_.merge_from(other)
     assert other.to_dict() == theirs
-    return one.to_dict()
+    return ours_.to_dict()
 
 
 def reference(uid, name="p"):
