@@ -1,5 +1,8 @@
 """Derives the findings about GPUs from symptoms and events. Pure: the time is an argument.
 
+A failed GPU does not heal by the clock. Its finding ends for a reason: the driver says so, is bound
+again or resets the GPU, the GPU is plugged in again, or a person clears it.
+
 A finding appears after several checks that show its symptom, and disappears after several checks
 that do not. `symptoms` reads the symptoms, and `monitor` decides when to check.
 """
@@ -15,10 +18,9 @@ from .gpu import Gpu
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
 SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)  # from bad to worse
 
-# Seconds without a new error after which the old errors are forgotten. The longer one is for errors
-# that usually take a reset, in case the reset goes unnoticed.
+# Seconds without a new error after which old errors are forgotten, if the GPU works in spite of
+# them.
 ERROR_WINDOW = 600.0
-RESET_WINDOW = 3600.0
 
 # The kind of an event: a driver was bound again, so everything that happened to the GPU before is
 # over.
@@ -143,18 +145,36 @@ class _ErrorCounter:
     last_at: float = 0.0
     symptom: Symptom | None = None
 
+    @property
+    def expires(self) -> bool:
+        """True if its errors are forgotten after a while."""
+        return self.symptom is not None and self.symptom.severity != FAILED
+
 
 class History:
     """The symptoms, counters and events of one GPU over time."""
 
     def __init__(self) -> None:
+        self.bound_at = 0.0  # when the driver was bound or the GPU was reset; 0 if unknown
+
         self._persistence: dict[str, _Persistence] = {}
         self._counters: dict[str, _ErrorCounter] = {}
-        self._bound_at = 0.0
-        self._observed = False
+
+        # Failed findings of an earlier process, by kind. They hold for counters that did not
+        # restart.
+        self._earlier: dict[str, Finding] = {}
+        self._observed_at: float | None = None  # None before the first check
 
         # By kind and value: the time of the first such event, and the newest one.
         self._events: dict[tuple[str, str], tuple[float, Event]] = {}
+
+    def restore(self, findings: Iterable[Finding]) -> None:
+        """Takes the findings of an earlier process. Must be called before the first `observe`.
+
+        The failed ones that come from counters hold on: the counter shows only that there were
+        errors, but not that they came before the last reset.
+        """
+        self._earlier = {one.kind: one for one in findings if one.severity == FAILED}
 
     def add_event(self, event: Event) -> None:
         """Adds an event of the kernel.
@@ -165,7 +185,7 @@ class History:
         if event.kind == BOUND:
             self.reset(event.at)
             return
-        if event.at <= self._bound_at:
+        if event.at <= self.bound_at:
             return
 
         key = event.kind, event.value
@@ -188,7 +208,7 @@ class History:
 
         The GPU's driver was bound again at that time.
         """
-        self._bound_at = max(self._bound_at, at)
+        self.bound_at = max(self.bound_at, at)
         for key, (_, newest) in list(self._events.items()):
             if newest.at <= at:
                 del self._events[key]
@@ -207,7 +227,7 @@ class History:
                 self._observe_presence(kind, symptom, now)
             else:
                 self._observe_count(kind, symptom, symptom.count, now)
-        self._observed = True
+        self._observed_at = now
 
     def _observe_presence(self, kind: str, symptom: Symptom, now: float) -> None:
         persistence = self._persistence.setdefault(kind, _Persistence())
@@ -236,17 +256,29 @@ class History:
         # Errors from before the first check are old. A counter that appears in a later check
         # started at zero, so all of its errors are new.
         if kind not in self._counters:
-            self._counters[kind] = _ErrorCounter(value=0 if self._observed else value)
+            self._counters[kind] = _ErrorCounter(value=value if self._observed_at is None else 0)
+            earlier = self._earlier.get(kind)
+            if earlier is not None and value and earlier.since > self.bound_at:
+                counter = self._counters[kind]
+                counter.first_at = counter.last_at = earlier.since
+                counter.symptom = symptom
 
         counter = self._counters[kind]
         if value < counter.value:
             # The kernel restarted the counter, because the device was initialized again.
             counter.first_at = None
-        elif value > counter.value:
+        elif value > counter.value and not self._was_reset_since_last_check():
             if counter.first_at is None:
                 counter.first_at = now
             counter.last_at, counter.symptom = now, symptom
         counter.value = value
+
+    def _was_reset_since_last_check(self) -> bool:
+        """Returns True if new errors of a counter may be older than a reset.
+
+        Errors often cause the reset. Those after it make the counter grow in later checks as well.
+        """
+        return self._observed_at is not None and self.bound_at >= self._observed_at
 
     def findings(self, now: float) -> tuple[Finding, ...]:
         """Returns the current findings, the worst first.
@@ -278,7 +310,7 @@ class History:
         """Returns in how many seconds the next finding expires, or None if no finding expires."""
         ends = []
         for counter in self._counters.values():
-            if counter.first_at is not None:
+            if counter.first_at is not None and counter.expires:
                 ends.append(counter.last_at + ERROR_WINDOW)
         for _, event in self._events.values():
             if event.lasts is not None:
@@ -287,7 +319,7 @@ class History:
 
     def _forget_old(self, now: float) -> None:
         for counter in self._counters.values():
-            if now - counter.last_at >= ERROR_WINDOW:
+            if counter.expires and now - counter.last_at >= ERROR_WINDOW:
                 counter.first_at = None
         for key, (_, event) in list(self._events.items()):
             if event.lasts is not None and now - event.at >= event.lasts:

@@ -17,7 +17,6 @@ from .health import (
     ERROR_WINDOW,
     FAILED,
     NOTE,
-    RESET_WINDOW,
     UNINITIALIZED,
     Event,
 )
@@ -281,7 +280,7 @@ def _event_of_code(
         severity=severity,
         sentence=f"the NVIDIA driver reported Xid {code}{name}: {known.meaning}; {known.advice}",
         value=str(code),
-        lasts=RESET_WINDOW if severity == FAILED else ERROR_WINDOW,
+        lasts=None if severity == FAILED else ERROR_WINDOW,
         instance=int(instance) if instance and not known.is_of_whole_gpu else None,
     )
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from . import deadline, health, kmsg, log_lines, symptoms, values, vfio
 from .failures import LookFailedError
@@ -84,8 +84,8 @@ class Monitor:
         self._kernel_log = kmsg.Log(roots)
         self._tracked: dict[str, _TrackedGpu] = {}  # by name
 
-        # Events that the process before this one received, for GPUs that are not tracked yet.
-        self._earlier_events: tuple[health.Event, ...] = ()
+        # The state of the process before this one, for GPUs that are not tracked yet.
+        self._earlier = HealthState()
         self._listeners: list[Listener] = []
         self._wake = asyncio.Event()
         self._unwatched: tuple[str, ...] = ()
@@ -147,6 +147,10 @@ class Monitor:
         events: set[health.Event] = set()
         for tracked in self._tracked.values():
             events.update(tracked.history.current_events())
+            if tracked.history.bound_at:
+                # The kernel's log may still have the errors from before, and not this event.
+                at = tracked.history.bound_at
+                events.add(health.Event(address=tracked.gpu.address, kind=health.BOUND, at=at))
             if tracked.is_absent:
                 gone.append((tracked.gpu, tracked.missing_since))
 
@@ -179,7 +183,7 @@ class Monitor:
 
         A GPU that is in the first Inventory is not absent, even if the state says so.
         """
-        self._earlier_events = state.events
+        self._earlier = state
         for gpu, since in state.gone:
             missing = _absent(since, _VANISHED)
             self._tracked[gpu.name] = _TrackedGpu(gpu=gpu, missing=missing, missing_since=since)
@@ -248,15 +252,16 @@ class Monitor:
         tracked = self._tracked.get(gpu.name)
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
-            for event in self._earlier_events:
+            tracked.history.restore(dict(self._earlier.findings).get(gpu.name, ()))
+            for event in self._earlier.events:
                 if _concerns(event, gpu):
                     tracked.history.add_event(event)
 
         # A GPU that reappears was initialized again, so its history is dropped.
         if tracked.is_absent:
             tracked.history.reset(now)
-            others = [event for event in self._earlier_events if event.address != gpu.address]
-            self._earlier_events = tuple(others)
+            others = [event for event in self._earlier.events if event.address != gpu.address]
+            self._earlier = replace(self._earlier, events=tuple(others))
         tracked.gpu, tracked.missing = gpu, None
 
     def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:

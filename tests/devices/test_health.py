@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from claimd_devices import health
 from claimd_devices.health import (
     BOUND,
@@ -71,11 +73,55 @@ def test_counters_count_only_what_comes() -> None:
     assert (finding.sentence, finding.since) == ("fatal errors", 20)
     history.observe([fatal_errors(10)], 300)
     assert history.findings(300) == (finding,), "more of the same is no news"
+    assert history.next_change(300) is None
+    assert kinds(history, 1e9) == ["aer-fatal"], "a failed GPU does not heal by the clock"
+
+
+def test_errors_that_are_not_fatal_are_forgotten_after_a_while() -> None:
+    history = History()
+    for now, count in ((10, 7), (20, 9), (300, 10)):
+        symptom = Symptom(kind="aer-nonfatal", severity=DEGRADED, sentence="errors", count=count)
+        history.observe([symptom], now)
     assert history.next_change(300) == ERROR_WINDOW
-    assert kinds(history, 299 + ERROR_WINDOW) == ["aer-fatal"]
+    assert kinds(history, 299 + ERROR_WINDOW) == ["aer-nonfatal"]
     assert kinds(history, 300 + ERROR_WINDOW) == []
-    history.observe([fatal_errors(11)], 2000)
+    history.observe([replace(symptom, count=11)], 2000)
     assert [finding.since for finding in history.findings(2000)] == [2000]
+
+
+def test_errors_that_made_the_driver_reset_the_gpu_are_over() -> None:
+    history = History()
+    history.observe([fatal_errors(1)], 10)
+    history.reset(15.0)
+    history.observe([fatal_errors(2)], 20)
+    assert kinds(history, 20) == [], "they may be older than the reset"
+    history.observe([fatal_errors(3)], 30)
+    assert kinds(history, 30) == ["aer-fatal"]
+
+
+def test_failed_counters_of_an_earlier_process_hold_on() -> None:
+    first = History()
+    for now, count in ((10, 7), (20, 9)):
+        first.observe([fatal_errors(count)], now)
+    findings = first.findings(25)
+
+    second = History()
+    second.restore(findings)
+    second.observe([fatal_errors(9)], 30)
+    assert second.findings(1e9) == findings
+
+    # The GPU was reset in between, so the kernel's counter began again.
+    third = History()
+    third.restore(findings)
+    third.observe([fatal_errors(0)], 30)
+    assert third.findings(30) == ()
+
+    # The log shows that its driver was bound in between.
+    fourth = History()
+    fourth.restore(findings)
+    fourth.add_event(Event(address="a", kind=BOUND, at=22.0))
+    fourth.observe([fatal_errors(9)], 30)
+    assert fourth.findings(30) == ()
 
 
 def test_a_counter_that_was_not_there_began_at_zero() -> None:
@@ -187,10 +233,11 @@ def test_a_driver_that_was_bound_ends_what_was_before_it_alone() -> None:
     history.reset(100.0)
     assert kinds(history, 101) == []
     history.add_event(Event(address="a", kind="wedged", at=100.5, severity=FAILED))
-    history.observe([fatal_errors(3)], 101)
+    history.observe([fatal_errors(2)], 101)
+    history.observe([fatal_errors(3)], 102)
     history.reset(50.0)
-    assert kinds(history, 102) == ["aer-fatal", "wedged"]
-    assert history.next_change(102) == ERROR_WINDOW - 1
+    assert kinds(history, 103) == ["aer-fatal", "wedged"]
+    assert history.next_change(103) is None
 
 
 def test_nothing_goes_by_itself_where_nothing_is() -> None:

@@ -737,3 +737,74 @@ async def test_a_gpu_with_a_uuid_was_initialized(make_tree: Make) -> None:
     async with watching(made) as world:
         assert world.kinds() == []
         assert monitor.check_once(made.roots, made.scan()).findings == ()
+
+
+def next_process(made: Tree, before: monitor.Monitor) -> monitor.Monitor:
+    """Returns the monitor of a process that starts when the one of `before` has ended."""
+    after = monitor.Monitor(made.roots, grace=300.0, interval=20.0)
+    after.restore(before.state)
+    after.on_inventory(made.scan())
+    return after
+
+
+async def checked(made: Tree) -> monitor.Monitor:
+    """Returns a monitor after its first check."""
+    watched = monitor.Monitor(made.roots, grace=300.0, interval=20.0)
+    watched.on_inventory(made.scan())
+    await watched.check()
+    return watched
+
+
+async def test_a_failed_gpu_stays_failed_in_later_processes(make_tree: Make) -> None:
+    made = make_tree("nvidia:h100")
+    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(made)
+    assert [one.value for one in first.last.findings_of(NAME)] == ["79"]
+
+    # The kernel's log has overwritten the line.
+    (made.folder / "dev/kmsg").write_text("")
+    second = next_process(made, first)
+    await second.check()
+    third = next_process(made, second)
+    assert [one.value for one in third.last.findings_of(NAME)] == ["79"]
+    assert third._seconds_to_next_check() == 20.0, "nothing ends by the clock"
+
+
+@pytest.mark.parametrize("reason", ["bind", "recovery"])
+async def test_what_is_over_is_over_in_later_processes_too(make_tree: Make, reason: str) -> None:
+    """The kernel's log still has the error, and perhaps not the reason why it is over."""
+    made = make_tree("nvidia:h100")
+    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(made)
+    kept = (made.folder / "dev/kmsg").read_text()
+    if reason == "bind":
+        uevent = Uevent(action="bind", subsystem="pci", path=f"/{FIRST}")
+        first.on_uevent(uevent)
+    else:
+        faults.inject(made.folder, "recovery", FIRST, "none")
+        await first.check()
+    assert first.last.findings == ()
+
+    (made.folder / "dev/kmsg").write_text(kept)
+    second = next_process(made, first)
+    await second.check()
+    assert second.last.findings == ()
+    third = next_process(made, second)
+    await third.check()
+    assert third.last.findings == ()
+
+
+async def test_two_instances_agree_when_an_error_is_over(make_tree: Make) -> None:
+    made = make_tree("nvidia:h100")
+    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    old, new = await checked(made), await checked(made)
+    assert old.last == new.last != HealthReport()
+
+    faults.inject(made.folder, "recovery", FIRST, "none")
+    await new.check()
+    assert new.last == HealthReport()
+
+    # The old one still knows the error. It hands over what it knows, and the log says the rest.
+    third = next_process(made, old)
+    await third.check()
+    assert third.last == HealthReport()
