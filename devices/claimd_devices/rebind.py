@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 SETTLE = 5.0  # seconds until the effect of a write must be visible
 TAKEN_BY = vfio.DRIVER  # the driver_override of a function that was taken
+
+# The former driver of a function if it is not known: the kernel chooses one.
+KERNELS_CHOICE = "*"
 _STEP = 0.005
 _NVIDIA_MAJOR = 195
 _NO_OVERRIDE = ("", "(null)")
@@ -47,7 +50,7 @@ class Binding:
     """The driver of a function before it was taken, so that it can be given back."""
 
     address: str
-    driver: str = ""  # empty: none
+    driver: str = ""  # empty: none, or KERNELS_CHOICE
     override: str = ""  # its driver_override, set by the administrator; empty: none
     device: str = ""  # vendor and device id, such as 10de:27b8; empty: unknown
 
@@ -273,6 +276,11 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     now = _binding(roots, address)
     if (now.driver, now.override) == (function.driver, function.override):
         return
+    if function.driver == KERNELS_CHOICE and now.driver not in ("", *vfio.DRIVERS):
+        if now.override == vfio.DRIVER:
+            attempt.write(f"{folder}/driver_override", "")
+        return
+
     # Somebody else has bound another driver. It stays, and only our override is removed.
     if _is_foreign(function, now):
         log.warning(
@@ -293,6 +301,10 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     # The former override comes first, so that the kernel allows the former driver.
     attempt.write(f"{folder}/driver_override", function.override)
     _unbind(attempt, address)
+
+    if function.driver == KERNELS_CHOICE:
+        attempt.write(f"{roots.sys}/bus/pci/drivers_probe", address)
+        return
 
     # Several drivers may support the device, so the former driver is bound explicitly instead of
     # letting the kernel choose one.

@@ -121,6 +121,28 @@ def test_death_at_every_write(kernel: PlayingKernel, number: int, after: bool) -
         assert kernel.state() == end
 
 
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_a_former_driver_that_is_not_known_is_chosen_by_the_kernel(
+    kernel: PlayingKernel, number: int, after: bool
+) -> None:
+    """The process dies at a write, and another one goes on. A third one finds nothing to do."""
+    before = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    rebind.take(attempt(kernel), before)
+    functions = [replace(function, driver=rebind.KERNELS_CHOICE) for function in before]
+    assert rebind.is_taken(Roots.in_folder(kernel.folder), functions)
+    rebind.take(attempt(kernel), functions)
+    assert kernel.state() == TAKEN
+
+    with pytest.raises(Died):
+        rebind.give_back(Dying(kernel, number, after=after), functions)
+    kernel.finish()
+    rebind.give_back(attempt(kernel), functions)
+    kernel.finish()
+    assert kernel.state() == OWN
+    rebind.give_back(Dying(kernel, 0, after=False), functions)
+
+
 def test_the_override_and_the_driver_of_before_come_back(kernel: PlayingKernel) -> None:
     folder = kernel.folder / "sys/bus/pci/devices"
     (folder / GPU / "driver_override").write_text("nvidia\n")

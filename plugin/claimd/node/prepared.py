@@ -27,7 +27,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The driver of one PCI function before it was bound to vfio-pci."""
 
     address: str
-    driver: str = ""  # empty if no driver was bound
+    # Empty if no driver was bound; rebind.KERNELS_CHOICE if it is not known.
+    driver: str = ""
     override: str = ""  # the content of driver_override, empty if it was not set
     device: str = ""  # PCI vendor and device id, empty if not known
 
@@ -40,6 +41,9 @@ class Passthrough(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     boot_id: str = msgspec.field(default="", name="bootID")  # the boot in which this was true
     functions: tuple[Binding, ...] = ()  # the function of the GPU itself comes first
+
+    # True if the checkpoint with the former drivers was lost.
+    is_rebuilt: bool = False
 
 
 class AllocatedDevice(

@@ -21,7 +21,7 @@ from claimd.kubernetes.api.resource import ResourceClaim
 from claimd_devices import values
 
 from ..prepared import ClaimRef, PreparedClaim
-from . import checkpoint, claim_reports, mps, plan
+from . import checkpoint, claim_reports, mps, passthrough, plan
 from .container_files import ContainerFiles
 from .hardware import Hardware
 from .restorer import Restorer
@@ -156,6 +156,8 @@ class NodeClaims:
             await self._refuse_without_daemon(prepared)
             prepared = self._plan(claim)
         uid = prepared.uid
+        if prepared.has_passthrough and any(other.uid == uid for other in self.lost()):
+            prepared = passthrough.mark_rebuilt(prepared)
 
         # If the claim was prepared before, this is not its first report: the API server may still
         # have the earlier report, even if the checkpoint was lost. This must come before the write,

@@ -21,7 +21,7 @@ from claimd_devices import deadline, rebind, values
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots
 
-from ..prepared import Binding, Passthrough, PreparedClaim, PreparedDevice
+from ..prepared import Binding, PreparedClaim, PreparedDevice
 
 Store = Callable[[PreparedClaim], Awaitable[None]]
 Rescan = Callable[[], Awaitable[Inventory]]
@@ -134,17 +134,19 @@ class Binder:
 
         functions: list[Binding] = []
         for function in bindings:
+            # We have bound the function for this claim, and lost the record of its former driver.
+            is_unknown = passthrough.is_rebuilt and function.override == rebind.TAKEN_BY
             functions.append(
                 Binding(
                     address=function.address,
-                    driver=function.driver,
-                    override=function.override,
+                    driver=rebind.KERNELS_CHOICE if is_unknown else function.driver,
+                    override="" if is_unknown else function.override,
                     device=function.device,
                 )
             )
         if not known:
             _warn_if_taken_before(device, functions)
-        new = Passthrough(boot_id=self.boot_id, functions=tuple(functions))
+        new = msgspec.structs.replace(passthrough, boot_id=self.boot_id, functions=tuple(functions))
         return msgspec.structs.replace(device, passthrough=new), False
 
     async def _take(self, device: PreparedDevice, title: str) -> None:
@@ -164,7 +166,10 @@ class Binder:
             log.info("%s was bound to its driver by the kernel at the last boot", device.device)
             return
         await self._run(device, lambda attempt: rebind.give_back(attempt, functions))
-        log.info("%s is given back to %s", device.device, functions[0].driver or "no driver")
+        driver = functions[0].driver or "no driver"
+        if driver == rebind.KERNELS_CHOICE:
+            driver = "the driver that the kernel chooses"
+        log.info("%s is given back to %s", device.device, driver)
 
     async def _run(self, device: PreparedDevice, work: Callable[[rebind.Attempt], None]) -> None:
         """Does the work in a separate thread, for at most `patience` seconds.
@@ -247,6 +252,20 @@ def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) 
             ", ".join(taken),
             rebind.TAKEN_BY,
         )
+
+
+def mark_rebuilt(prepared: PreparedClaim) -> PreparedClaim:
+    """Returns the claim with a note that its checkpoint with the former drivers was lost.
+
+    If one of its GPUs has the override to vfio-pci already, then it is claimd's.
+    """
+    devices: list[PreparedDevice] = []
+    for device in prepared.devices:
+        passthrough = device.passthrough
+        if passthrough is not None:
+            passthrough = msgspec.structs.replace(passthrough, is_rebuilt=True)
+        devices.append(msgspec.structs.replace(device, passthrough=passthrough))
+    return msgspec.structs.replace(prepared, devices=tuple(devices))
 
 
 def is_touched(prepared: PreparedClaim) -> bool:

@@ -80,9 +80,19 @@ class World:
         path = names.plugin_folder(self.folder / "kubelet", DRIVER) / f"claims/uid-{name}.json"
         return json.loads(path.read_text())["claim"] if path.exists() else None
 
+    def spec(self, name: str = "c") -> Path:
+        return self.folder / "cdi" / names.cdi_file(DRIVER, f"uid-{name}")
+
+    def lose_checkpoint(self, *, is_damaged: bool = False) -> None:
+        path = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims/uid-c.json"
+        if is_damaged:
+            path.write_bytes(path.read_bytes()[:100])
+        else:
+            path.unlink()
+
     def nodes(self, name: str = "c") -> list[str] | None:
         """Those in the claim's CDI file."""
-        path = self.folder / "cdi" / names.cdi_file(DRIVER, f"uid-{name}")
+        path = self.spec(name)
         if not path.exists():
             return None
         (device,) = json.loads(path.read_text())["devices"]
@@ -511,8 +521,8 @@ async def test_a_gpu_whose_way_back_is_lost_is_named(
     claimd, c = await world.start(), world.claim()
     await prepare(claimd, c)
     assert read_warnings(caplog) == []
-    path = names.plugin_folder(world.folder / "kubelet", DRIVER) / "claims/uid-c.json"
-    path.unlink()
+    world.lose_checkpoint()
+    world.spec().unlink()
     second = await world.start()
     caplog.clear()
     assert isinstance(await prepare(second, c), PreparedClaim)
@@ -521,6 +531,32 @@ async def test_a_gpu_whose_way_back_is_lost_is_named(
     caplog.clear()
     assert isinstance(await prepare(second, c), PreparedClaim)
     assert read_warnings(caplog) == []
+
+
+@pytest.mark.parametrize("ask", ["kubelet", "claimd"])
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_rebuilt_claim_gives_its_gpu_to_the_driver_that_the_kernel_chooses(
+    world: World, caplog: pytest.LogCaptureFixture, ask: str, is_damaged: bool
+) -> None:
+    """The checkpoint with the former drivers was lost. The CDI file tells that claimd bound the GPU."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    world.lose_checkpoint(is_damaged=is_damaged)
+    second = await world.start()
+    caplog.clear()
+    if ask == "kubelet":
+        assert isinstance(await prepare(second, c), PreparedClaim)
+    else:
+        assert await second.rebuild(await second.resources.claim("default", "c", 3.0))
+    assert world.kernel.state() == TAKEN
+    assert read_warnings(caplog) == []
+
+    # Another process continues with the new checkpoint.
+    third = await world.start()
+    assert await unprepare(third, c) is None
+    world.kernel.finish()
+    assert world.kernel.state() == OWN
+    assert world.checkpoint() is None
 
 
 async def test_admin_access_binds_nothing(world: World) -> None:
