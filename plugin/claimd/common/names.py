@@ -133,6 +133,11 @@ def metadata_folder(kubelet: Path, driver: str) -> Path:
     return plugin_folder(kubelet, driver) / "metadata"
 
 
+def registry_folder(kubelet: Path) -> Path:
+    """Returns the folder in which the kubelet looks for the sockets of plugins."""
+    return kubelet / "plugins_registry"
+
+
 def dra_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
     """Returns the path of the DRA socket. Raises UsageError if it is too long for a socket."""
     folder = plugin_folder(kubelet, driver)
@@ -143,7 +148,7 @@ def dra_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
 
 def registration_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
     """Returns the path of the registration socket. Raises UsageError if it is too long."""
-    folder = kubelet / "plugins_registry"
+    folder = registry_folder(kubelet)
     if not pod_uid:
         return _first_fitting([folder / f"{driver}-reg.sock"])
     return _first_fitting(

@@ -137,6 +137,9 @@ class App:
         await self.endpoints.close()
         await self.client.close()
         self.instance.leave()
+        if self.shared_state.is_cut_off.is_set():
+            lost = self.shared_state.lost_mount()
+            raise errors.Fatal(f"{lost}; the next container gets the new folder")
 
     async def _wait_for_first_scan(self, stop: asyncio.Event) -> None:
         """Returns after the first scan, or when `stop` is set. Raises Fatal if all scans fail."""
@@ -169,8 +172,9 @@ class App:
                 start(name, endpoint.run)
             start("the release of what the start needed", self._release_startup_memory)
 
-            await stop.wait()
-            log.info("told to stop")
+            await pacing.wait_for_any(stop, self.shared_state.is_cut_off)
+            if stop.is_set():
+                log.info("told to stop")
 
         # Reports that are ready are still sent.
         await asyncio.gather(self.reporter.finish(sockets.DRAIN), self.events.finish(sockets.DRAIN))
@@ -192,6 +196,8 @@ class App:
 
     def _unready(self) -> str:
         """Returns the reason why /readyz answers that we are not ready; empty if we are."""
+        if lost := self.shared_state.lost_mount():
+            return lost
         if not self.kubelet.registered.is_set():
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():

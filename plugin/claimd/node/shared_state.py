@@ -7,6 +7,7 @@ everything, and repairs what is wrong.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from claimd.common import errors, names
 
 from .config import Config
 from .folder_watch import FolderWatch
+from .host_mounts import HostMounts
 from .instance import Instance
 from .kubelet.health import Streams
 from .prepare.restorer import Restorer
@@ -51,9 +53,17 @@ class SharedState:
         # True if this instance published at the last look.
         self._publishes = False
 
+        # Set when a folder that was mounted from the host is lost: the process must end.
+        self.is_cut_off = asyncio.Event()
+        self._mounts = HostMounts(_host_folders(config))
+
     async def run(self) -> None:
         """Looks after each change in the shared folders. Runs until cancelled."""
         await self._watch.run()
+
+    def lost_mount(self) -> str:
+        """Returns which folder of the host is lost; empty if none. May be called in any thread."""
+        return self._mounts.lost()
 
     def request_restore(self) -> None:
         """Makes the next look, which is soon, write the CDI files again."""
@@ -88,6 +98,12 @@ class SharedState:
         The CDI file must be there before a container restarts, because a restart calls no one. When
         the instance that publishes dies, this one may take over.
         """
+        lost = self._mounts.lost()
+        if lost:
+            log.error("%s; claimd ends after its last answer, to get the new folder", lost)
+            self.is_cut_off.set()
+            return True
+
         try:
             if self._restore_due:
                 self._restore_due = False
@@ -112,3 +128,13 @@ class SharedState:
 
         self._failure = ""
         return not self._restore_due and not self._restorer.is_due
+
+
+def _host_folders(config: Config) -> Iterable[Path]:
+    """Yields the folders that may be mounted from the host one by one."""
+    yield config.cdi_dir
+    yield names.plugin_folder(config.kubelet_dir, config.driver_name)
+    yield names.registry_folder(config.kubelet_dir)
+    yield names.pod_resources_socket(config.kubelet_dir).parent
+    if config.library_hook_dir:
+        yield Path(config.library_hook_dir)

@@ -23,7 +23,7 @@ from claimd_devices import fake, faults, scan
 from claimd_devices.gpu import Roots
 from tests.plugin.kubernetes.kube import conftest as pki
 from tests.plugin.node.report import test_scrape_access
-from tests.support import apiserver, flood, nvml_stub, podresources
+from tests.support import apiserver, flood, mounts, nvml_stub, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -35,9 +35,9 @@ TOLD_AT_ONCE = (
 
 
 class Plugin:
-    def __init__(self, tmp_path, api, strace=(), **settings):
+    def __init__(self, tmp_path, api, prefix=(), **settings):
         self.tmp_path, self.api = tmp_path, api
-        self.strace = strace
+        self.prefix = prefix
         self.settings = {
             "node-name": NODE,
             "kubelet-dir": tmp_path / "kubelet",
@@ -54,7 +54,7 @@ class Plugin:
         arguments = [f"--{key}={value}" for key, value in self.settings.items()]
         with self.log.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.strace,
+                *self.prefix,
                 sys.executable,
                 "-c",
                 TOLD_AT_ONCE,
@@ -324,6 +324,46 @@ async def test_the_cdi_folder_is_put_right(world):
                 )
 
 
+@mounts.needs_mounts
+@pytest.mark.parametrize("lost", ["cdi", "kubelet/plugins/gpu.claimd.dev"])
+async def test_a_folder_that_is_lost_on_the_host_ends_it_after_its_last_answer(world, lost):
+    """The next container has the new folder mounted."""
+    claim, waiting = world.claim("c"), world.claim("waiting", 1)
+    address = world.gpus[1].address
+    host = world.tmp_path / "host" / lost
+    (world.tmp_path / lost).mkdir(parents=True)
+
+    def start():
+        host.mkdir(parents=True, exist_ok=True)
+        prefix = mounts.prefix({world.tmp_path / lost: host})
+        return world.plugin(prefix=prefix, **{"log-level": "debug"})
+
+    async def endpoint():
+        """Returns the path of the DRA socket outside of the container."""
+        path = Path((await world.kubelet.register()).endpoint)
+        return host / path.name if path.parent == world.tmp_path / lost else path
+
+    faults.inject(world.tmp_path / "fake", "unplug", address)
+    async with start() as plugin, calling(await endpoint()) as caller:
+        assert not (await caller.prepare(claim))["uid-c"].error
+        call = asyncio.ensure_future(caller.prepare(waiting))
+        await apiserver.until(lambda: "has to wait" in plugin.log.read_text())
+        shutil.rmtree(host)
+        sentence = f"the folder {world.tmp_path}/{lost} was removed on the host"
+        await apiserver.until(lambda: sentence in plugin.log.read_text())
+        assert (await plugin.probe("ready"))[0] == 1
+        faults.inject(world.tmp_path / "fake", "plug", address)
+        assert (await call)["uid-waiting"].error, "nothing can be written"
+        async with asyncio.timeout(30):
+            assert await plugin.process.wait() == 1
+        assert plugin.log.read_text().splitlines()[-1].startswith(f"claimd: {sentence}")
+
+    async with start(), calling(await endpoint()) as caller:
+        answers = await caller.prepare(claim, waiting)
+        assert [answer.error for answer in answers.values()] == ["", ""]
+        assert len(os.listdir(host)) >= 2
+
+
 async def test_a_call_that_the_kubelet_gives_up_goes_on(world):
     claim = world.claim("c")
     async with world.plugin():
@@ -499,7 +539,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_told_and_costs_its_own_claim_
     file = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims" / "uid-c.json"
     fault = ["-P", str(file), "-e", "trace=openat", "-e", "inject=openat:error=EIO"]
     strace = ["strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", *fault]
-    async with world.plugin(strace=strace) as plugin:
+    async with world.plugin(prefix=strace) as plugin:
         info = await world.kubelet.register()
         await apiserver.until(lambda: world.reasons() == ["RecordUnreadable"])
         async with calling(info.endpoint) as caller:

@@ -103,7 +103,7 @@ class KubeletSockets:
                     "kubelet, under the same path as on the host?",
                     REGISTRATION_PATIENCE,
                     self._registrar.last_seen,
-                    self._config.kubelet_dir / "plugins_registry",
+                    names.registry_folder(self._config.kubelet_dir),
                 )
 
     def _note_registered(self) -> None:
