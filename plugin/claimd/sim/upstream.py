@@ -61,18 +61,19 @@ class Program:
             async with asyncio.timeout(READY_WITHIN):
                 while not await self._is_healthy():
                     if self._daemon.state == daemon.ENDED or self._daemon.restarts:
-                        raise errors.Fatal(self._describe("has ended before it was ready"))
+                        raise self._failure("has ended before it was ready")
                     await asyncio.sleep(_POLL)
         except TimeoutError:
-            problem = self._describe(f"is not ready after {READY_WITHIN:g} s")
-            raise errors.Fatal(problem) from None
+            raise self._failure(f"is not ready after {READY_WITHIN:g} s") from None
 
-    def _describe(self, what: str) -> str:
+    def _failure(self, what: str) -> errors.Fatal:
+        """Returns the error for a program that does not run, with the end of its log."""
         lines = [line.strip() for line in self._daemon.tail(_LOG_LINES)]
-        said = "\n".join(f"  {line}" for line in lines if line) or "  (nothing)"
-        return (
+        said = [f"  {line}" for line in lines if line] or ["  (nothing)"]
+        return errors.Fatal(
             f"{self._flag}: {self._name} {what}: expected a {self._name} of a release that the "
-            f"cluster is like; the end of what it said:\n{said}"
+            "cluster is like; the end of what it said:",
+            details=said,
         )
 
     async def _is_healthy(self) -> bool:
