@@ -242,7 +242,7 @@ class Resources:
         name = slice_.metadata.name
         query = {"dryRun": "All"} if dry_run else {}
         answer = await self._request(method, path, name, body, query=query)
-        return _in_v1_shape(_decode(answer, Document, f"slice {name}"))
+        return _in_v1_shape(_decode(answer, Document, f"slice {name}"), is_stored=not dry_run)
 
     async def _find_slices(self) -> watch.Collection:
         version = await self._negotiate(self._version)
@@ -378,16 +378,63 @@ def _content_type(method: str, content: Document | list[Document] | None) -> str
     return APPLY if method == "PATCH" else JSON
 
 
-def _in_v1_shape(obj: Document) -> Document:
+class _StoredMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Document] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _StoredPool(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class _StoredDevice(msgspec.Struct, frozen=True):
+    name: str
+    attributes: dict[str, Document] | None = None
+    capacity: dict[str, Document] | None = None
+
+
+class _StoredSpec(msgspec.Struct, frozen=True, rename="camel"):
+    driver: str = ""
+    node_name: str = ""
+    pool: _StoredPool = _StoredPool()
+    devices: list[_StoredDevice] = []
+
+
+class _StoredSlice(msgspec.Struct, frozen=True):
+    """The fields of a slice that later code relies on. An API server that lies may break any."""
+
+    metadata: _StoredMetadata
+    spec: _StoredSpec
+
+
+_MISSHAPEN = (
+    *(msgspec.ValidationError, RecursionError),
+    *(KeyError, ValueError, TypeError, AttributeError),
+)
+
+
+def _in_v1_shape(obj: Document, *, is_stored: bool = True) -> Document:
     """Converts a slice of any version to plain data in the shape of v1.
 
-    The result has no apiVersion and kind, because they would not fit to its shape.
+    The result has no apiVersion and kind, because they would not fit to its shape. Raises Malformed
+    if a field has another type than in every API server. The result of a dry run is not stored, and
+    may lack what the storage adds.
     """
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     converted = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
     try:
         converted["spec"] = versions.spec_from_wire(obj["spec"], version)
-    except (KeyError, ValueError) as error:
+        added = {} if is_stored else {"uid": "", "resourceVersion": ""}
+        checked = converted | {"metadata": added | converted["metadata"]}
+        msgspec.convert(checked, type=_StoredSlice)
+    except _MISSHAPEN as error:
         raise errors.Malformed(f"not a slice that we know: {error}") from error
     return converted
 

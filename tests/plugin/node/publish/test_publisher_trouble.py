@@ -279,3 +279,64 @@ async def test_slices_of_others_are_none_of_our_business(world: World):
             },
         }
         assert list(publisher._writer.existing()) == ["ours"]
+
+
+# ---------------------------------------------------------------- the API server lies
+
+
+def lie(**changes):
+    """Returns a list with one slice of ours, which has these changes in its metadata or spec."""
+    spec = {
+        "driver": DRIVER,
+        "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-a"}],
+    }
+    metadata = {"name": "other", "uid": "u", "resourceVersion": "7"}
+    item = {"metadata": metadata, "spec": spec}
+    for place, value in changes.items():
+        *folders, last = place.split("__")
+        inner = item
+        for folder in folders:
+            inner = inner[folder]
+        if value is None:
+            del inner[last]
+        else:
+            inner[last] = value
+    kinds = {"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/v1"}
+    return json.dumps(kinds | {"metadata": {"resourceVersion": "9"}, "items": [item]}).encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metadata": None},
+        {"metadata": "x"},
+        {"metadata__uid": None},
+        {"metadata__uid": 5},
+        {"metadata__name": None},
+        {"metadata__name": [1]},
+        {"metadata__resourceVersion": None},
+        {"metadata__labels": [1]},
+        {"metadata__annotations": {"a": {}}},
+        {"metadata__deletionTimestamp": {"a": 1}},
+        {"spec": None},
+        {"spec": [1]},
+        {"spec__driver": 5},
+        {"spec__pool": None},
+        {"spec__pool": "x"},
+        {"spec__pool__generation": "x"},
+        {"spec__pool__generation": {}},
+        {"spec__devices": 5},
+        {"spec__devices": [5]},
+        {"spec__devices": [{}]},
+        {"spec__devices": {"name": "gpu-a"}},
+    ],
+    ids=str,
+)
+async def test_slices_that_no_api_server_has(world: World, changes: dict[str, object]):
+    """The lie is asked about again. Neither the informer nor the publisher ends with an error."""
+    world.api.fail(200, body=lie(**changes), path=SLICES, method="GET", times=2)
+    async with world.running(gpus(2)) as publisher:
+        await published(publisher)
+    assert world.uuids() == {"GPU-0", "GPU-1"}
