@@ -256,7 +256,7 @@ def test_only_a_driver_that_is_told_how_many_can_have_more_devices():
     assert not turn.parse("peer", "driver --count=8").can_have_more
 
 
-@pytest.mark.parametrize("devices", [1, 64, 65, 512])
+@pytest.mark.parametrize("devices", [1, 64, 65, pytest.param(512, marks=pytest.mark.slow)])
 def test_fake_gpus_for_each_step_of_a_sweep(devices, tmp_path):
     parsed = fake.parse(ours.many(devices))
     fake.write(tmp_path, parsed)

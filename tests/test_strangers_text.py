@@ -18,7 +18,7 @@ from claimd.tools.doctor import examine, report
 from claimd.tools.explain.objects import KINDS
 from claimd.tools.view import follow
 from claimd.tools.view.board import Board
-from tests.support import hostile_text, kubeconfigs
+from tests.support import hostile_text, kubeconfigs, samples
 from tests.support.cluster_objects import (
     API,
     build,
@@ -88,10 +88,11 @@ def test_every_field_gets_the_text():
             assert json.dumps(hostile_text.TEXT)[1:-1] in changed, f"{kind}: {path}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_explain_and_view_print(kind, tmp_path, capsys):
     file = tmp_path / "objects.json"
-    for path in hostile_text.text_fields(KINDS[kind][1]):
+    for path in samples.every_fifth(hostile_text.text_fields(KINDS[kind][1])):
         items = cluster_with(kind, path)
         file.write_text(json.dumps({"kind": "List", "items": items}))
         for words in (
@@ -103,10 +104,11 @@ def test_what_explain_and_view_print(kind, tmp_path, capsys):
             hostile_text.check_printed("".join(capsys.readouterr()), f"{words}: {kind}: {path}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_page_shows(kind, tmp_path):
     file = tmp_path / "objects.json"
-    for path in hostile_text.text_fields(KINDS[kind][1]):
+    for path in samples.every_fifth(hostile_text.text_fields(KINDS[kind][1])):
         file.write_text(json.dumps({"kind": "List", "items": cluster_with(kind, path)}))
         board = Board()
         try:
@@ -118,9 +120,10 @@ def test_what_the_page_shows(kind, tmp_path):
         hostile_text.check_data(list(shown.values()), f"{kind}: {path}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["Node", "ResourceSlice", "ResourceClaim", "Pod"])
 def test_what_the_demo_draws(kind):
-    for path in hostile_text.text_fields(KINDS[kind][1]):
+    for path in samples.every_fifth(hostile_text.text_fields(KINDS[kind][1])):
         objects = small_cluster() | {"ResourceClaim": HELD}
         objects[kind] = hostile_text.with_text(objects[kind], KINDS[kind][1], path)
         lists = [[objects[each]] for each in ("Node", "ResourceSlice", "ResourceClaim", "Pod")]

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.fuzz import targets
+from tests.support import samples
 
 COUNT = 100
 
@@ -17,8 +18,9 @@ def test_examples_and_what_was_found_before(name: str) -> None:
         targets.TARGETS[name].read(example)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_bytes_of_a_stranger(name: str) -> None:
     made = targets.made(name, random.Random(name), targets.examples(name))
-    for _ in range(COUNT):
+    for _ in range(samples.share(COUNT)):
         targets.TARGETS[name].read(made.next())
