@@ -40,6 +40,6 @@ def unused_tcp_port() -> int:
     """A port that nobody listens on."""
     while True:
         port = _PORTS[next(_turns) % len(_PORTS)]
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) != 0:
+        with socket.socket() as socket_:
+            if socket_.connect_ex(("127.0.0.1", port)) != 0:
                 return port

@@ -246,7 +246,7 @@ def run(mutants: list[Mutant], workers: int, *, whole: bool) -> list[Verdict]:
             files |= dict.fromkeys(mirrors.tests_of(mutant.module))
         records = records_of(list(files), copy)
 
-        def one(mutant: Mutant) -> Verdict:
+        def judge(mutant: Mutant) -> Verdict:
             copy = copies.get()
             try:
                 answer = verdict(mutant, copy, records, whole=whole)
@@ -260,7 +260,7 @@ def run(mutants: list[Mutant], workers: int, *, whole: bool) -> list[Verdict]:
             return answer
 
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(one, mutants))
+            return list(pool.map(judge, mutants))
 
 
 def main() -> int:
@@ -278,12 +278,12 @@ def main() -> int:
     mutants = mutations.sample(given.seed, given.count, given.only)
     verdicts = run(mutants, given.workers, whole=not given.reaching)
 
-    alive = [one for one in verdicts if one.outcome != "killed"]
+    alive = [each for each in verdicts if each.outcome != "killed"]
     print(f"\n{len(verdicts) - len(alive)} of {len(verdicts)} mutants were noticed", end="")
     score = 100.0 * (1 - len(alive) / max(1, len(verdicts)))
     print(f": {score:.0f} %")
-    for one in alive:
-        print(f"  {one.outcome}: {one.mutant.module}:{one.mutant.line}: {one.mutant.what}")
+    for each in alive:
+        print(f"  {each.outcome}: {each.mutant.module}:{each.mutant.line}: {each.mutant.what}")
     return 1 if score < given.least else 0
 
 

@@ -119,7 +119,7 @@ class _Sites(ast.NodeVisitor):
                     self.visit(word.value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one)):
+        for default in (*node.args.defaults, *(each for each in node.args.kw_defaults if each)):
             self.visit(default)
 
         # What a person reads who debugs is words, too.

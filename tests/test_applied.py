@@ -68,14 +68,14 @@ async def applied(folder):
         try:
             for obj in shipped.base():
                 await objects.apply(obj)
-            everything = [obj for found in MANIFESTS.values() for obj in found]
+            everything = [obj for manifests_ in MANIFESTS.values() for obj in manifests_]
             named = {obj["metadata"].get("namespace") for obj in everything} - {None}
             for namespace in named:
                 await objects.apply(
                     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
                 )
-            for place, found in MANIFESTS.items():
-                for obj in found:
+            for place, manifests_ in MANIFESTS.items():
+                for obj in manifests_:
                     try:
                         await objects.apply(obj)
                     except (errors.ApiError, LookupError) as error:

@@ -40,14 +40,14 @@ def words_of(table):
 
 
 def test_medians_are_taken_figure_by_figure():
-    found = figures.medians([values(1.0, stop=9.0), values(5.0, stop=1.0), values(2.0, stop=2.0)])
-    assert (found["prepare_p50"], found["stop"]) == (2.0, 2.0)
+    medians = figures.medians([values(1.0, stop=9.0), values(5.0, stop=1.0), values(2.0, stop=2.0)])
+    assert (medians["prepare_p50"], medians["stop"]) == (2.0, 2.0)
 
 
 def test_what_was_missing_once_is_missing():
-    found = figures.medians([values(1.0), values(1.0, status_after_prepare=None), values(1.0)])
-    assert found["status_after_prepare"] is None
-    assert verdicts(found, None)["status_after_prepare"] == "over"
+    medians = figures.medians([values(1.0), values(1.0, status_after_prepare=None), values(1.0)])
+    assert medians["status_after_prepare"] is None
+    assert verdicts(medians, None)["status_after_prepare"] == "over"
 
 
 class Reporting:
@@ -89,18 +89,18 @@ class Serving:
 def test_the_status_of_each_claim_is_waited_for(statuses, median):
     reporting = Reporting(statuses)
     work = turn.Work(claims=3)
-    one = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
-    one.places = [("pool", "device")]
-    assert one.one_by_one()["status_after_prepare"] == median
+    turn_ = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
+    turn_.places = [("pool", "device")]
+    assert turn_.one_by_one()["status_after_prepare"] == median
 
 
 def test_a_status_that_is_missing_after_others_ends_the_turn():
     reporting = Reporting([0.001, None])
     work = turn.Work(claims=3)
-    one = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
-    one.places = [("pool", "device")]
+    turn_ = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
+    turn_.places = [("pool", "device")]
     with pytest.raises(BenchError, match="no status of claim 1 within 2 s"):
-        one.one_by_one()
+        turn_.one_by_one()
 
 
 @pytest.mark.slow
@@ -360,18 +360,18 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     assert code in (0, 1), complaint  # the machine may be busy: a limit may be over
     report = json.loads(out)
     for who, devices in (("ours", 32), ("peer", 40)):
-        found = {
+        values_ = {
             row["figure"]: ({"ours": row["ours"]} | row["peers"])[who] for row in report["figures"]
         }
-        assert found["devices"] == devices
-        assert {key for key, value in found.items() if value is None} == (
+        assert values_["devices"] == devices
+        assert {key for key, value in values_.items() if value is None} == (
             set() if who == "ours" else set(scanning.KEYS)
         )
-        assert 0 < found["exec_to_registered"] <= found["exec_to_slices"] < 20
-        assert found["prepare_batch"] > found["prepare_p50"] > 0
-        assert found["resident"] > found["anonymous"] > 1
-        assert 0 < found["cpu_to_slices"] < 20
-        assert 0.1 < found["cpu_per_claim"] < 1000
+        assert 0 < values_["exec_to_registered"] <= values_["exec_to_slices"] < 20
+        assert values_["prepare_batch"] > values_["prepare_p50"] > 0
+        assert values_["resident"] > values_["anonymous"] > 1
+        assert 0 < values_["cpu_to_slices"] < 20
+        assert 0.1 < values_["cpu_per_claim"] < 1000
     assert {row["verdict"] for row in report["figures"]} <= {"ok", "over", ""}
     assert (code == 1) == any(row["verdict"] == "over" for row in report["figures"])
     assert list(report["byRound"]) == ["claimd", "peer"]

@@ -49,19 +49,19 @@ def comparable(objects: manifests.Objects) -> dict[tuple[str, str], Any]:
     gives one to kinds of which it does not know that they are in none.
     """
     by_name = {}
-    for one in map(in_order, objects):
-        if one["kind"] == "DaemonSet":
-            pod = one["spec"]["template"]["spec"]
+    for obj in map(in_order, objects):
+        if obj["kind"] == "DaemonSet":
+            pod = obj["spec"]["template"]["spec"]
             for container in [*pod["containers"], *pod.get("initContainers", [])]:
                 container["image"] = container["image"].removesuffix(f":{claimd.__version__}")
 
-        if one["kind"].startswith(GIVEN_A_NAMESPACE):
-            one["metadata"].pop("namespace", None)
+        if obj["kind"].startswith(GIVEN_A_NAMESPACE):
+            obj["metadata"].pop("namespace", None)
 
-        if one["kind"] != "Namespace":
-            key = (one["kind"], one["metadata"]["name"])
+        if obj["kind"] != "Namespace":
+            key = (obj["kind"], obj["metadata"]["name"])
             assert key not in by_name
-            by_name[key] = one
+            by_name[key] = obj
     return by_name
 
 
@@ -101,7 +101,7 @@ def test_so_are_any_two_components() -> None:
 
 
 def pod_of(objects: manifests.Objects) -> Any:
-    (daemonset,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    (daemonset,) = [obj for obj in objects if obj["kind"] == "DaemonSet"]
     return daemonset["spec"]["template"]["spec"]
 
 
@@ -149,17 +149,19 @@ def test_another_name_of_the_driver_is_in_every_object() -> None:
     pod_of(renamed)["containers"][0]["env"].append(
         {"name": "CLAIMD_DRIVER_NAME", "value": "gpu.example.com"}
     )
-    found = manifests.rendered(
+    objects_ = manifests.rendered(
         {"components": ["nvidia-resources"], "driverName": "gpu.example.com"}
     )
-    assert comparable(found) == comparable(renamed)
+    assert comparable(objects_) == comparable(renamed)
 
 
 @needs_helm
 def test_a_vendors_driver_may_take_fewer_gpus_than_the_vendors() -> None:
     values = {"components": ["as-nvidia"], "settings": {"include": "10de:2330"}}
     (container,) = pod_of(manifests.rendered(values))["containers"]
-    included = [one["value"] for one in container["env"] if one["name"] == "CLAIMD_INCLUDE"]
+    included = [
+        variable["value"] for variable in container["env"] if variable["name"] == "CLAIMD_INCLUDE"
+    ]
     assert included == ["10de:2330"]
 
 
@@ -167,12 +169,12 @@ def test_a_vendors_driver_may_take_fewer_gpus_than_the_vendors() -> None:
 def test_classes_of_older_kubernetes_have_what_it_knows() -> None:
     def classes(release: str) -> manifests.Objects:
         objects = manifests.rendered({}, f"--kube-version={release}")
-        return [one for one in objects if one["kind"] == "DeviceClass"]
+        return [obj for obj in objects if obj["kind"] == "DeviceClass"]
 
-    for one in classes("1.33.7"):
-        assert one["apiVersion"] == "resource.k8s.io/v1beta1"
-        assert "extendedResourceName" not in one["spec"]
-    assert {one["apiVersion"] for one in classes("1.34.0")} == {"resource.k8s.io/v1"}
+    for obj in classes("1.33.7"):
+        assert obj["apiVersion"] == "resource.k8s.io/v1beta1"
+        assert "extendedResourceName" not in obj["spec"]
+    assert {obj["apiVersion"] for obj in classes("1.34.0")} == {"resource.k8s.io/v1"}
 
 
 @needs_helm
@@ -214,7 +216,7 @@ def test_where_it_runs_and_with_what() -> None:
         "requests": {"cpu": "10m", "memory": "64Mi"},
         "limits": {"memory": "1Gi"},
     }
-    (daemonset,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    (daemonset,) = [obj for obj in objects if obj["kind"] == "DaemonSet"]
     metadata = daemonset["spec"]["template"]["metadata"]
     assert metadata["labels"] == {"app.kubernetes.io/name": "claimd", "team": "gpus"}
     assert metadata["annotations"] == {"note": "here"}
@@ -230,7 +232,7 @@ def test_on_the_nodes_network_two_pods_of_an_update_do_not_meet() -> None:
 
 @needs_helm
 def test_a_cluster_may_have_a_priority_level_of_its_own() -> None:
-    kinds = {one["kind"] for one in manifests.rendered({"priorityLevel": False})}
+    kinds = {obj["kind"] for obj in manifests.rendered({"priorityLevel": False})}
     assert "ClusterRole" in kinds
     assert not kinds & {"FlowSchema", "PriorityLevelConfiguration"}
 
@@ -252,7 +254,7 @@ def test_who_reads_metrics() -> None:
         {"components": ["metrics"], "monitor": {"kind": "ServiceMonitor"}},
     ]
     nobody, somebody, by_pod, by_service = [
-        {one["kind"]: one for one in objects} for objects in manifests.rendered_each(choices)
+        {obj["kind"]: obj for obj in objects} for objects in manifests.rendered_each(choices)
     ]
     assert nobody["NetworkPolicy"]["spec"].get("ingress", []) == []
     assert somebody["NetworkPolicy"]["spec"]["ingress"] == [
@@ -283,7 +285,7 @@ def test_who_reads_metrics_over_tls() -> None:
         {"components": ["metrics-tls"], "monitor": {"kind": "ServiceMonitor"}},
     ]
     by_pod, by_service = [
-        {one["kind"]: one for one in objects} for objects in manifests.rendered_each(choices)
+        {obj["kind"]: obj for obj in objects} for objects in manifests.rendered_each(choices)
     ]
     tls = {
         "scheme": "https",
@@ -338,7 +340,9 @@ REFUSED = [
 
 
 @needs_helm
-@pytest.mark.parametrize(("values", "words"), REFUSED, ids=[json.dumps(one) for one, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("values", "words"), REFUSED, ids=[json.dumps(refused_values) for refused_values, _ in REFUSED]
+)
 def test_what_cannot_be_meant_is_refused_in_a_sentence(values: dict[str, Any], words: str) -> None:
     done = manifests.helmed(values=values)
     assert done.returncode == 1
@@ -381,7 +385,7 @@ def test_the_chart_has_the_version_of_what_it_installs() -> None:
 @needs_helm
 def test_alerts_and_dashboard_are_those_of_the_folder() -> None:
     values = {"components": ["metrics"], "monitor": {"alerts": True, "dashboard": True}}
-    by_kind = {one["kind"]: one for one in manifests.rendered(values)}
+    by_kind = {obj["kind"]: obj for obj in manifests.rendered(values)}
     folder = ROOT / "deploy" / "monitoring"
     alerts = yaml.safe_load((folder / "alerts.yaml").read_text())
     assert by_kind["PrometheusRule"]["spec"] == alerts
@@ -406,7 +410,7 @@ def test_every_value_is_described_once_in_words_and_once_in_the_schema() -> None
     check(yaml.safe_load(text), schema, "")
     blocks = re.split(r"\n\n+", text)
     for name in schema["properties"]:
-        (block,) = [one for one in blocks if re.search(rf"^{name}:", one, re.M)]
+        (block,) = [each for each in blocks if re.search(rf"^{name}:", each, re.M)]
         assert "#" in block, f"{name} has no comment"
 
 

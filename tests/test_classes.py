@@ -57,10 +57,10 @@ def published(node: str, words: list[str]) -> list[ResourceSlice]:
 @functools.cache
 def cluster() -> tuple[ResourceSlice, ...]:
     """All of them at once."""
-    found: list[ResourceSlice] = []
+    slices: list[ResourceSlice] = []
     for node, words in mixed_fleets.machines().items():
-        found += published(node, words)
-    return tuple(found)
+        slices += published(node, words)
+    return tuple(slices)
 
 
 @functools.cache
@@ -95,10 +95,10 @@ def allocator_of(slices: tuple[ResourceSlice, ...]) -> allocator.Allocator:
     """Of the whole cluster it is made once."""
     if slices is cluster() and KEPT:
         return KEPT[0]
-    made = allocator.Allocator(class_lister=classes(), slices=slices)
+    allocator_ = allocator.Allocator(class_lister=classes(), slices=slices)
     if slices is cluster():
-        KEPT.append(made)
-    return made
+        KEPT.append(allocator_)
+    return allocator_
 
 
 def given(
@@ -114,10 +114,10 @@ def given(
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_no_class_errs_on_any_node(name: str) -> None:
-    found = {node: given(claim_of_class(name), node) for node in mixed_fleets.machines()}
+    by_node = {node: given(claim_of_class(name), node) for node in mixed_fleets.machines()}
     if not OF_ONE_MODEL.search(name):
-        assert any(found.values())
-    assert not all(found.values())
+        assert any(by_node.values())
+    assert not all(by_node.values())
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -260,8 +260,8 @@ def test_what_a_device_plugins_name_gives(resource: str, words: str, expected: s
         for slice_ in slices_
         for device in slice_.spec.devices
     }
-    found = given(claim_of_class(class_of(resource)), "n", slices_)
-    assert [types[name] for name in found or ()] == ([expected] if expected else [])
+    devices = given(claim_of_class(class_of(resource)), "n", slices_)
+    assert [types[name] for name in devices or ()] == ([expected] if expected else [])
 
 
 def test_the_names_are_those_of_the_device_plugins() -> None:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def pod_of(folder: str) -> Any:
-    (daemonset,) = [one for one in manifests.built(folder) if one["kind"] == "DaemonSet"]
+    (daemonset,) = [obj for obj in manifests.built(folder) if obj["kind"] == "DaemonSet"]
     assert (daemonset["metadata"]["name"], daemonset["metadata"]["namespace"]) == (
         "claimd",
         "claimd-system",
@@ -44,11 +44,11 @@ def pod_of(folder: str) -> Any:
 def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
     assert len(FOLDERS) >= 7
     known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}
-    for one in manifests.built(folder):
-        if one["kind"] == "DaemonSet":
-            (container,) = one["spec"]["template"]["spec"]["containers"]
+    for obj in manifests.built(folder):
+        if obj["kind"] == "DaemonSet":
+            (container,) = obj["spec"]["template"]["spec"]["containers"]
             assert {variable["name"] for variable in container["env"]} <= known
-            volumes = {volume["name"] for volume in one["spec"]["template"]["spec"]["volumes"]}
+            volumes = {volume["name"] for volume in obj["spec"]["template"]["spec"]["volumes"]}
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
@@ -163,14 +163,14 @@ def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> Non
     driver = f"gpu.{vendor}.com"
     before, after = manifests.built_with(()), manifests.built_with((name,))
     added = [
-        one
-        for one in after
-        if one["metadata"]["name"] not in {b["metadata"]["name"] for b in before}
+        obj
+        for obj in after
+        if obj["metadata"]["name"] not in {b["metadata"]["name"] for b in before}
     ]
-    assert {one["kind"] for one in added} == {"DeviceClass"}
+    assert {obj["kind"] for obj in added} == {"DeviceClass"}
 
     renamed = json.loads(
-        json.dumps([one for one in before if one["kind"] in ("ClusterRole", "DaemonSet")]).replace(
+        json.dumps([obj for obj in before if obj["kind"] in ("ClusterRole", "DaemonSet")]).replace(
             "gpu.claimd.dev", driver
         )
     )
@@ -178,11 +178,11 @@ def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> Non
         {"name": "CLAIMD_DRIVER_NAME", "value": driver},
         {"name": "CLAIMD_INCLUDE", "value": vendor},
     ]
-    found = [one for one in after if one["kind"] in ("ClusterRole", "DaemonSet")]
-    assert _sorted_lists(found) == _sorted_lists(renamed)
+    objects = [obj for obj in after if obj["kind"] in ("ClusterRole", "DaemonSet")]
+    assert _sorted_lists(objects) == _sorted_lists(renamed)
 
-    others = [one for one in after if one not in added and one not in found]
-    assert others == [one for one in before if one["kind"] not in ("ClusterRole", "DaemonSet")]
+    others = [obj for obj in after if obj not in added and obj not in objects]
+    assert others == [obj for obj in before if obj["kind"] not in ("ClusterRole", "DaemonSet")]
 
 
 def test_the_image_has_the_program_for_containers() -> None:

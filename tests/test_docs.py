@@ -104,8 +104,8 @@ def test_verbs_and_places_that_pages_name_are_there() -> None:
 
 
 def test_commands_are_found_where_they_are() -> None:
-    found = [c for page in PAGES for c in pages.claimd_commands((pages.ROOT / page).read_text())]
-    assert len(found) > 80
+    commands = [c for page in PAGES for c in pages.claimd_commands((pages.ROOT / page).read_text())]
+    assert len(commands) > 80
 
 
 COMMANDS = ("claimd devices", "kubectl ", "df ", "modprobe ", "systemctl ")

@@ -41,7 +41,7 @@ class Driver:
         self.name = f"gpu.{vendor}.com"
         options = slices.Options(sharing=sharing.parse(share))
         built, self.problems = slices.build(inventory, self.name, NODE, options)
-        self.devices = {device.name: device for one in built for device in one.spec.devices}
+        self.devices = {device.name: device for slice_ in built for device in slice_.spec.devices}
         text = (DEPLOY / f"components/as-{vendor}/deviceclasses.yaml").read_text()
         self._allocator = allocator.Allocator(
             class_lister=allocator.Classes(read(list(yaml.safe_load_all(text)), list[DeviceClass])),
@@ -53,7 +53,7 @@ class Driver:
     ) -> dict[str, list[str]] | None:
         """The devices of each request; None if the claim gets none. An error of a selector is raised."""
         exactly = {"allocationMode": "ExactCount", "count": 1}
-        asked = [{"name": name, "exactly": exactly | one} for name, one in requests.items()]
+        asked = [{"name": name, "exactly": exactly | request} for name, request in requests.items()]
         claim = {
             "metadata": {"name": "c", "namespace": "default"},
             "spec": {"devices": {"requests": asked, **devices}},
@@ -62,10 +62,10 @@ class Driver:
         results = self._allocator.allocate(node, [read(claim, ResourceClaim)])
         if results is None:
             return None
-        found: dict[str, list[str]] = {}
+        given_devices: dict[str, list[str]] = {}
         for result in results[0].devices.results:
-            found.setdefault(result.request, []).append(result.device)
-        return found
+            given_devices.setdefault(result.request, []).append(result.device)
+        return given_devices
 
 
 def asks(class_: str, *expressions: str, **more: Any) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def test_no_other_vendors_gpu_is_published(nvidia: Driver) -> None:
 def test_a_class_of_nvidias_has_all_of_its_kind_and_no_others(
     nvidia: Driver, class_: str, type_: str, count: int
 ) -> None:
-    found = nvidia.given({"all": asks(class_, allocationMode="All", count=0)})
-    assert found is not None
-    assert len(found["all"]) == count
-    assert {nvidia.devices[name].attributes["type"].string for name in found["all"]} == {type_}
+    given_ = nvidia.given({"all": asks(class_, allocationMode="All", count=0)})
+    assert given_ is not None
+    assert len(given_["all"]) == count
+    assert {nvidia.devices[name].attributes["type"].string for name in given_["all"]} == {type_}
     assert nvidia.given({"too-many": asks(class_, count=count + 1)}) is None
 
 
@@ -169,9 +169,9 @@ def test_instances_of_several_profiles_on_one_gpu() -> None:
         "large": asks("mig.nvidia.com", f'{HAS}.multiprocessors.isGreaterThan(quantity("40"))'),
     }
     together = [{"requests": [], "matchAttribute": "gpu.nvidia.com/parentUUID"}]
-    found = driver.given(requests, constraints=together)
-    assert found is not None
-    parents = {driver.devices[name].attributes["parentUUID"].string for (name,) in found.values()}
+    given_ = driver.given(requests, constraints=together)
+    assert given_ is not None
+    parents = {driver.devices[name].attributes["parentUUID"].string for (name,) in given_.values()}
     assert len(parents) == 1
 
 
@@ -201,9 +201,9 @@ def amd() -> Driver:
 
 
 def test_amds_class_has_whole_gpus_and_partitions_and_no_divided_gpu(amd: Driver) -> None:
-    found = amd.given({"all": asks("gpu.amd.com", allocationMode="All", count=0)})
-    assert found is not None
-    types = [amd.devices[name].attributes["type"].string for name in found["all"]]
+    given_ = amd.given({"all": asks("gpu.amd.com", allocationMode="All", count=0)})
+    assert given_ is not None
+    types = [amd.devices[name].attributes["type"].string for name in given_["all"]]
     assert sorted(types) == ["amdgpu"] * 2 + ["amdgpu-partition"] * 16
     assert len(amd.devices) == 20
 
@@ -228,8 +228,8 @@ def test_selectors_as_amds_specs_have_them(amd: Driver, expression: str, count: 
 
 def test_a_partition_of_a_profile_is_asked_for_by_count(amd: Driver) -> None:
     of_profile = f'{AMDS}.computePartition == "cpx" && {AMDS}.memoryPartition == "nps4"'
-    one = {"requests": {"partitions": "1"}}
-    assert amd.given({"gpu": asks("gpu.amd.com", of_profile, capacity=one)}) is not None
+    capacity = {"requests": {"partitions": "1"}}
+    assert amd.given({"gpu": asks("gpu.amd.com", of_profile, capacity=capacity)}) is not None
 
 
 def test_two_partitions_of_one_device_id(amd: Driver) -> None:

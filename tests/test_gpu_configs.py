@@ -90,9 +90,9 @@ def expected(case, plural):
 @pytest.fixture
 async def cluster():
     async with serve(Options()) as api:
-        made = Cluster(api, "", "")
-        await made.set_up()
-        yield made
+        new_cluster = Cluster(api, "", "")
+        await new_cluster.set_up()
+        yield new_cluster
 
 
 @pytest.mark.parametrize("version", VERSIONS)

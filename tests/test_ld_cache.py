@@ -58,8 +58,8 @@ class Container:
         return self.root / "etc/ld.so.cache"
 
     def entries(self) -> list[tuple[str, str]]:
-        found = ld_so_cache.entries(self.cache.read_bytes())
-        return [(entry.soname, entry.path) for entry in found]
+        cached = ld_so_cache.entries(self.cache.read_bytes())
+        return [(entry.soname, entry.path) for entry in cached]
 
     def run(self, *arguments: str, state: Any = None) -> str:
         """What it says to standard error; it always ends well."""
@@ -88,10 +88,10 @@ def _as_root() -> Sequence[str]:
 
 @pytest.fixture
 def container(program: Path, tmp_path: Path) -> Container:
-    made = Container(program, tmp_path / "bundle")
-    if made.run() == "a private copy of the container's root: Operation not permitted":
+    new_container = Container(program, tmp_path / "bundle")
+    if new_container.run() == "a private copy of the container's root: Operation not permitted":
         pytest.skip("no mounts for us here")
-    return made
+    return new_container
 
 
 OTHERS = ((X86, "libz.so.1", "/lib/libz.so.1"), (X86, "libc.so.6", "/lib/libc.so.6"))

@@ -35,12 +35,12 @@ def queries():
 
 
 def families():
-    found = {}
+    families_ = {}
     for metric in metrics.ALL:
         suffixes = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
         for suffix in suffixes:
-            found[metric.name + suffix] = {*metric.labels, "le"}
-    return found
+            families_[metric.name + suffix] = {*metric.labels, "le"}
+    return families_
 
 
 @pytest.mark.parametrize("query", sorted(set(queries())))

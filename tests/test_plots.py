@@ -34,10 +34,10 @@ def texts(root):
 
 
 def paths(root, look):
-    found = [path.get("d") for path in root.iter(f"{SVG}path") if look in path.get("class").split()]
+    drawn = [path.get("d") for path in root.iter(f"{SVG}path") if look in path.get("class").split()]
     return [
         [tuple(map(float, point.split())) for point in path.removeprefix("M").split("L")]
-        for path in found
+        for path in drawn
     ]
 
 
@@ -51,9 +51,9 @@ def test_the_picture_says_what_it_is_to_who_cannot_see_it():
 
 def test_the_same_values_make_the_same_bytes_and_few():
     charts = [chart(*(line(f"l{n}", *((x, x * n) for x in DEVICES)) for n in range(4)))] * 4
-    one = plots.svg(charts, title="t", description="d")
-    assert one == plots.svg(charts, title="t", description="d")
-    assert len(one) < 30_000
+    drawing = plots.svg(charts, title="t", description="d")
+    assert drawing == plots.svg(charts, title="t", description="d")
+    assert len(drawing) < 30_000
 
 
 def test_both_schemes_have_a_colour_for_each_line():
@@ -64,7 +64,7 @@ def test_both_schemes_have_a_colour_for_each_line():
         assert contrast(colours[1], "#0d1117") > 4.5
 
 
-def contrast(one, other):
+def contrast(color, other):
     """As the guidelines for accessible pages count it."""
 
     def luminance(colour):
@@ -72,7 +72,7 @@ def contrast(one, other):
         linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(color), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -119,7 +119,7 @@ def test_labels_at_the_ends_do_not_cover_each_other():
     lines = [line(f"line {n}", (1, 5), (2, 5 + n / 100)) for n in range(4)]
     lines.append(line("low", (1, 0), (2, 0)))
     at = texts(drawn(chart(*lines)))
-    heights = sorted(at[one.label][1] for one in lines)
+    heights = sorted(at[each.label][1] for each in lines)
     assert all(b - a >= plots.LABEL_HEIGHT - 0.1 for a, b in itertools.pairwise(heights))
     assert heights[-1] < plots.HEAD + plots.ALONE[1], "inside of the picture"
 
@@ -139,8 +139,8 @@ def test_a_limit_is_dashed_and_has_no_marks():
 
 def test_a_cdf_keeps_its_ends_and_each_of_the_slowest():
     samples = [float(number) for number in range(1, 1001)]
-    made = plots.cdf("t", plots.Axis(title="at most", unit="ms", log=True), {"a": samples[::-1]})
-    (points,) = (one.points for one in made.lines)
+    chart = plots.cdf("t", plots.Axis(title="at most", unit="ms", log=True), {"a": samples[::-1]})
+    (points,) = (line.points for line in chart.lines)
     assert points[0] == (1.0, 0.0)
     assert points[-1] == (1000.0, 100.0)
     assert [x for x, share in points if share >= 99] == samples[989:]

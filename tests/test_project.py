@@ -69,14 +69,14 @@ def test_stubs_are_those_of_the_protos(tmp_path):
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     generate.generate(tmp_path)
-    made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     stubs = ROOT / "plugin/claimd/kubernetes/kubelet_api"
     committed = {
         p.relative_to(ROOT / "plugin"): p.read_bytes()
         for p in stubs.rglob("*")
         if p.suffix in (".py", ".pyi")
     }
-    assert made == committed, "run `make proto`"
+    assert written == committed, "run `make proto`"
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])

@@ -13,7 +13,7 @@ from tests.bench import figures, published, results
 MARKS = {figure.key: 1.0 for figure in figures.FIGURES}
 
 
-def made(**more):
+def build_results(**more):
     """Of a run in which ours took 2 of everything, and the peers 1 and 4."""
     values = {
         name: dict.fromkeys(MARKS, value)
@@ -47,23 +47,26 @@ def made(**more):
     return results.Results(**(fields | more))
 
 
-def row_of(found, key):
-    _, lines = published.rows(found)
+def row_of(results_, key):
+    _, lines = published.rows(results_)
     return next(line for line in lines if line[0] == published.WORDS[key])
 
 
 def test_a_figure_over_its_mark_says_so():
-    assert row_of(made(), "prepare_p50")[-2:] == ["≤ 1 x Go, without", "2.00 x, **over**"]
-    assert row_of(made(), "cpu_per_claim")[-2:] == ["≤ 0.65 x Go, with status", "0.50 x, kept"]
-    assert row_of(made(), "exec_to_slices")[-2:] == ["≤ 0.4 s", "**over**"]
-    assert row_of(made(), "anonymous")[-2:] == ["≤ 20 MiB", "kept"]
-    assert row_of(made(), "unprepare_p50")[-2:] == ["", ""]
+    assert row_of(build_results(), "prepare_p50")[-2:] == ["≤ 1 x Go, without", "2.00 x, **over**"]
+    assert row_of(build_results(), "cpu_per_claim")[-2:] == [
+        "≤ 0.65 x Go, with status",
+        "0.50 x, kept",
+    ]
+    assert row_of(build_results(), "exec_to_slices")[-2:] == ["≤ 0.4 s", "**over**"]
+    assert row_of(build_results(), "anonymous")[-2:] == ["≤ 20 MiB", "kept"]
+    assert row_of(build_results(), "unprepare_p50")[-2:] == ["", ""]
 
 
 def test_what_never_came_about_is_never():
-    found = made()
-    values = {**found.figures, "claimd": {**found.figures["claimd"], "slice_back": None}}
-    line = row_of(made(figures=values), "slice_back")
+    results_ = build_results()
+    values = {**results_.figures, "claimd": {**results_.figures["claimd"], "slice_back": None}}
+    line = row_of(build_results(figures=values), "slice_back")
     assert line[1] == "never"
     assert line[-1] == "**over**"
 
@@ -77,12 +80,12 @@ def test_amounts_have_three_digits(value, text):
 
 
 def test_a_busy_machine_is_told():
-    assert "Others kept the machine busy" not in published.circumstances(made())
-    assert "It was quiet: 0.02 cores were at work" in published.circumstances(made())
+    assert "Others kept the machine busy" not in published.circumstances(build_results())
+    assert "It was quiet: 0.02 cores were at work" in published.circumstances(build_results())
     busy = "**Others kept the machine busy**: "
-    assert f"{busy}6.5 cores were at work" in published.circumstances(made(others=6.5))
-    assert f"{busy}0.02 cores" in published.circumstances(made(stolen=0.12))
-    assert "took 12.0% of" in published.circumstances(made(stolen=0.12))
+    assert f"{busy}6.5 cores were at work" in published.circumstances(build_results(others=6.5))
+    assert f"{busy}0.02 cores" in published.circumstances(build_results(stolen=0.12))
+    assert "took 12.0% of" in published.circumstances(build_results(stolen=0.12))
 
 
 def test_the_words_are_about_figures_that_there_are():
@@ -91,14 +94,14 @@ def test_the_words_are_about_figures_that_there_are():
 
 def test_kept_results_are_read_as_they_were_written(tmp_path):
     file = tmp_path / "bench" / "results.json"
-    results.write(made(), file)
-    assert results.read(file) == made()
+    results.write(build_results(), file)
+    assert results.read(file) == build_results()
     assert len(file.read_text().splitlines()) == len(dataclasses.fields(results.Results)) + 2
 
 
 def test_what_was_not_looked_at_has_no_picture():
-    assert published.pictures(made()).keys() == {"prepare.svg", "devices.svg", "calls.svg"}
-    assert published.pictures(made(devices={}, calls={})).keys() == {"prepare.svg"}
+    assert published.pictures(build_results()).keys() == {"prepare.svg", "devices.svg", "calls.svg"}
+    assert published.pictures(build_results(devices={}, calls={})).keys() == {"prepare.svg"}
 
 
 def test_the_charts_of_the_page_are_those_of_the_kept_results():

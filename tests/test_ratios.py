@@ -50,14 +50,14 @@ def judged(values, now):
     ],
 )
 def test_a_ratio_has_moved_when_it_is_further_away_than_noise(values, now, has_moved):
-    one = judged(values, now)
-    assert one.has_moved == has_moved
-    assert one.change == pytest.approx(now - 1, abs=0.02)
+    verdict = judged(values, now)
+    assert verdict.has_moved == has_moved
+    assert verdict.change == pytest.approx(now - 1, abs=0.02)
 
 
 def test_too_few_runs_say_nothing():
-    one = judged(QUIET[:4], 9.0)
-    assert (one.has_moved, one.usual, one.noise) == (False, None, None)
+    verdict = judged(QUIET[:4], 9.0)
+    assert (verdict.has_moved, verdict.usual, verdict.noise) == (False, None, None)
     assert judged(QUIET[:5], 9.0).has_moved
 
 
@@ -75,14 +75,14 @@ def test_what_stays_becomes_usual():
 
 
 def test_the_table_and_its_last_line_say_what_has_moved(tmp_path):
-    one = judged([*QUIET, 1.21], 1.2)
-    lines = [" ".join(line.split()) for line in ratios.table([one]).splitlines()]
+    verdict = judged([*QUIET, 1.21], 1.2)
+    lines = [" ".join(line.split()) for line in ratios.table([verdict]).splitlines()]
     assert lines == [
         "now usual noise change",
         "CPU of a claim / of 10 empty gRPC calls 1.200 1.000 0.050 +20.0% since c6, 2026-11-07T10:00+00:00",
     ]
     assert (
-        ratios.sentence([one], 7, tmp_path)
+        ratios.sentence([verdict], 7, tmp_path)
         == "moved by more than noise: claim_with_status by +20.0%"
     )
     steady = judged(QUIET, 1.0)
@@ -125,8 +125,8 @@ def test_a_run_is_taken_kept_and_compared(tmp_path):
     file = tmp_path / "ratios.jsonl"
     python = ".".join(map(str, sys.version_info[:3]))
     machine = platform.machine()
-    made = dict.fromkeys(ratios.TITLES, 1e-6)
-    past = [run(1.0, number, python=python, machine=machine, ratios=made) for number in range(6)]
+    ratios_ = dict.fromkeys(ratios.TITLES, 1e-6)
+    past = [run(1.0, number, python=python, machine=machine, ratios=ratios_) for number in range(6)]
     ratios.keep(file, past)
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.ratios", "--strict", "--file", str(file)],

@@ -147,9 +147,9 @@ def test_an_images_archive_is_read(release):
 
 def test_one_archive_of_several_platforms(release):
     """Its entry is an index, whose entries say for which machine they are; nothing is lost."""
-    made = [archive_of(release, machine) for machine in ("amd64", "arm64")]
-    files = release.together([archive for archive, _ in made])
-    for archive, _ in made:
+    archives = [archive_of(release, machine) for machine in ("amd64", "arm64")]
+    files = release.together([archive for archive, _ in archives])
+    for archive, _ in archives:
         assert archive.items() - {("index.json", archive["index.json"])} <= files.items()
 
     (listed,) = json.loads(files["index.json"])["manifests"]
@@ -160,7 +160,7 @@ def test_one_archive_of_several_platforms(release):
     told = {each["digest"]: each["platform"] for each in json.loads(blob)["manifests"]}
     assert told == {
         digest: {"os": "linux", "architecture": machine}
-        for (_, digest), machine in zip(made, ("amd64", "arm64"), strict=True)
+        for (_, digest), machine in zip(archives, ("amd64", "arm64"), strict=True)
     }
 
 
@@ -173,15 +173,15 @@ def test_a_machine_that_cannot_run_the_other_one_s_programs(release, source, tmp
     builder = tmp_path / "builder"
     builder.write_text(BUILDER)
     builder.chmod(0o755)
-    made = release.Release(source(), tmp_path, [str(builder)], ["linux/arm64"])
+    new_release = release.Release(source(), tmp_path, [str(builder)], ["linux/arm64"])
     with pytest.raises(
         release.Wrong, match="no programs for linux/arm64: install qemu-user-static"
     ):
-        made.images()
+        new_release.images()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def built(tmp_path_factory):
     """Two releases of one commit, made one after the other."""
     if not (manifests.helm() and manifests.kubectl()):
         pytest.skip("no helm or no kubectl: the rig makes both")
@@ -195,15 +195,15 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_two_releases_of_one_commit_are_the_same(made):
-    first, second = ({path.name: path.read_bytes() for path in out.iterdir()} for out in made)
+def test_two_releases_of_one_commit_are_the_same(built):
+    first, second = ({path.name: path.read_bytes() for path in out.iterdir()} for out in built)
     assert first == second
     assert len(first) == 4
 
 
 @pytest.mark.slow
-def test_the_checksums_are_of_the_files(made):
-    out = made[0]
+def test_the_checksums_are_of_the_files(built):
+    out = built[0]
     lines = (out / "SHA256SUMS").read_text().splitlines()
     said = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert set(said) == {path.name for path in out.iterdir()} - {"SHA256SUMS"}
@@ -212,19 +212,19 @@ def test_the_checksums_are_of_the_files(made):
 
 
 @pytest.mark.slow
-def test_what_is_in_the_files(made):
-    (wheel,) = made[0].glob("*.whl")
+def test_what_is_in_the_files(built):
+    (wheel,) = built[0].glob("*.whl")
     assert "claimd/__main__.py" in zipfile.ZipFile(wheel).namelist()
 
-    (chart,) = made[0].glob("*.tgz")
+    (chart,) = built[0].glob("*.tgz")
     command = [manifests.helm(), "template", "claimd", str(chart), "--namespace=claimd-system"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     objects = manifests.read(told)
     assert len(objects) == len(manifests.rendered())
-    (daemonset,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    (daemonset,) = [obj for obj in objects if obj["kind"] == "DaemonSet"]
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
 
-    (packed,) = made[0].glob("*-manifests.tar.gz")
+    (packed,) = built[0].glob("*-manifests.tar.gz")
     top = packed.name.removesuffix(".tar.gz")
     with tarfile.open(packed) as tar:
         names = tar.getnames()

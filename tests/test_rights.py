@@ -104,9 +104,9 @@ def release(request):
 @pytest.fixture(params=[("claimd-system", "claimd"), ("gpus", "team-claimd")])
 async def cluster(request, release):
     async with serve(Options(profile=release)) as api:
-        made = Cluster(api, *request.param)
-        await made.set_up()
-        yield made
+        new_cluster = Cluster(api, *request.param)
+        await new_cluster.set_up()
+        yield new_cluster
 
 
 # ---------------------------------------------------------------------- what RBAC says
@@ -129,14 +129,14 @@ AS_SHIPPED = pytest.mark.parametrize("cluster", [("claimd-system", "claimd")], i
 def granted(marker="rbac"):
     """What docs/security.md says of objects that there are: group, resource, verb."""
     _, _, table = DOCS.read_text().partition(f"<!-- generated: {marker} -->\n")
-    found = set()
+    rights = set()
     for row in table.partition("<!-- end -->")[0].strip().splitlines()[2:]:
         objects, verbs, *_ = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
         group, _, resource = objects[0].partition("/")
         if group == "claimd.dev" or resource.endswith("/driver"):
             continue  # not a kind of object: what a policy, or Kubernetes itself, asks about a write
-        found |= {("" if group == "core" else group, resource, verb) for verb in verbs}
-    return found
+        rights |= {("" if group == "core" else group, resource, verb) for verb in verbs}
+    return rights
 
 
 async def served(cluster):
@@ -158,15 +158,15 @@ def request_of(place, resource, verb):
     collection = (
         f"{place}/namespaces/default/{name}" if resource["namespaced"] else f"{place}/{name}"
     )
-    one = f"{collection}/{NAME}/{below}" if below else f"{collection}/{NAME}"
+    path = f"{collection}/{NAME}/{below}" if below else f"{collection}/{NAME}"
     return {
-        "get": ("GET", one, None, {}),
+        "get": ("GET", path, None, {}),
         "list": ("GET", collection, None, {}),
         "watch": ("GET", f"{collection}?watch=true&timeoutSeconds=1", None, {}),
-        "create": ("POST", one if below else collection, {}, {}),
-        "update": ("PUT", one, {}, {}),
-        "patch": ("PATCH", one, {}, MERGE),
-        "delete": ("DELETE", one, None, {}),
+        "create": ("POST", path if below else collection, {}, {}),
+        "update": ("PUT", path, {}, {}),
+        "patch": ("PATCH", path, {}, MERGE),
+        "delete": ("DELETE", path, None, {}),
         "deletecollection": ("DELETE", collection, None, {}),
     }[verb]
 
@@ -175,7 +175,7 @@ def request_of(place, resource, verb):
 async def test_every_verb_on_every_kind_of_object(cluster):
     """Nothing is let through but what the role names and what is everybody's."""
     expected = granted() | ANYBODYS
-    found, asked = set(), 0
+    refused, asked = set(), 0
     async for group, place, resource in served(cluster):
         verbs = [
             verb for verb in resource["verbs"] if (group, resource["name"], verb) not in expected
@@ -184,15 +184,15 @@ async def test_every_verb_on_every_kind_of_object(cluster):
         # claimd itself, since an answer to it has no end.
         for verb in resource["verbs"]:
             right = group, resource["name"], verb
-            if right in expected and right not in found and verb != "watch":
+            if right in expected and right not in refused and verb != "watch":
                 verbs.append(verb)
         requests = [cluster.ask(*request_of(place, resource, verb)) for verb in verbs]
         answers = await asyncio.gather(*requests)
         asked += len(answers)
         for verb, (status, _) in zip(verbs, answers, strict=True):
             if status != 403:
-                found.add((group, resource["name"], verb))
-    assert found - ACCOUNTS == {right for right in expected if right[2] != "watch"}
+                refused.add((group, resource["name"], verb))
+    assert refused - ACCOUNTS == {right for right in expected if right[2] != "watch"}
     assert asked > 200
 
 

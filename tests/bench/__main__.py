@@ -163,14 +163,14 @@ def measure(
     drivers: list[turn.Driver], cluster: turn.Cluster, asked: argparse.Namespace
 ) -> dict[str, list[turn.Taken]]:
     """By driver, one entry a round."""
-    found: dict[str, list[turn.Taken]] = {driver.name: [] for driver in drivers}
+    by_driver: dict[str, list[turn.Taken]] = {driver.name: [] for driver in drivers}
     for number in range(1, asked.rounds + 1):
         for driver in drivers:
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
             is_ours = driver.name == ours.NAME
             # A peer that reports no status is waited for in vain once, and may need half a minute
             # until it misses its slices: once says enough.
-            before = found[driver.name]
+            before = by_driver[driver.name]
             has_status = not before or before[0].figures["status_after_prepare"] is not None
             work = turn.Work(
                 claims=asked.claims,
@@ -180,10 +180,10 @@ def measure(
             )
             taken = turn.take(driver, cluster, f"{os.getpid()}-{number}", work)
             scans = scanning.take() if is_ours else dict.fromkeys(scanning.KEYS)
-            found[driver.name].append(
+            by_driver[driver.name].append(
                 turn.Taken(figures={**taken.figures, **scans}, prepares=taken.prepares)
             )
-    return found
+    return by_driver
 
 
 def sweep(
@@ -220,7 +220,7 @@ def publish(
     calls: sweeps.Rows,
 ) -> None:
     others, stolen = disturbed
-    found = results.Results(
+    results_ = results.Results(
         date=results.date(),
         cores=os.cpu_count() or 1,
         processor=results.processor(),
@@ -235,8 +235,8 @@ def publish(
         devices=devices,
         calls=calls,
     )
-    results.write(found)
-    published.write(found)
+    results.write(results_)
+    published.write(results_)
     subprocess.run(
         [sys.executable, "-m", "tests.docs"], cwd=ours.ROOT, stdout=sys.stderr, check=True
     )
@@ -244,9 +244,9 @@ def publish(
 
 def report(asked: argparse.Namespace, taken: dict[str, list[turn.Taken]]) -> int:
     """Prints what was found; the exit code says whether the limits are kept."""
-    found = results.summary(taken)
-    own = found.pop(ours.NAME)
-    rows = figures.compare(own, found)
+    summary = results.summary(taken)
+    own = summary.pop(ours.NAME)
+    rows = figures.compare(own, summary)
     if asked.output == "json":
         head = {
             "rounds": asked.rounds,
@@ -254,7 +254,9 @@ def report(asked: argparse.Namespace, taken: dict[str, list[turn.Taken]]) -> int
             "idleSeconds": asked.idle,
             "cores": os.cpu_count(),
         }
-        by_round = {name: [one.figures for one in turns] for name, turns in taken.items()}
+        by_round = {
+            name: [taken_turn.figures for taken_turn in turns] for name, turns in taken.items()
+        }
         print(json.dumps({**head, "figures": figures.as_json(rows), "byRound": by_round}, indent=2))
     else:
         print(

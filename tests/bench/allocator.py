@@ -185,7 +185,7 @@ def table(rows: list[Row]) -> str:
             (row.title, told(row.ours), go, "" if row.limit is None else told(row.limit), verdict)
         )
     if all(row.go is None for row in rows):
-        lines = [(title, found, "", limit, verdict) for title, found, _, limit, verdict in lines]
+        lines = [(title, value, "", limit, verdict) for title, value, _, limit, verdict in lines]
     widths = [max(len(line[column]) for line in lines) for column in range(5)]
     return "\n".join(
         "  ".join(

@@ -89,14 +89,14 @@ def medians(rounds: Sequence[Values]) -> Medians:
     """A figure that is missing in one round is missing: a promise that was broken once is not kept
     on average. One that was not looked at in some rounds is what the others say.
     """
-    found = {}
+    medians_ = {}
     for figure in FIGURES:
         values = [values[figure.key] for values in rounds if figure.key in values]
         there = [value for value in values if value is not None]
-        found[figure.key] = (
+        medians_[figure.key] = (
             statistics.median(there) if there and len(there) == len(values) else None
         )
-    return found
+    return medians_
 
 
 def compare(ours: Medians, peers: Mapping[str, Medians]) -> list[Row]:

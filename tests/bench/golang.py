@@ -68,5 +68,5 @@ def _stamp(program: Path) -> str:
         return ""
     command = ["go", "version", "-m", str(program)]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"vcs\.revision=([0-9a-f]{7})", said)
-    return found[1] if found else ""
+    match = re.search(r"vcs\.revision=([0-9a-f]{7})", said)
+    return match[1] if match else ""

@@ -54,34 +54,34 @@ def main() -> int:
 
 async def measured() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="h-") as folder:
-        async with node(Path(folder)) as one, one.calling():
-            return await _measured(one)
+        async with node(Path(folder)) as node_, node_.calling():
+            return await _measured(node_)
 
 
-async def _measured(one: Node) -> list[Row]:
-    with one.instance("first") as first:
-        await one.register("first")
+async def _measured(node_: Node) -> list[Row]:
+    with node_.instance("first") as first:
+        await node_.register("first")
         await asyncio.sleep(CALM)
-        usual, begun = statistics.median(one.took), len(one.took)
+        usual, begun = statistics.median(node_.took), len(node_.took)
 
-        with one.instance("second") as second:
-            update = await one.register("second")
+        with node_.instance("second") as second:
+            update = await node_.register("second")
             await asyncio.to_thread(first.stop)
             await asyncio.sleep(CALM)
-            during, failed = one.took[begun:], one.failed
+            during, failed = node_.took[begun:], node_.failed
 
             # A kubelet that starts knows nobody, and finds the socket.
-            one.forget()
-            anew = await one.register("second")
-            anew += await one.another()
+            node_.forget()
+            anew = await node_.register("second")
+            anew += await node_.another()
 
             killed = time.perf_counter()
             second.child.kill()
             second.child.wait()
-            one.forget()
-            with one.instance("third"):
-                await one.register("third")
-                await one.another()
+            node_.forget()
+            with node_.instance("third"):
+                await node_.register("third")
+                await node_.another()
                 gap = time.perf_counter() - killed
 
     return [

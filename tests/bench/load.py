@@ -76,26 +76,30 @@ async def measured() -> list[Figure]:
 
 
 async def figures_of(server: Program, api: client.Client, kubeconfig: Path) -> list[Figure]:
-    found: list[Figure] = []
-    create = await made(server, api, SLICES_PATH, [slice_(number) for number in range(SLICES)])
-    found.append(("create of a slice of 8 devices, CPU", create, "ms", CREATE))
+    figures: list[Figure] = []
+    create = await measure_writes(
+        server, api, SLICES_PATH, [slice_(number) for number in range(SLICES)]
+    )
+    figures.append(("create of a slice of 8 devices, CPU", create, "ms", CREATE))
     claims = [claim(f"c{number:04}") for number in range(CLAIMS)]
-    found.append(("create of a claim, CPU", await made(server, api, PLACE, claims), "ms", None))
+    figures.append(
+        ("create of a claim, CPU", await measure_writes(server, api, PLACE, claims), "ms", None)
+    )
 
     watchers = await started_watchers(api)
     resident = server.memory()[0]
-    found.append((f"resident with {WATCHERS} watchers", resident, "MiB", None))
+    figures.append((f"resident with {WATCHERS} watchers", resident, "MiB", None))
 
     # The first list of a version pays for what is kept of it.
     for title, path in (("v1", SLICES_PATH), ("v1beta2, of equal shape", EQUAL_PATH)):
-        used, took, _ = await listed(server, api, kubeconfig, path, 1)
-        found.append((f"first list of all slices in {title}, CPU", used, "ms", None))
+        used, took, _ = await measure_lists(server, api, kubeconfig, path, 1)
+        figures.append((f"first list of all slices in {title}, CPU", used, "ms", None))
 
     before = server.memory()[0]
     reset_peak(server)
-    used, took, waits = await listed(server, api, kubeconfig, SLICES_PATH, LISTS)
+    used, took, waits = await measure_lists(server, api, kubeconfig, SLICES_PATH, LISTS)
     peak = peak_memory(server)
-    found += [
+    figures += [
         (f"{LISTS} lists at once", took, "ms", None),
         (f"{LISTS} lists at once, CPU", used, "ms", None),
         ("a neighbour of theirs waits, median", statistics.median(waits), "ms", None),
@@ -104,20 +108,22 @@ async def figures_of(server: Program, api: client.Client, kubeconfig: Path) -> l
         ("resident at most", peak, "MiB", None),
     ]
 
-    used, took, waits = await listed(
+    used, took, waits = await measure_lists(
         server, api, kubeconfig, SLICES_PATH.replace("/v1/", "/v1beta1/"), 1
     )
-    found.append(("first list of all slices in v1beta1, CPU", used, "ms", None))
-    found.append(("a neighbour of it waits, longest", max(waits), "ms", BLOCKED))
+    figures.append(("first list of all slices in v1beta1, CPU", used, "ms", None))
+    figures.append(("a neighbour of it waits, longest", max(waits), "ms", BLOCKED))
 
     took = await event_at_all(api, watchers)
-    found.append((f"an event at the last of {WATCHERS} watchers", took, "ms", None))
+    figures.append((f"an event at the last of {WATCHERS} watchers", took, "ms", None))
     for watcher in watchers:
         watcher.cancel()
-    return found
+    return figures
 
 
-async def made(server: Program, api: client.Client, path: str, bodies: Sequence[bytes]) -> float:
+async def measure_writes(
+    server: Program, api: client.Client, path: str, bodies: Sequence[bytes]
+) -> float:
     """Milliseconds of the server's CPU that each costs."""
     waiting: Iterator[bytes] = iter(bodies)
 
@@ -130,7 +136,7 @@ async def made(server: Program, api: client.Client, path: str, bodies: Sequence[
     return (server.cpu_time() - before) / len(bodies) * 1e3
 
 
-async def listed(
+async def measure_lists(
     server: Program, api: client.Client, kubeconfig: Path, path: str, count: int
 ) -> tuple[float, float, list[float]]:
     """CPU, time until the last has its list, and how long each request of a neighbour took."""
@@ -139,22 +145,22 @@ async def listed(
         subprocess.Popen([*command, "--list", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(count)
     ]
-    for one in clients:
-        assert one.stdout
-        await asyncio.to_thread(one.stdout.readline)  # it is connected
+    for client_ in clients:
+        assert client_.stdout
+        await asyncio.to_thread(client_.stdout.readline)  # it is connected
 
     used, began = server.cpu_time(), time.perf_counter()
-    for one in clients:
-        assert one.stdin
-        one.stdin.close()
+    for client_ in clients:
+        assert client_.stdin
+        client_.stdin.close()
     waits = []
-    while any(one.poll() is None for one in clients):
+    while any(client_.poll() is None for client_ in clients):
         asked = time.perf_counter()
         await api.request("GET", NEIGHBOUR, timeout=PATIENCE)
         waits.append((time.perf_counter() - asked) * 1e3)
         await asyncio.sleep(0.002)
     took = (time.perf_counter() - began) * 1e3
-    if any(one.returncode for one in clients):
+    if any(client_.returncode for client_ in clients):
         raise SystemExit("bench: a list failed")
     return (server.cpu_time() - used) * 1e3, took, waits
 

@@ -82,18 +82,18 @@ def take() -> tuple[Rows, Rows]:
 def _take(
     interpreter: Path, cluster: turn.Cluster, folder: Path, environment: dict[str, str]
 ) -> Rows:
-    found: Rows = []
+    rows: Rows = []
     before = 0.0
     for number, stage in enumerate(STAGES, 1):
         now = statistics.median(
             _loaded(interpreter, STAGES[:number], environment) for _ in range(ROUNDS)
         )
-        found.append((stage.title, now, now - before))
+        rows.append((stage.title, now, now - before))
         before = now
     for gpus in GPUS:
         now = _running(cluster, gpus, folder, environment)
-        found.append((f"running, for {gpus} GPUs", now, now - before))
-    return found
+        rows.append((f"running, for {gpus} GPUs", now, now - before))
+    return rows
 
 
 def _loaded(interpreter: Path, stages: Sequence[Stage], environment: dict[str, str]) -> float:
@@ -111,10 +111,10 @@ def _running(cluster: turn.Cluster, gpus: int, folder: Path, environment: dict[s
     given = dict(driver.environment or {})
     given.pop("PYTHONPYCACHEPREFIX", None)
     driver = dataclasses.replace(driver, environment=given | environment)
-    with turn.started(driver, cluster, f"{kind}{gpus}", turn.Work(claims=2)) as one:
-        one.start()
+    with turn.started(driver, cluster, f"{kind}{gpus}", turn.Work(claims=2)) as turn_:
+        turn_.start()
         time.sleep(SETTLED)
-        return one.program.memory()[1]
+        return turn_.program.memory()[1]
 
 
 if __name__ == "__main__":

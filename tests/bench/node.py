@@ -38,10 +38,10 @@ class Node:
 
     def slices(self, driver: str = "") -> list[Object]:
         """Of one driver, or of all."""
-        found = self._api(
+        slices_ = self._api(
             "GET", f"{RESOURCES}/resourceslices?fieldSelector=spec.nodeName%3D{self.name}"
         )["items"]
-        return [item for item in found if driver in ("", item["spec"]["driver"])]
+        return [item for item in slices_ if driver in ("", item["spec"]["driver"])]
 
     def delete_slices(self, slices: Sequence[Object]) -> None:
         for item in slices:
@@ -56,7 +56,7 @@ class Node:
         pool, device = place
         head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "claimd-bench"}}]
-        made = self._api(
+        stored = self._api(
             "POST",
             CLAIMS,
             head
@@ -69,19 +69,19 @@ class Node:
                 "spec": {"devices": {"requests": requests}},
             },
         )
-        self._claims[name] = made
+        self._claims[name] = stored
         here = {"key": "metadata.name", "operator": "In", "values": [self.name]}
         result = {"request": "gpu", "driver": driver, "pool": pool, "device": device}
-        made["status"] = {
+        stored["status"] = {
             "allocation": {
                 "devices": {"results": [result]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
             },
             "reservedFor": [{"resource": "pods", "name": f"pod-{name}", "uid": f"uid-{name}"}],
         }
-        made = self._api("PUT", f"{CLAIMS}/{name}/status", head | made)
-        self._claims[name] = made
-        return made
+        stored = self._api("PUT", f"{CLAIMS}/{name}/status", head | stored)
+        self._claims[name] = stored
+        return stored
 
     def is_reported(self, claim: Object) -> bool:
         """Whether the driver has put the allocated device into the claim's status."""

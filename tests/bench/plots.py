@@ -161,8 +161,8 @@ class _Scale:
             )
         decades = range(math.floor(math.log10(self._low)), math.ceil(math.log10(self._high)) + 1)
         for steps in ((1, 2, 5), (1, 3), (1,)):
-            found = [step * 10.0**decade for decade in decades for step in steps]
-            ticks = tuple(tick for tick in found if self._low <= tick <= self._high)
+            steps_ = [step * 10.0**decade for decade in decades for step in steps]
+            ticks = tuple(tick for tick in steps_ if self._low <= tick <= self._high)
             if len(ticks) <= 2 * TICKS:
                 return ticks
         return ticks
@@ -279,7 +279,11 @@ def _inside(lines: Sequence[Line], places: Sequence[Sequence[Point]], area: Area
             here = _across(places[number], y)
             for anchor, begin in (("start", here + 12), ("end", here - 12 - size)):
                 box = (begin, y - LABEL_HEIGHT / 2, begin + size, y + LABEL_HEIGHT / 2)
-                if begin < area[0] or begin + size > right or any(_meet(box, one) for one in boxes):
+                if (
+                    begin < area[0]
+                    or begin + size > right
+                    or any(_meet(box, each) for each in boxes)
+                ):
                     continue
                 room = _room(box, places, number, area)
                 label = (begin if anchor == "start" else begin + size, y, anchor)
@@ -311,8 +315,10 @@ def _across(points: Sequence[Point], y: float) -> float:
     return points[min(index, len(points) - 1)][0]
 
 
-def _meet(one: Area, other: Area) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _meet(first: Area, other: Area) -> bool:
+    return (
+        first[0] < other[2] and other[0] < first[2] and first[1] < other[3] and other[1] < first[3]
+    )
 
 
 # ---------------------------------------------------------------- text

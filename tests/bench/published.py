@@ -122,12 +122,12 @@ def _verdict(row: figures.Row) -> str:
 
 def pictures(results: Results) -> dict[str, str]:
     """By file name. What a run did not look at has no picture."""
-    found = {"prepare.svg": _prepares(results)}
+    pictures_ = {"prepare.svg": _prepares(results)}
     if results.devices:
-        found["devices.svg"] = _devices(results)
+        pictures_["devices.svg"] = _devices(results)
     if results.calls:
-        found["calls.svg"] = _calls(results)
-    return found
+        pictures_["calls.svg"] = _calls(results)
+    return pictures_
 
 
 def write(results: Results) -> list[Path]:
@@ -194,17 +194,17 @@ def _calls(results: Results) -> str:
 
 
 def _lines(
-    found: Mapping[str, Sequence[figures.Values]], across: str, key: str
+    results: Mapping[str, Sequence[figures.Values]], across: str, key: str
 ) -> tuple[plots.Line, ...]:
     lines = []
-    for name, rows_ in found.items():
+    for name, rows_ in results.items():
         points = [(row[across], row[key]) for row in rows_]
         there = [(x, y) for x, y in points if x is not None and y is not None]
         lines.append(plots.Line(label=title(name), points=tuple(there)))
     return tuple(lines)
 
 
-def _ends(found: Mapping[str, Sequence[figures.Values]], key: str, what: str, unit: str) -> str:
+def _ends(results: Mapping[str, Sequence[figures.Values]], key: str, what: str, unit: str) -> str:
     """The last values, in words."""
-    said = [f"{title(name)} {amount(rows_[-1][key], unit)}" for name, rows_ in found.items()]
+    said = [f"{title(name)} {amount(rows_[-1][key], unit)}" for name, rows_ in results.items()]
     return f"{what}, at the right end: {', '.join(said)}."

@@ -108,7 +108,7 @@ def main() -> int:
 
     print(table(judged))
     print(sentence(judged, len(earlier), asked.file))
-    is_worse = any(one.has_moved and one.change > 0 for one in judged)
+    is_worse = any(verdict.has_moved and verdict.change > 0 for verdict in judged)
     return MOVED if asked.strict and is_worse else STEADY
 
 
@@ -186,14 +186,14 @@ def judge(name: str, earlier: Sequence[Run], now: Run) -> Judged:
     if len(known) < ENOUGH:
         return Judged(name=name, value=value)
 
-    usual = statistics.median(one for _, one in known)
-    spread = NORMAL * statistics.median(abs(one - usual) for _, one in known)
+    usual = statistics.median(ratio for _, ratio in known)
+    spread = NORMAL * statistics.median(abs(ratio - usual) for _, ratio in known)
     noise = max(SPREADS * spread, LEAST * usual)
 
     # Back to the first of the runs that all were as far away, on the same side.
     since = None
-    for run, one in [(now, value), *reversed(known)]:
-        if abs(one - usual) <= noise or (one > usual) != (value > usual):
+    for run, ratio in [(now, value), *reversed(known)]:
+        if abs(ratio - usual) <= noise or (ratio > usual) != (value > usual):
             break
         since = run
     return Judged(name=name, value=value, usual=usual, noise=noise, since=since)
@@ -201,13 +201,18 @@ def judge(name: str, earlier: Sequence[Run], now: Run) -> Judged:
 
 def table(judged: Sequence[Judged]) -> str:
     lines = [("", "now", "usual", "noise", "change", "")]
-    for one in judged:
-        cells = [TITLES.get(one.name, one.name), f"{one.value:.3f}"]
-        if one.usual is None or one.noise is None:
+    for verdict in judged:
+        cells = [TITLES.get(verdict.name, verdict.name), f"{verdict.value:.3f}"]
+        if verdict.usual is None or verdict.noise is None:
             cells += ["", "", "", ""]
         else:
-            said = f"since {one.since.commit}, {one.since.date}" if one.since else ""
-            cells += [f"{one.usual:.3f}", f"{one.noise:.3f}", f"{one.change:+.1%}", said]
+            said = f"since {verdict.since.commit}, {verdict.since.date}" if verdict.since else ""
+            cells += [
+                f"{verdict.usual:.3f}",
+                f"{verdict.noise:.3f}",
+                f"{verdict.change:+.1%}",
+                said,
+            ]
         lines.append(tuple(cells))
     widths = [max(len(line[column]) for line in lines) for column in range(6)]
     rows = []
@@ -221,10 +226,10 @@ def sentence(judged: Sequence[Judged], earlier: int, file: Path) -> str:
     """What somebody reads who reads one line of it."""
     if earlier < ENOUGH:
         return f"{earlier} earlier runs in {file}; from {ENOUGH} on it is said what has moved"
-    moved = [one for one in judged if one.has_moved]
+    moved = [verdict for verdict in judged if verdict.has_moved]
     if not moved:
         return f"nothing has moved by more than noise in {earlier} earlier runs"
-    said = [f"{one.name} by {one.change:+.1%}" for one in moved]
+    said = [f"{verdict.name} by {verdict.change:+.1%}" for verdict in moved]
     return f"moved by more than noise: {', '.join(said)}"
 
 
@@ -233,22 +238,22 @@ def sentence(judged: Sequence[Judged], earlier: int, file: Path) -> str:
 
 def take() -> dict[str, float]:
     """All of it, in about half a minute."""
-    found = {}
+    ratios = {}
     with tempfile.TemporaryDirectory(prefix="ratios-") as name:
         folder = Path(name)
         with control_plane.simulated(folder) as cluster:
             driver = ours.driver(Path(sys.executable), ["nvidia:h100=8"], folder)
-            found["start"] = _start(driver, cluster)
-            found |= _claims(driver, cluster, folder)
-        found |= _computations(folder)
-    return {name: round(found[name], 4) for name in TITLES}
+            ratios["start"] = _start(driver, cluster)
+            ratios |= _claims(driver, cluster, folder)
+        ratios |= _computations(folder)
+    return {name: round(ratios[name], 4) for name in TITLES}
 
 
 def _start(driver: turn.Driver, cluster: turn.Cluster) -> float:
     ratios = []
     for number in range(STARTS):
-        with turn.started(driver, cluster, f"s{number}", turn.Work(claims=2)) as one:
-            used = one.start()["cpu_to_slices"]
+        with turn.started(driver, cluster, f"s{number}", turn.Work(claims=2)) as turn_:
+            used = turn_.start()["cpu_to_slices"]
         before = _children()
         subprocess.run([sys.executable, "-c", EMPTY], check=True)
         assert used is not None
@@ -266,20 +271,20 @@ def _claims(driver: turn.Driver, cluster: turn.Cluster, folder: Path) -> dict[st
     work = turn.Work(claims=CLAIMS)
     with (
         _server(folder) as (server, call),
-        turn.started(driver, cluster, "claims", work) as one,
+        turn.started(driver, cluster, "claims", work) as turn_,
     ):
-        one.start()
-        one.one_by_one()  # connections are made
+        turn_.start()
+        turn_.one_by_one()  # connections are made
         ratios = []
         for _ in range(BLOCKS):
-            claim = one.one_by_one()["cpu_per_claim"]
+            claim = turn_.one_by_one()["cpu_per_claim"]
             before = server.cpu_time()
             for _ in range(CALLS * CLAIMS):
                 call(b"x" * 200)
                 time.sleep(PAUSE)
             assert claim is not None
             ratios.append(claim / 1e3 / ((server.cpu_time() - before) / CLAIMS))
-        return {"claim_with_status": statistics.median(ratios), "memory": one.program.memory()[1]}
+        return {"claim_with_status": statistics.median(ratios), "memory": turn_.program.memory()[1]}
 
 
 @contextlib.contextmanager

@@ -89,13 +89,13 @@ async def _measure(minutes: float, changes: int, settle: float) -> Rows:
                 for title, words in NODES.items()
             }
             await asyncio.sleep(settle)
-            before = {title: one.used() for title, one in worlds.items()}
+            before = {title: world.used() for title, world in worlds.items()}
             loop = asyncio.get_running_loop()
             began = loop.time()
             await asyncio.sleep(60 * minutes)
-            for title, one in worlds.items():
+            for title, world in worlds.items():
                 writes, requests, cpu = (
-                    now - then for now, then in zip(one.used(), before[title], strict=True)
+                    now - then for now, then in zip(world.used(), before[title], strict=True)
                 )
                 share = cpu / (loop.time() - began) * 100
                 rows.append((f"CPU at rest for {minutes:g} min, {title}", share, " %", IDLE_LIMIT))
@@ -104,8 +104,8 @@ async def _measure(minutes: float, changes: int, settle: float) -> Rows:
                     (f"reads and watches begun meanwhile, {title}", requests - writes, "", None)
                 )
     if changes:
-        async with running_world(SICK) as one:
-            rows += await _change(one, changes, settle)
+        async with running_world(SICK) as world:
+            rows += await _change(world, changes, settle)
     return rows
 
 

@@ -58,14 +58,14 @@ def versions(drivers: Sequence[Driver], cluster: Cluster, python: Path) -> dict[
     said = _said(
         str(python), "-c", "import sys, grpc; print(*sys.version.split()[:1], grpc.__version__)"
     ).split()
-    found = {
+    versions_ = {
         "claimd": _own_version(),
         "kubernetes": str(cluster.api("GET", "/version")["gitVersion"]),
         "python": said[0],
         "grpcio": said[1],
         "linux": platform.release(),
     }
-    return found | {driver.name: driver.version for driver in drivers if driver.version}
+    return versions_ | {driver.name: driver.version for driver in drivers if driver.version}
 
 
 def _own_version() -> str:
@@ -113,15 +113,17 @@ def processor() -> str:
 
 
 def summary(taken: Mapping[str, Sequence[Taken]]) -> dict[str, figures.Medians]:
-    return {name: figures.medians([one.figures for one in turns]) for name, turns in taken.items()}
+    return {
+        name: figures.medians([each.figures for each in turns]) for name, turns in taken.items()
+    }
 
 
 def single_prepares(taken: Mapping[str, Sequence[Taken]]) -> dict[str, list[float]]:
     """Of all rounds, to the hundredth of a millisecond."""
-    found: dict[str, list[float]] = {}
+    prepares: dict[str, list[float]] = {}
     for name, turns in taken.items():
-        found[name] = [round(value, 2) for one in turns for value in one.prepares]
-    return found
+        prepares[name] = [round(value, 2) for each in turns for value in each.prepares]
+    return prepares
 
 
 def _said(*command: str) -> str:

@@ -38,17 +38,17 @@ def take() -> dict[str, float]:
     )
     if done.returncode:
         raise BenchError(f"the scans failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    seconds: dict[str, float] = json.loads(done.stdout)
+    return seconds
 
 
 def main() -> None:
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # as the kernel's own trees are
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=memory) as folder:
         for key, words in NODES.items():
             fake.write(Path(folder) / key, fake.parse(words))
-            found[key] = 1000 * statistics.median(
+            figures[key] = 1000 * statistics.median(
                 _seconds(Roots.in_folder(Path(folder) / key)) for _ in range(LOOKS)
             )
         roots = Roots.in_folder(Path(folder) / "scan_16")
@@ -57,11 +57,11 @@ def main() -> None:
         before = _resident()
         for _ in range(MANY):
             scan.scan(roots)
-        found["scan_growth"] = _resident() - before
-        found["uevent_16"] = 1000 * statistics.median(
+        figures["scan_growth"] = _resident() - before
+        figures["uevent_16"] = 1000 * statistics.median(
             asyncio.run(_until_seen(Path(folder) / "scan_16"))
         )
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def _seconds(roots: Roots) -> float:

@@ -105,8 +105,8 @@ def claimd_slice(gpus: str) -> Object:
     with tempfile.TemporaryDirectory(prefix="slices-") as folder:
         tree = str(Path(folder, "node"))
         _claimd("fake", "write", tree, gpus)
-        (found,) = _items(_claimd("slices", "--root", tree, "--node-name", NODE, "-o", "json"))
-    return dict(found["spec"])
+        (slice_,) = _items(_claimd("slices", "--root", tree, "--node-name", NODE, "-o", "json"))
+    return dict(slice_["spec"])
 
 
 def theirs() -> Iterator[Published]:
@@ -126,8 +126,8 @@ def theirs() -> Iterator[Published]:
 
 
 def numbered(device: Object, number: int) -> Object:
-    made: Object = json.loads(json.dumps(device).replace("{n}", str(number)))
-    return made
+    copied: Object = json.loads(json.dumps(device).replace("{n}", str(number)))
+    return copied
 
 
 def selectors(driver: str, *, word: str, product: str, version: bool) -> dict[str, str | None]:

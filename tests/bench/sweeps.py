@@ -31,20 +31,20 @@ def with_more_devices(
 ) -> Rows:
     """By driver, one row of figures a number of devices, with so many claims one by one."""
     work = turn.Work(claims=claims, waits_for_status=False)
-    found: Rows = {name: [] for name in makers}
+    rows: Rows = {name: [] for name in makers}
     for devices, name in _turns(makers, numbers):
         driver = makers[name](devices)
         if devices > driver.most:
             continue
         print(f"{devices} devices: {name}", file=sys.stderr, flush=True)
-        with turn.started(driver, cluster, f"{os.getpid()}-d{devices}", work) as one:
-            row = one.start()
-            one.need(devices)
-            row |= one.one_by_one()
+        with turn.started(driver, cluster, f"{os.getpid()}-d{devices}", work) as turn_:
+            row = turn_.start()
+            turn_.need(devices)
+            row |= turn_.one_by_one()
             time.sleep(CALM)
-            row["resident"], row["anonymous"] = one.program.memory()
-        found[name].append(row)
-    return found
+            row["resident"], row["anonymous"] = turn_.program.memory()
+        rows[name].append(row)
+    return rows
 
 
 def with_more_claims(
@@ -56,18 +56,18 @@ def with_more_claims(
     """By driver, the milliseconds of a call with so many claims, each for a device of its own; the
     median of some calls.
     """
-    found: Rows = {}
+    rows: Rows = {}
     for name, maker in makers.items():
         print(f"{sizes[-1]} claims in a call: {name}", file=sys.stderr, flush=True)
         tag = f"{os.getpid()}-calls"
-        with turn.started(maker(sizes[-1]), cluster, tag, turn.Work()) as one:
-            one.start()
-            one.need(sizes[-1])
-            one.in_a_call(1, 1)  # the first claim of all pays for connections
-            found[name] = [
-                {"claims": size, "prepare": one.in_a_call(size, times)} for size in sizes
+        with turn.started(maker(sizes[-1]), cluster, tag, turn.Work()) as turn_:
+            turn_.start()
+            turn_.need(sizes[-1])
+            turn_.in_a_call(1, 1)  # the first claim of all pays for connections
+            rows[name] = [
+                {"claims": size, "prepare": turn_.in_a_call(size, times)} for size in sizes
             ]
-    return found
+    return rows
 
 
 def _turns(makers: Mapping[str, Maker], numbers: Iterable[int]) -> Iterable[tuple[int, str]]:

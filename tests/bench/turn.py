@@ -97,13 +97,13 @@ def parse(name: str, command: str) -> Driver:
 def take(driver: Driver, cluster: Cluster, tag: str, work: Work) -> Taken:
     """All figures of one turn. `tag` tells its node and claims from those of other turns."""
     with started(driver, cluster, tag, work) as turn:
-        found = turn.start()
+        values = turn.start()
         turn.need(BATCH)
-        found |= turn.one_by_one() | turn.many() | turn.again() | turn.rest()
+        values |= turn.one_by_one() | turn.many() | turn.again() | turn.rest()
         if work.waits_for_slices:
-            found |= turn.lost_slices()
-        found["stop"] = turn.program.stop()
-        return Taken(figures=found, prepares=tuple(turn.prepares))
+            values |= turn.lost_slices()
+        values["stop"] = turn.program.stop()
+        return Taken(figures=values, prepares=tuple(turn.prepares))
 
 
 @contextlib.contextmanager
@@ -197,14 +197,14 @@ class Turn:
                 self.kubelet.check_gone(claims)
             self.node.remove(claims)
         used = self.program.cpu_time() - before
-        found: dict[str, float | None] = {
+        values: dict[str, float | None] = {
             "prepare_p50": statistics.median(self.prepares),
             "prepare_p99": figures.p99(self.prepares),
             "cpu_per_claim": used / self.work.claims * 1e3,
             "unprepare_p50": statistics.median(unprepares),
         }
         status = statistics.median(statuses) if statuses else None
-        return {**found, "status_after_prepare": status}
+        return {**values, "status_after_prepare": status}
 
     def _reported(self, claim: Object) -> float | None:
         took = self.program.seconds_until(

@@ -170,10 +170,10 @@ async def browser():
             attached = await pipe.send(
                 "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
             )
-            made = pipe.tabs[attached["sessionId"]] = Tab(pipe, attached["sessionId"])
+            new_tab = pipe.tabs[attached["sessionId"]] = Tab(pipe, attached["sessionId"])
             for domain in ("Page", "Runtime", "Log", "Performance"):
-                await made.send(f"{domain}.enable")
-            return made
+                await new_tab.send(f"{domain}.enable")
+            return new_tab
 
         try:
             yield tab, process.pid
@@ -188,7 +188,7 @@ async def browser():
 
 def private_memory(parent):
     """Bytes that each process below `parent` has to itself, by its kind."""
-    found = {}
+    by_kind = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -199,8 +199,8 @@ def private_memory(parent):
                 kind = kinds[0] if kinds else "browser"
                 lines = (folder / "smaps_rollup").read_text().splitlines()
                 sizes = [int(line.split()[1]) for line in lines if line.startswith("Private_")]
-                found.setdefault(kind, []).append(sum(sizes) * 1024)
-    return found
+                by_kind.setdefault(kind, []).append(sum(sizes) * 1024)
+    return by_kind
 
 
 def _is_below(pid, parent):

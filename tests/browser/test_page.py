@@ -200,11 +200,11 @@ async def test_names_of_strangers_stay_text(tmp_path):
             {"key": "claimd.dev/x", "value": viewing.HOSTILE[1], "effect": "NoSchedule"}
         ]
         yield cluster_objects.slice_([device])
-        made = claim("held", held=[name(0)], reserved=viewing.HOSTILE)
-        made["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] = {
+        claim_ = claim("held", held=[name(0)], reserved=viewing.HOSTILE)
+        claim_["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] = {
             viewing.HOSTILE[0]: "1"
         }
-        yield made
+        yield claim_
         pod = cluster_objects.pod("waits")
         condition = {"type": "PodScheduled", "status": "False", "message": viewing.HOSTILE[0]}
         pod["status"] = {"conditions": [condition]}

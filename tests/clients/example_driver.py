@@ -20,10 +20,10 @@ GPU = re.compile(r"gpu-\d+(-partition-\d+|-full)?")
 def until(find):
     """What `find` gives, once it gives something."""
     end = time.monotonic() + SECONDS
-    while not (found := find()):
+    while not (fact := find()):
         assert time.monotonic() < end, "it does not come true"
         time.sleep(0.05)
-    return found
+    return fact
 
 
 def demo(name):
@@ -98,7 +98,7 @@ def log_of(node):
 def has_published(cluster, node, process):
     """Whether the node's pool is complete."""
     assert process.poll() is None, log_of(node).read_text()
-    slices = [one["spec"] for one in cluster.list("resourceslices")]
+    slices = [slice_["spec"] for slice_ in cluster.list("resourceslices")]
     pool = [spec["pool"] for spec in slices if spec.get("nodeName") == node.name]
     return bool(pool) and len(pool) == pool[0]["resourceSliceCount"]
 
@@ -115,17 +115,19 @@ def variables(cluster, namespace, place):
     return dict(VARIABLE.findall(until(printed)))
 
 
-def gpus(found):
+def gpus(variables):
     """The names of devices among the variables of a container."""
     return {
         value
-        for name, value in found.items()
+        for name, value in variables.items()
         if GPU.fullmatch(value) and name == f"GPU_DEVICE_{value[4:].upper().replace('-', '_')}"
     }
 
 
 def claims(cluster, namespaces):
-    return [claim for one in namespaces for claim in cluster.list("resourceclaims", one)]
+    return [
+        claim for namespace in namespaces for claim in cluster.list("resourceclaims", namespace)
+    ]
 
 
 def results(claim):

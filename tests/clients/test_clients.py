@@ -56,11 +56,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALLING + RUNNING)]
 def rows():
     """The cells of each client in the page's table, after its name."""
     _, *table = PAGE.read_text().partition("| --- |")[2].partition("\n\n")[0].splitlines()
-    found = {}
+    rows_ = {}
     for line in table:
         name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        found[name] = cells
-    return found
+        rows_[name] = cells
+    return rows_
 
 
 def promised(client):
@@ -179,13 +179,13 @@ def test_kustomize(tmp_path):
         places = {"KUBECONFIG": str(config), "HOME": str(tmp_path)}
         for _ in range(2):
             run([kubectl, "apply", "-k", "."], tmp_path, **places)
-        found = run([kubectl, "get", "configmaps", "-o", "name"], tmp_path, **places)
-        assert re.fullmatch(r"configmap/my-a-\w+\n", found)
+        output = run([kubectl, "get", "configmaps", "-o", "name"], tmp_path, **places)
+        assert re.fullmatch(r"configmap/my-a-\w+\n", output)
         run([kubectl, "delete", "-k", "."], tmp_path, **places)
 
 
 def test_the_page_has_a_row_for_each_client_with_the_version_that_is_tried():
-    found = {}
+    versions = {}
     for client, (name, pattern) in PINS.items():
-        (found[client],) = re.findall(pattern, (HERE / name).read_text(), re.MULTILINE)
-    assert {client: cells[0] for client, cells in rows().items()} == found
+        (versions[client],) = re.findall(pattern, (HERE / name).read_text(), re.MULTILINE)
+    assert {client: cells[0] for client, cells in rows().items()} == versions

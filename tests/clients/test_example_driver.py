@@ -53,11 +53,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALLING + RUNNING)]
 @pytest.fixture(scope="module")
 def cluster(claimd_cluster_factory):
     """All demos of the driver as it comes, side by side on two nodes of eight devices."""
-    made = claimd_cluster_factory(nodes=NODES)
-    with driven(made):
+    new_cluster = claimd_cluster_factory(nodes=NODES)
+    with driven(new_cluster):
         for name in NAMESPACES:
-            kubectl(made, "apply", "-f", demo(name))
-        yield made
+            kubectl(new_cluster, "apply", "-f", demo(name))
+        yield new_cluster
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ def drive(claimd_cluster_factory):
     with contextlib.ExitStack() as stack:
 
         def start(*flags, profile="gpu", nodes=NODES):
-            made = claimd_cluster_factory(nodes=nodes)
-            stack.callback(made.end)
-            stack.enter_context(driven(made, *flags, profile=profile))
-            return made
+            new_cluster = claimd_cluster_factory(nodes=nodes)
+            stack.callback(new_cluster.end)
+            stack.enter_context(driven(new_cluster, *flags, profile=profile))
+            return new_cluster
 
         yield start
 
@@ -102,10 +102,14 @@ def test_how_devices_are_shared_is_told(cluster):
     name = "basic-resourceclaim-opaque-config"
 
     def told(place):
-        found = variables(cluster, name, place)
-        (gpu,) = gpus(found)
+        variables_ = variables(cluster, name, place)
+        (gpu,) = gpus(variables_)
         prefix = f"GPU_DEVICE_{gpu[4:]}_"
-        return {key.removeprefix(prefix): found[key] for key in found if key.startswith(prefix)}
+        return {
+            key.removeprefix(prefix): variables_[key]
+            for key in variables_
+            if key.startswith(prefix)
+        }
 
     assert told("pod0/ts-ctr0") == {"SHARING_STRATEGY": "TimeSlicing", "TIMESLICE_INTERVAL": "Long"}
     assert told("pod0/sp-ctr0") == {
@@ -115,9 +119,9 @@ def test_how_devices_are_shared_is_told(cluster):
 
 
 def test_who_administers_sees_all_devices_of_a_node(cluster):
-    found = variables(cluster, "admin-access", "pod0/ctr0")
-    assert found["DRA_ADMIN_ACCESS"] == "true"
-    assert gpus(found) == {f"gpu-{number}" for number in range(8)}
+    variables_ = variables(cluster, "admin-access", "pod0/ctr0")
+    assert variables_["DRA_ADMIN_ACCESS"] == "true"
+    assert gpus(variables_) == {f"gpu-{number}" for number in range(8)}
 
 
 def test_a_claim_is_made_for_an_extended_resource(cluster):
@@ -127,21 +131,21 @@ def test_a_claim_is_made_for_an_extended_resource(cluster):
         "pod1": "example.com/gpu",
     }
     for pod, resource in resources.items():
-        found = cluster.wait(f"pod/{pod}", "Running", namespace=name)
-        status = found["status"]["extendedResourceClaimStatus"]
-        assert [one["resourceName"] for one in status["requestMappings"]] == [resource]
+        running = cluster.wait(f"pod/{pod}", "Running", namespace=name)
+        status = running["status"]["extendedResourceClaimStatus"]
+        assert [mapping["resourceName"] for mapping in status["requestMappings"]] == [resource]
         cluster.get(f"resourceclaim/{status['resourceClaimName']}", name)
 
 
 def test_the_first_alternative_that_there_is_counts(cluster):
     chosen = {}
     for pod in ("pod0", "pod1"):
-        found = cluster.wait(f"pod/{pod}", "Running", namespace="prioritized-alternatives")
-        (claim,) = found["status"]["resourceClaimStatuses"]
-        made = cluster.get(
+        running = cluster.wait(f"pod/{pod}", "Running", namespace="prioritized-alternatives")
+        (claim,) = running["status"]["resourceClaimStatuses"]
+        claim_ = cluster.get(
             f"resourceclaim/{claim['resourceClaimName']}", "prioritized-alternatives"
         )
-        chosen[pod] = [result["request"] for result in results(made)]
+        chosen[pod] = [result["request"] for result in results(claim_)]
     assert chosen == {"pod0": ["gpu/older-gpu"], "pod1": ["gpu/latest-gpu"]}
 
 
@@ -154,7 +158,9 @@ def test_each_device_has_the_driver_s_status(cluster):
 
     wait_for_pods(cluster, NAMESPACES)
     for claim in claims(cluster, NAMESPACES):
-        told = {(one["pool"], one["device"]): one["data"] for one in claim["status"]["devices"]}
+        told = {
+            (entry["pool"], entry["device"]): entry["data"] for entry in claim["status"]["devices"]
+        }
         allocated = {(result["pool"], result["device"]) for result in results(claim)}
         assert allocated
         assert told == {device: published[device] for device in allocated}
@@ -182,7 +188,8 @@ def test_no_device_has_two_claims_where_devices_are_scarce(drive, tmp_path):
             kubectl(cluster, "apply", "-f", demo(name))
         until(
             lambda: (
-                len({one for claim in claims(cluster, NAMESPACES) for one in devices(claim)}) == 8
+                len({entry for claim in claims(cluster, NAMESPACES) for entry in devices(claim)})
+                == 8
             )
         )
 
@@ -266,9 +273,9 @@ def test_shares_of_a_device(name, flags, memory, compute, drive):
     seen = [seen_by(cluster, name, f"{pod}/ctr0") for pod in ("pod0", "pod1")]
     assert seen[0] == seen[1]
     ((_, gpu),) = seen[0]
-    found = variables(cluster, name, "pod0/ctr0")
+    variables_ = variables(cluster, name, "pod0/ctr0")
     prefix = f"GPU_DEVICE_{gpu[4:].upper().replace('-', '_')}"
-    assert (found[f"{prefix}_MEMORY"], found[f"{prefix}_COMPUTE"]) == (memory, compute)
+    assert (variables_[f"{prefix}_MEMORY"], variables_[f"{prefix}_COMPUTE"]) == (memory, compute)
 
     shares = [result["shareID"] for claim in claims(cluster, [name]) for result in results(claim)]
     assert len(set(shares)) == 2
@@ -286,9 +293,9 @@ def test_bandwidth_of_a_network_device(drive):
     kubectl(cluster, "apply", "-f", demo(name))
     rates = {"pod0": ("10000000000", "5000000000"), "pod1": ("5000000000", "5000000000")}
     for pod, (ingress, egress) in rates.items():
-        found = variables(cluster, name, f"{pod}/ctr0")
-        assert found["NET_DEVICE_0_INGRESS_RATE"] == ingress
-        assert found["NET_DEVICE_0_EGRESS_RATE"] == egress
+        variables_ = variables(cluster, name, f"{pod}/ctr0")
+        assert variables_["NET_DEVICE_0_INGRESS_RATE"] == ingress
+        assert variables_["NET_DEVICE_0_EGRESS_RATE"] == egress
 
 
 # ---------------------------------------------------------------- devices that get ready, or sick
@@ -303,7 +310,7 @@ def test_a_device_is_waited_for(drive, tmp_path):
     name = "binding-conditions"
     cluster = drive("--binding-conditions")
     kubectl(cluster, "apply", "-f", demo(name))
-    (claim,) = until(lambda: [one for one in claims(cluster, [name]) if results(one)])
+    (claim,) = until(lambda: [each for each in claims(cluster, [name]) if results(each)])
     assert results(claim)[0]["bindingConditions"] == ["BindingConditions"]
     assert "nodeName" not in cluster.get("pod/pod0", name)["spec"]
 
@@ -315,8 +322,8 @@ def test_a_device_is_waited_for(drive, tmp_path):
         def ready():
             (claim,) = claims(cluster, [name])
             (status,) = claim["status"]["devices"]
-            true = [one for one in status.get("conditions") or [] if one["status"] == "True"]
-            return "data" in status and [one["type"] for one in true] == ["BindingConditions"]
+            true = [each for each in status.get("conditions") or [] if each["status"] == "True"]
+            return "data" in status and [each["type"] for each in true] == ["BindingConditions"]
 
         until(ready)
 

@@ -59,12 +59,12 @@ class Peer:
 
     def tainted(self):
         """By pool, the devices with taints."""
-        found = {}
+        nodes = {}
         for each in self.slices():
             devices = each["spec"]["devices"]
             sick = [device["name"] for device in devices if "taints" in device]
-            found[each["spec"]["pool"]["name"]] = sick
-        return found
+            nodes[each["spec"]["pool"]["name"]] = sick
+        return nodes
 
 
 def _built():
@@ -83,16 +83,16 @@ def peer(request, tmp_path_factory):
         tempfile.TemporaryDirectory(prefix="p-") as folder,
         simulated(tmp_path_factory.mktemp("api")) as config,
     ):
-        made = Peer(config, Path(folder), request.param)
+        new_peer = Peer(config, Path(folder), request.param)
         try:
-            made.until("published")
-            yield made
+            new_peer.until("published")
+            yield new_peer
         finally:
-            made.tell("stop")
-            assert made.program.wait(60) == 0
-            made.program.stdin.close()
-            made.program.stdout.close()
-            made.api.close()
+            new_peer.tell("stop")
+            assert new_peer.program.wait(60) == 0
+            new_peer.program.stdin.close()
+            new_peer.program.stdout.close()
+            new_peer.api.close()
 
 
 def test_each_node_has_a_slice_of_eight_devices(peer):
@@ -166,10 +166,10 @@ def _allocated(peer):
         "metadata": {"name": "one"},
         "spec": {"devices": {"requests": [request]}},
     }
-    made = peer.api("POST", CLAIMS, claim)
+    stored = peer.api("POST", CLAIMS, claim)
     given = {"request": "gpu", "driver": DRIVER, "pool": NODES[0], "device": "gpu-3"}
-    made["status"] = {"allocation": {"devices": {"results": [given]}}}
-    return peer.api("PUT", f"{CLAIMS}/one/status", made)
+    stored["status"] = {"allocation": {"devices": {"results": [given]}}}
+    return peer.api("PUT", f"{CLAIMS}/one/status", stored)
 
 
 def _told(peer):

@@ -48,10 +48,10 @@ def run(words, folder, **environment):
 
 
 def need(tool):
-    found = shutil.which(tool)
-    if not found:
+    path = shutil.which(tool)
+    if not path:
         pytest.skip(f"{tool} is not installed")
-    return found
+    return path
 
 
 def newest(tool):

@@ -74,9 +74,9 @@ def running(ns: Kubectl) -> Running:
 
     def wait(name: str, seconds: float = 110) -> Object:
         def look() -> Object:
-            found = ns.get("pod", name)
-            assert is_ready(found), phase(found)
-            return found
+            pod = ns.get("pod", name)
+            assert is_ready(pod), phase(pod)
+            return pod
 
         return wait_for(f"pod {name} to run", look, seconds)
 

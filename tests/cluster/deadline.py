@@ -24,8 +24,8 @@ def wait_for(
     while True:
         reason = "it was not so"
         try:
-            if found := look():
-                return found
+            if fact := look():
+                return fact
         except AssertionError as error:
             reason = str(error)
         if time.monotonic() > end:

@@ -93,7 +93,7 @@ class Driver:
     def cdi_files(self) -> list[str]:
         """The claims that have a CDI file of ours."""
         pattern = re.compile(rf"claimd\.dev-claim_{re.escape(DRIVER)}_(.+)\.json")
-        return [found[1] for name in self.files(CDI) if (found := pattern.fullmatch(name))]
+        return [match[1] for name in self.files(CDI) if (match := pattern.fullmatch(name))]
 
     def records(self) -> list[str]:
         return [name.removesuffix(".json") for name in self.files(CLAIMS) if name.endswith(".json")]
@@ -190,16 +190,16 @@ def variables(kube: Kubectl, pod: str, container: str = "main") -> dict[str, str
 
 def given(kube: Kubectl, pod: str, container: str = "main") -> list[str]:
     """PCI addresses of the GPUs that the container was told of."""
-    found = variables(kube, pod, container)
-    return sorted(value for name, value in found.items() if name.startswith("CLAIMD_GPU_"))
+    variables_ = variables(kube, pod, container)
+    return sorted(value for name, value in variables_.items() if name.startswith("CLAIMD_GPU_"))
 
 
 def nodes(kube: Kubectl, pod: str, container: str = "main") -> dict[str, tuple[int, int]]:
     """The GPU device nodes in a container, with the numbers that stat sees there."""
     look = "for f in $(find /dev -type c); do stat -c '%n %t %T' $f; done"
-    found = {}
+    nodes_ = {}
     for line in kube.exec(pod, "sh", "-c", look, container=container).splitlines():
         path, major, minor = line.split()
         if re.match(r"/dev/(dri/|nvidia|kfd)", path):
-            found[path] = (int(major, 16), int(minor, 16))
-    return found
+            nodes_[path] = (int(major, 16), int(minor, 16))
+    return nodes_

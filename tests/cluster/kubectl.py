@@ -49,9 +49,9 @@ class Kubectl:
         return json.loads(told) if told else None
 
     def get(self, kind: str, name: str) -> Object:
-        found = self.find(kind, name)
-        assert found is not None, f"there is no {kind} {name}"
-        return found
+        obj = self.find(kind, name)
+        assert obj is not None, f"there is no {kind} {name}"
+        return obj
 
     def list(self, kind: str, *words: str) -> list[Object]:
         items: list[Object] = json.loads(self("get", kind, "--output=json", *words))["items"]

@@ -41,19 +41,19 @@ class Cluster:
 
     async def make(self, obj: Object) -> Object:
         """The object, with its status, as it is then."""
-        made = await self._kinds.apply(copy.deepcopy(obj))
-        kind, metadata = await self._kinds.kind_of(obj), made["metadata"]
+        stored = await self._kinds.apply(copy.deepcopy(obj))
+        kind, metadata = await self._kinds.kind_of(obj), stored["metadata"]
         path = kind.path(metadata.get("namespace", ""), metadata["name"])
         if obj["kind"] == "Node":
             # It is ready: nobody else would say so.
             ready = {"spec": {"taints": obj["spec"].get("taints") or []}}
-            made = json.loads(await self.request("PATCH", path, ready))
+            stored = json.loads(await self.request("PATCH", path, ready))
         elif "status" in obj:
-            made = json.loads(
+            stored = json.loads(
                 await self.request("PATCH", f"{path}/status", {"status": obj["status"]})
             )
-        made["metadata"].pop("managedFields", None)
-        return made
+        stored["metadata"].pop("managedFields", None)
+        return stored
 
     async def request(self, method: str, path: str, body: Object | None = None) -> bytes:
         """A patch is a merge patch."""
@@ -70,8 +70,8 @@ class Cluster:
         return items
 
     async def seen(self) -> Object:
-        found: Object = situations.seen(await self.list("pods"), await self.events())
-        return found
+        outcome: Object = situations.seen(await self.list("pods"), await self.events())
+        return outcome
 
 
 async def record(name: str, scheduler: Path) -> Object:
@@ -82,7 +82,7 @@ async def record(name: str, scheduler: Path) -> Object:
             client_ = client.Client(kubeconfig.load(path), agent="recorder")
             try:
                 cluster = Cluster(client_)
-                made = [await cluster.make(each) for each in (*situations.PRIORITIES, *objects)]
+                created = [await cluster.make(each) for each in (*situations.PRIORITIES, *objects)]
                 process = await asyncio.create_subprocess_exec(
                     scheduler,
                     f"--kubeconfig={path}",
@@ -95,7 +95,7 @@ async def record(name: str, scheduler: Path) -> Object:
                     waiting = await cluster.make(pod)
                     await _said(cluster)
                     await asyncio.sleep(QUIET)
-                    return {"objects": made, "pod": waiting, "seen": await cluster.seen()}
+                    return {"objects": created, "pod": waiting, "seen": await cluster.seen()}
                 finally:
                     process.terminate()
                     await process.wait()

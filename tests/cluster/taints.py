@@ -54,10 +54,10 @@ def record(kubectl: Kubectl, name: str) -> None:
     try:
         taint_scenarios.ALL[name](cluster)
         time.sleep(QUIET)
-        found = taint_scenarios.seen(cluster)
+        outcome = taint_scenarios.seen(cluster)
     finally:
         cluster.close()
-    text = json.dumps(found, indent=1, ensure_ascii=False)
+    text = json.dumps(outcome, indent=1, ensure_ascii=False)
     (CASES / f"{name}.json").write_text(f"{text}\n")
 
 

@@ -80,8 +80,8 @@ def test_claim_from_a_template(ns: Kubectl, driver: Driver, running: Running) ->
     ns.create(template("each"), pod("user", driver.node, {"gpu": "=each"}))
     status = running("user")["status"]["resourceClaimStatuses"]
     (address,) = given(ns, "user")
-    made = ns.get("resourceclaim", status[0]["resourceClaimName"])
-    assert allotted(made) == {"gpu": [driver.published()[address]["name"]]}
+    claim_ = ns.get("resourceclaim", status[0]["resourceClaimName"])
+    assert allotted(claim_) == {"gpu": [driver.published()[address]["name"]]}
     ns.delete("pod", "user")
     wait_for("the generated claim to go", lambda: not ns.list("resourceclaims"), seconds=30)
 
@@ -93,14 +93,14 @@ def test_a_container_reads_the_metadata_of_its_devices(
     named = {"gpu": "one", "of-template": "=each"}
     ns.create(claim("one"), template("each"), pod("user", driver.node, named))
     running("user")
-    found = set()
+    requests = set()
     for path in ("resourceclaims/one", "resourceclaimtemplates/of-template"):
         file = f"{METADATA}/{path}/gpu/{DRIVER}-metadata.json"
         newest = json.loads(ns.exec("user", "cat", file).splitlines()[0])
         assert newest["apiVersion"] == "metadata.resource.k8s.io/v1beta1"
         (device,) = newest["requests"][0]["devices"]
-        found.add(device["attributes"]["resource.kubernetes.io/pciBusID"]["string"])
-    assert sorted(found) == given(ns, "user")
+        requests.add(device["attributes"]["resource.kubernetes.io/pciBusID"]["string"])
+    assert sorted(requests) == given(ns, "user")
 
 
 def test_admin_access_in_a_labelled_namespace(
@@ -152,10 +152,10 @@ def test_extended_resource(ns: Kubectl, driver: Driver, running: Running) -> Non
     ns.create(user)
     running("user")
     (address,) = given(ns, "user")
-    (made,) = ns.list("resourceclaims")
-    assert next(iter(allotted(made).values())) == [driver.published()[address]["name"]]
+    (claim_,) = ns.list("resourceclaims")
+    assert next(iter(allotted(claim_).values())) == [driver.published()[address]["name"]]
     ns.delete("pod", "user")
-    uid = made["metadata"]["uid"]
+    uid = claim_["metadata"]["uid"]
     wait_for("unprepare", lambda: uid not in driver.cdi_files(), seconds=15)
 
 

@@ -63,13 +63,13 @@ def _identity(each: Object) -> tuple[object, ...]:
 def processes_of(pod_uid: str) -> list[int]:
     """The pod's `claimd run` on this machine, known by its environment."""
     mark = f"CLAIMD_POD_UID={pod_uid}".encode()
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
             if b"run" in words and mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:  # it ended while we looked
             continue
-    assert found, f"no process of pod {pod_uid} on this machine"
-    return found
+    assert pids, f"no process of pod {pod_uid} on this machine"
+    return pids

@@ -85,8 +85,8 @@ class _Worker(threading.Thread):
         self.ns.create(claim(name), pod(name, self.node, {"gpu": name}))
 
         def look() -> bool:
-            found = self.ns.get("pod", name)
-            assert is_ready(found), phase(found)
+            pod_ = self.ns.get("pod", name)
+            assert is_ready(pod_), phase(pod_)
             return True
 
         wait_for(f"pod {name}", look, seconds=110)

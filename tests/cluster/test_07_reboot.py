@@ -32,9 +32,9 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
 
     def all_back() -> bool:
         for user in users:
-            found = ns.get("pod", user)
-            assert is_ready(found), phase(found)
-            assert _container_id(found) != before[user], (
+            pod_ = ns.get("pod", user)
+            assert is_ready(pod_), phase(pod_)
+            assert _container_id(pod_) != before[user], (
                 f"{user} still shows its container from before"
             )
         return True
@@ -64,10 +64,10 @@ def test_cdi_folder_emptied_under_a_running_pod(
         ns.exec("user", "touch", "/tmp/end")
 
     def again() -> Object:
-        found = ns.get("pod", "user")
-        assert is_ready(found), phase(found)
-        assert _container_id(found) != before, "the container has not restarted yet"
-        return found
+        pod_ = ns.get("pod", "user")
+        assert is_ready(pod_), phase(pod_)
+        assert _container_id(pod_) != before, "the container has not restarted yet"
+        return pod_
 
     wait_for("the container to run again", again, seconds=60)
     assert given(ns, "user") == address
@@ -112,5 +112,5 @@ def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running
     assert given(ns, "before") != given(ns, "after")
 
 
-def _container_id(found: Object) -> str:
-    return str(found["status"]["containerStatuses"][0].get("containerID", ""))
+def _container_id(pod_: Object) -> str:
+    return str(pod_["status"]["containerStatuses"][0].get("containerID", ""))

@@ -71,10 +71,10 @@ def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Ru
             lambda: driver.taints()[device] == [("claimd.dev/wedged", EFFECT)],
             seconds=5,
         )
-        found = wait_for(
+        condition = wait_for(
             "the claim's condition", lambda: _condition(ns.get("resourceclaim", "one")), seconds=5
         )
-        status, reason, message = found
+        status, reason, message = condition
         assert (status, reason) == ("False", "Wedged")
         assert "the GPU hangs" in message
         if driver.kubelet() >= (1, 36):  # those before have ResourceHealthStatus off by default
@@ -192,8 +192,12 @@ def _reasons(events: list[Object], name: str) -> set[str]:
 
 def _condition(held: Object) -> tuple[str, str, str] | None:
     (entry,) = held["status"]["devices"]
-    found = [c for c in entry["conditions"] if c["type"] == "Healthy"]
-    return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else None
+    conditions = [c for c in entry["conditions"] if c["type"] == "Healthy"]
+    return (
+        (conditions[0]["status"], conditions[0]["reason"], conditions[0]["message"])
+        if conditions
+        else None
+    )
 
 
 @contextmanager

@@ -18,10 +18,10 @@ RANDOM, LEAST = 250, 300
 
 
 def expressions() -> list[str]:
-    found = [
+    lines = [
         line for path in sorted(CASES.glob("*.txt")) for line in path.read_text().splitlines()[::2]
     ]
-    return found + [Expressions(random.Random(seed)).generate() for seed in range(RANDOM)]
+    return lines + [Expressions(random.Random(seed)).generate() for seed in range(RANDOM)]
 
 
 def is_refused(expression: str) -> bool:

@@ -55,22 +55,26 @@ def nodes(kube: Kubectl) -> Iterator[None]:
 @pytest.fixture
 def worlds(kube: Kubectl, ns: Kubectl, nodes: None) -> Iterator[None]:
     """All at once, as the scheduler takes its time for each."""
-    everywhere = [one for world in WORLDS for one in (*world.classes, *world.slices)]
+    everywhere = [document for world in WORLDS for document in (*world.classes, *world.slices)]
     kube.create(*everywhere)
     ns.create(*[claim for world in WORLDS for claim in world.claims])
     ns.create(*[pod(world) for world in WORLDS])
     yield
     ns.delete("pods", *[world.name for world in WORLDS], force=True)
     for kind in ("deviceclass", "resourceslice"):
-        names = [one["metadata"]["name"] for one in everywhere if one["kind"].lower() == kind]
+        names = [
+            document["metadata"]["name"]
+            for document in everywhere
+            if document["kind"].lower() == kind
+        ]
         kube.delete(kind, *names, wait=False)
 
 
 def pod(world: World) -> Object:
     names = [claim["metadata"]["name"] for claim in world.claims]
-    found = objects.pod(world.name, world.node, {name: name for name in names})
-    found["spec"]["tolerations"] = [{"operator": "Exists"}]
-    return found
+    pod_ = objects.pod(world.name, world.node, {name: name for name in names})
+    pod_["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return pod_
 
 
 def all_decided(ns: Kubectl) -> bool:
@@ -78,11 +82,11 @@ def all_decided(ns: Kubectl) -> bool:
     objects.
     """
     fits = {world.name for world in WORLDS if world.fits}
-    for one in ns.list("pods"):
-        name = one["metadata"]["name"]
+    for pod_ in ns.list("pods"):
+        name = pod_["metadata"]["name"]
         said = [
             each
-            for each in one.get("status", {}).get("conditions", [])
+            for each in pod_.get("status", {}).get("conditions", [])
             if each["type"] == "PodScheduled"
         ]
         assert said, f"nothing is said about {name}"
@@ -98,8 +102,10 @@ def theirs(claims: list[Object]) -> list[object] | None:
 
 def told(allocation: Object) -> object:
     devices = allocation["devices"]
-    results = [{name: one[name] for name in KEPT if name in one} for one in devices["results"]]
-    shared = ["shareID" in one for one in devices["results"]]
+    results = [
+        {name: result[name] for name in KEPT if name in result} for result in devices["results"]
+    ]
+    shared = ["shareID" in result for result in devices["results"]]
     return results, shared, devices.get("config", []), allocation.get("nodeSelector")
 
 
@@ -108,12 +114,14 @@ def ours(world: World, everything: Object, claims: list[Object]) -> list[object]
     waiting = [
         {name: value for name, value in claim.items() if name != "status"} for claim in claims
     ]
-    (node,) = [one for one in everything["nodes"] if one["metadata"]["name"] == world.node]
+    (node,) = [each for each in everything["nodes"] if each["metadata"]["name"] == world.node]
     try:
-        found = allocating.decide(allocating.parse(everything | {"node": node, "claims": waiting}))
+        decision = allocating.decide(
+            allocating.parse(everything | {"node": node, "claims": waiting})
+        )
     except allocator.AllocationError:
         return None
-    return None if found is None else [told(allocating.plain(one)) for one in found]
+    return None if decision is None else [told(allocating.plain(each)) for each in decision]
 
 
 def test_the_scheduler_decides_the_same(

@@ -73,8 +73,10 @@ def vendor(request: pytest.FixtureRequest) -> str:
 
 
 def whole_of(there: Inventory, vendor: str) -> Gpu:
-    (found,) = {gpu.parent for gpu in there.gpus if gpu.vendor == vendor and gpu.parent is not None}
-    whole = there.find_gpu(found)
+    (parent,) = {
+        gpu.parent for gpu in there.gpus if gpu.vendor == vendor and gpu.parent is not None
+    }
+    whole = there.find_gpu(parent)
     assert whole is not None
     return whole
 
@@ -87,7 +89,7 @@ def part_of(vendor: str) -> Object:
 def all_of(whole: Gpu, device_class: str) -> Object:
     kind = f'device.attributes["{DRIVER}"].type == "{whole.kind}"'
     address = f'device.attributes["resource.kubernetes.io"].pciBusID == "{whole.address}"'
-    selectors: list[Object] = [{"cel": {"expression": one}} for one in (kind, address)]
+    selectors: list[Object] = [{"cel": {"expression": part}} for part in (kind, address)]
     return request(device_class=device_class, selectors=selectors)
 
 
@@ -103,9 +105,9 @@ def test_the_api_server_keeps_the_counters(divided: Inventory, driver: Driver, v
     whole = whole_of(divided, vendor)
     name, total = COUNTERS[vendor]
     sets = {
-        one["name"]: one["counters"]
+        counter_set["name"]: counter_set["counters"]
         for each in driver.slices()
-        for one in each["spec"].get("sharedCounters", [])
+        for counter_set in each["spec"].get("sharedCounters", [])
     }
     assert sets[whole.name] == {name: {"value": total}}
     taken = {

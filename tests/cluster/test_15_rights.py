@@ -130,11 +130,11 @@ def release(request: pytest.FixtureRequest) -> Iterator[str]:
 async def cluster(
     request: pytest.FixtureRequest, release: str, tmp_path: Path
 ) -> AsyncIterator[RealCluster]:
-    made = RealCluster(places.STATE / "admin.kubeconfig", tmp_path, *request.param)
-    await made.clean_up()
-    await made.set_up()
-    await made.policies_work()
-    yield made
+    real_cluster = RealCluster(places.STATE / "admin.kubeconfig", tmp_path, *request.param)
+    await real_cluster.clean_up()
+    await real_cluster.set_up()
+    await real_cluster.policies_work()
+    yield real_cluster
 
 
 test_every_verb_on_every_kind_of_object = cases.test_every_verb_on_every_kind_of_object

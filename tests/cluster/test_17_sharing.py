@@ -126,9 +126,9 @@ def refusal(ns: Kubectl, name: str) -> str:
 
 def running(ns: Kubectl, name: str) -> Object:
     def look() -> Object:
-        found = ns.get("pod", name)
-        assert is_ready(found), f"{phase(found)} {refusal(ns, name)}"
-        return found
+        pod_ = ns.get("pod", name)
+        assert is_ready(pod_), f"{phase(pod_)} {refusal(ns, name)}"
+        return pod_
 
     return wait_for(f"pod {name} to run", look, START)
 
@@ -144,9 +144,9 @@ def consumed(ns: Kubectl, name: str) -> tuple[dict[str, str], dict[str, str]]:
     [result] = claim["status"]["allocation"]["devices"]["results"]
 
     def reported() -> Object:
-        found = claim_of(ns, name)["status"].get("devices", [])
-        assert found, "no status yet"
-        [entry] = found
+        devices_ = claim_of(ns, name)["status"].get("devices", [])
+        assert devices_, "no status yet"
+        [entry] = devices_
         return dict(entry)
 
     entry = wait_for(f"the status of the claim of {name}", reported, 30)
@@ -156,10 +156,10 @@ def consumed(ns: Kubectl, name: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def told(ns: Kubectl, name: str, ending: str) -> list[str]:
-    found = variables(ns, name)
+    variables_ = variables(ns, name)
     return [
         value
-        for key, value in found.items()
+        for key, value in variables_.items()
         if key.startswith("CLAIMD_GPU_") and key.endswith(ending)
     ]
 

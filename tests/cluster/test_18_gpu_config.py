@@ -45,10 +45,10 @@ class RealCluster(rights.RealCluster):
 
 @pytest.fixture
 async def cluster(release: str, tmp_path: Path) -> AsyncIterator[RealCluster]:
-    made = RealCluster(places.STATE / "admin.kubeconfig", tmp_path, "", "")
-    await made.clean_up()
-    await made.set_up()
-    yield made
+    real_cluster = RealCluster(places.STATE / "admin.kubeconfig", tmp_path, "", "")
+    await real_cluster.clean_up()
+    await real_cluster.set_up()
+    yield real_cluster
 
 
 test_what_is_wrong_is_refused_when_it_is_written = (

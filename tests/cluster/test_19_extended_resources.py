@@ -37,10 +37,10 @@ def names(kube: Kubectl, driver: Driver) -> Iterator[None]:
 
 def asking(name: str, node: str, *limits: dict[str, str]) -> Object:
     """A pod with a container for each of them, and no claim."""
-    made = pod(name, node, containers=[container(f"c{number}") for number in range(len(limits))])
-    for each, limit in zip(made["spec"]["containers"], limits, strict=True):
+    pod_ = pod(name, node, containers=[container(f"c{number}") for number in range(len(limits))])
+    for each, limit in zip(pod_["spec"]["containers"], limits, strict=True):
         each["resources"] = {"limits": limit}
-    return made
+    return pod_
 
 
 def claim_of(ns: Kubectl, name: str) -> Object:
@@ -109,9 +109,9 @@ def test_the_api_server_finds_nothing_wrong_with_the_policies(
     name = f"gpuconfigs.{DRIVER}"
 
     def status() -> Object:
-        found: Object = kube.get("validatingadmissionpolicy", name).get("status", {})
-        assert found.get("observedGeneration"), found
-        return found
+        status_: Object = kube.get("validatingadmissionpolicy", name).get("status", {})
+        assert status_.get("observedGeneration"), status_
+        return status_
 
     checked = wait_for("the check of types", status, 30)
     assert not checked.get("typeChecking", {}).get("expressionWarnings"), checked
@@ -123,8 +123,8 @@ RESOURCE = "nvidia.com/gpu"
 
 
 def allocatable(kube: Kubectl, node: str, resource: str = RESOURCE) -> str | None:
-    found: str | None = kube.get("node", node)["status"]["allocatable"].get(resource)
-    return found
+    amount: str | None = kube.get("node", node)["status"]["allocatable"].get(resource)
+    return amount
 
 
 def test_a_node_goes_from_a_device_plugin_to_claimd_and_back(

@@ -54,7 +54,7 @@ class Helm:
         return self(verb, "claimd", chart, values, "--wait", "--timeout=240s", *words)
 
     def releases(self) -> list[str]:
-        return [one["name"] for one in json.loads(self("list", "--output=json"))]
+        return [release["name"] for release in json.loads(self("list", "--output=json"))]
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,9 @@ def start(ns: Kubectl, driver: Driver, running: Running, name: str) -> Object:
 
 def has(ns: Kubectl, name: str) -> tuple[object, ...]:
     """What must not change of a pod that has a GPU."""
-    found = ns.get("pod", name)
-    restarts = [one["restartCount"] for one in found["status"]["containerStatuses"]]
-    return found["metadata"]["uid"], restarts, given(ns, name), nodes(ns, name)
+    pod = ns.get("pod", name)
+    restarts = [status["restartCount"] for status in pod["status"]["containerStatuses"]]
+    return pod["metadata"]["uid"], restarts, given(ns, name), nodes(ns, name)
 
 
 def settings(driver: Driver) -> dict[str, str]:

@@ -54,8 +54,8 @@ def test_with_cdi_elsewhere_the_pod_waits_and_its_events_say_why(
         states = [status["state"].get("waiting", {}) for status in statuses]
         waits = [state for state in states if state.get("reason") == "CreateContainerError"]
         assert waits, states
-        found: Object = waits[0]
-        return found
+        warning: Object = waits[0]
+        return warning
 
     uid = ns.get("resourceclaim", "one")["metadata"]["uid"]
     expected = f"unresolvable CDI devices claimd.dev/claim={uid}"
@@ -71,5 +71,5 @@ def test_with_cdi_elsewhere_the_pod_waits_and_its_events_say_why(
 
 def _warnings(ns: Kubectl) -> list[Object]:
     """A cluster without DNS, as the rig is, says so of every pod."""
-    found = ns.list("events", "--field-selector=type=Warning")
-    return [event for event in found if event["reason"] != "MissingClusterDNS"]
+    events = ns.list("events", "--field-selector=type=Warning")
+    return [event for event in events if event["reason"] != "MissingClusterDNS"]

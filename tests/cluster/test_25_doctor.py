@@ -47,8 +47,8 @@ def seen(findings: Findings, check: str) -> str:
 
 
 def remedy(findings: Findings, check: str) -> str:
-    (found,) = [finding["remedy"] for finding in findings if finding["check"] == check]
-    return str(found)
+    (remedy_,) = [finding["remedy"] for finding in findings if finding["check"] == check]
+    return str(remedy_)
 
 
 def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:

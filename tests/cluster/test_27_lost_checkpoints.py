@@ -99,13 +99,13 @@ def _kill(driver: Driver) -> None:
     wait_for("the plugin to come back", is_back, seconds=60)
 
 
-def _restarts(found: Object) -> int:
-    (status,) = found["status"]["containerStatuses"]
+def _restarts(pod: Object) -> int:
+    (status,) = pod["status"]["containerStatuses"]
     count: int = status["restartCount"]
     return count
 
 
 def _has_restarted(ns: Kubectl, name: str) -> bool:
-    found = ns.get("pod", name)
-    assert _restarts(found) == 1 and is_ready(found), found["status"]["containerStatuses"]
+    pod = ns.get("pod", name)
+    assert _restarts(pod) == 1 and is_ready(pod), pod["status"]["containerStatuses"]
     return True

@@ -103,10 +103,10 @@ def record(kubectl: Kubectl, name: str) -> None:
     try:
         workload_scenarios.ALL[name](real)
         time.sleep(QUIET)
-        found = workload_scenarios.seen(real)
+        outcome = workload_scenarios.seen(real)
     finally:
         real.close()
-    text = json.dumps(found, indent=1, ensure_ascii=False)
+    text = json.dumps(outcome, indent=1, ensure_ascii=False)
     (CASES / f"{name}.json").write_text(f"{text}\n")
 
 

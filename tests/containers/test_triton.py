@@ -40,9 +40,9 @@ def asked(host: str, runtime: str, *, hook: bool, told: bool) -> Outcome:
 @pytest.mark.parametrize("told", [True, False])
 def test_triton_finds_libcuda(layout: Write, runtime: str, told: bool) -> None:
     outcome = asked(str(layout("operator")), runtime, hook=True, told=told)
-    found = outcome.answers.get("found") == "/usr/lib/x86_64-linux-gnu"
+    is_found = outcome.answers.get("found") == "/usr/lib/x86_64-linux-gnu"
     run = Run(image="triton", runtime=runtime, user=1000)
-    table.note("operator", run, [] if found else [outcome.output[-200:]])
+    table.note("operator", run, [] if is_found else [outcome.output[-200:]])
     assert outcome.code == 0, outcome.output
     assert outcome.answers["found"] == "/usr/lib/x86_64-linux-gnu"
     assert outcome.answers["link"] == "True"

@@ -344,9 +344,9 @@ def test_the_name_of_a_driver_is_no_path(tmp_path: Path) -> None:
         fake.write(tmp_path / "t", fake.parse(["nvidia:l4,driver=../../x"]))
 
 
-def lines(made: Tree) -> list[str]:
+def lines(tree: Tree) -> list[str]:
     """Returns the texts of the tree's kernel log."""
-    log = (made.folder / "dev/kmsg").read_text().splitlines()
+    log = (tree.folder / "dev/kmsg").read_text().splitlines()
     return [line.partition(";")[2] for line in log]
 
 
@@ -373,18 +373,18 @@ def lines(made: Tree) -> list[str]:
     ],
 )
 def test_lines_of_nvidias_drivers(make_tree: Make, fault: str, value: str, text: str) -> None:
-    made = make_tree("nvidia:l4")
-    faults.inject(made.folder, fault, FIRST, value)
-    assert lines(made)[-1].startswith(text)
+    tree = make_tree("nvidia:l4")
+    faults.inject(tree.folder, fault, FIRST, value)
+    assert lines(tree)[-1].startswith(text)
 
 
 def test_a_gpu_that_cannot_be_initialized_has_no_uuid_until_it_is_healed(make_tree: Make) -> None:
-    made = make_tree("nvidia:l4")
-    (before,) = made.scan().gpus
-    faults.inject(made.folder, "init-failed", FIRST)
-    assert made.scan().gpus[0].uuid is None
-    faults.inject(made.folder, "heal", FIRST)
-    assert made.scan().gpus == (before,)
+    tree = make_tree("nvidia:l4")
+    (before,) = tree.scan().gpus
+    faults.inject(tree.folder, "init-failed", FIRST)
+    assert tree.scan().gpus[0].uuid is None
+    faults.inject(tree.folder, "heal", FIRST)
+    assert tree.scan().gpus == (before,)
 
 
 @pytest.mark.parametrize(
@@ -400,6 +400,6 @@ def test_a_gpu_that_cannot_be_initialized_has_no_uuid_until_it_is_healed(make_tr
 def test_a_fault_that_the_driver_cannot_have_is_refused(
     make_tree: Make, model: str, fault: str, value: str, message: str
 ) -> None:
-    made = make_tree(model)
+    tree = make_tree(model)
     with pytest.raises(ValueError, match=re.escape(message)):
-        faults.check(made.folder, fault, made.scan().gpus[0].address, value)
+        faults.check(tree.folder, fault, tree.scan().gpus[0].address, value)

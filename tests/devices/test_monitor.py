@@ -699,9 +699,9 @@ async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(make_tree:
 
 
 async def test_a_fatal_sxid_is_about_all_gpus_of_nvidia(make_tree: Make) -> None:
-    made = make_tree("nvidia:h100=8", "amd:mi210")
-    gpus = made.scan().gpus
-    async with watching(made) as world:
+    tree = make_tree("nvidia:h100=8", "amd:mi210")
+    gpus = tree.scan().gpus
+    async with watching(tree) as world:
         world.give("sxid")
         of_nvidia = [gpu.name for gpu in gpus if gpu.vendor == "nvidia"]
         (other,) = [gpu.name for gpu in gpus if gpu.vendor == "amd"]
@@ -712,9 +712,9 @@ async def test_a_fatal_sxid_is_about_all_gpus_of_nvidia(make_tree: Make) -> None
 
 @pytest.mark.parametrize("model", ["amd:mi300x", "intel:b580", "intel:uhd770"])
 async def test_a_reset_that_failed_ends_with_a_new_bind(make_tree: Make, model: str) -> None:
-    made = make_tree(model)
-    (gpu,) = made.scan().gpus
-    async with watching(made) as world:
+    tree = make_tree(model)
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
         world.give("reset-failed", gpu.address)
         await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
         world.give("heal", gpu.address)
@@ -722,89 +722,89 @@ async def test_a_reset_that_failed_ends_with_a_new_bind(make_tree: Make, model: 
 
 
 async def test_a_gpu_of_amd_that_was_reset_is_well(make_tree: Make) -> None:
-    made = make_tree("amd:mi300x")
-    (gpu,) = made.scan().gpus
-    async with watching(made) as world:
+    tree = make_tree("amd:mi300x")
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
         world.give("reset-failed", gpu.address)
         await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
-        log(made, f"amdgpu {gpu.address}: amdgpu: GPU reset(2) succeeded!")
+        log(tree, f"amdgpu {gpu.address}: amdgpu: GPU reset(2) succeeded!")
         await world.is_well(gpu.name)
 
 
 async def test_a_gpu_with_a_uuid_was_initialized(make_tree: Make) -> None:
-    made = make_tree("nvidia:h100")
-    log(made, "NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x55:2344)")
-    async with watching(made) as world:
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x55:2344)")
+    async with watching(tree) as world:
         assert world.kinds() == []
-        assert monitor.check_once(made.roots, made.scan()).findings == ()
+        assert monitor.check_once(tree.roots, tree.scan()).findings == ()
 
 
-def next_process(made: Tree, before: monitor.Monitor) -> monitor.Monitor:
+def next_process(tree: Tree, before: monitor.Monitor) -> monitor.Monitor:
     """Returns the monitor of a process that starts when the one of `before` has ended."""
-    after = monitor.Monitor(made.roots, grace=300.0, interval=20.0)
+    after = monitor.Monitor(tree.roots, grace=300.0, interval=20.0)
     after.restore(before.state)
-    after.on_inventory(made.scan())
+    after.on_inventory(tree.scan())
     return after
 
 
-async def checked(made: Tree) -> monitor.Monitor:
+async def checked(tree: Tree) -> monitor.Monitor:
     """Returns a monitor after its first check."""
-    watched = monitor.Monitor(made.roots, grace=300.0, interval=20.0)
-    watched.on_inventory(made.scan())
+    watched = monitor.Monitor(tree.roots, grace=300.0, interval=20.0)
+    watched.on_inventory(tree.scan())
     await watched.check()
     return watched
 
 
 async def test_a_failed_gpu_stays_failed_in_later_processes(make_tree: Make) -> None:
-    made = make_tree("nvidia:h100")
-    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
-    first = await checked(made)
-    assert [one.value for one in first.last.findings_of(NAME)] == ["79"]
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    assert [finding.value for finding in first.last.findings_of(NAME)] == ["79"]
 
     # The kernel's log has overwritten the line.
-    (made.folder / "dev/kmsg").write_text("")
-    second = next_process(made, first)
+    (tree.folder / "dev/kmsg").write_text("")
+    second = next_process(tree, first)
     await second.check()
-    third = next_process(made, second)
-    assert [one.value for one in third.last.findings_of(NAME)] == ["79"]
+    third = next_process(tree, second)
+    assert [finding.value for finding in third.last.findings_of(NAME)] == ["79"]
     assert third._seconds_to_next_check() == 20.0, "nothing ends by the clock"
 
 
 @pytest.mark.parametrize("reason", ["bind", "recovery"])
 async def test_what_is_over_is_over_in_later_processes_too(make_tree: Make, reason: str) -> None:
     """The kernel's log still has the error, and perhaps not the reason why it is over."""
-    made = make_tree("nvidia:h100")
-    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
-    first = await checked(made)
-    kept = (made.folder / "dev/kmsg").read_text()
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    kept = (tree.folder / "dev/kmsg").read_text()
     if reason == "bind":
         uevent = Uevent(action="bind", subsystem="pci", path=f"/{FIRST}")
         first.on_uevent(uevent)
     else:
-        faults.inject(made.folder, "recovery", FIRST, "none")
+        faults.inject(tree.folder, "recovery", FIRST, "none")
         await first.check()
     assert first.last.findings == ()
 
-    (made.folder / "dev/kmsg").write_text(kept)
-    second = next_process(made, first)
+    (tree.folder / "dev/kmsg").write_text(kept)
+    second = next_process(tree, first)
     await second.check()
     assert second.last.findings == ()
-    third = next_process(made, second)
+    third = next_process(tree, second)
     await third.check()
     assert third.last.findings == ()
 
 
 async def test_two_instances_agree_when_an_error_is_over(make_tree: Make) -> None:
-    made = make_tree("nvidia:h100")
-    log(made, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
-    old, new = await checked(made), await checked(made)
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    old, new = await checked(tree), await checked(tree)
     assert old.last == new.last != HealthReport()
 
-    faults.inject(made.folder, "recovery", FIRST, "none")
+    faults.inject(tree.folder, "recovery", FIRST, "none")
     await new.check()
     assert new.last == HealthReport()
 
     # The old one still knows the error. It hands over what it knows, and the log says the rest.
-    third = next_process(made, old)
+    third = next_process(tree, old)
     await third.check()
     assert third.last == HealthReport()

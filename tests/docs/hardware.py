@@ -73,15 +73,15 @@ def published() -> Published:
     for path in sorted((ROOT / "tests/roots").glob("*.json")):
         trees.append(json.loads(path.read_text())["tree"])
 
-    found = Published()
+    published_ = Published()
     with tempfile.TemporaryDirectory() as folder:
         for number, gpus in enumerate(trees):
             root = Path(folder) / str(number)
             fake.write(root, fake.parse(gpus))
             for options in ((), ("--numa-list", "true", "--share", "*=shares:4")):
                 for device in _devices(root, options):
-                    _collect(found, f"{number}/{device['name']}", device)
-    return found
+                    _collect(published_, f"{number}/{device['name']}", device)
+    return published_
 
 
 def _devices(root: Path, more: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -93,14 +93,14 @@ def _devices(root: Path, more: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         yield from item["spec"].get("devices", [])
 
 
-def _collect(found: Published, holder: str, device: dict[str, Any]) -> None:
+def _collect(published_: Published, holder: str, device: dict[str, Any]) -> None:
     attributes = device["attributes"]
     if attributes["type"]["string"] == "gpu":
-        found.whole.setdefault(attributes["vendor"]["string"], set()).add(holder)
+        published_.whole.setdefault(attributes["vendor"]["string"], set()).add(holder)
 
     for name, typed in attributes.items():
         ((kind, value),) = typed.items()
-        fact = found.attributes.setdefault(name, Fact())
+        fact = published_.attributes.setdefault(name, Fact())
         fact.kinds.add({"ints": "list of int"}.get(kind, kind))
         if value == _NOT_KNOWN.get(name, UNKNOWN):
             continue
@@ -108,7 +108,7 @@ def _collect(found: Published, holder: str, device: dict[str, Any]) -> None:
         fact.example = fact.example or str(value)
 
     for name, capacity in device.get("capacity", {}).items():
-        fact = found.capacities.setdefault(name, Fact())
+        fact = published_.capacities.setdefault(name, Fact())
         if capacity["value"] == "0":
             continue
         fact.holders.add(holder)
@@ -116,7 +116,7 @@ def _collect(found: Published, holder: str, device: dict[str, Any]) -> None:
 
     for use in device.get("consumesCounters", []):
         for name in use["counters"]:
-            found.counters.setdefault(name, Fact()).holders.add(holder)
+            published_.counters.setdefault(name, Fact()).holders.add(holder)
 
 
 def _on_whole_gpus(fact: Fact, vendor: str) -> str:
@@ -371,13 +371,13 @@ def kinds_in_code() -> set[str]:
 
     One that is put together while it runs (`aer-fatal`) is not seen here.
     """
-    made: set[str] = set()
+    kinds: set[str] = set()
     for path in (ROOT / "devices/claimd_devices").glob("*.py"):
         tree = ast.parse(path.read_text())
         for call in _calls(tree):
             if ast.unparse(call.func).rpartition(".")[2] in ("Symptom", "Event", "Finding"):
-                made |= {_text(k.value, tree) for k in call.keywords if k.arg == "kind"}
-    return made - {"", *NO_FINDINGS}
+                kinds |= {_text(k.value, tree) for k in call.keywords if k.arg == "kind"}
+    return kinds - {"", *NO_FINDINGS}
 
 
 def findings() -> str:

@@ -106,9 +106,9 @@ def claimd_commands(text: str) -> Iterator[str]:
     for span in spans:
         for line in span.replace("\\\n", " ").splitlines():
             typed = re.sub(r"^\s*(\$ |run: )?", "", line)
-            found = re.match(r"(?:kubectl [^\n]*-- )?(?:\.venv/bin/)?claimd (.*)", typed)
-            if found:
-                yield re.split(r"\s+(?:#|\||>|&|2>)|;", found[1])[0].strip(" `")
+            match = re.match(r"(?:kubectl [^\n]*-- )?(?:\.venv/bin/)?claimd (.*)", typed)
+            if match:
+                yield re.split(r"\s+(?:#|\||>|&|2>)|;", match[1])[0].strip(" `")
 
 
 def refusal(command: str) -> str:
@@ -188,15 +188,15 @@ def agrees(said: str, seen: str) -> bool:
 
 def replayed(text: str, folder: Path) -> str:
     """The page with the output of each command that prints something else than it says."""
-    made = text
+    page = text
     for block, steps in console_blocks(text):
         body = block["body"]
         for step in steps:
             seen = run(step, folder)
             if not agrees(step.output, seen):
                 body = body.replace(f"$ {step.command}\n{step.output}", f"$ {step.command}\n{seen}")
-        made = made.replace(block["body"], body)
-    return made
+        page = page.replace(block["body"], body)
+    return page
 
 
 # ---------------------------------------------------------------- messages that are quoted
@@ -205,13 +205,13 @@ def replayed(text: str, folder: Path) -> str:
 @functools.cache
 def strings_of_the_program() -> tuple[str, ...]:
     """Every text in the sources and the manifests; of one with values in it, each piece."""
-    found = [(ROOT / "deploy/base/admission.yaml").read_text()]
+    texts = [(ROOT / "deploy/base/admission.yaml").read_text()]
     for package in ("devices", "plugin"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.append(node.value)
-    return tuple(found)
+                    texts.append(node.value)
+    return tuple(texts)
 
 
 def is_said(quote: str, strings: tuple[str, ...]) -> bool:
@@ -243,8 +243,8 @@ def dead_links(page: Path) -> list[str]:
 
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them of headings."""
-    made = set()
+    anchors_ = set()
     for title in HEADING.findall(FENCE.sub("", page.read_text())):
         plain = re.sub(r"[^\w\- ]", "", title.lower())
-        made.add(plain.replace(" ", "-"))
-    return made
+        anchors_.add(plain.replace(" ", "-"))
+    return anchors_

@@ -160,17 +160,17 @@ def _felt(row: Row) -> list[str]:
 
 
 def _of(phase: str) -> Sequence[Row]:
-    found = [row for row in report.load().rows if row["phase"] == phase]
-    return sorted(found, key=lambda row: (list(FLEETS).index(row["fleet"]), row["nodes"]))
+    rows = [row for row in report.load().rows if row["phase"] == phase]
+    return sorted(rows, key=lambda row: (list(FLEETS).index(row["fleet"]), row["nodes"]))
 
 
 def _full() -> Sequence[Row]:
     """The rows of the fleets that went through all phases, phase by phase, ours first."""
     rows = report.load().rows
-    found = []
+    sentences = []
     for phase in report.PHASES:
         for fleet in FLEETS:
             row = report.find(rows, fleet, report.fullest(rows, fleet), phase)
             if row is not None:
-                found.append(row)
-    return found
+                sentences.append(row)
+    return sentences

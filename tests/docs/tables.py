@@ -253,10 +253,10 @@ def _rights(key: str, path: str, name: str) -> str:
 
 
 def policies() -> str:
-    found = [d for d in manifests("admission.yaml") if d["kind"] == "ValidatingAdmissionPolicy"]
-    rows = described("policies", [policy["metadata"]["name"] for policy in found])
+    policies_ = [d for d in manifests("admission.yaml") if d["kind"] == "ValidatingAdmissionPolicy"]
+    rows = described("policies", [policy["metadata"]["name"] for policy in policies_])
     lines = []
-    for policy in found:
+    for policy in policies_:
         name = policy["metadata"]["name"]
         (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
         held = f"{', '.join(rule['operations'])} of {', '.join(rule['resources'])}"

@@ -34,15 +34,15 @@ def main() -> int:
 
 async def _deaths(asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    async with world() as made:
+    async with world() as world_:
         if asked.only:
             return sum(
-                [await _alone(lambda p: deaths.attempt(made, p), point) for point in asked.only]
+                [await _alone(lambda p: deaths.attempt(world_, p), point) for point in asked.only]
             )
         run = campaign.Campaign.begin("deaths", asked.seed, _state(asked))
         try:
-            points = await deaths.points(made, asked.seed, asked.scenario or scenarios.SCENARIOS)
-            await run.run(points[: asked.count], lambda point: deaths.attempt(made, point))
+            points = await deaths.points(world_, asked.seed, asked.scenario or scenarios.SCENARIOS)
+            await run.run(points[: asked.count], lambda point: deaths.attempt(world_, point))
         finally:
             failed = run.report(time.monotonic() - began)
     return failed
@@ -64,8 +64,8 @@ async def _power(asked: argparse.Namespace) -> int:
     )  # claimd is in this process; its words are many
     run = campaign.Campaign.begin("power", asked.seed, _state(asked))
     recordings = await _recordings(run.path.with_suffix(".recordings"), asked.recordings)
-    async with world() as made:
-        bench = power.Bench(made, recordings, asked.seed)
+    async with world() as world_:
+        bench = power.Bench(world_, recordings, asked.seed)
         if asked.only:
             return sum([await _alone(bench.attempt, point) for point in asked.only])
         points = power.points(recordings, asked.variants, asked.seed)
@@ -79,14 +79,14 @@ async def _power(asked: argparse.Namespace) -> int:
 async def _recordings(folder: Path, wanted: int | None) -> list[recording.Recording]:
     """Made once for each state file, so that its points keep their meaning."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    recordings = []
     for number, name in enumerate(recording.names()[:wanted]):
         path = folder / f"{number}.json"
         if not path.exists():
-            async with world() as made:
-                (await recording.record(made, name)).save(path)
-        found.append(recording.Recording.load(path))
-    return found
+            async with world() as world_:
+                (await recording.record(world_, name)).save(path)
+        recordings.append(recording.Recording.load(path))
+    return recordings
 
 
 def _state(asked: argparse.Namespace) -> Path:

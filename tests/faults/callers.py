@@ -147,9 +147,9 @@ def _is_busy(error: str, may_be: bool) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as socket_:
+        socket_.bind(("127.0.0.1", 0))
+        port: int = socket_.getsockname()[1]
         return port
 
 

@@ -56,10 +56,10 @@ class Known:
     answered: State = None
     under_way: list[int | None] = field(default_factory=list)  # what an unanswered write said
 
-    def allows(self, found: State) -> bool:
-        if found == self.answered:
+    def allows(self, state: State) -> bool:
+        if state == self.answered:
             return True
-        return (found[0] if found else None) in self.under_way
+        return (state[0] if state else None) in self.under_way
 
 
 @dataclass
@@ -123,23 +123,23 @@ async def look(file: File, api: client.Client) -> None:
     if version < file.newest or version == file.newest_written:
         raise Broken(f"the version went back from {file.newest} to {version}")
 
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for item in listed["items"]:
         metadata = item["metadata"]
-        found[metadata["name"]] = (int(item["data"]["n"]), metadata["resourceVersion"])
+        states[metadata["name"]] = (int(item["data"]["n"]), metadata["resourceVersion"])
         if int(metadata["resourceVersion"]) > version:
             raise Broken(f"{metadata['name']} is of a version after that of its list: {metadata}")
 
-    for name in found.keys() - file.objects.keys():
+    for name in states.keys() - file.objects.keys():
         raise Broken(f"{name} is there, and nobody wrote it")
     for name, known in file.objects.items():
-        if not known.allows(found.get(name)):
+        if not known.allows(states.get(name)):
             expected = f"{known.answered}, or one of {known.under_way}"
-            raise Broken(f"{name} is {found.get(name)}; expected {expected}")
+            raise Broken(f"{name} is {states.get(name)}; expected {expected}")
         file.counts["objects looked at"] += 1
-        if found.get(name) != known.answered:
+        if states.get(name) != known.answered:
             file.counts["unanswered writes that are there"] += 1
-        known.answered, known.under_way = found.get(name), []
+        known.answered, known.under_way = states.get(name), []
 
     if 0 < file.newest < version:
         await expect_gone(file, api)

@@ -63,7 +63,7 @@ async def points(
     world: World, seed: int, names: Iterable[str] = tuple(scenarios.SCENARIOS)
 ) -> list[str]:
     """All that there are in the scenarios of these names, in an order by the seed."""
-    found: list[str] = []
+    points_: list[str] = []
     for scenario in (scenarios.SCENARIOS[name] for name in names):
         log = world.folder / "strace"
         async with _acted(world, scenario, log, None) as (stage, _):
@@ -73,9 +73,9 @@ async def points(
         if stage.claimd.traced:
             await stage.claimd.kill()
             await strace.finished(log, stage.claimd.process.pid)
-        found += _points(scenario, [call for call in strace.read(log) if call.time < end], world)
-    random.Random(seed).shuffle(found)
-    return found
+        points_ += _points(scenario, [call for call in strace.read(log) if call.time < end], world)
+    random.Random(seed).shuffle(points_)
+    return points_
 
 
 def _points(scenario: scenarios.Scenario, calls: list[strace.Call], world: World) -> Iterator[str]:

@@ -91,15 +91,15 @@ class Disk:
     # ------------------------------------------------------------------ what programs do
 
     def create(self, path: str, *, truncate: bool) -> Node | None:
-        found = self.find(path)
-        if found is None:
+        node = self.find(path)
+        if node is None:
             if (place := self.place(path)) is None:
                 return None
-            found = Node(is_folder=False)
-            place[0].change((place[1], found))
-        elif truncate and found.content:
-            found.write(b"")
-        return found
+            node = Node(is_folder=False)
+            place[0].change((place[1], node))
+        elif truncate and node.content:
+            node.write(b"")
+        return node
 
     def mkdir(self, path: str) -> None:
         if place := self.place(path):

@@ -121,14 +121,16 @@ class World:
         return self.api.put("resourceclaims", claim_object(name, result(self.gpus[index].name)))
 
     def entries(self, name: str) -> list[Object]:
-        found: list[Object] = self.api.objects["resourceclaims", "default", name]["status"].get(
+        devices: list[Object] = self.api.objects["resourceclaims", "default", name]["status"].get(
             "devices", []
         )
-        return found
+        return devices
 
     def slices(self) -> list[str]:
-        found = [obj for (kind, _, _), obj in self.api.objects.items() if kind == "resourceslices"]
-        return sorted(device["name"] for obj in found for device in obj["spec"]["devices"])
+        slices_ = [
+            obj for (kind, _, _), obj in self.api.objects.items() if kind == "resourceslices"
+        ]
+        return sorted(device["name"] for obj in slices_ for device in obj["spec"]["devices"])
 
     def wipe_slices(self) -> None:
         for kind, _, name in list(self.api.objects):

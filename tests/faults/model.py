@@ -162,7 +162,7 @@ class Model(stateful.RuleBasedStateMachine):
         ):
             return None
         results = claim["status"]["allocation"]["devices"]["results"]
-        return [found for found in results if found["driver"] == worlds.DRIVER]
+        return [result for result in results if result["driver"] == worlds.DRIVER]
 
     # ------------------------------------------------------------------ instances
 

@@ -137,9 +137,9 @@ def metadata(folder: Path) -> Iterator[str]:
 
 
 def instances(plugin: Path, living: int) -> None:
-    found = _entries(plugin / "instances")
-    if len(found) > living:
-        raise Broken(f"{living} instances live, {len(found)} are there: {', '.join(found)}")
+    marks = _entries(plugin / "instances")
+    if len(marks) > living:
+        raise Broken(f"{living} instances live, {len(marks)} are there: {', '.join(marks)}")
 
 
 def _entries(folder: Path) -> list[str]:

@@ -50,14 +50,14 @@ def points(recordings: Iterable[Recording], variants: int, seed: int) -> list[st
     """Every step that changes or syncs something, and the end, in so many variants, in an order by
     the seed.
     """
-    found = [
+    points_ = [
         f"{recording.name}/{step}/{variant}"
         for recording in recordings
         for step in _steps(recording)
         for variant in range(variants)
     ]
-    random.Random(seed).shuffle(found)
-    return found
+    random.Random(seed).shuffle(points_)
+    return points_
 
 
 def _steps(recording: Recording) -> list[int]:

@@ -50,17 +50,19 @@ class Disk:
         self._read: dict[str, tuple[int, int, tuple[Given, ...]]] = {}
 
     def records(self) -> dict[Uid, tuple[Given, ...]]:
-        found = {}
+        records_ = {}
         for entry in self._entries(self.records_folder):
             assert ".damaged" not in entry.name, f"a crash of ours has damaged {entry.name}"
             if entry.name.endswith(".json"):
-                found[entry.name.removesuffix(".json")] = self._record(entry)
-        return found
+                records_[entry.name.removesuffix(".json")] = self._record(entry)
+        return records_
 
     def specs(self) -> set[Uid]:
         prefix = names.cdi_prefix(DRIVER)
-        found = (entry.name for entry in self._entries(self.cdi) if entry.name.startswith(prefix))
-        return {name.removeprefix(prefix).removesuffix(".json") for name in found}
+        file_names = (
+            entry.name for entry in self._entries(self.cdi) if entry.name.startswith(prefix)
+        )
+        return {name.removeprefix(prefix).removesuffix(".json") for name in file_names}
 
     def spec(self, uid: Uid) -> dict[str, set[tuple[str, int, int]]]:
         """The nodes of each device, by CDI id."""
@@ -75,16 +77,16 @@ class Disk:
 
     def metadata(self) -> set[str]:
         """The files, whose names begin with the uid of their claim."""
-        found = (entry.name for entry in self._entries(self.metadata_folder))
-        return {name for name in found if name.endswith(".json")}
+        names = (entry.name for entry in self._entries(self.metadata_folder))
+        return {name for name in names if name.endswith(".json")}
 
     def mounts(self) -> set[str]:
         """The files of metadata that the CDI files name, as far as these are whole."""
-        found: set[str] = set()
+        mounts_: set[str] = set()
         for entry in self._entries(self.cdi):
             if entry.name.startswith(names.cdi_prefix(DRIVER)):
-                found |= self._mounts_of(entry)
-        return found
+                mounts_ |= self._mounts_of(entry)
+        return mounts_
 
     def _mounts_of(self, entry: os.DirEntry[str]) -> set[str]:
         seen = entry.stat()
@@ -151,10 +153,10 @@ class Promises:
         assert not self.taken & set(records), (
             f"unprepared, and recorded all the same: {self.taken & set(records)}"
         )
-        for (one, a), (other, b) in itertools.combinations(records.items(), 2):
+        for (first, a), (other, b) in itertools.combinations(records.items(), 2):
             for left, right in itertools.product(a, b):
                 assert not exclude(left, right), (
-                    f"{left.device} is prepared for {one} and for {other}"
+                    f"{left.device} is prepared for {first} and for {other}"
                 )
 
     def expects(

@@ -45,26 +45,26 @@ class Recording:
 
     def disk_at(self, step: int) -> disk.Disk:
         """The disk when this step had not happened yet."""
-        made = disk.Disk(self.root)
+        disk_ = disk.Disk(self.root)
         open_: dict[str, tuple[disk.Node | None, int]] = {}
         for _, what, *arguments in self.steps[:step]:
-            _replay(made, open_, what, arguments)
-        return made
+            _replay(disk_, open_, what, arguments)
+        return disk_
 
 
 def _replay(
-    made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], what: str, given: list[Any]
+    disk_: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], what: str, given: list[Any]
 ) -> None:
     if what == "settled":
-        made.sync_all()
+        disk_.sync_all()
     elif what == "open":
         handle, path, create, truncate = given
-        open_[handle] = made.create(path, truncate=truncate) if create else made.find(path), 0
+        open_[handle] = disk_.create(path, truncate=truncate) if create else disk_.find(path), 0
     elif what == "write":
         handle, offset, data = given
         node, at = open_.get(handle, (None, 0))
         if node is not None:
-            made.write(node, at if offset is None else offset, data.encode("latin-1"))
+            disk_.write(node, at if offset is None else offset, data.encode("latin-1"))
             open_[handle] = node, at + (len(data) if offset is None else 0)
     elif what == "truncate":
         node, _ = open_.get(given[0], (None, 0))
@@ -75,11 +75,11 @@ def _replay(
         if node is not None:
             node.sync()
     elif what == "rename":
-        made.rename(*given)
+        disk_.rename(*given)
     elif what == "mkdir":
-        made.mkdir(*given)
+        disk_.mkdir(*given)
     else:
-        made.unlink(*given)
+        disk_.unlink(*given)
 
 
 # ---------------------------------------------------------------- from strace's text
@@ -180,19 +180,19 @@ class Recorder:
 
     def result(self, name: str) -> Recording:
         root = str(self.world.folder)
-        found = [
+        steps_ = [
             step for process, log in self.logs for step in steps(strace.read(log), process, root)
         ]
-        found.sort(key=lambda step: step[0])
+        steps_.sort(key=lambda step: step[0])
         kept = (f"{root}/kubelet", f"{root}/cdi")
-        found = [step for step in found if not isinstance(step[2], str) or _ours(step, kept)]
-        opened = {step[2] for step in found if step[1] == "open"}
-        found = [s for s in found if s[1] not in ("write", "sync", "truncate") or s[2] in opened]
+        steps_ = [step for step in steps_ if not isinstance(step[2], str) or _ours(step, kept)]
+        opened = {step[2] for step in steps_ if step[1] == "open"}
+        steps_ = [s for s in steps_ if s[1] not in ("write", "sync", "truncate") or s[2] in opened]
         states = [list(entry) for entry in self.stage.history]
         return Recording(
             name=name,
             root=root,
-            steps=_ground(root) + found,
+            steps=_ground(root) + steps_,
             states=states,
             claims=dict(self.stage.claims),
         )
@@ -208,12 +208,12 @@ def _ours(step: list[Any], kept: tuple[str, ...]) -> bool:
 def _ground(root: str) -> list[list[Any]]:
     """What stands before claimd starts, and is on the disk."""
     folders = ("kubelet", "kubelet/plugins", "kubelet/plugins_registry", "cdi")
-    made: list[list[Any]] = [[0.0, "mkdir", f"{root}/{folder}"] for folder in folders]
+    steps_: list[list[Any]] = [[0.0, "mkdir", f"{root}/{folder}"] for folder in folders]
     foreign: list[list[Any]] = [
         [0.0, "open", "f", f"{root}/cdi/{FOREIGN}", True, True],
         [0.0, "write", "f", None, "{}"],
     ]
-    return [*made, *foreign, [0.0, "settled"]]
+    return [*steps_, *foreign, [0.0, "settled"]]
 
 
 async def _one(life: Recorder) -> None:

@@ -192,7 +192,7 @@ class Stage:
                     for other, at in self.claims.items()
                     if at == index and self.states[other] == PREPARED
                 ]
-                if not isinstance(answer, str) or not any(one in answer for one in holders):
+                if not isinstance(answer, str) or not any(holder in answer for holder in holders):
                     raise Broken(f"the device of claim {name} was given to another: {answer}")
                 if not await self.unprepare(name):
                     raise Broken(f"claim {name} cannot be unprepared: {self.errors[-1:]}")

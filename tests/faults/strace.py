@@ -157,20 +157,20 @@ def read(output: Path) -> Iterator[Call]:
         if rest.startswith("<... "):
             time, first = begun.pop(thread, (time, ""))
             rest = first + rest.partition("resumed>")[2]
-        if found := _CALL.fullmatch(rest):
+        if call_match := _CALL.fullmatch(rest):
             yield Call(
                 thread=thread,
                 time=time,
-                name=found["name"],
-                arguments=found["arguments"],
-                result=int(found["result"]),
+                name=call_match["name"],
+                arguments=call_match["arguments"],
+                result=int(call_match["result"]),
             )
 
 
 def path(call: Call) -> str:
     """The first path that the call is about, or ""."""
-    if found := re.match(r'(?:AT_FDCWD[^,]*, )?"((?:[^"\\\\]|\\\\.)*)"', call.arguments):
-        return found[1]
-    if found := re.match(r"\d+<([^>]*)>", call.arguments):
-        return found[1]
+    if match := re.match(r'(?:AT_FDCWD[^,]*, )?"((?:[^"\\\\]|\\\\.)*)"', call.arguments):
+        return match[1]
+    if match := re.match(r"\d+<([^>]*)>", call.arguments):
+        return match[1]
     return ""

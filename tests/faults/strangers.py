@@ -182,11 +182,11 @@ async def attack(count: int, seed: int) -> str:
             asyncio.TaskGroup() as group,
         ):
             asking = []
-            for world, one in ((attacked, caller), (idle, idle_caller)):
+            for world, client in ((attacked, caller), (idle, idle_caller)):
                 kept = world.claim("kept", 3)
-                await hostile._prepared(one, kept)
+                await hostile._prepared(client, kept)
                 neighbours.append(_Neighbour())
-                asking.append(group.create_task(neighbours[-1].ask(one, kept)))
+                asking.append(group.create_task(neighbours[-1].ask(client, kept)))
 
             began = time.monotonic()
             memory = 0

@@ -36,8 +36,8 @@ def year(stage, name):
 @pytest.mark.parametrize("first", ["+400d", "-400d"])
 async def test_the_clock_steps(first):
     back = first.replace("+", "*").replace("-", "+").replace("*", "-")
-    async with world() as made:
-        clock = made.folder / "clock"
+    async with world() as world_:
+        clock = world_.folder / "clock"
         step(clock, "+0")
         settings = {
             "LD_PRELOAD": LIBRARIES[0],
@@ -45,11 +45,11 @@ async def test_the_clock_steps(first):
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        claimd = await made.start(
+        claimd = await world_.start(
             tracer=["env", *(f"{key}={value}" for key, value in settings.items())]
         )
-        assert await claimd.register(), made.tail()
-        stage = Stage(world=made, claimd=claimd)
+        assert await claimd.register(), world_.tail()
+        stage = Stage(world=world_, claimd=claimd)
         assert await stage.prepare(("c", 0))
         begun = year(stage, "c")
         for name, index, offset in (("d", 1, first), ("e", 2, back)):

@@ -57,7 +57,7 @@ async def test_death_at_any_step(seed):
         points = await deaths.points(worlds[0], seed)
         counts = (deaths.DIED, deaths.SURVIVED, deaths.ENDED)
         await tried(
-            points, [functools.partial(deaths.attempt, made) for made in worlds], DEATHS, counts
+            points, [functools.partial(deaths.attempt, world_) for world_ in worlds], DEATHS, counts
         )
 
 
@@ -65,9 +65,9 @@ async def test_loss_of_power_at_any_step(seed):
     lives = random.Random(seed).sample(recording.names(), 4)
     recordings = []
     for life in lives:
-        async with world() as made:
-            recordings.append(await recording.record(made, life))
+        async with world() as world_:
+            recordings.append(await recording.record(world_, life))
         progress.moved()
-    async with world() as made:
+    async with world() as world_:
         points = power.points(recordings, 16, seed)
-        await tried(points, [power.Bench(made, recordings, seed).attempt], LOSSES, power.SURVIVED)
+        await tried(points, [power.Bench(world_, recordings, seed).attempt], LOSSES, power.SURVIVED)

@@ -23,10 +23,10 @@ AGAIN = 45.0  # seconds in which all is right again when the disk is, on a machi
 
 @contextlib.asynccontextmanager
 async def scene(pod_uid=""):
-    async with world() as made:
-        claimd = await made.start(pod_uid)
+    async with world() as world_:
+        claimd = await world_.start(pod_uid)
         assert await claimd.register()
-        yield Stage(world=made, claimd=claimd)
+        yield Stage(world=world_, claimd=claimd)
 
 
 async def again(stage, *wanted):
@@ -79,8 +79,8 @@ async def test_a_checkpoint_that_was_changed_behind_our_back_is_not_believed():
 
         file = stage.world.plugin / "claims" / "uid-c.json"
         content = file.read_bytes()
-        one, other = stage.world.gpus[:2]
-        for mine, theirs in ((one.name, other.name), (one.address, other.address)):
+        gpu, other = stage.world.gpus[:2]
+        for mine, theirs in ((gpu.name, other.name), (gpu.address, other.address)):
             content = content.replace(mine.encode(), theirs.encode())
         assert content != file.read_bytes()
         file.write_bytes(content)
@@ -115,25 +115,26 @@ def mountable():
 @pytest.mark.skipif(not mountable(), reason="may not mount")
 @pytest.mark.parametrize("how", ["full", "read-only"])
 async def test_the_disk_will_not_have_it_and_then_will(how):
-    async with world() as made:
-        made.plugin.mkdir(parents=True)
-        with small_disk(made.plugin):
-            claimd = await made.start()
+    async with world() as world_:
+        world_.plugin.mkdir(parents=True)
+        with small_disk(world_.plugin):
+            claimd = await world_.start()
             assert await claimd.register()
-            stage = Stage(world=made, claimd=claimd)
+            stage = Stage(world=world_, claimd=claimd)
             await stage.prepare(("c", 0), ("e", 2))
             await stage.settled()
-            filler = made.plugin / "claims.lock.filler"
+            filler = world_.plugin / "claims.lock.filler"
             if how == "full":
                 with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
                     while file.write(b"x" * 4096):
                         pass
             else:
                 subprocess.run(
-                    ["mount", "--bind", made.plugin / "claims", made.plugin / "claims"], check=True
+                    ["mount", "--bind", world_.plugin / "claims", world_.plugin / "claims"],
+                    check=True,
                 )
                 subprocess.run(
-                    ["mount", "-o", "remount,bind,ro", made.plugin / "claims"], check=True
+                    ["mount", "-o", "remount,bind,ro", world_.plugin / "claims"], check=True
                 )
             assert not await stage.prepare(("d", 1))
             assert "default/d" in stage.errors[-1]
@@ -145,12 +146,12 @@ async def test_the_disk_will_not_have_it_and_then_will(how):
             if how == "full":
                 filler.unlink()
             else:
-                subprocess.run(["umount", made.plugin / "claims"], check=True)
+                subprocess.run(["umount", world_.plugin / "claims"], check=True)
             await again(stage, ("c", 0), ("d", 1))
             await stage.retry()
             await stage.observe()
             await stage.wind_down()
-            await made.end()
+            await world_.end()
 
 
 async def test_a_frozen_claimd_that_wakes_brings_nothing_back():

@@ -27,10 +27,10 @@ class Scene:
         self.all = []
 
     async def instance(self):
-        made = node.Instance(self.loop, self.folder, self.kernel, self.api)
-        self.all.append(made)
-        await made.start()
-        return made
+        new_instance = node.Instance(self.loop, self.folder, self.kernel, self.api)
+        self.all.append(new_instance)
+        await new_instance.start()
+        return new_instance
 
     def claim(self, name="c", index=0):
         obj = worlds.claim_object(name, worlds.result(worlds.gpu(index).name))
@@ -289,9 +289,9 @@ async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand
             (settings.kubelet_dir / "plugins_registry").mkdir()
             with (plugin / "claims.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                made = app.build(settings)
-                made.reports.checkpoints._lock.patience = 0.2
-                running = asyncio.create_task(made.run())
+                built = app.build(settings)
+                built.reports.checkpoints._lock.patience = 0.2
+                running = asyncio.create_task(built.run())
                 try:
                     await apiserver.until(
                         lambda: list(plugin.glob("*.sock")) or running.done(), 10.0
@@ -302,4 +302,4 @@ async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand
                     running.cancel()
                     await asyncio.wait([running])
                     # One that is cut off in the middle has not come to it.
-                    await made.client.close()
+                    await built.client.close()

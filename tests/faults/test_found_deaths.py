@@ -33,8 +33,8 @@ RESTORE = f"restore/rename@cdi/.{names.cdi_file(DRIVER, 'uid-c')}.new/1/ENOSPC"
     ],
 )
 async def test_an_error_of_the_disk_ends_nothing(point):
-    async with world() as made:
-        assert await deaths.attempt(made, point) in (deaths.SURVIVED, deaths.ENDED)
+    async with world() as world_:
+        assert await deaths.attempt(world_, point) in (deaths.SURVIVED, deaths.ENDED)
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
@@ -50,12 +50,12 @@ async def test_an_error_of_the_disk_ends_nothing(point):
     ],
 )
 async def test_an_error_of_the_disk_is_told_in_a_sentence(point):
-    async with world() as made:
-        assert await deaths.attempt(made, point) in (deaths.SURVIVED, deaths.ENDED)
+    async with world() as world_:
+        assert await deaths.attempt(world_, point) in (deaths.SURVIVED, deaths.ENDED)
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 async def test_a_cdi_file_that_a_start_could_not_write_is_written_when_the_disk_will_have_it():
     """Nobody asks for a claim whose pods run; a container that restarts would find nothing."""
-    async with world() as made:
-        assert await deaths.attempt(made, RESTORE) == deaths.SURVIVED
+    async with world() as world_:
+        assert await deaths.attempt(world_, RESTORE) == deaths.SURVIVED

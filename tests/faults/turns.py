@@ -46,15 +46,15 @@ class _Selector(selectors.SelectSelector):
     now = 1000.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if found or timeout == 0:
-            return found
-        found = super().select(PATIENCE if timeout is None else min(timeout / FASTER, LONGEST))
-        if not found and timeout is None:
+        events = super().select(0)
+        if events or timeout == 0:
+            return events
+        events = super().select(PATIENCE if timeout is None else min(timeout / FASTER, LONGEST))
+        if not events and timeout is None:
             raise AssertionError("everybody waits for something that nobody will bring about")
-        if not found and timeout is not None:
+        if not events and timeout is not None:
             self.now += timeout
-        return found
+        return events
 
 
 class Life:

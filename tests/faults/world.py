@@ -85,8 +85,8 @@ class World:
 
     def status(self, name: str) -> list[Object]:
         claim = self.api.objects["resourceclaims", "default", name]
-        found: list[Object] = claim.get("status", {}).get("devices", [])
-        return found
+        devices: list[Object] = claim.get("status", {}).get("devices", [])
+        return devices
 
     def published(self) -> bool:
         return any(resource == "resourceslices" for resource, _, _ in self.api.objects)
@@ -342,8 +342,8 @@ async def world() -> AsyncIterator[World]:
                 kernel.add_neighbour(
                     f"{gpu[:-1]}1", of=gpu, driver=playing_kernel.SOUND, class_code="040300"
                 )
-                made = World(Path(folder), api, kernel)
+                new_world = World(Path(folder), api, kernel)
                 try:
-                    yield made
+                    yield new_world
                 finally:
-                    await made.end()
+                    await new_world.end()

@@ -78,10 +78,10 @@ class Run:
         began = time.process_time()
         try:
             quick = [data for data in examples if self._takes(data) < QUICK]
-            made = targets.made(self.name, random.Random(self._seed), quick or examples)
+            inputs_ = targets.make_inputs(self.name, random.Random(self._seed), quick or examples)
             ends = time.process_time() + seconds
             while self.count < most and (self.count % 64 or time.process_time() < ends):
-                self._try(made)
+                self._try(inputs_)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._reach.end()
@@ -92,14 +92,14 @@ class Run:
         self._read(data)
         return time.process_time() - began
 
-    def _try(self, made: inputs.Inputs) -> None:
-        data = made.next()
+    def _try(self, inputs_: inputs.Inputs) -> None:
+        data = inputs_.next()
         self.count += 1
         before = self._reach.news
         self._read(data)
         if self._reach.news > before:
             self.newest = self.count
-            made.keep(data)
+            inputs_.keep(data)
             self._keep(self._kept, data)
 
     def _read(self, data: bytes) -> None:

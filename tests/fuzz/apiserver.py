@@ -138,12 +138,12 @@ def _stocked() -> _Server:
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": properties}},
     }
-    made = server.ask("POST", _DEFINITIONS, _encoded(_definition(schema)))
-    assert made.status == 201, made
+    reply = server.ask("POST", _DEFINITIONS, _encoded(_definition(schema)))
+    assert reply.status == 201, reply
     server.definitions.reconcile()
     for path, obj in _OBJECTS.items():
-        made = server.ask("POST", path, _encoded(obj))
-        assert made.status == 201, made
+        reply = server.ask("POST", path, _encoded(obj))
+        assert reply.status == 201, reply
     return server
 
 
@@ -241,8 +241,8 @@ def _defined(data: bytes) -> None:
         definition["spec"]["versions"] = [definition["spec"]["versions"][0] | version]
 
     server, path = _empty(), f"{_DEFINITIONS}/widgets.toys.example.com"
-    made = server.ask("POST", _DEFINITIONS, _encoded(definition))
-    if made.status != 201:
+    reply = server.ask("POST", _DEFINITIONS, _encoded(definition))
+    if reply.status != 201:
         return
     try:
         server.definitions.reconcile()
@@ -318,8 +318,8 @@ _FOUND: Any = {
 
 def _path(data: bytes) -> None:
     with contextlib.suppress(json_path.NoPathError):
-        found = json_path.find(data.decode(errors="replace"), _FOUND)
-        assert isinstance(found, list)
+        result = json_path.find(data.decode(errors="replace"), _FOUND)
+        assert isinstance(result, list)
 
 
 def _paths() -> list[bytes]:

@@ -65,9 +65,9 @@ def _kubeconfig(data: bytes) -> None:
 def _kubeconfigs() -> list[bytes]:
     cluster = {"server": "https://h:6443", "certificate-authority-data": "LS0t"}
     command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "true", "args": ["a"]}
-    made = []
+    examples = []
     for user in ({"token": "t"}, {"exec": command}, {"client-key-data": "LS0t"}):
-        made.append(
+        examples.append(
             {
                 "clusters": [{"name": "c", "cluster": cluster}],
                 "users": [{"name": "u", "user": user}],
@@ -75,7 +75,10 @@ def _kubeconfigs() -> list[bytes]:
                 "current-context": "x",
             }
         )
-    return [*(json.dumps(one).encode() for one in made), yaml.safe_dump(made[0]).encode()]
+    return [
+        *(json.dumps(document).encode() for document in examples),
+        yaml.safe_dump(examples[0]).encode(),
+    ]
 
 
 def _has_names_alone(value: Any) -> bool:
@@ -104,12 +107,14 @@ def _manifests(data: bytes) -> None:
 
 def _documents() -> list[bytes]:
     """As JSON, which is read a hundred times faster; YAML has a target of its own."""
-    made = []
+    examples = []
     for path in sorted((target.ROOT / "deploy").rglob("*.yaml")):
         # A template of the chart is none before it is filled in.
         with contextlib.suppress(ValueError):
-            made += [json.dumps(document).encode() for document in text.load_all(path.read_bytes())]
-    return [document for document in dict.fromkeys(made) if len(document) < 4000]
+            examples += [
+                json.dumps(document).encode() for document in text.load_all(path.read_bytes())
+            ]
+    return [document for document in dict.fromkeys(examples) if len(document) < 4000]
 
 
 def _yaml(data: bytes) -> None:
@@ -234,12 +239,12 @@ def _stories() -> list[bytes]:
     ]
     chapter = {"title": "c", "steps": steps, "needs": "DRAConsumableCapacity"}
     whole = {"title": "t", "nodes": nodes, "settings": {"rescan": 5}, "chapters": [chapter]}
-    made = [whole]
-    made += [whole | {"chapters": [{"title": "c", "steps": [step]}]} for step in steps]
+    examples = [whole]
+    examples += [whole | {"chapters": [{"title": "c", "steps": [step]}]} for step in steps]
 
     tour = text.load((target.ROOT / "plugin/claimd/sim/demo/stories/tour.yaml").read_bytes())
-    made += [tour | {"chapters": [each], "about": ""} for each in tour["chapters"]]
-    return [document for document in map(_encoded, made) if len(document) < 2000]
+    examples += [tour | {"chapters": [each], "about": ""} for each in tour["chapters"]]
+    return [document for document in map(_encoded, examples) if len(document) < 2000]
 
 
 def _encoded(document: Any) -> bytes:
@@ -266,11 +271,11 @@ def _cel(data: bytes) -> None:
 
 
 def _expressions() -> list[bytes]:
-    made = []
+    examples = []
     for name in ("true", "false", "error", "refused"):
         lines = (target.ROOT / f"tests/cases/cel/{name}.txt").read_bytes().splitlines()
-        made += [line for line in lines if line and not line.startswith(b"#")]
-    return made
+        examples += [line for line in lines if line and not line.startswith(b"#")]
+    return examples
 
 
 TARGETS = {

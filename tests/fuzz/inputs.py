@@ -184,12 +184,12 @@ class Inputs:
     def _beside(self, value: dict[str, Any], key: str) -> dict[str, Any]:
         """A field less, one with another name, or one more."""
         way = self._dice.randrange(3)
-        made = dict(value)
+        changed = dict(value)
         if way < 2:
-            taken = made.pop(key)
+            taken = changed.pop(key)
         if way > 0:
-            made[self._dice.choice(self._names)] = taken if way == 1 else self._odd()
-        return made
+            changed[self._dice.choice(self._names)] = taken if way == 1 else self._odd()
+        return changed
 
     def _in_row(self, value: list[Any], place: int) -> list[Any]:
         """An entry less, twice, hundreds of times, or one more."""

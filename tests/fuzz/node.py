@@ -85,7 +85,7 @@ def _prison() -> Path:
 
 def _captures() -> list[bytes]:
     """Small ones: what a scan makes of many files is another target's."""
-    made = []
+    examples = []
     tree = target.folder() / "tree"
     if not tree.exists():
         fake.write(tree, fake.parse(["nvidia:l4"]))
@@ -100,7 +100,7 @@ def _captures() -> list[bytes]:
 
     file = target.folder() / "small.tar"
     capture.pack(file, roots, look)
-    made.append(file.read_bytes())
+    examples.append(file.read_bytes())
 
     about = {
         "format": 1,
@@ -122,8 +122,8 @@ def _captures() -> list[bytes]:
                 entry = tarfile.TarInfo(name)
                 entry.type, entry.linkname = tarfile.SYMTYPE, link
                 archive.addfile(entry)
-        made.append(stream.getvalue())
-    return made
+        examples.append(stream.getvalue())
+    return examples
 
 
 def _tar(data: bytes) -> None:
@@ -218,8 +218,8 @@ def _specs() -> list[bytes]:
             "additionalGids": [44],
         },
     }
-    made = [json.dumps(one).encode() for one in (spec, newest)]
-    return [*made, yaml.safe_dump(spec, sort_keys=False).encode()]
+    examples = [json.dumps(document).encode() for document in (spec, newest)]
+    return [*examples, yaml.safe_dump(spec, sort_keys=False).encode()]
 
 
 def _cache(data: bytes) -> None:
@@ -257,7 +257,7 @@ def _checkpoints() -> list[bytes]:
         worlds.claim("c", worlds.result(first.name)),
         worlds.claim("d", worlds.result(second.name, "a/b", **share), config=[of_mps]),
     ]
-    made = []
+    examples = []
     for claim in claims:
         prepared = plan.plan(
             claim,
@@ -268,8 +268,8 @@ def _checkpoints() -> list[bytes]:
             now="2026-01-01T00:00:00Z",
         )
         kept = checkpoint.Checkpoint(version=1, boot_id="b", claim=prepared)
-        made.append(checkpoint.encode(kept))
-    return made
+        examples.append(checkpoint.encode(kept))
+    return examples
 
 
 def _kept(data: bytes) -> None:
@@ -355,7 +355,7 @@ def _odd_tree(data: bytes) -> None:
 @cache
 def _trees() -> list[tuple[Path, list[Path]]]:
     """One of each vendor, with the files of its devices that a scan reads."""
-    made = []
+    examples = []
     for model in ("amd:mi300x", "nvidia:l4", "intel:b580"):
         tree = target.folder() / f"odd-{model.partition(':')[0]}"
         fake.write(tree, fake.parse([model]))
@@ -365,14 +365,14 @@ def _trees() -> list[tuple[Path, list[Path]]]:
         places = [Path(path) for path in read]
         for place in places:
             place.chmod(0o644)
-        made.append((tree, places))
-    return made
+        examples.append((tree, places))
+    return examples
 
 
 def _values() -> list[bytes]:
     """What such files hold, each content once."""
-    found = {place.read_bytes() for _, places in _trees() for place in places}
-    return sorted(content for content in found if len(content) < 400)
+    values = {place.read_bytes() for _, places in _trees() for place in places}
+    return sorted(content for content in values if len(content) < 400)
 
 
 def _pax(data: bytes) -> None:

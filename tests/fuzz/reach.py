@@ -84,13 +84,13 @@ class Reach:
 
 def lines(parts: tuple[Any, ...]) -> set[Line]:
     """The lines of functions, classes and modules that a call may reach."""
-    found: set[Line] = set()
+    lines_: set[Line] = set()
     for code in codes(parts):
         for _, _, line in code.co_lines():
             # The first one is `def`, which is reached when the module is loaded.
             if line and line != code.co_firstlineno:
-                found.add((code.co_filename, line))
-    return found
+                lines_.add((code.co_filename, line))
+    return lines_
 
 
 def codes(parts: tuple[Any, ...]) -> Iterator[CodeType]:
@@ -131,16 +131,16 @@ def _within(code: CodeType) -> Iterator[CodeType]:
 
 def words(parts: tuple[Any, ...]) -> set[bytes]:
     """Short texts that the code compares with and looks for, and the fields of its structs."""
-    found: set[str] = set()
+    words_: set[str] = set()
     for code in codes(parts):
-        found.update(_texts(code.co_consts))
+        words_.update(_texts(code.co_consts))
     for part in parts:
         for module in _modules(part) if isinstance(part, ModuleType) else ():
             for each in vars(module).values():
-                found.update(getattr(each, "__struct_encode_fields__", ()))
+                words_.update(getattr(each, "__struct_encode_fields__", ()))
                 if isinstance(each, (tuple, frozenset, set, dict)):
-                    found.update(_texts(each))
-    return {text.encode() for text in found if 0 < len(text) <= 40}
+                    words_.update(_texts(each))
+    return {text.encode() for text in words_ if 0 < len(text) <= 40}
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

@@ -82,8 +82,10 @@ def _server() -> dispatch.Dispatch:
         store, lambda: "2026-01-01T00:00:00Z", lambda: str(random.random()), lambda: "abcde", "1.37"
     )
     bootstrap.make(registry, known)
-    made = ServerSecrets(admin_token="t", signing_key=b"k")
-    return dispatch.Dispatch(known, registry, Tokens(made, store, lambda: 0.0), lambda: 0.0, 60.0)
+    secrets = ServerSecrets(admin_token="t", signing_key=b"k")
+    return dispatch.Dispatch(
+        known, registry, Tokens(secrets, store, lambda: 0.0), lambda: 0.0, 60.0
+    )
 
 
 def _request(data: bytes) -> None:
@@ -152,14 +154,14 @@ def _requests() -> list[bytes]:
     ]
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-    made = []
+    examples = []
     for number, (method, path, kind, content) in enumerate(rows):
         body = json.dumps(content).encode() if content is not None else b""
         head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n"
         head += f"Accept: {(table, partial, '*/*')[number % 3]}\r\n"
         head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-        made.append(head.encode() + body)
-    return made
+        examples.append(head.encode() + body)
+    return examples
 
 
 def _protobuf(data: bytes) -> None:

@@ -194,20 +194,24 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 def _sessions() -> list[bytes]:
-    made = []
+    examples = []
     for port in ("7", "8", "70000", "x"):
         client = test_spdy.Client()
         errors = client.open(1, streamtype="error", port=port, requestid="0", flags=1)
         opened = errors + client.open(3, streamtype="data", port=port, requestid="0")
-        made.append(opened + test_spdy.data(3, b"hello") + test_spdy.data(3, b"", flags=1))
-    made.append(made[0] + test_spdy.control(6, b"\0\0\0\1") + test_spdy.control(3, bytes(8)))
-    made.append(opened + test_spdy.control(3, b"\0\0\0\3\0\0\0\5") + test_spdy.control(7, bytes(8)))
+        examples.append(opened + test_spdy.data(3, b"hello") + test_spdy.data(3, b"", flags=1))
+    examples.append(
+        examples[0] + test_spdy.control(6, b"\0\0\0\1") + test_spdy.control(3, bytes(8))
+    )
+    examples.append(
+        opened + test_spdy.control(3, b"\0\0\0\3\0\0\0\5") + test_spdy.control(7, bytes(8))
+    )
 
     # Not compressed, so that what they say can be changed.
     client = test_spdy.Client()
     client._deflate = zlib.compressobj(level=0, zdict=spdy.DICTIONARY)
     errors = client.open(1, streamtype="error", port="7", requestid="0")
-    return [*made, errors + client.open(3, streamtype="data", port="7", requestid="0")]
+    return [*examples, errors + client.open(3, streamtype="data", port="7", requestid="0")]
 
 
 TARGETS = {

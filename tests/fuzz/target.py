@@ -35,11 +35,11 @@ class Target:
 def folder() -> Path:
     """One for all inputs of this process, that goes with it; in memory where there is such a place."""
     memory = Path("/dev/shm")
-    made = tempfile.TemporaryDirectory(
+    folder_ = tempfile.TemporaryDirectory(
         prefix="claimd-fuzz-", dir=memory if memory.is_dir() else None
     )
-    _kept.append(made)
-    return Path(made.name)
+    _kept.append(folder_)
+    return Path(folder_.name)
 
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []

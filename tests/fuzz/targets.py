@@ -28,8 +28,8 @@ TARGETS |= pages.TARGETS
 
 def examples(name: str) -> list[bytes]:
     """Those that are made, and those that were found."""
-    found = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
-    return [*TARGETS[name].examples(), *found]
+    examples_ = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
+    return [*TARGETS[name].examples(), *examples_]
 
 
 def words(name: str) -> list[bytes]:
@@ -38,7 +38,7 @@ def words(name: str) -> list[bytes]:
     return [*chosen.words, *sorted(reach.words(chosen.parts))]
 
 
-def made(name: str, dice: random.Random, chosen: Sequence[bytes]) -> inputs.Inputs:
+def make_inputs(name: str, dice: random.Random, chosen: Sequence[bytes]) -> inputs.Inputs:
     """Inputs for a target, made of the examples that were chosen."""
     fed = TARGETS[name]
     return inputs.Inputs(dice, chosen, words(name), longest=fed.longest, documents=fed.documents)

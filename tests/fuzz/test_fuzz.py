@@ -26,12 +26,12 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(targets, "CORPUS", tmp_path / "cases")
     monkeypatch.setattr(target, "ROOT", tmp_path)
 
-    def made(read):
+    def make_run(read):
         toy = target.Target(read=read, examples=lambda: [b"abc"], parts=(read,))
         monkeypatch.setitem(targets.TARGETS, "toy", toy)
         return fuzz.Run("toy", 1)
 
-    return made
+    return make_run
 
 
 def loaded(tmp_path, source):
@@ -46,9 +46,9 @@ def loaded(tmp_path, source):
 @pytest.mark.skipif(not reach.SEES, reason="needs Python 3.12, which tells which lines are reached")
 def test_it_goes_on_from_what_reached_something_new(run, tmp_path, capsys):
     module = loaded(tmp_path, DEEP)
-    found = run(module.read)
-    found.feed(20, 5_000)
-    found.report(unreached=True)
+    fuzz_run = run(module.read)
+    fuzz_run.feed(20, 5_000)
+    fuzz_run.report(unreached=True)
 
     said = capsys.readouterr().out
     assert "4 of 4 lines" in said
@@ -80,9 +80,9 @@ def test_harm_of_one_place_is_told_once(run, tmp_path, capsys):
         if b"b" not in data:
             raise ValueError(data)
 
-    found = run(read)
-    found.feed(0.2, 500)
-    assert len(found.harm) == 1
+    fuzz_run = run(read)
+    fuzz_run.feed(0.2, 500)
+    assert len(fuzz_run.harm) == 1
     assert [path.read_bytes() for path in (tmp_path / "cases/toy").iterdir()] == [b""]
     assert "ValueError" in capsys.readouterr().out
 
@@ -94,6 +94,6 @@ def test_what_hangs_is_harm(run, tmp_path, monkeypatch, capsys):
         while data != b"abc":
             pass
 
-    found = run(read)
-    found.feed(0.3, 2)
-    assert found.harm == {"it takes too long"}
+    fuzz_run = run(read)
+    fuzz_run.feed(0.3, 2)
+    assert fuzz_run.harm == {"it takes too long"}

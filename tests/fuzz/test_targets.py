@@ -21,6 +21,6 @@ def test_examples_and_what_was_found_before(name: str) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_bytes_of_a_stranger(name: str) -> None:
-    made = targets.made(name, random.Random(name), targets.examples(name))
+    inputs_ = targets.make_inputs(name, random.Random(name), targets.examples(name))
     for _ in range(samples.share(COUNT)):
-        targets.TARGETS[name].read(made.next())
+        targets.TARGETS[name].read(inputs_.next())

@@ -145,10 +145,10 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def sizes(text: str) -> list[int]:
-    found = sorted({int(part) for part in text.split(",")})
-    if found[0] < 1:
-        raise argparse.ArgumentTypeError(f"a fleet has at least one node, not {found[0]}")
-    return found
+    sizes_ = sorted({int(part) for part in text.split(",")})
+    if sizes_[0] < 1:
+        raise argparse.ArgumentTypeError(f"a fleet has at least one node, not {sizes_[0]}")
+    return sizes_
 
 
 def phase_names(text: str) -> list[str]:
@@ -160,12 +160,12 @@ def fleet_names(text: str) -> list[str]:
 
 
 def known(text: str, what: str, there: Sequence[str]) -> list[str]:
-    found = text.split(",")
-    if unknown := sorted(set(found) - set(there)):
+    names = text.split(",")
+    if unknown := sorted(set(names) - set(there)):
         raise argparse.ArgumentTypeError(
             f"no {what} {', '.join(unknown)}; there are {', '.join(there)}"
         )
-    return found
+    return names
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ class ControlPlane:
 
     def pids(self) -> dict[str, int]:
         """What runs now, by name."""
-        found = {name: pid for name in self.daemons if (pid := daemons.pid_of(name))}
-        return found | ({"apiserver": self.pid} if self.pid else {})
+        pids_ = {name: pid for name in self.daemons if (pid := daemons.pid_of(name))}
+        return pids_ | ({"apiserver": self.pid} if self.pid else {})
 
     def restart(self) -> None:
         """The API server is killed, and started anew when that is done: it is back when this returns."""
@@ -129,10 +129,10 @@ class Furniture:
         """The object, made or there already."""
         namespace = document["metadata"].get("namespace", NAMESPACE)
         path = COLLECTIONS[document["kind"]].format(namespace=namespace)
-        made = self.admin("POST", path, document, but=(EXISTS,))
-        if made.get("kind") == "Status":
-            made = self.admin("GET", f"{path}/{document['metadata']['name']}")
-        return made
+        stored = self.admin("POST", path, document, but=(EXISTS,))
+        if stored.get("kind") == "Status":
+            stored = self.admin("GET", f"{path}/{document['metadata']['name']}")
+        return stored
 
     def install(self) -> None:
         """Account, rights, admission policies and the priority level as `deploy/base` has them."""
@@ -172,10 +172,10 @@ class Furniture:
         for number in range(first, first + count):
             name = layout.node_name(prefix, number)
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-            made = self.admin("POST", "/api/v1/nodes", node, but=(EXISTS,))
-            if made["kind"] == "Status":
-                made = self.admin("GET", f"/api/v1/nodes/{name}")
-            uids[name] = made["metadata"]["uid"]
+            stored = self.admin("POST", "/api/v1/nodes", node, but=(EXISTS,))
+            if stored["kind"] == "Status":
+                stored = self.admin("GET", f"/api/v1/nodes/{name}")
+            uids[name] = stored["metadata"]["uid"]
         return uids
 
     def accounts_of(self, uids: dict[str, str], folder: Path) -> None:
@@ -218,13 +218,13 @@ class Furniture:
         return ca.read_text() if isinstance(ca, Path) else ca
 
     def version(self) -> str:
-        found: str = self.admin("GET", "/version")["gitVersion"]
-        return found
+        version_: str = self.admin("GET", "/version")["gitVersion"]
+        return version_
 
     def _token(self, namespace: str, name: str, more: api.Object) -> str:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         spec = {"expirationSeconds": TOKEN_SECONDS, **more}
-        made = self.admin("POST", path, {**head, "spec": spec})
-        found: str = made["status"]["token"]
-        return found
+        stored = self.admin("POST", path, {**head, "spec": spec})
+        token: str = stored["status"]["token"]
+        return token

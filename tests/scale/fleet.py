@@ -183,10 +183,10 @@ class Ours:
 
     def socket(self, node: str) -> Path:
         folder = names.plugin_folder(self.place.folder / node, self.driver)
-        found = sorted(folder.glob("dra*.sock"), key=lambda path: path.stat().st_mtime)
-        if not found:
+        sockets = sorted(folder.glob("dra*.sock"), key=lambda path: path.stat().st_mtime)
+        if not sockets:
             raise BenchError(f"{node}: no DRA socket in {folder}")
-        return found[-1]
+        return sockets[-1]
 
     def pids(self) -> Sequence[int]:
         return [program.pid for program in self._programs.all]

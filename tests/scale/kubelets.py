@@ -55,9 +55,9 @@ class Kubelets:
         failed: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                for number, one in enumerate(claims):
+                for number, work_ in enumerate(claims):
                     await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-                    group.create_task(self._turn(one, held))
+                    group.create_task(self._turn(work_, held))
         except* (BenchError, grpc.RpcError) as several:
             failed = several.exceptions[0]
         for channel in self._channels.values():
@@ -66,41 +66,41 @@ class Kubelets:
         if failed is not None:
             raise BenchError(f"claims: {failed}")
 
-    async def _turn(self, one: Work, held: float) -> None:
+    async def _turn(self, work_: Work, held: float) -> None:
         began = time.monotonic()
-        await self._until_done(self._prepare, one)
+        await self._until_done(self._prepare, work_)
         self.took.append(time.monotonic() - began)
-        self.prepared[one.name] = time.time()
+        self.prepared[work_.name] = time.time()
         await asyncio.sleep(held)
-        await self._until_done(self._unprepare, one)
+        await self._until_done(self._unprepare, work_)
 
-    async def _until_done(self, call: Callable[[Work], Awaitable[str]], one: Work) -> None:
+    async def _until_done(self, call: Callable[[Work], Awaitable[str]], work_: Work) -> None:
         """Tries again as the kubelet does, which counts."""
         end = time.monotonic() + PATIENCE
-        while error := await call(one):
+        while error := await call(work_):
             if time.monotonic() > end:
-                raise BenchError(f"{one.node}: {error}")
+                raise BenchError(f"{work_.node}: {error}")
             self.refused += 1
             await asyncio.sleep(AGAIN)
 
-    async def _prepare(self, one: Work) -> str:
-        request = api_pb2.NodePrepareResourcesRequest(claims=[_reference(one)])
-        answer = await self._stub(one).NodePrepareResources(request, timeout=CALL)
-        return str(answer.claims[one.uid].error)
+    async def _prepare(self, work_: Work) -> str:
+        request = api_pb2.NodePrepareResourcesRequest(claims=[_reference(work_)])
+        answer = await self._stub(work_).NodePrepareResources(request, timeout=CALL)
+        return str(answer.claims[work_.uid].error)
 
-    async def _unprepare(self, one: Work) -> str:
-        request = api_pb2.NodeUnprepareResourcesRequest(claims=[_reference(one)])
-        answer = await self._stub(one).NodeUnprepareResources(request, timeout=CALL)
-        return str(answer.claims[one.uid].error)
+    async def _unprepare(self, work_: Work) -> str:
+        request = api_pb2.NodeUnprepareResourcesRequest(claims=[_reference(work_)])
+        answer = await self._stub(work_).NodeUnprepareResources(request, timeout=CALL)
+        return str(answer.claims[work_.uid].error)
 
-    def _stub(self, one: Work) -> api_pb2_grpc.DRAPluginStub:
-        channel = self._channels.get(one.node)
+    def _stub(self, work_: Work) -> api_pb2_grpc.DRAPluginStub:
+        channel = self._channels.get(work_.node)
         if channel is None:
-            channel = grpc.aio.insecure_channel(f"unix:{self.socket(one.node)}")
-            self._channels[one.node] = channel
+            channel = grpc.aio.insecure_channel(f"unix:{self.socket(work_.node)}")
+            self._channels[work_.node] = channel
         return api_pb2_grpc.DRAPluginStub(channel)
 
 
-def _reference(one: Work) -> api_pb2.Claim:
-    meta = one.claim["metadata"]
-    return api_pb2.Claim(namespace=meta["namespace"], name=meta["name"], uid=one.uid)
+def _reference(work_: Work) -> api_pb2.Claim:
+    meta = work_.claim["metadata"]
+    return api_pb2.Claim(namespace=meta["namespace"], name=meta["name"], uid=work_.uid)

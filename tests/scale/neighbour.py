@@ -78,10 +78,10 @@ class Neighbour:
 
     def _api(self) -> api.Api:
         """One connection a thread."""
-        found: api.Api | None = getattr(self._mine, "api", None)
-        if found is None:
-            found = self._mine.api = api.connect(self._kubeconfig)
-        return found
+        api_: api.Api | None = getattr(self._mine, "api", None)
+        if api_ is None:
+            api_ = self._mine.api = api.connect(self._kubeconfig)
+        return api_
 
 
 if __name__ == "__main__":

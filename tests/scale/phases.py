@@ -196,20 +196,20 @@ def _made_claims(stage: Stage, number: int) -> list[kubelets.Work]:
         node = nodes[index % len(nodes)]
         device = devices[index // len(nodes) % len(devices)]
         claim = _claim(f"{place.prefix}-claim-{index:05d}")
-        made = admin("POST", CLAIMS, claim)
-        made["status"] = _allocation(made["metadata"]["name"], node, stage.fleet.driver, device)
-        path = f"{CLAIMS}/{made['metadata']['name']}/status"
-        works.append(kubelets.Work(node=node, claim=admin("PUT", path, made)))
+        stored = admin("POST", CLAIMS, claim)
+        stored["status"] = _allocation(stored["metadata"]["name"], node, stage.fleet.driver, device)
+        path = f"{CLAIMS}/{stored['metadata']['name']}/status"
+        works.append(kubelets.Work(node=node, claim=admin("PUT", path, stored)))
     return works
 
 
 def _devices(stage: Stage, node: str) -> list[str]:
     """Of the first node, which all others are like."""
     query = f"?fieldSelector=spec.nodeName%3D{node}"
-    found = stage.furniture.admin("GET", f"{SLICES}{query}")["items"]
+    slices_ = stage.furniture.admin("GET", f"{SLICES}{query}")["items"]
     return [
         device["name"]
-        for slice_ in found
+        for slice_ in slices_
         if slice_["spec"]["driver"] == stage.fleet.driver
         for device in slice_["spec"].get("devices") or ()
     ]

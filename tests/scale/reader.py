@@ -34,16 +34,16 @@ class Reader:
 
     def versions(self, driver: str) -> dict[str, str]:
         """Resource versions of the driver's slices, by name and uid."""
-        found: dict[str, str] = {}
+        versions_: dict[str, str] = {}
         query, more = f"?limit={PAGE}&fieldSelector=spec.driver%3D{driver}", ""
         while True:
             page = json.loads(self.get(f"{SLICES}{query}{more}", METADATA))
             for item in page["items"]:
                 metadata = item["metadata"]
-                found[f"{metadata['name']} {metadata['uid']}"] = metadata["resourceVersion"]
+                versions_[f"{metadata['name']} {metadata['uid']}"] = metadata["resourceVersion"]
             token = page["metadata"].get("continue", "")
             if not token:
-                return found
+                return versions_
             more = f"&continue={token}"
 
     def get(self, path: str, accept: str = "application/json") -> bytes:

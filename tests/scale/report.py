@@ -85,7 +85,7 @@ def _rounded(value: object) -> object:
 
 def broken(rows: Sequence[Row]) -> list[str]:
     """A sentence for each promise that is not kept."""
-    found = []
+    sentences = []
     for row in rows:
         if row["fleet"] != "claimd":
             continue
@@ -93,12 +93,12 @@ def broken(rows: Sequence[Row]) -> list[str]:
         p99 = row["neighbour"].get("p99")
         if p99 is None or p99 > NEIGHBOUR:
             seen = "no answer" if p99 is None else f"{p99:.2f} s"
-            found.append(f"{title}: a neighbour's p99 is {seen}, wanted are {NEIGHBOUR:g} s")
+            sentences.append(f"{title}: a neighbour's p99 is {seen}, wanted are {NEIGHBOUR:g} s")
         if row["phase"] == "rest" and "requests" in row and a_minute(row) > AT_REST:
-            found.append(f"{title}: {a_minute(row):.2f} requests a minute of a node")
+            sentences.append(f"{title}: {a_minute(row):.2f} requests a minute of a node")
         if row.get("rewritten"):
-            found.append(f"{title}: {row['rewritten']} slices written though nothing changed")
-    return found
+            sentences.append(f"{title}: {row['rewritten']} slices written though nothing changed")
+    return sentences
 
 
 def a_minute(row: Row) -> float:
@@ -229,12 +229,12 @@ def drawing(rows: Sequence[Row]) -> str:
     """How a storm grows with the nodes."""
 
     def lines(value: str) -> tuple[plots.Line, ...]:
-        found = []
+        shapes = []
         for fleet in dict.fromkeys(row["fleet"] for row in rows):
             storms = [row for row in rows if (row["fleet"], row["phase"]) == (fleet, "storm")]
             points = sorted((row["nodes"], row[value]) for row in storms)
-            found.append(plots.Line(label=fleet, points=tuple(points)))
-        return tuple(found)
+            shapes.append(plots.Line(label=fleet, points=tuple(points)))
+        return tuple(shapes)
 
     nodes = plots.Axis(title="nodes")
     charts = [

@@ -99,9 +99,9 @@ def test_rows_of_fleets_and_phases_that_were_not_measured_stay(tmp_path):
     newer = report.Results(machine={"cores": 4}, rows=[row(phase="storm", seconds=1 / 3)])
     report.save(newer, file, picture)
 
-    found = report.load(file)
-    assert found.machine == {"cores": 4}
-    assert [(one["nodes"], one["seconds"]) for one in found.rows] == [
+    loaded = report.load(file)
+    assert loaded.machine == {"cores": 4}
+    assert [(each["nodes"], each["seconds"]) for each in loaded.rows] == [
         (10, 0.3333),
         (10, 7),
         (20, 9),
@@ -154,7 +154,7 @@ def test_a_fleet_of_three_nodes(short):
             rows=rows,
         )
 
-    by_phase = {one["phase"]: one for one in rows}
+    by_phase = {row["phase"]: row for row in rows}
     assert list(by_phase) == [
         "alone",
         "storm",

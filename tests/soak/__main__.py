@@ -29,14 +29,14 @@ def main() -> int:
     told = []
     with cluster.up(keep=asked.keep, same_image=asked.same_image):
         for scenario in asked.scenario or SCENARIOS:
-            told.append(one(scenario, asked))
+            told.append(run_scenario(scenario, asked))
             print(report.table(told[-1]), flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(told, indent=1))
     return 0 if all(each["ok"] for each in told) else 1
 
 
-def one(scenario: str, asked: argparse.Namespace) -> dict[str, object]:
+def run_scenario(scenario: str, asked: argparse.Namespace) -> dict[str, object]:
     stage = Stage(scenario)
     stage.say(f"seed {asked.seed}")
     if scenario == "soak":
@@ -52,7 +52,7 @@ def one(scenario: str, asked: argparse.Namespace) -> dict[str, object]:
         return report.document(scenario, [], {"skipped": "this clone has no such commit"})
     else:
         rolling.run(stage, [older, cluster.IMAGE] * (asked.rolls // 2), seed=asked.seed)
-    return report.document(scenario, stage.problems, {"seed": asked.seed, **stage.found})
+    return report.document(scenario, stage.problems, {"seed": asked.seed, **stage.figures})
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -66,8 +66,8 @@ class Api:
                 answer.status,
                 f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}",
             )
-        found: Object = json.loads(content)
-        return found
+        document: Object = json.loads(content)
+        return document
 
     def surely(
         self,

@@ -63,10 +63,10 @@ def _used(stage: Stage) -> list[str]:
             pods = [
                 each for each in stage.history.pods.values() if each.running and each.asked is None
             ]
-            found = {
+            used_uids = {
                 uid for each in pods for uid in each.claims.values() if uid and _spec(uid).exists()
             }
-        return sorted(found) if len(found) >= 2 else []
+        return sorted(used_uids) if len(used_uids) >= 2 else []
 
     used: list[str] = until("two claims in use", look)
     return used

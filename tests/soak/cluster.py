@@ -27,8 +27,8 @@ FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
 @contextlib.contextmanager
 def up(*, keep: bool, same_image: bool) -> Iterator[None]:
     """A rig that is up is used, with the image of this tree, and left up."""
-    found = daemons.pid_of("apiserver") is not None
-    if not found:
+    is_up = daemons.pid_of("apiserver") is not None
+    if not is_up:
         packages.install()
         build.everything(places.Choices())
         shutil.rmtree(FAKE_TREE, ignore_errors=True)
@@ -40,7 +40,7 @@ def up(*, keep: bool, same_image: bool) -> Iterator[None]:
         deploy()
         yield
     finally:
-        if not found and not keep:
+        if not is_up and not keep:
             rig("down")
             shutil.rmtree(FAKE_TREE, ignore_errors=True)
 

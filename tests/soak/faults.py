@@ -125,12 +125,12 @@ def roll(api: Api, image: str = "") -> None:
     """A rolling update, to this image or to the same; ends when the old pod has gone."""
     before = {each.pod for each in plugin.living()}
     while True:
-        found = api.surely("GET", DAEMONSET)
-        template = found["spec"]["template"]
+        daemon_set = api.surely("GET", DAEMONSET)
+        template = daemon_set["spec"]["template"]
         template["metadata"].setdefault("annotations", {})["soak"] = datetime.now(UTC).isoformat()
         for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
             container["image"] = image or container["image"]
-        if api.surely("PUT", DAEMONSET, found, but=(CONFLICT,))["kind"] == "DaemonSet":
+        if api.surely("PUT", DAEMONSET, daemon_set, but=(CONFLICT,))["kind"] == "DaemonSet":
             break
     end = time.monotonic() + ROLL_PATIENCE
     while True:
@@ -160,8 +160,8 @@ def wait_for_the_port() -> None:
 
 
 def rolled(api: Api) -> bool:
-    found = api.surely("GET", DAEMONSET)
-    status, wanted = found["status"], found["metadata"]["generation"]
+    daemon_set = api.surely("GET", DAEMONSET)
+    status, wanted = daemon_set["status"], daemon_set["metadata"]["generation"]
     pods = api.surely("GET", "/api/v1/namespaces/claimd-system/pods")["items"]
     return (
         status.get("observedGeneration") == wanted

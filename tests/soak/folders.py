@@ -61,7 +61,7 @@ class Eye:
         return Glance(at=at, specs=stayed, records=records)
 
     def _marks(self, folder: Path, pattern: re.Pattern[str]) -> dict[str, tuple[str, Mark]]:
-        found = {}
+        entries_ = {}
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -70,16 +70,16 @@ class Eye:
                             status = os.stat(entry.path)
                         except FileNotFoundError:
                             continue
-                        found[known[1]] = (
+                        entries_[known[1]] = (
                             entry.path,
                             (status.st_ino, status.st_size, status.st_mtime_ns),
                         )
         except FileNotFoundError:
             pass
-        return found
+        return entries_
 
     def _held(self, folder: Path, marks: dict[str, tuple[str, Mark]], read: Any) -> dict[str, Held]:
-        found = {}
+        entries = {}
         for uid, (path, mark) in marks.items():
             known = self._read.get(path)
             if known is None or known[0] != mark:
@@ -88,7 +88,7 @@ class Eye:
                 except FileNotFoundError:
                     continue
                 self._read[path] = known
-            found[uid] = known[1]
+            entries[uid] = known[1]
         gone = [
             path
             for path in self._read
@@ -96,7 +96,7 @@ class Eye:
         ]
         for path in gone:
             del self._read[path]
-        return found
+        return entries
 
 
 def left() -> list[str]:
@@ -138,7 +138,7 @@ def _entries(folder: Path) -> list[str]:
 
 def _spec(uid: str, text: bytes) -> Held:
     try:
-        found = set()
+        names = set()
         for device in json.loads(text)["devices"]:
             variables = dict(each.split("=", 1) for each in device["containerEdits"]["env"])
             addresses = {
@@ -147,8 +147,8 @@ def _spec(uid: str, text: bytes) -> Held:
             (address,) = addresses
             if not device["name"].startswith(f"{uid}-"):
                 return Held(devices=frozenset(), damaged=f"it has the device {device['name']}")
-            found.add((device["name"].removeprefix(f"{uid}-"), address))
-        return Held(devices=frozenset(found))
+            names.add((device["name"].removeprefix(f"{uid}-"), address))
+        return Held(devices=frozenset(names))
     except (ValueError, KeyError, TypeError) as error:
         return Held(devices=frozenset(), damaged=f"{error!r} in {text[:80]!r}")
 

@@ -73,7 +73,7 @@ class Load:
     seed: int
     device_class: str = DRIVER
     kinds: tuple[Kind, ...] = KINDS
-    made: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     trouble: Exception | None = None
     began: float = 0.0
     ended: float = 0.0
@@ -146,9 +146,9 @@ class Load:
             claims["gpu"] = f"shared-{self._number // 3 % 4}"
         elif kind.name == "admin":
             claims["gpu"] = "=admin"
-        made = pod(name, self.node, claims, [container("main", *claims, command=TELL)])
-        made["spec"]["hostNetwork"] = True  # a network of its own would be a third of its cost
-        return made
+        pod_ = pod(name, self.node, claims, [container("main", *claims, command=TELL)])
+        pod_["spec"]["hostNetwork"] = True  # a network of its own would be a third of its cost
+        return pod_
 
     def _go_on(self) -> None:
         while self._due and len(self._jobs) < ROOM:
@@ -161,7 +161,7 @@ class Load:
             )
             job.call = self._calls.submit(self._create, document)
             self._jobs[name] = job
-            self.made[kind.name] += 1
+            self.counts[kind.name] += 1
         for job in list(self._jobs.values()):
             if job.call is not None:
                 if not job.call.done():

@@ -55,10 +55,10 @@ def run(stage: Stage, *, minutes: float, frozen: bool, seed: int) -> None:
         back = _return(stage, frozen)
         _judge_flight(stage, under_way, began, back)
     _judge_pods(stage, containers, back)
-    stage.found["outage"] |= {"minutes": minutes, "API server": "frozen" if frozen else "gone"}
-    for made in (flight, refused, held):
-        kubelet.unprepare(made)
-        claims.remove(made)
+    stage.figures["outage"] |= {"minutes": minutes, "API server": "frozen" if frozen else "gone"}
+    for claim_name in (flight, refused, held):
+        kubelet.unprepare(claim_name)
+        claims.remove(claim_name)
     for name in (*HOLDERS, *FAILING):
         stage.history.asking(name)
         stage.api.surely("DELETE", f"/api/v1/namespaces/{stage.namespace}/pods/{name}", but=(GONE,))
@@ -71,9 +71,9 @@ def run(stage: Stage, *, minutes: float, frozen: bool, seed: int) -> None:
 
 
 def _pod(stage: Stage, name: str, claims: dict[str, str]) -> None:
-    made = pod(name, stage.node, claims, [container("main", *claims, command=TELL)])
-    made["spec"]["hostNetwork"] = True
-    stage.api("POST", f"/api/v1/namespaces/{stage.namespace}/pods", made)
+    pod_ = pod(name, stage.node, claims, [container("main", *claims, command=TELL)])
+    pod_["spec"]["hostNetwork"] = True
+    stage.api("POST", f"/api/v1/namespaces/{stage.namespace}/pods", pod_)
 
 
 def _holders(stage: Stage) -> None:
@@ -143,7 +143,7 @@ def _while_away(
         stage.fail("no refusal", "a claim that nobody could read was prepared")
     except Refused as error:
         took = time.monotonic() - began
-        stage.found["outage"] = {
+        stage.figures["outage"] = {
             "a new claim was refused after s": round(took, 1),
             "words": str(error)[:150],
         }
@@ -151,7 +151,7 @@ def _while_away(
             stage.fail("no reason", f"a new claim was refused after {took:.0f} s with: {error}")
     began = time.monotonic()
     again = kubelet.prepare(held)
-    stage.found["outage"]["a recorded claim was answered after s"] = round(
+    stage.figures["outage"]["a recorded claim was answered after s"] = round(
         time.monotonic() - began, 2
     )
     if again != ids or not in_cdi(held["metadata"]["uid"], ids):
@@ -182,8 +182,8 @@ def _judge_flight(stage: Stage, under_way: Future[list[str]], began: float, back
     try:
         under_way.result()
         took = time.monotonic() - began
-        stage.found["outage"]["the call under way took s"] = round(took, 1)
-        stage.found["outage"]["after the return s"] = round(began + took - back, 1)
+        stage.figures["outage"]["the call under way took s"] = round(took, 1)
+        stage.figures["outage"]["after the return s"] = round(began + took - back, 1)
     except Refused as error:
         stage.fail(
             "failed call", f"the call that was under way when the API server returned: {error}"
@@ -195,7 +195,7 @@ def _judge_pods(stage: Stage, containers: dict[str, str], back: float) -> None:
         "the failed pods", lambda: all(_ran(stage, name) for name in FAILING), seconds=NEXT_TRY + 60
     )
     waited = [(stage.history.pods[name].running or 0) - back for name in FAILING]
-    stage.found["outage"]["failed pods ran after s"] = [round(each, 1) for each in waited]
+    stage.figures["outage"]["failed pods ran after s"] = [round(each, 1) for each in waited]
     if max(waited) > NEXT_TRY:
         stage.fail(
             "late",

@@ -34,7 +34,7 @@ class Sample:
 
 
 def living() -> list[Instance]:
-    found = []
+    instances = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -47,10 +47,10 @@ def living() -> list[Instance]:
             )
             if pod := environment.get(b"CLAIMD_POD_UID"):
                 started = (folder / "stat").read_text().rsplit(")", 1)[1].split()[19]
-                found.append(Instance(pid=int(folder.name), pod=pod.decode(), started=started))
+                instances.append(Instance(pid=int(folder.name), pod=pod.decode(), started=started))
         except OSError:  # it ended while we looked
             continue
-    return sorted(found, key=lambda each: int(each.started))
+    return sorted(instances, key=lambda each: int(each.started))
 
 
 def sample(pid: int) -> Sample | None:
@@ -81,7 +81,7 @@ def metrics(pid: int) -> dict[str, float]:
             text = b"".join(iter(lambda: way.recv(65536), b"")).decode()
     except OSError:
         return {}
-    return {found[1]: float(found[2]) for found in re.finditer(r"^(claimd_\S+) (\S+)$", text, re.M)}
+    return {match[1]: float(match[2]) for match in re.finditer(r"^(claimd_\S+) (\S+)$", text, re.M)}
 
 
 class Sampler(threading.Thread):

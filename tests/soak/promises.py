@@ -58,24 +58,24 @@ def judge(history: History, published: Mapping[str, str], until: float) -> list[
     """What the whole history shows. `published` leads from devices to PCI addresses, as the slices
     have it.
     """
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for claim in history.claims.values():
-        found += _as_allocated(claim, published)
+        problems += _as_allocated(claim, published)
     for pod in history.pods.values():
         if pod.running is not None:
-            found += _kept(pod, history, until)
-        found += _given(pod, history, published)
-    return found
+            problems += _kept(pod, history, until)
+        problems += _given(pod, history, published)
+    return problems
 
 
 def _as_allocated(claim: ClaimLife, published: Mapping[str, str]) -> list[Problem]:
-    found = []
+    problems = []
     for what, spans in (("record", claim.records), ("CDI file", claim.specs)):
         for span in spans:
             devices = frozenset(device for device, _ in span.held.devices)
             if claim.allocations and devices not in claim.allocations and not span.held.damaged:
                 text = f"the {what} of claim {claim.name} ({claim.uid}) has {sorted(devices)}, allocated were "
-                found.append(
+                problems.append(
                     Problem(
                         kind="not as allocated",
                         text=text + str([sorted(a) for a in claim.allocations]),
@@ -84,8 +84,8 @@ def _as_allocated(claim: ClaimLife, published: Mapping[str, str]) -> list[Proble
             wrong = [(d, a) for d, a in span.held.devices if _address(d, published) not in (a, "")]
             if wrong:
                 text = f"the {what} of claim {claim.name} ({claim.uid}) leads elsewhere than the slices say: {wrong}"
-                found.append(Problem(kind="wrong address", text=text))
-    return found
+                problems.append(Problem(kind="wrong address", text=text))
+    return problems
 
 
 def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
@@ -97,11 +97,11 @@ def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
     begin, end = pod.running + SLACK, min(ends) - SLACK
     if end <= begin:
         return []
-    found = []
+    problems = []
     for uid in pod.claims.values():
         life = history.claims.get(uid or "")
         if life is None:
-            found.append(
+            problems.append(
                 Problem(kind="unknown claim", text=f"pod {pod.name} ran with {pod.claims}")
             )
             continue
@@ -111,17 +111,19 @@ def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
             if span is None:
                 text = f"pod {pod.name} ran from {begin:.1f} to {end:.1f}, the {what} of its claim {life.name} ({uid})"
                 told = ", ".join(f"{s.first:.1f} to {s.last:.1f}" for s in spans) or "never"
-                found.append(Problem(kind="not kept", text=f"{text} was there and the same {told}"))
+                problems.append(
+                    Problem(kind="not kept", text=f"{text} was there and the same {told}")
+                )
             else:
                 contents.add(span.held.devices)
         if len(contents) > 1:
-            found.append(
+            problems.append(
                 Problem(
                     kind="differs",
                     text=f"record and CDI file of {life.name} ({uid}) differ: {contents}",
                 )
             )
-    return found
+    return problems
 
 
 def _covering(spans: list[Span], begin: float, end: float) -> Span | None:
@@ -158,21 +160,21 @@ def at_the_end(
     history: History, left: list[str], surplus: list[str], patience: float = RUN_PATIENCE
 ) -> list[Problem]:
     """Once everything has been deleted and its time has passed."""
-    found = [Problem(kind="left over", text=f"left in the folders: {name}") for name in left]
-    found += [
+    problems = [Problem(kind="left over", text=f"left in the folders: {name}") for name in left]
+    problems += [
         Problem(kind="left over", text=f"more than one instance would need: {what}")
         for what in surplus
     ]
     for pod in history.pods.values():
         if pod.gone is None:
-            found.append(
+            problems.append(
                 Problem(
                     kind="stuck", text=f"pod {pod.name} is still there{_words(history, pod.name)}"
                 )
             )
         if pod.running is not None and pod.running - pod.created > patience:
             took = pod.running - pod.created
-            found.append(
+            problems.append(
                 Problem(
                     kind="late",
                     text=f"pod {pod.name} took {took:.0f} s to run{_words(history, pod.name)}",
@@ -181,15 +183,15 @@ def at_the_end(
     for claim in history.claims.values():
         if claim.still:
             text = f"the status of claim {claim.name} ({claim.uid}) still tells of {claim.still}, and no pod is left"
-            found.append(Problem(kind="left in status", text=text))
+            problems.append(Problem(kind="left in status", text=text))
         if claim.gone is None and claim.allocated:
-            found.append(
+            problems.append(
                 Problem(
                     kind="still allocated",
                     text=f"claim {claim.name} ({claim.uid}) is still allocated",
                 )
             )
-    return found
+    return problems
 
 
 def _words(history: History, pod: str) -> str:

@@ -57,12 +57,12 @@ def figures(history: History) -> dict[str, Any]:
     }
 
 
-def document(scenario: str, problems: list[Problem], found: Mapping[str, Any]) -> dict[str, Any]:
+def document(scenario: str, problems: list[Problem], figures_: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "scenario": scenario,
         "ok": not problems,
         "problems": [{"kind": each.kind, "text": each.text} for each in problems],
-        **found,
+        **figures_,
     }
 
 

@@ -65,22 +65,22 @@ def run(stage: Stage, images: list[str], *, seed: int) -> None:
         stage.say(f"{name} has not gone")
     _judge(stage, calls)
     minutes = (load.ended - load.began) / 60
-    made = len([life for life in stage.history.claims.values() if life.records])
-    stage.found["updates"] = {"images": " ".join(images), "seconds each": report.waits(took)}
-    stage.found["second kubelet"] = {
+    prepared = len([life for life in stage.history.claims.values() if life.records])
+    stage.figures["updates"] = {"images": " ".join(images), "seconds each": report.waits(took)}
+    stage.figures["second kubelet"] = {
         "claims": calls.done,
         "failures": len(calls.failures),
         "seconds of a prepare": report.waits(calls.seconds),
     }
-    stage.found["claims a minute"] = round(made / minutes, 1)
-    if made / minutes < 100:
+    stage.figures["claims a minute"] = round(prepared / minutes, 1)
+    if prepared / minutes < 100:
         stage.fail(
-            "rate", f"only {made / minutes:.0f} claims a minute were prepared, asked are 100"
+            "rate", f"only {prepared / minutes:.0f} claims a minute were prepared, asked are 100"
         )
     stage.end()
     refused = {
         k: v
-        for k, v in stage.found["plugin"].items()
+        for k, v in stage.figures["plugin"].items()
         if k in ("prepares refused", "prepares failed") and v
     }
     if refused:
@@ -90,34 +90,34 @@ def run(stage: Stage, images: list[str], *, seed: int) -> None:
 def _keep(calls: Calls, devices: list[str], name: str) -> Kept:
     kept = []
     for number, device in enumerate(devices):
-        made = calls.claims.make(f"{name}{number}", device)
-        kept.append((made, _prepared(calls, made)))
+        claim = calls.claims.make(f"{name}{number}", device)
+        kept.append((claim, _prepared(calls, claim)))
     return kept
 
 
 def _again(stage: Stage, calls: Calls, kept: Kept) -> None:
     """The same as before, then away."""
-    for made, ids in kept:
-        name, uid = made["metadata"]["name"], made["metadata"]["uid"]
+    for claim, ids in kept:
+        name, uid = claim["metadata"]["name"], claim["metadata"]["uid"]
         if not in_cdi(uid, ids):
             stage.fail(
                 "not kept", f"the CDI file of {name} is not what it was before the update: {ids}"
             )
-        if (now := _prepared(calls, made)) != ids:
+        if (now := _prepared(calls, claim)) != ids:
             stage.fail("not kept", f"{name} was given {ids}, after the update {now}")
         try:
-            calls.kubelet.unprepare(made)
+            calls.kubelet.unprepare(claim)
         except Refused as error:
             calls.failures.append(f"{name}: {error}")
-        calls.claims.remove(made)
+        calls.claims.remove(claim)
     kept.clear()
 
 
-def _prepared(calls: Calls, made: Object) -> list[str]:
+def _prepared(calls: Calls, claim: Object) -> list[str]:
     try:
-        return calls.kubelet.prepare(made)
+        return calls.kubelet.prepare(claim)
     except Refused as error:
-        calls.failures.append(f"{made['metadata']['name']}: {error}")
+        calls.failures.append(f"{claim['metadata']['name']}: {error}")
         return []
 
 

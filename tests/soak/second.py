@@ -44,28 +44,28 @@ class Kubelet:
         ] = {}  # registration socket → DRA socket, oldest first
         self._ways: dict[str, grpc.Channel] = {}
 
-    def prepare(self, made: Object, seconds: float = CALL) -> list[str]:
+    def prepare(self, claim_: Object, seconds: float = CALL) -> list[str]:
         """The CDI ids."""
         answer = self._call(
             "NodePrepareResources",
-            dra.NodePrepareResourcesRequest(claims=[_ref(made)]),
-            made,
+            dra.NodePrepareResourcesRequest(claims=[_ref(claim_)]),
+            claim_,
             seconds,
         )
         return sorted(id_ for device in answer.devices for id_ in device.cdi_device_ids)
 
-    def unprepare(self, made: Object) -> None:
+    def unprepare(self, claim_: Object) -> None:
         self._call(
             "NodeUnprepareResources",
-            dra.NodeUnprepareResourcesRequest(claims=[_ref(made)]),
-            made,
+            dra.NodeUnprepareResourcesRequest(claims=[_ref(claim_)]),
+            claim_,
             CALL,
         )
 
-    def _call(self, name: str, message: Any, made: Object, seconds: float) -> Any:
+    def _call(self, name: str, message: Any, claim_: Object, seconds: float) -> Any:
         stub = dra_grpc.DRAPluginStub(self._way())
         try:
-            answer = getattr(stub, name)(message, timeout=seconds).claims[made["metadata"]["uid"]]
+            answer = getattr(stub, name)(message, timeout=seconds).claims[claim_["metadata"]["uid"]]
         except grpc.RpcError as error:
             raise Refused(f"{name}: {error.code()}: {error.details()}") from error
         if answer.error:
@@ -108,8 +108,8 @@ def _asked(path: Path) -> str:
     return str(offer.endpoint)
 
 
-def _ref(made: Object) -> dra.Claim:
-    meta = made["metadata"]
+def _ref(claim_: Object) -> dra.Claim:
+    meta = claim_["metadata"]
     return dra.Claim(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
 
 
@@ -123,12 +123,12 @@ class Claims:
 
     def make(self, name: str, device: str) -> Object:
         where = f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims"
-        made = self.api.surely(
+        claim_ = self.api.surely(
             "POST", where, claim(name, devices(request(device_class=f"amd.{DRIVER}")))
         )
         here = {"key": "metadata.name", "operator": "In", "values": [self.node]}
         chosen = {"request": "gpu", "driver": DRIVER, "pool": self.node, "device": device}
-        made["status"] = {
+        claim_["status"] = {
             "allocation": {
                 "devices": {"results": [chosen]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
@@ -143,10 +143,12 @@ class Claims:
                 }
             ],
         }
-        return self.api.surely("PUT", f"{where}/{name}/status", made)
+        return self.api.surely("PUT", f"{where}/{name}/status", claim_)
 
-    def remove(self, made: Object) -> None:
-        path = f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims/{made['metadata']['name']}"
+    def remove(self, claim_: Object) -> None:
+        path = (
+            f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims/{claim_['metadata']['name']}"
+        )
         while True:
             fresh = self.api.surely("GET", path, but=(GONE,))
             if fresh["kind"] != "ResourceClaim":
@@ -213,20 +215,20 @@ class Calls:
 
     def _one(self, name: str, device: str, hold: float) -> None:
         try:
-            made = self.claims.make(name, device)
-            uid = made["metadata"]["uid"]
+            claim_ = self.claims.make(name, device)
+            uid = claim_["metadata"]["uid"]
             began = time.monotonic()
-            ids = self.kubelet.prepare(made)
+            ids = self.kubelet.prepare(claim_)
             self.seconds.append(time.monotonic() - began)
             if not in_cdi(uid, ids):
                 self.failures.append(f"{name} was given {ids}, its CDI file has not the same")
             time.sleep(hold)  # its use
-            if (again := self.kubelet.prepare(made)) != ids:
+            if (again := self.kubelet.prepare(claim_)) != ids:
                 self.failures.append(f"{name} was given {ids}, and then {again}")
-            self.kubelet.unprepare(made)
+            self.kubelet.unprepare(claim_)
             if uid in folders.Eye().look(0).specs:
                 self.failures.append(f"{name} was unprepared and has a CDI file")
-            self.claims.remove(made)
+            self.claims.remove(claim_)
             self.done += 1
         except (Refused, Away) as error:
             self.failures.append(f"{name}: {error}")

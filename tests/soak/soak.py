@@ -47,24 +47,24 @@ def run(stage: Stage, *, minutes: float, rate: float, seed: int, sabotage: str =
     load.stop()
     took = load.ended - load.began
     stage.say(
-        f"draining; {sum(load.made.values())} pods in {took:.0f} s, {sum(faults.done.values())} faults"
+        f"draining; {sum(load.counts.values())} pods in {took:.0f} s, {sum(faults.done.values())} faults"
     )
     for name in load.drain(DRAIN):
         stage.say(f"{name} has not gone")
-    stage.found["load"] = {
+    stage.figures["load"] = {
         "seconds": round(took),
-        "pods a minute": round(sum(load.made.values()) / took * 60, 1),
-        "kinds": dict(load.made),
+        "pods a minute": round(sum(load.counts.values()) / took * 60, 1),
+        "kinds": dict(load.counts),
     }
-    stage.found["faults"] = {
+    stage.figures["faults"] = {
         kind: {"times": faults.done[kind], "longest s": round(faults.longest.get(kind, 0), 1)}
         for kind in faults.kinds
     }
     stage.end()
-    if sum(load.made.values()) / took * 60 < rate * 0.97:
+    if sum(load.counts.values()) / took * 60 < rate * 0.97:
         stage.fail(
             "rate",
-            f"only {sum(load.made.values()) / took * 60:.0f} pods a minute were made, asked were {rate:g}",
+            f"only {sum(load.counts.values()) / took * 60:.0f} pods a minute were made, asked were {rate:g}",
         )
     for kind in faults.kinds:
         if not faults.done[kind]:

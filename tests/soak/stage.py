@@ -33,7 +33,7 @@ class Stage:
         self.observer = Observer(self.history, self.judge)
         self.sampler = plugin.Sampler()
         self.published: dict[str, str] = {}
-        self.found: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
         self.problems: list[promises.Problem] = []
         self.patience = promises.RUN_PATIENCE  # for a pod to run
         self._vendors: dict[str, str] = {}
@@ -68,10 +68,10 @@ class Stage:
         until("the default service account", self._account)
 
     def _account(self) -> bool:
-        found = self.api(
+        account = self.api(
             "GET", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", but=(GONE,)
         )
-        return bool(found["kind"] == "ServiceAccount")
+        return bool(account["kind"] == "ServiceAccount")
 
     def end(self) -> None:
         """Nothing may be left once the named claims are gone too. Fills `found` and `problems`."""
@@ -108,8 +108,8 @@ class Stage:
             if thread.trouble is not None:
                 self.fail("observer", f"{thread.name} died: {thread.trouble!r}")
         self.api.surely("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        self.found |= report.figures(self.history)
-        self.found["observed"] = {
+        self.figures |= report.figures(self.history)
+        self.figures["observed"] = {
             "glances": self.judge.glances,
             "claims at the same time": self.judge.most,
             "lists after the first": sum(max(0, each.relists) for each in self._watchers),
@@ -134,7 +134,7 @@ class Stage:
             if each.sentence:
                 self.fail("growth", each.sentence)
         total = self.sampler.total
-        self.found["plugin"] = {
+        self.figures["plugin"] = {
             "instances": len(self.sampler.samples),
             "compared for growth": len(grown),
             **{
@@ -149,7 +149,7 @@ class Stage:
         if grown:
             longest = max(grown, key=lambda each: each.seconds)
             early, late = longest.early, longest.late
-            self.found["longest life of a plugin"] = {
+            self.figures["longest life of a plugin"] = {
                 "seconds": round(longest.seconds),
                 "open files": f"{early.files} → {late.files}",
                 "threads": f"{early.threads} → {late.threads}",
@@ -171,10 +171,10 @@ def until(what: str, look: Any, seconds: float = 60, every: float = 0.1, seen: A
     """`seen`: asked what there is instead, when the time is over."""
     seconds = max(seconds, BUSY)
     end = time.monotonic() + seconds
-    while not (found := look()):
+    while not (fact := look()):
         if time.monotonic() > end:
             raise AssertionError(
                 f"waited {seconds:g} s for {what}" + (f"; there is {seen()}" if seen else "")
             )
         time.sleep(every)
-    return found
+    return fact

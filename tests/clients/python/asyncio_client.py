@@ -62,8 +62,8 @@ async def main():
         await api.delete_namespaced_config_map("a", "default", propagation_policy="Orphan")
 
         async def kept():
-            found = await api.read_namespaced_config_map("kept", "default")
-            return not found.metadata.owner_references
+            config_map = await api.read_namespaced_config_map("kept", "default")
+            return not config_map.metadata.owner_references
 
         await eventually(kept)
         owner = await api.read_namespaced_config_map("b", "default")
@@ -102,8 +102,8 @@ async def lead(connection):
     first = (await leases.read_namespaced_lease("lease", "default")).spec.renew_time
 
     async def renewed():
-        found = await leases.read_namespaced_lease("lease", "default")
-        return found.spec.renew_time > first
+        lease = await leases.read_namespaced_lease("lease", "default")
+        return lease.spec.renew_time > first
 
     await eventually(renewed)
     election.cancel()

@@ -49,16 +49,16 @@ try:
     wait_until(lambda: SEEN["created"] == set(MAPS))
 
     def annotated():
-        found = api.list_namespaced_config_map("default", label_selector="for=steps").items
-        return all("seen" in (item.metadata.annotations or {}) for item in found)
+        maps = api.list_namespaced_config_map("default", label_selector="for=steps").items
+        return all("seen" in (item.metadata.annotations or {}) for item in maps)
 
     wait_until(annotated)
     done("create")
     done("patch")  # the annotation is one, and so is the finalizer
 
     def told():
-        found = api.list_namespaced_event("default").items
-        return {event.message for event in found if event.reason == "Seen"}
+        events = api.list_namespaced_event("default").items
+        return {event.message for event in events if event.reason == "Seen"}
 
     wait_until(lambda: told() == {f"{name} is there" for name in MAPS})
     done("events")

@@ -19,8 +19,8 @@ done("list")
 
 seen = []
 for _ in range(2):
-    for number, (_, found) in enumerate(client.watch(ConfigMap, server_timeout=1), start=1):
-        seen.append(found.metadata.name)
+    for number, (_, event) in enumerate(client.watch(ConfigMap, server_timeout=1), start=1):
+        seen.append(event.metadata.name)
         if number == len(MAPS):
             break
 assert seen == MAPS * 2, seen

@@ -38,7 +38,7 @@ informed = informer.SharedInformer(
     resync_period=1,  # and so long is each of its watches
 )
 informed.add_event_handler(
-    informer.MODIFIED, lambda found: numbers.append((found.data or {}).get("number"))
+    informer.MODIFIED, lambda changed: numbers.append((changed.data or {}).get("number"))
 )
 informed.start()
 wait_until(lambda: len(informed.cache.list()) == len(MAPS))

@@ -29,8 +29,8 @@ def dependent(name, owner, uid):
         "uid": uid,
         "blockOwnerDeletion": True,
     }
-    made = map_(name)
-    return made | {"metadata": made["metadata"] | {"ownerReferences": [reference]}}
+    document = map_(name)
+    return document | {"metadata": document["metadata"] | {"ownerReferences": [reference]}}
 
 
 def wait_until(holds):

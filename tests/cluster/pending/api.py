@@ -79,9 +79,9 @@ class Api:
     def delete(self, document: Object) -> None:
         """At once, whatever finalizers it has."""
         try:
-            found = self.get(document)
-            if found["metadata"].get("finalizers"):
-                self.put(found | {"metadata": found["metadata"] | {"finalizers": []}})
+            stored = self.get(document)
+            if stored["metadata"].get("finalizers"):
+                self.put(stored | {"metadata": stored["metadata"] | {"finalizers": []}})
             self.request("DELETE", self.path(document) + "?gracePeriodSeconds=0")
         except Refused as refused:
             if refused.status != 404:

@@ -101,17 +101,17 @@ def _node(source: random.Random, called: str) -> list[Object]:
         labels["zone"] = source.choice("abc")
     if source.random() < 0.5:
         labels["gpus"] = source.choice(("2", "4", "8", "many"))
-    found = node(called, cordoned=source.random() < 0.1, **labels)
+    node_ = node(called, cordoned=source.random() < 0.1, **labels)
     taints = [each for each in _TAINTS if source.random() < 0.08]
     if source.random() < 0.12:
         taints.append(taint("team", value=source.choice("ab")))
     if source.random() < 0.08:
         unready = "node.kubernetes.io/not-ready"
         taints += [taint(unready), taint(unready, "NoExecute")]
-        found["status"]["conditions"] = [READY | {"status": "False"}]
+        node_["status"]["conditions"] = [READY | {"status": "False"}]
     if taints:
-        found["spec"]["taints"] = taints
-    allocatable = found["status"]["allocatable"]
+        node_["spec"]["taints"] = taints
+    allocatable = node_["status"]["allocatable"]
     allocatable |= {
         "cpu": source.choice(("4", "16", "7500m", "64")),
         "memory": source.choice(("8Gi", "32Gi", "64Gi", "128Gi", "500M")),
@@ -122,7 +122,7 @@ def _node(source: random.Random, called: str) -> list[Object]:
     if source.random() < 0.15:
         allocatable["claimd.dev/gpu"] = source.choice(("0", "2"))
 
-    objects = [found]
+    objects = [node_]
     if source.random() < 0.85:
         objects += _gpus(source, called)
     if source.random() < 0.4:

@@ -72,20 +72,20 @@ def port(number: int, **more: Any) -> Object:
 
 
 def tainted(called: str, *taints: Object, ready: str = "True", **labels: str) -> Object:
-    found = node(called, **labels)
-    found["spec"]["taints"] = list(taints)
+    document = node(called, **labels)
+    document["spec"]["taints"] = list(taints)
     why = {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
     condition = READY if ready == "True" else READY | {"status": ready} | why
-    found["status"]["conditions"] = [condition]
-    return found
+    document["status"]["conditions"] = [condition]
+    return document
 
 
 def sized(called: str, **allocatable: str) -> Object:
-    found = node(called)
-    found["status"]["allocatable"] |= {
+    document = node(called)
+    document["status"]["allocatable"] |= {
         key.replace("__", "/").replace("_", "-"): value for key, value in allocatable.items()
     }
-    return found
+    return document
 
 
 def held(called: str, *devices: str, **more: Any) -> Object:
@@ -97,10 +97,10 @@ def held(called: str, *devices: str, **more: Any) -> Object:
 
 def by_template(called: str, uid: str) -> Object:
     """A claim that was made for a pod from a template."""
-    found = claim(called)
+    document = claim(called)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": SUBJECT, "uid": uid, "controller": True}
-    found["metadata"]["ownerReferences"] = [owner]
-    return found
+    document["metadata"]["ownerReferences"] = [owner]
+    return document
 
 
 def affinity(*expressions: Object, fields: Any = ()) -> Object:
@@ -137,9 +137,9 @@ def nic_class() -> Object:
 
 
 def with_fpgas(count: str) -> Object:
-    found = node("node-1")
-    found["status"]["allocatable"]["example.com/fpga"] = count
-    return found
+    document = node("node-1")
+    document["status"]["allocatable"]["example.com/fpga"] = count
+    return document
 
 
 def init(requests: Object, **more: Any) -> Object:
@@ -166,24 +166,24 @@ def shared(**policy: Any) -> Object:
 
 
 def sharer(called: str, memory: str) -> Object:
-    found = held(called, name(0), capacity={"requests": {"memory": memory}})
-    (result,) = found["status"]["allocation"]["devices"]["results"]
+    document = held(called, name(0), capacity={"requests": {"memory": memory}})
+    (result,) = document["status"]["allocation"]["devices"]["results"]
     share = "11111111-2222-3333-4444-555555555555"
     result |= {"shareID": share, "consumedCapacity": {"memory": memory}}
-    return found
+    return document
 
 
 def with_plugin(count: str) -> Object:
     """A node whose device plugin offers what a class stands for."""
-    found = node("node-1")
-    found["status"]["allocatable"]["claimd.dev/gpu"] = count
-    return found
+    document = node("node-1")
+    document["status"]["allocatable"]["claimd.dev/gpu"] = count
+    return document
 
 
 def watching(called: str, device: str) -> Object:
-    found = held(called, device, adminAccess=True)
-    found["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-    return found
+    document = held(called, device, adminAccess=True)
+    document["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    return document
 
 
 def puzzle() -> tuple[Object, ...]:

@@ -141,16 +141,16 @@ class Recorder:
         before = self.objects()
         start = (LOGS / "scheduler.log").stat().st_size
         pod = self._create(situation.pod)
-        made = [
+        stored = [
             self._create(_with_uid(document, pod["metadata"]["uid"]))
             for document in situation.after
         ]
-        if made:
-            pod = self._name_claims(pod, made)
+        if stored:
+            pod = self._name_claims(pod, stored)
         seconds = _SILENCE if situation.waits else situation.seconds
-        verdict = self._verdict(pod, [*before, *made, pod], start, seconds)
+        verdict = self._verdict(pod, [*before, *stored, pod], start, seconds)
         described = "" if verdict.node else self._describe(pod)
-        objects = [*before, *made, pod] if verdict.node else self.objects()
+        objects = [*before, *stored, pod] if verdict.node else self.objects()
         self.clear()
         return _steady(
             {

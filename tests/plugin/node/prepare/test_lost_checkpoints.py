@@ -291,9 +291,9 @@ async def test_while_it_cannot_be_rebuilt_the_claim_and_its_devices_say_so(
     before = world.spec().read_bytes()
     remove(world.checkpoint())
     monkeypatch.setattr(Hardware, "last", Inventory.from_unsorted([gpu(1)]))
-    one = await world.restart()
-    await one.lost.sweep()
-    assert one.taints == {}, "it may pass"
+    instance = await world.restart()
+    await instance.lost.sweep()
+    assert instance.taints == {}, "it may pass"
     await apiserver.until(lambda: world.ready("c")["reason"] == "RecordLost")
     condition = world.ready("c")
     assert condition["status"] == "False"
@@ -305,41 +305,41 @@ async def test_while_it_cannot_be_rebuilt_the_claim_and_its_devices_say_so(
 
     clock.leap(lost_checkpoints.TAINT_AFTER)
     for _ in range(2):
-        await one.lost.sweep()
-    (taint,) = one.taints.values()
-    assert list(one.taints) == [FIRST]
+        await instance.lost.sweep()
+    (taint,) = instance.taints.values()
+    assert list(instance.taints) == [FIRST]
     assert (taint.key, taint.effect) == ("claimd.dev/record-lost", "NoSchedule")
 
     monkeypatch.undo()
-    await one.lost.sweep()
-    assert (world.kept(), one.taints) == ({"uid-c"}, {})
+    await instance.lost.sweep()
+    assert (world.kept(), instance.taints) == ({"uid-c"}, {})
     await apiserver.until(lambda: world.ready("c")["reason"] == "Prepared")
 
 
 async def test_an_api_server_that_is_away_taints_nothing(world, kubelet):
     remove(world.checkpoint())
     world.api.fail(times=1000, path="/resourceclaims/c", status=500)
-    one = await world.restart()
+    instance = await world.restart()
     for _ in range(2):
-        await one.lost.sweep()
+        await instance.lost.sweep()
         clock.leap(lost_checkpoints.TAINT_AFTER)
-    assert one.taints == {}
+    assert instance.taints == {}
 
 
 async def test_a_claim_that_was_deleted_under_its_pod_keeps_the_scheduler_away(world, kubelet):
     remove(world.checkpoint())
     world.api.delete("resourceclaims", "c", "default")
-    one = await world.restart()
-    await one.lost.sweep()
+    instance = await world.restart()
+    await instance.lost.sweep()
     clock.leap(lost_checkpoints.TAINT_AFTER)
-    await one.lost.sweep()
-    assert list(one.taints) == [FIRST]
+    await instance.lost.sweep()
+    assert list(instance.taints) == [FIRST]
 
     # The pod ends, and the kubelet forgets it.
     kubelet.pods.clear()
     await world.sweeps()
-    await one.lost.sweep()
-    assert (world.spec().exists(), one.taints) == (False, {})
+    await instance.lost.sweep()
+    assert (world.spec().exists(), instance.taints) == (False, {})
 
 
 def test_parts_and_their_gpu_are_tainted_together():
