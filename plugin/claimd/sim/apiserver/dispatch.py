@@ -120,7 +120,7 @@ class Dispatch:
     def _handle(
         self, user: User, http: HttpRequest, info: RequestInfo, served: ServedVersion | None
     ) -> HttpResponse:
-        """Authorizes a request and passes it to its handler. `served` is what its path names."""
+        """Authorizes a request and passes it to its handler. `served` is the path's resource."""
         rbac.check(self._registry.store, user, _attributes(info, http))
         # A request with an upgrade goes to a handler of streams, or is refused.
         streams = None

@@ -56,7 +56,7 @@ class Delete(_Strict, frozen=True):
 
 
 class Wait(_Strict, frozen=True):
-    """Waits until `count` objects that match `where` satisfy `until`, or until there are none."""
+    """Waits until `count` objects that match `where` satisfy `until`, or until they are gone."""
 
     wait: str  # KIND or KIND/NAME
     namespace: str = "default"
