@@ -18,7 +18,7 @@ def setting() -> str:
         return "Nothing is measured yet: `make scale` fills the tables of this page."
     return (
         f"Measured on {at['date']} on a machine of {at['cores']} cores and {at['memory']} GB (Linux {at['kernel']}), "
-        f"on which all of it ran: kube-apiserver {at['kubernetes']}, etcd {at['etcd']} without syncs, the fleet under "
+        f"which ran everything: kube-apiserver {at['kubernetes']}, etcd {at['etcd']} without syncs, the fleet under "
         f"Python {at['python']}, and the neighbour."
     )
 
@@ -48,7 +48,7 @@ def sizes() -> str:
         "nodes",
         "until all is published",
         "API server's CPU",
-        "a node",
+        "CPU per node",
         "its memory",
     ]
     text = table([*titles, "a plugin's CPU", "429", "others' p50", "p99", "longest"], rows)
@@ -99,7 +99,7 @@ def requests() -> str:
             if " " in name and number / row["nodes"] >= 0.005
         ]
         rows.append([FLEETS[row["fleet"]], code(row["phase"]), ", ".join(asked) if asked else NONE])
-    return table(["fleet", "phase", "requests a node"], rows)
+    return table(["fleet", "phase", "requests per node"], rows)
 
 
 def claims() -> str:
@@ -124,22 +124,22 @@ def claims() -> str:
         "claims",
         "prepare, median",
         "99 of 100",
-        "status after it, median",
+        "then the status, median",
         "99 of 100",
     ]
-    return table([*titles, "API server's CPU a claim", "plugin's"], rows)
+    return table([*titles, "API server's CPU per claim", "plugin's CPU per claim"], rows)
 
 
 def computed() -> str:
     """What larger clusters would take, by what a node of the largest fleet of ours has taken."""
     node = report.per_node(report.load().rows, "claimd")
-    titles = ["what", "measured a node", *(f"{nodes:,} nodes" for nodes in report.CLUSTERS)]
+    titles = ["quantity", "measured per node", *(f"{nodes:,} nodes" for nodes in report.CLUSTERS)]
     if node is None:
         return table(titles, [])
     rows = [
         _computed("all plugins start: API server's CPU", node.storm_cpu, "s"),
         _computed("all plugins start: requests", node.storm_requests, ""),
-        _computed("a third of all GPUs turns sick: API server's CPU", node.taint_cpu, "s"),
+        _computed("a third of all GPUs becomes sick: API server's CPU", node.taint_cpu, "s"),
         _computed("at rest: API server's CPU in an hour", node.rest_cpu or None, "s"),
         _computed("at rest: requests a minute", node.requests, ""),
         _computed("API server's memory for watches and connections", node.memory, "MiB"),

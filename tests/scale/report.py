@@ -24,12 +24,12 @@ CLUSTERS = (5000, 15000)  # nodes of clusters that are computed
 
 PHASES = {
     "alone": "no plugin runs yet",
-    "storm": "all plugins start at once, until the last node's slices stand",
+    "storm": "all plugins start at once, until the last node's slices are there",
     "rest": "nothing happens",
     "claims": "1,000 claims a minute: prepare, report, unprepare",
-    "taints": "a third of all GPUs turns sick at once, until every taint stands",
+    "taints": "a third of all GPUs becomes sick at once, until every taint is there",
     "taints gone": "and well again, until every taint is gone",
-    "restart": "the API server is killed and started anew, until every plugin watches",
+    "restart": "the API server is killed and started again, until every plugin watches",
     "split": "the API server answers nobody for 100 s, then until every plugin watches",
     "rolling": "rolling update, 1 in 20 nodes at a time",
 }
