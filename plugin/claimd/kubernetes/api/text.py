@@ -23,6 +23,11 @@ DEEPEST = 100
 # them other aliases: nine short lines can become a thousand million values.
 MOST_ALIASED = 100_000
 
+# The bytes and the values of a text in YAML. PyYAML needs 10 to 20 seconds for so much of either,
+# and a thousand times the memory. JSON has no such limits.
+MOST_BYTES = 4 << 20
+MOST_VALUES = 200_000
+
 # The characters of a number in YAML. Python refuses to write integers of more than 4,300 digits in
 # decimal, and YAML has notations in which longer ones can be read.
 LONGEST_NUMBER = 1000
@@ -75,9 +80,14 @@ def yaml_loader(base: Any) -> Any:
 
     class Loader(base):  # type: ignore[misc]
         yaml_implicit_resolvers = _without_timestamps(base.yaml_implicit_resolvers)
-        depth = 0
+        depth = values = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
+            # The loader counts over all documents of a text. That of C does not call this method.
+            self.values += 1
+            if self.values > MOST_VALUES:
+                raise _too_many(self.peek_event().start_mark)
+
             # The depth is checked first, because PyYAML composes a node recursively.
             self.depth += 1
             if self.depth > DEEPEST:
@@ -127,6 +137,9 @@ def _load(text: bytes | str) -> list[Any]:
 def _load_yaml(text: bytes | str) -> list[Any]:
     # PyYAML is large, so it is loaded only for a text that is not JSON.
     import yaml
+
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES >> 20} MiB: write it as JSON")
 
     # The loader is a subclass of SafeLoader, so tags create no objects of Python.
     try:
@@ -194,6 +207,8 @@ def _check_aliases(root: yaml.Node) -> None:
         if levels > DEEPEST:
             raise _too_deep(node.start_mark)
         counted[id(node)] = levels, values
+        if len(counted) > MOST_VALUES:
+            raise _too_many(node.start_mark)
         return levels, values
 
     # Each node is counted once. All other values come from aliases.
@@ -217,6 +232,10 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
     return _refusal(f"nested deeper than {DEEPEST} levels", mark)
+
+
+def _too_many(mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return _refusal(f"more than {MOST_VALUES:,} values: write it as JSON", mark)
 
 
 def _refusal(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:

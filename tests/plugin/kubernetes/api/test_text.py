@@ -160,10 +160,11 @@ def test_aliases_within_reason_are_honoured() -> None:
     assert len(text.load(many)["b"]) == 900
 
 
-def test_the_fast_loader_has_the_same_bounds() -> None:
+def test_the_fast_loader_has_the_same_bounds(monkeypatch) -> None:
     loader = text.yaml_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    for bad in (bomb(9, 10), "&a [*a]", nested_text(150, "flow")):
-        with pytest.raises(yaml.YAMLError, match="aliases stand for|nested deeper"):
+    monkeypatch.setattr(text, "MOST_VALUES", 500)
+    for bad in (bomb(9, 10), "&a [*a]", nested_text(150, "flow"), "- a\n" * 501):
+        with pytest.raises(yaml.YAMLError, match="aliases stand for|nested deeper|more than 500"):
             yaml.load(bad, Loader=loader)
 
 
@@ -171,3 +172,26 @@ def test_the_fast_loader_has_the_same_bounds() -> None:
 def test_what_yaml_takes_for_the_end_of_a_line_is_kept(sign: str) -> None:
     document = {"a": [sign, f"one{sign}two é"]}
     assert text.load(text.dump_yaml(document)) == document
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["- a\n", "---\na\n", "k%d: 1\n", "- {a: b}\n", "- &a%d x\n"],
+)
+def test_many_values(unit, monkeypatch):
+    """PyYAML needs 50 microseconds for each, however short it is."""
+    monkeypatch.setattr(text, "MOST_VALUES", 500)
+    few = "".join(unit.replace("%d", str(number)) for number in range(100))
+    assert text.load_all(few)
+    many = "".join(unit.replace("%d", str(number)) for number in range(501))
+    with pytest.raises(ValueError, match="more than 500 values: write it as JSON"):
+        text.load_all(many)
+
+
+@pytest.mark.parametrize("unit", ["\n", "# a\n", "a\n", " "])
+def test_many_bytes(unit):
+    content = unit * (text.MOST_BYTES // len(unit) + 1)
+    for given in (content, content.encode()):
+        with pytest.raises(ValueError, match="more than 4 MiB: write it as JSON"):
+            text.load_all(given)
+    assert len(text.load_all(json.dumps(["x" * text.MOST_BYTES]))) == 1, "JSON has no such limit"
