@@ -154,19 +154,30 @@ class WaitingState(meta.ApiStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class TerminatedState(meta.ApiStruct, frozen=True, kw_only=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(meta.ApiStruct, frozen=True, kw_only=True):
     waiting: WaitingState | None = None
     running: dict[str, Any] | None = None
+    terminated: TerminatedState | None = None
 
 
 class ContainerStatus(meta.ApiStruct, frozen=True, kw_only=True):
     name: str
     ready: bool = False
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodStatus(core.PodStatus, frozen=True, kw_only=True):
     phase: str = ""
+    # Why a pod has ended that its kubelet did not run, or stopped: OutOfcpu, DeadlineExceeded.
+    reason: str = ""
+    message: str = ""
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     conditions: list[Condition] = []

@@ -86,7 +86,7 @@ def check_claim(claim: Claim, objects: Objects) -> Preconditions:
 
 def _blockers_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     if pod.has_ended:
-        yield f"it has ended ({pod.status.phase})"
+        yield started.describe_end(pod)
     if pod.metadata.deletion_timestamp:
         yield f"it is being deleted since {pod.metadata.deletion_timestamp}"
     if pod.spec.node_name and not pod.has_ended:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from claimd.kubernetes.scheduling.objects import ContainerStatus, Pod
+    from claimd.kubernetes.scheduling.objects import ContainerStatus, Pod, TerminatedState
 
     from .objects import Event, Objects
 
@@ -20,6 +20,7 @@ _PREFIX = re.compile(
     r"^(Failed to prepare dynamic resources: )?(prepare dynamic resources: )?"
     r"(NodePrepareResources failed for ResourceClaim (?P<claim>\S+): )?"
 )
+_CRASH_LOOP = "CrashLoopBackOff"
 _STOPPING = ("Killing", "Preempting", "Evicted")
 
 
@@ -28,9 +29,13 @@ def describe(pod: Pod, objects: Objects) -> str:
     here = f"on node {pod.spec.node_name}"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
-        if waiting is not None and waiting.reason not in _ORDINARY:
-            said = f": {waiting.message}" if waiting.message else ""
-            return f"{here} container {status.name} does not start: {waiting.reason}{said}"
+        if waiting is None or waiting.reason in _ORDINARY:
+            continue
+        ended = status.last_state.terminated
+        if waiting.reason == _CRASH_LOOP and ended is not None:
+            return f"{here} container {status.name} ends again and again: {_end(ended)}"
+        said = f": {waiting.message}" if waiting.message else ""
+        return f"{here} container {status.name} does not start: {waiting.reason}{said}"
 
     running = [each for each in pod.status.container_statuses if each.state.running is not None]
     if running:
@@ -43,6 +48,25 @@ def describe(pod: Pod, objects: Objects) -> str:
         if status.state.running is not None:
             return f"{here} its init container {status.name} runs, and the others wait for it"
     return f"it is {here} already, and the kubelet there has not started it yet"
+
+
+def describe_end(pod: Pod) -> str:
+    """Returns a sentence about a pod that has ended, with the reason if there is one."""
+    status = pod.status
+    why = ": ".join(filter(None, [status.phase, status.reason, status.message]))
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        ended = container.state.terminated
+        if not status.reason and ended is not None and ended.exit_code:
+            why += f": container {container.name}: {_end(ended)}"
+            break
+    return f"it has ended ({why})"
+
+
+def _end(ended: TerminatedState) -> str:
+    """Returns how a container ended. The reason Error says no more than the exit code."""
+    reason = "" if ended.reason in ("", "Error") else f", {ended.reason}"
+    said = f": {ended.message.strip()}" if ended.message.strip() else ""
+    return f"exit code {ended.exit_code}{reason}{said}"
 
 
 def _unready(running: list[ContainerStatus], pod: Pod) -> str:

@@ -64,6 +64,39 @@ def test_a_container_that_does_not_start(reason, message):
     assert describe(init_containers=[container(waiting)]) == expected
 
 
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        ({"exitCode": 3, "reason": "Error"}, "exit code 3"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, "exit code 137, OOMKilled"),
+        (
+            {"exitCode": 128, "reason": "StartError", "message": 'exec: "x": not found\n'},
+            'exit code 128, StartError: exec: "x": not found',
+        ),
+    ],
+)
+def test_a_container_that_ends_again_and_again(ended, words):
+    looping = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+    status = container({"waiting": looping}) | {"lastState": {"terminated": ended}}
+    expected = f"on node n container main ends again and again: {words}"
+    assert describe(containers=[status]) == expected
+    bare = container({"waiting": looping})
+    assert describe(containers=[bare]).startswith("on node n container main does not start: Crash")
+
+    known = objects.Objects()
+    failed = {"phase": "Failed", "containerStatuses": [container({"terminated": ended})]}
+    known.add(pod(nodeName="n") | {"status": failed})
+    assert started.describe_end(known.pods[0]) == f"it has ended (Failed: container main: {words})"
+
+
+def test_a_pod_that_its_kubelet_did_not_take():
+    known = objects.Objects()
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough cpu"}
+    known.add(pod(nodeName="n") | {"status": status})
+    ended = started.describe_end(known.pods[0])
+    assert ended == "it has ended (Failed: OutOfcpu: Node didn't have enough cpu)"
+
+
 def test_our_own_refusal_is_quoted_without_the_wrapping_of_the_kubelet():
     refusal = "claim default/gpu: GpuConfig.spec.shares: 0 is not a number of shares"
     answer = describe((PREPARE_FAILED, WRAPPING + refusal), containers=[container(WAITING)])
