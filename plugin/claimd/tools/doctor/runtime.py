@@ -59,6 +59,14 @@ _THAT_FILE = "the file that is named above"
 
 
 @dataclass(frozen=True, kw_only=True)
+class CdiFolder:
+    """The folder that claimd writes CDI files into, and why it cannot be written, if so."""
+
+    path: str = "/var/run/cdi"
+    trouble: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """The version and the configuration of the runtime."""
 
@@ -78,8 +86,7 @@ class Facts:
     enable_cdi: bool | None = None  # None: not set
     folders: tuple[str, ...] | None = None
     systemd_cgroup: bool | None = None
-    cdi_dir: str = "/var/run/cdi"
-    cdi_dir_trouble: str = ""
+    cdi: CdiFolder = CdiFolder()
 
     @property
     def name(self) -> str:
@@ -202,11 +209,11 @@ def _judge_folders(facts: Facts, how: str) -> Finding:
 
     # A configuration without the setting leaves the runtime its default folders.
     folders = DEFAULT_FOLDERS if facts.folders is None else facts.folders
-    if _normalize(facts.cdi_dir) in map(_normalize, folders):
-        return CDI_FOLDERS.success(f"{facts.cdi_dir} is among {', '.join(folders)}")
+    if _normalize(facts.cdi.path) in map(_normalize, folders):
+        return CDI_FOLDERS.success(f"{facts.cdi.path} is among {', '.join(folders)}")
 
     seen = (
-        f"claimd writes into {facts.cdi_dir}, the runtime looks in {', '.join(folders) or 'none'}"
+        f"claimd writes into {facts.cdi.path}, the runtime looks in {', '.join(folders) or 'none'}"
     )
     place = facts.folders_place or facts.config
     if place:
@@ -225,12 +232,12 @@ def _remedy_to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
     if facts.named and place != runtime_config.FLAG:
         place = _THAT_FILE
 
-    listed = ", ".join(f'"{folder}"' for folder in (*folders, facts.cdi_dir))
+    listed = ", ".join(f'"{folder}"' for folder in (*folders, facts.cdi.path))
     what = f"set `cdi_spec_dirs = [{listed}]`"
     if facts.folders_place == runtime_config.FLAG:
-        what = f"start it with {facts.cdi_dir} as well"
+        what = f"start it with {facts.cdi.path} as well"
     elif facts.named:
-        what = f"add {facts.cdi_dir} to `cdi_spec_dirs`"
+        what = f"add {facts.cdi.path} to `cdi_spec_dirs`"
     service = "crio" if facts.name == "cri-o" else "containerd"
     return (
         f"in {place}, on the node, {what}\n"
@@ -245,9 +252,9 @@ def _normalize(folder: str) -> str:
 
 
 def _judge_folder(facts: Facts) -> Finding:
-    if facts.cdi_dir_trouble:
-        return CDI_FOLDER.failure(facts.cdi_dir_trouble)
-    return CDI_FOLDER.success(f"{facts.cdi_dir} is there and can be written")
+    if facts.cdi.trouble:
+        return CDI_FOLDER.failure(facts.cdi.trouble)
+    return CDI_FOLDER.success(f"{facts.cdi.path} is there and can be written")
 
 
 # ---------------------------------------------------------------- looking
@@ -259,10 +266,10 @@ def look(sight: Sight, version: str) -> Facts:
     `version` is the runtime's version in the Node, or empty if it is not known.
     """
     cdi_dir = sight.settings.cdi_dir
+    trouble = folder_trouble(str(sight.place(cdi_dir)), str(cdi_dir))
     facts: dict[str, Any] = {
         "version": version,
-        "cdi_dir": str(cdi_dir),
-        "cdi_dir_trouble": folder_trouble(str(sight.place(cdi_dir)), str(cdi_dir)),
+        "cdi": CdiFolder(path=str(cdi_dir), trouble=trouble),
     }
     if sight.files is None:
         return Facts(**facts)

@@ -15,7 +15,8 @@ from tests.support import host_process
 def look(root, version, **settings):
     settings = config.Config(root=str(root), cdi_dir=root / "run/cdi", **settings)
     facts = runtime.look(sight.look_around(settings, {}), version)
-    return dataclasses.replace(facts, cdi_dir="/var/run/cdi")
+    folder = dataclasses.replace(facts.cdi, path="/var/run/cdi")
+    return dataclasses.replace(facts, cdi=folder)
 
 
 def levels(facts):
