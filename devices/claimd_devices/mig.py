@@ -101,6 +101,12 @@ def is_in_instance(gpu: Gpu, gpu_instance: int) -> bool:
     return gpu.name.startswith(part_name(gpu.address, gpu_instance, 0).removesuffix("0"))
 
 
+def instance_number(gpu: Gpu) -> int | None:
+    """Returns the number of the GPU instance that the device is a part of; None for other GPUs."""
+    _, separator, suffix = gpu.name.partition("-mig-")
+    return int(suffix.partition("-")[0]) if separator else None
+
+
 def may_divide(gpu: Gpu) -> bool:
     """Returns True if MIG may divide the GPU, by its architecture, or if it is an instance."""
     if gpu.vendor != "nvidia" or gpu.kind not in ("gpu", DIVIDED, "partition"):

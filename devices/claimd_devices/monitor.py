@@ -79,6 +79,9 @@ class Monitor:
         # Called when a GPU that hung answers again, so that a scan puts it back into the Inventory.
         self.request_rescan: Callable[[], None] = lambda: None
 
+        # Called at each check. Returns the events by which a person ended findings.
+        self.read_clearings: Callable[[], Iterable[health.Event]] = tuple
+
         self._roots, self._grace, self._interval = roots, grace, interval
         self._read_symptoms = read_symptoms
         self._kernel_log = kmsg.Log(roots)
@@ -147,7 +150,7 @@ class Monitor:
         events: set[health.Event] = set()
         for tracked in self._tracked.values():
             events.update(tracked.history.current_events())
-            if tracked.history.bound_at:
+            if tracked.history.bound_at and tracked.gpu.parent is None:
                 # The kernel's log may still have the errors from before, and not this event.
                 at = tracked.history.bound_at
                 events.add(health.Event(address=tracked.gpu.address, kind=health.BOUND, at=at))
@@ -232,6 +235,8 @@ class Monitor:
             event = log_lines.event_of(line)
             if event is not None:
                 self._add_event(event)
+        for cleared in self.read_clearings():
+            self._add_event(cleared)
 
         # While the thread read the files, `on_inventory` may have dropped a GPU.
         for name, symptoms_shown in shown.items():

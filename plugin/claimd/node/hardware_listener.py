@@ -19,7 +19,7 @@ from claimd_devices.health import HealthReport
 from .config import Config
 from .kubelet.health import Streams
 from .publish import publisher
-from .report import announcements, health, health_state
+from .report import announcements, clearings, health, health_state
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class HardwareListener:
     def restore(self) -> None:
         """Reads the health state that an earlier process has saved."""
         self.monitor.restore(health_state.load(self.folder, self.boot_id))
+        self.monitor.read_clearings = clearings.Reader(self.folder, self.boot_id).read_events
 
     async def watch_inventory(self) -> None:
         """Scans the hardware, and scans again after each change. Runs until cancelled."""

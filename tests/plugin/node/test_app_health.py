@@ -271,6 +271,32 @@ async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):
         await world.until(lambda: world.taints() == {name: [] for name in known})
 
 
+async def test_a_person_clears_what_no_driver_reports_as_over(node):
+    world = World(node, ["nvidia:h100=2"])
+    first, second = (gpu.name for gpu in world.gpus)
+    sick = {first: [("claimd.dev/xid", "NoSchedule")], second: []}
+    well = {first: [], second: []}
+    folders = (f"--root={world.tree}", f"--kubelet-dir={node.kubelet.folder}")
+    async with world.running() as (plugin, _):
+        world.give("xid")
+        await world.until(lambda: world.taints() == sick)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "claimd", "clear", first, "--by", "ann", *folders)
+        )
+        assert await process.wait() == 0
+        await world.until(lambda: world.taints() == well)
+        await world.until(lambda: "DeviceHealthy" in node.reasons())
+        plugin.process.kill()
+        await plugin.process.wait()
+
+    # The kernel's log still has the error. A later error counts.
+    async with world.running():
+        await world.until(lambda: world.told.get(first) == (v1.HEALTHY, ""))
+        assert world.taints() == well
+        world.give("xid")
+        await world.until(lambda: world.taints() == sick)
+
+
 @pytest.mark.parametrize("order", ["hang", "eio"])
 async def test_the_end_is_not_held_up_by_a_sick_gpu(node, order):
     world = World(node, ["amd:mi300x=2"])

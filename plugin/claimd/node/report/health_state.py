@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from claimd.common import durable
 from claimd_devices.gpu import Roots
 from claimd_devices.health import HealthState
+
+from . import clearings
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +44,16 @@ def load(folder: Path, boot_id: str) -> HealthState:
 
 
 def read_file(folder: Path, boot_id: str) -> HealthState:
-    """Returns the state that an earlier process of this boot saved.
+    """Returns the state that an earlier process of this boot saved, and what people cleared since.
 
     Raises OSError or ValueError if the file exists and cannot be read.
     """
-    path = folder / FILE
+    state = _read_saved(folder / FILE, boot_id)
+    cleared = tuple(one.event() for one in clearings.read_file(folder, boot_id))
+    return replace(state, events=(*state.events, *cleared)) if cleared else state
+
+
+def _read_saved(path: Path, boot_id: str) -> HealthState:
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except (FileNotFoundError, NotADirectoryError):

@@ -22,6 +22,7 @@ _COMMANDS = {
     "run": ("run", "run"),
     "devices": ("devices", "run"),
     "slices": ("slices", "run"),
+    "clear": ("clear", "run"),
     "capture": ("capture", "run"),
     "fake write": ("fake", "write"),
     "fake fault": ("fake", "fault"),

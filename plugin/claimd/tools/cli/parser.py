@@ -45,6 +45,7 @@ SETTINGS = {
         "kubeconfig",
         "service_account",
     ),
+    "clear": (*_HARDWARE, "driver_name", "kubelet_dir"),
     "capture": _HARDWARE,
     "probe": ("endpoint",),
     "explain": ("kubeconfig", "service_account"),
@@ -119,6 +120,7 @@ def _build(command: str) -> argparse.ArgumentParser:
         "devices": _add_devices,
         "slices": _add_slices,
         "fake": _add_fake,
+        "clear": _add_clear,
         "convert": _add_convert,
         "capture": _add_capture,
         "probe": _add_probe,
@@ -180,6 +182,14 @@ def _add_run(commands: Commands) -> None:
 def _add_devices(commands: Commands) -> None:
     about = "show the GPUs of this machine, and why claimd does not use the others"
     _add_output(_add(commands, "devices", about))
+
+
+def _add_clear(commands: Commands) -> None:
+    about = "forget what was reported about a GPU, after you have repaired or reset it"
+    clear = _add(commands, "clear", about)
+    clear.add_argument("device", metavar="DEVICE", help="a name that `claimd devices` prints")
+    clear.add_argument("--by", default="", metavar="NAME", help="your name, for the log")
+    clear.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the log")
 
 
 def _add_slices(commands: Commands) -> None:

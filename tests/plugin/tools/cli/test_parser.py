@@ -48,6 +48,10 @@ def test_run_takes_all_settings():
 
 COMMANDS = {
     "devices": [["devices", "-o", "wide"], ["devices", "-o", "wide", "--root", "{tree}"]],
+    "clear": [
+        ["clear", "x"],
+        ["clear", "gpu-0000-11-00-0", "--root", "{tree}", "--kubelet-dir", "{new}"],
+    ],
     "slices": [["slices"], ["slices", "--root", "{tree}"], ["slices", "--template", "node:x"]],
     "capture": [["capture", "{new}"], ["capture", "{new}", "--root", "{tree}"]],
     "probe": [["probe", "live", "--endpoint", "unix:/nowhere"]],

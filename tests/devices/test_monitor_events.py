@@ -1,0 +1,187 @@
+"""Events of the kernel's log: whom they concern, and what ends them, also in later processes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from claimd_devices import faults, health, mig, monitor
+from claimd_devices.health import FAILED, HealthReport
+from claimd_devices.uevents import Uevent
+from tests.devices.test_monitor import FIRST, NAME, OTHER, watching
+from tests.devices.trees import Make, Tree
+
+pytestmark = pytest.mark.usefixtures("quiet_kernel")
+
+
+def log(tree: Tree, text: str) -> None:
+    """Appends a line to the tree's kernel log."""
+    path = tree.folder / "dev/kmsg"
+    number = len(path.read_bytes().splitlines()) if path.exists() else 0
+    microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    with path.open("a") as file:
+        file.write(f"6,{number},{microseconds},-;{text}\n")
+
+
+async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=2")
+    _whole, first, second = tree.scan().gpus
+    slot, number = "PCI:0000:11:00", int(first.name.split("-mig-")[1].partition("-")[0])
+    async with watching(tree) as world:
+        log(tree, f"NVRM: Xid ({slot} GPU-I:{number:02} GPU-CI:00): 46, pid=1, name=x")
+        await world.monitor.check()
+        assert world.kinds(first.name) == [("xid", FAILED)]
+        assert (world.kinds(second.name), world.kinds(NAME)) == ([], [])
+
+        # An error that is not contained reaches the whole GPU.
+        log(tree, f"NVRM: Xid ({slot} GPU-I:{number:02}): 95, pid=1, name=x")
+        await world.monitor.check()
+        assert world.kinds(second.name) == world.kinds(NAME) == [("xid", FAILED)]
+
+
+async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=2")
+    said = "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from"
+    async with watching(tree) as world:
+        log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+        log(tree, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
+        await world.monitor.check()
+        assert [finding.value for finding in world.monitor.last.findings_of(NAME)] == ["154", "79"]
+        assert world.monitor.last.findings_of(NAME)[0].sentence.endswith("GPU Reset Required")
+        assert world.kinds(OTHER) == []
+
+        log(tree, f"{said} 0x1 (GPU Reset Required) to 0x0 (None)")
+        await world.monitor.check()
+        assert world.monitor.last.findings_of(NAME) == ()
+
+
+async def test_a_fatal_sxid_is_about_all_gpus_of_nvidia(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100=8", "amd:mi210")
+    gpus = tree.scan().gpus
+    async with watching(tree) as world:
+        world.give("sxid")
+        of_nvidia = [gpu.name for gpu in gpus if gpu.vendor == "nvidia"]
+        (other,) = [gpu.name for gpu in gpus if gpu.vendor == "amd"]
+        await world.until(lambda: all(world.kinds(name) for name in of_nvidia))
+        assert {str(world.kinds(name)) for name in of_nvidia} == {str([("sxid", FAILED)])}
+        assert world.kinds(other) == []
+
+
+@pytest.mark.parametrize("model", ["amd:mi300x", "intel:b580", "intel:uhd770"])
+async def test_a_reset_that_failed_ends_with_a_new_bind(make_tree: Make, model: str) -> None:
+    tree = make_tree(model)
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
+        world.give("reset-failed", gpu.address)
+        await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
+        world.give("heal", gpu.address)
+        await world.is_well(gpu.name)
+
+
+async def test_a_gpu_of_amd_that_was_reset_is_well(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x")
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
+        world.give("reset-failed", gpu.address)
+        await world.until(lambda: world.kinds(gpu.name) == [("reset-failed", FAILED)])
+        log(tree, f"amdgpu {gpu.address}: amdgpu: GPU reset(2) succeeded!")
+        await world.is_well(gpu.name)
+
+
+async def test_a_gpu_with_a_uuid_was_initialized(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x55:2344)")
+    async with watching(tree) as world:
+        assert world.kinds() == []
+        assert monitor.check_once(tree.roots, tree.scan()).findings == ()
+
+
+def next_process(tree: Tree, before: monitor.Monitor) -> monitor.Monitor:
+    """Returns the monitor of a process that starts when the one of `before` has ended."""
+    after = monitor.Monitor(tree.roots, grace=300.0, interval=20.0)
+    after.restore(before.state)
+    after.on_inventory(tree.scan())
+    return after
+
+
+async def checked(tree: Tree) -> monitor.Monitor:
+    """Returns a monitor after its first check."""
+    watched = monitor.Monitor(tree.roots, grace=300.0, interval=20.0)
+    watched.on_inventory(tree.scan())
+    await watched.check()
+    return watched
+
+
+async def test_a_failed_gpu_stays_failed_in_later_processes(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    assert [finding.value for finding in first.last.findings_of(NAME)] == ["79"]
+
+    # The kernel's log has overwritten the line.
+    (tree.folder / "dev/kmsg").write_text("")
+    second = next_process(tree, first)
+    await second.check()
+    third = next_process(tree, second)
+    assert [finding.value for finding in third.last.findings_of(NAME)] == ["79"]
+    assert third._seconds_to_next_check() == 20.0, "nothing ends by the clock"
+
+
+@pytest.mark.parametrize("reason", ["bind", "recovery"])
+async def test_what_is_over_is_over_in_later_processes_too(make_tree: Make, reason: str) -> None:
+    """The kernel's log still has the error, and perhaps not the reason why it is over."""
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    kept = (tree.folder / "dev/kmsg").read_text()
+    if reason == "bind":
+        uevent = Uevent(action="bind", subsystem="pci", path=f"/{FIRST}")
+        first.on_uevent(uevent)
+    else:
+        faults.inject(tree.folder, "recovery", FIRST, "none")
+        await first.check()
+    assert first.last.findings == ()
+
+    (tree.folder / "dev/kmsg").write_text(kept)
+    second = next_process(tree, first)
+    await second.check()
+    assert second.last.findings == ()
+    third = next_process(tree, second)
+    await third.check()
+    assert third.last.findings == ()
+
+
+async def test_two_instances_agree_when_an_error_is_over(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    old, new = await checked(tree), await checked(tree)
+    assert old.last == new.last != HealthReport()
+
+    faults.inject(tree.folder, "recovery", FIRST, "none")
+    await new.check()
+    assert new.last == HealthReport()
+
+    # The old one still knows the error. It hands over what it knows, and the log says the rest.
+    third = next_process(tree, old)
+    await third.check()
+    assert third.last == HealthReport()
+
+
+async def test_a_person_ends_the_findings_of_one_instance(make_tree: Make) -> None:
+    made = make_tree("nvidia:a100,mig=2")
+    _whole, first, second = made.scan().gpus
+    numbers = [mig.instance_number(gpu) for gpu in (_whole, first, second)]
+    assert numbers == [None, 7, 8]
+    for number in numbers[1:]:
+        faults.inject(made.folder, "xid", FIRST, f"46,instance={number}")
+    watched = await checked(made)
+    assert {name for name, _ in watched.last.findings} == {first.name, second.name}
+
+    cleared = health.Event(address=FIRST, kind=health.BOUND, at=time.time(), instance=numbers[1])
+    watched.read_clearings = lambda: [cleared]
+    await watched.check()
+    assert {name for name, _ in watched.last.findings} == {second.name}
+
+    # A later process learns it from the file of clearings, and not from the state of this one.
+    assert health.BOUND not in {event.kind for event in watched.state.events}
