@@ -219,6 +219,18 @@ class CheckpointFolder:
         finally:
             self.in_flight.discard(uid)
 
+    async def store_uncleared(self, prepared: PreparedClaim) -> None:
+        """Notes durably that a claim without a checkpoint is given back. The lock must be held.
+
+        A later process knows then that the claim's status in the API server must be cleared, and
+        that its files are of no use.
+        """
+        self._lock.announce()
+        checkpoint = Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)
+        name = f"{prepared.uid}{UNCLEARED}"
+        await durable.in_thread(functools.partial(self._files.write, name, encode(checkpoint)))
+        self.uncleared[prepared.uid] = prepared
+
     def remove_quarantined(self, uid: str) -> None:
         """Removes the damaged checkpoints of a claim that has ended. The lock must be held.
 

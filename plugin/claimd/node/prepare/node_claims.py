@@ -16,6 +16,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 
+import msgspec
+
 from claimd.common import budgets, errors, timestamps
 from claimd.kubernetes.api.resource import ResourceClaim
 from claimd_devices import values
@@ -238,9 +240,8 @@ class NodeClaims:
             if prepared is None:
                 self.checkpoints.refuse_unreadable(ref.uid)
 
-                # The CDI file may be there without a checkpoint.
                 self._confirmed.discard(ref.uid)
-                self._remove_lost(ref.uid)
+                await self._unprepare_lost(ref)
                 return
 
             # The API server has nothing to clear if the first report was not sent.
@@ -315,6 +316,23 @@ class NodeClaims:
             prepared = await self.prepare(claim)
         self.report_new(prepared)
         return prepared
+
+    async def _unprepare_lost(self, ref: ClaimRef) -> None:
+        """Gives a claim without a checkpoint back, with the files that are left of it."""
+        lost = [other for other in self.lost() if other.uid == ref.uid]
+        if not lost:
+            self._remove_lost(ref.uid)
+            return
+
+        # The status of the claim may still have our report.
+        prepared = msgspec.structs.replace(lost[0], namespace=ref.namespace, name=ref.name)
+        try:
+            await self.checkpoints.store_uncleared(prepared)
+        except OSError as error:
+            # A status that stays is less harm than a pod that cannot end.
+            log.warning("the status of claim %s will not be cleared: %s", prepared.title, error)
+        self._remove_lost(ref.uid)
+        self.reports.clear(prepared)
 
     def _remove_lost(self, uid: str) -> None:
         """Removes the files of a claim that has ended and has no checkpoint."""

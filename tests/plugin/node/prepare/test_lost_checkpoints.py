@@ -3,6 +3,7 @@ socket.
 """
 
 import asyncio
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -50,9 +51,13 @@ class LostWorld(World):
         with pytest.raises(Exception, match=f"{FIRST} is (not free|still prepared)"):
             await claims.prepare(rival)
 
+    def reported(self, name):
+        """Our entries in the status of the claim."""
+        return self.api.objects["resourceclaims", "default", name]["status"].get("devices", [])
+
     def ready(self, name):
         """The condition Ready of the claim's only device."""
-        (entry,) = self.api.objects["resourceclaims", "default", name]["status"]["devices"]
+        (entry,) = self.reported(name)
         return entry["conditions"][0]
 
     def reasons(self):
@@ -220,6 +225,39 @@ async def test_the_kubelet_unprepares_a_lost_claim(world, kubelet, harm):
     assert (world.list_quarantined(), world.metadata()) == ([], [])
     await instance.lost.sweep()
     assert world.records() == [], "it is not prepared again"
+    await apiserver.until(lambda: not world.reported("c"))
+    await apiserver.until(lambda: os.listdir(world.checkpoint().parent) == [])
+
+
+async def test_the_status_of_a_lost_claim_that_was_unprepared_is_cleared_after_a_death(
+    world, kubelet
+):
+    remove(world.checkpoint())
+    world.api.fail(times=1000, method="PATCH", status=500)
+    instance = await world.restart()
+    await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
+    await instance.close()
+    world.instances.remove(instance)
+    world.api.faults.clear()
+    assert world.reported("c")
+    another = await world.restart()
+    await another.driver.claims.restorer.follow_up()
+    await apiserver.until(lambda: not world.reported("c"), 15.0)
+
+
+async def test_a_lost_claim_is_unprepared_even_if_nothing_can_be_written(
+    world, kubelet, monkeypatch
+):
+    remove(world.checkpoint())
+    instance = await world.restart()
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", refuse)
+    answers = await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
+    assert answers == {"uid-c": None}
+    assert not world.spec().exists()
 
 
 async def test_a_claim_that_is_unprepared_during_the_question_is_not_prepared_again(
