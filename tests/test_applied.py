@@ -11,6 +11,7 @@ from claimd.kubernetes.kube import auth, client, errors
 from claimd.sim import manifests as shipped
 from claimd.sim.apiserver.server import Options, serve
 from claimd.sim.dynamic_client import DynamicClient
+from tests.support import manifests
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,11 +38,11 @@ def contents():
             yield path, block
 
 
-def manifests():
+def find_manifests():
     by_place = {}
     for path, text in contents():
         try:
-            objects = [obj for obj in yaml.safe_load_all(text) if is_whole(obj)]
+            objects = [obj for obj in manifests.read(text) if is_whole(obj)]
         except yaml.YAMLError:
             continue  # a fragment with an ellipsis
         if objects:
@@ -49,7 +50,7 @@ def manifests():
     return by_place
 
 
-MANIFESTS = manifests()
+MANIFESTS = find_manifests()
 
 
 @pytest.fixture(scope="module")

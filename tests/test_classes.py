@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from claimd.kubernetes import allocator
 from claimd.kubernetes.api.core import Node
 from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
-from tests.support import mixed_fleets
+from tests.support import manifests, mixed_fleets
 from tests.support.allocating import read
 
 # The first of a worker writes, reads and publishes all machines.
@@ -38,8 +37,8 @@ def documents(folder: str, kind: str) -> dict[str, Any]:
         is_template = "chart" in path.relative_to(ROOT).parts
         if is_template or path.parent.name.startswith("as-"):
             continue
-        for document in yaml.safe_load_all(path.read_text()):
-            if document and document.get("kind") == kind:
+        for document in manifests.read(path.read_text()):
+            if document.get("kind") == kind:
                 named[document["metadata"]["name"]] = document
     return named
 

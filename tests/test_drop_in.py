@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from claimd.kubernetes import allocator
 from claimd.kubernetes.api.core import Node
@@ -21,6 +20,7 @@ from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, Resourc
 from claimd.node.publish import sharing, slices
 from claimd_devices import fake, scan
 from claimd_devices.gpu import Gpu, Inventory, Roots, Rules
+from tests.support import manifests
 from tests.support.allocating import read
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
@@ -44,7 +44,7 @@ class Driver:
         self.devices = {device.name: device for slice_ in built for device in slice_.spec.devices}
         text = (DEPLOY / f"components/as-{vendor}/deviceclasses.yaml").read_text()
         self._allocator = allocator.Allocator(
-            class_lister=allocator.Classes(read(list(yaml.safe_load_all(text)), list[DeviceClass])),
+            class_lister=allocator.Classes(read(manifests.read(text), list[DeviceClass])),
             slices=tuple(read(built, list[ResourceSlice])),
         )
 

@@ -13,7 +13,7 @@ from claimd.node.prepare import gpu_config
 from claimd.sim.apiserver.server import Options, serve
 from claimd_devices.gpu import CAPABILITIES
 from tests import test_rights
-from tests.support import worlds
+from tests.support import manifests, worlds
 
 ROOT = Path(__file__).parents[1]
 CASES = yaml.safe_load((ROOT / "tests/cases/gpu_configs.yaml").read_text())
@@ -31,12 +31,12 @@ class Cluster(test_rights.Cluster):
     """An API server with the policy; the administrator writes, whom it holds like everybody."""
 
     async def set_up(self):
-        for document in yaml.safe_load_all(MANIFEST.read_text()):
+        for document in manifests.read(MANIFEST.read_text()):
             await self.admin("POST", test_rights.COLLECTIONS[document["kind"]], document)
 
     async def tear_down(self):
         """The policy is away; what it refuses is taken."""
-        for document in yaml.safe_load_all(MANIFEST.read_text()):
+        for document in manifests.read(MANIFEST.read_text()):
             name = document["metadata"]["name"]
             await self.admin("DELETE", f"{test_rights.COLLECTIONS[document['kind']]}/{name}")
 
@@ -187,7 +187,7 @@ async def test_what_stands_already_can_be_changed_and_deleted(cluster):
 
 def test_the_lists_of_the_policy_are_those_of_prepare():
     """The names of fields and capabilities, what fields hold, the version: each stands in the manifest once more."""
-    policy, _ = yaml.safe_load_all(MANIFEST.read_text())
+    policy, _ = manifests.read(MANIFEST.read_text())
     variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
     assert json.loads(variables["fields"]) == list(gpu_config.FIELDS)
     assert json.loads(variables["capabilities"]) == list(CAPABILITIES)

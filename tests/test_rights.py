@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from claimd.sim.apiserver.server import Options, serve
+from tests.support import manifests
 
 BASE = Path(__file__).parents[1] / "deploy" / "base"
 DOCS = BASE.parents[1] / "docs/security.md"
@@ -67,7 +68,7 @@ class Cluster:
     async def set_up(self):
         await self.admin("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
         for name in ("namespace.yaml", "rbac.yaml", "admission.yaml", "gpu-config.yaml"):
-            for document in yaml.safe_load_all((BASE / name).read_text()):
+            for document in manifests.read((BASE / name).read_text()):
                 await self._apply(document)
 
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
@@ -209,7 +210,7 @@ async def test_the_component_of_metrics_adds_two_reviews_and_nothing_else(cluste
         assert (await cluster.ask("POST", path, {"spec": {"token": "t"}}))[0] == 403
 
     rules = []
-    for document in yaml.safe_load_all((COMPONENTS / "metrics-tls/rbac.yaml").read_text()):
+    for document in manifests.read((COMPONENTS / "metrics-tls/rbac.yaml").read_text()):
         if document["metadata"]["name"] == "claimd-metrics-tls":
             rules += document.get("rules", [])
         await cluster._apply(document)

@@ -1,9 +1,11 @@
 """The manifests of this project in a simulated server: role, policy, and a token of the account."""
 
+import itertools
 from pathlib import Path
 
 import pytest
-import yaml
+
+from tests.support import manifests
 
 BASE = Path(__file__).parents[5] / "deploy" / "base"
 PODS = "/api/v1/namespaces/claimd-system/pods"
@@ -23,9 +25,7 @@ FILES = ("namespace.yaml", "rbac.yaml", "admission.yaml")
 async def plugin(raw):
     """A client with the token of the plugin's pod on node n1. The manifests are applied."""
     assert (await raw("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})).status == 201
-    for document in (
-        d for name in FILES for d in yaml.safe_load_all((BASE / name).read_text()) if d
-    ):
+    for document in itertools.chain(*(manifests.read((BASE / name).read_text()) for name in FILES)):
         if document["kind"] == "ServiceAccount":
             document["metadata"]["namespace"] = "claimd-system"
         reply = await raw("POST", PLURALS[document["kind"]], document)
