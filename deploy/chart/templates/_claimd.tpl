@@ -1,4 +1,4 @@
-{{/* The driver's name: a vendor's with a component as-…, else the value. */}}
+{{/* The driver's name: that of a vendor with a component as-…, otherwise the value. */}}
 {{- define "claimd.driver" -}}
 {{- $name := .Values.driverName -}}
 {{- range .Values.components -}}
@@ -19,17 +19,17 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Whether probes go by a socket in the pod, since its ports are the node's or nobody's. */}}
+{{/* True if probes use a socket in the pod instead of a port, which two pods of a node would share. */}}
 {{- define "claimd.socket" -}}
 {{- if or .Values.hostNetwork (has "fake" .Values.components) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether there are metrics: the component metrics-tls brings those of metrics along. */}}
+{{/* True if there are metrics: the component metrics-tls includes the component metrics. */}}
 {{- define "claimd.metrics" -}}
 {{- if or (has "metrics" .Values.components) (has "metrics-tls" .Values.components) -}}true{{- end -}}
 {{- end -}}
 
-{{/* What the schema cannot say: values that do not go together. */}}
+{{/* Refuses values that exclude each other, which the schema cannot express. */}}
 {{- define "claimd.check" -}}
 {{- $v := .Values -}}
 {{- $drivers := list -}}
