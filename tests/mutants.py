@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import forked, mirrors, mutations, reach
+from tests import forked, mirrors, mutations, omissions, reach
 from tests.mutations import Mutant
 
 ROOT = mirrors.ROOT
@@ -273,9 +273,13 @@ def main() -> int:
     parser.add_argument(
         "--reaching", action="store_true", help="only tests that reach the mutant, to be quicker"
     )
+    parser.add_argument(
+        "--omissions", action="store_true", help="what a person forgets, not what one mistypes"
+    )
     given = parser.parse_args()
 
-    mutants = mutations.sample(given.seed, given.count, given.only)
+    kind = omissions.of_source if given.omissions else mutations.of_source
+    mutants = mutations.sample(given.seed, given.count, given.only, kind)
     verdicts = run(mutants, given.workers, whole=not given.reaching)
 
     alive = [each for each in verdicts if each.outcome != "killed"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests import mirrors
@@ -320,8 +321,14 @@ def _compiles(mutant: Mutant) -> bool:
     return True
 
 
-def sample(seed: int, count: int, only: list[str]) -> list[Mutant]:
-    """`count` mutants, spread evenly over the modules that `only` selects (all, if it is empty)."""
+Kind = Callable[[str, str], list[Mutant]]
+
+
+def sample(seed: int, count: int, only: list[str], of: Kind = of_source) -> list[Mutant]:
+    """Returns `count` mutants, spread evenly over the modules that `only` selects, or over all.
+
+    `of` returns the mutants of a module, given its path and its source.
+    """
     chance = random.Random(seed)
     chosen = [
         module
@@ -332,7 +339,7 @@ def sample(seed: int, count: int, only: list[str]) -> list[Mutant]:
     drawn: list[Mutant] = []
     each = max(1, -(-count // max(1, len(chosen))))
     for module in chosen:
-        mutants = mutants_of(module)
+        mutants = of(module, (ROOT / module).read_text())
         chosen_here = chance.sample(mutants, min(each, len(mutants)))
         drawn += [mutant for mutant in chosen_here if _compiles(mutant)]
         if len(drawn) >= count:
