@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -173,4 +174,26 @@ def test_without_descriptors_no_line_is_lost_and_none_comes_twice(log: Log, tmp_
     write(tmp_path, "two")
     with without_descriptors():
         assert [line.text for line in log.read_new_lines()] == ["two"]
+    assert log.unavailable == ""
+
+
+def test_after_records_that_were_overwritten_the_oldest_left_is_read(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /dev/kmsg does it: one read fails with EPIPE, and the next one goes on."""
+    write(tmp_path, "one")
+    log.read_new_lines()
+    write(tmp_path, "two")
+    read, overruns = os.read, [BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))]
+
+    def read_or_overrun(descriptor: int, size: int) -> bytes:
+        if descriptor == log._descriptor and overruns:
+            raise overruns.pop()
+        return read(descriptor, size)
+
+    monkeypatch.setattr(kmsg.os, "read", read_or_overrun)
+    assert [line.text for line in log.read_new_lines()] == ["two"]
+    assert overruns == []
+    write(tmp_path, "three")
+    assert [line.text for line in log.read_new_lines()] == ["three"]
     assert log.unavailable == ""

@@ -479,6 +479,23 @@ async def test_counters_are_no_suspicion(
     assert len(shown.asked) == 1
 
 
+async def test_an_event_makes_one_check_and_no_more(
+    alone: monitor.Monitor, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "SPACING", 0.01)
+    alone.on_inventory(Inventory.from_unsorted([gpu()]))
+    task = asyncio.create_task(alone.run(lambda report: None))
+    for checks in (1, 2):
+        async with asyncio.timeout(30):
+            while len(shown.asked) < checks:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert len(shown.asked) == checks, "a check does not make the next one"
+        alone.on_uevent(Uevent(action="change", subsystem="drm", path="/0000:01:00.0"))
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_a_check_that_fails_is_not_the_last(
     alone: monitor.Monitor, shown: Shown, caplog: pytest.LogCaptureFixture
 ) -> None:

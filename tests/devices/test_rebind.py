@@ -531,3 +531,19 @@ def test_a_usb_controller_that_cannot_be_looked_at_does_not_go_with_the_gpu(
     errors_of({f"{kernel.folder}/{usb}/3-2": errno.ENOMEM})
     with pytest.raises(LookFailedError):
         rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+
+
+def test_a_function_that_vfio_pci_has_already_is_only_kept_from_others(
+    kernel: PlayingKernel,
+) -> None:
+    """A program may use it: it is neither unbound nor probed again."""
+    roots = Roots.in_folder(kernel.folder)
+    functions = rebind.bindings(roots, GPU)
+    rebind.take(attempt(kernel), functions)
+    override = kernel.folder / f"{SYSFS}/driver_override"
+    override.write_text("(null)\n")
+    done = list(kernel.done)
+    rebind.take(attempt(kernel), functions)
+    kernel.finish()
+    assert kernel.done == done
+    assert kernel.state() == TAKEN

@@ -35,6 +35,15 @@ async def test_registered(registrar):
     assert told == [1]
 
 
+async def test_each_registration_is_noticed_also_after_a_restart_of_the_kubelet(registrar):
+    servicer, stub, told = registrar
+    for count in (1, 2, 3):
+        await stub.GetInfo(api_pb2.InfoRequest())
+        await stub.NotifyRegistrationStatus(api_pb2.RegistrationStatus(plugin_registered=True))
+        assert len(told) == count
+        assert servicer.last_seen == ""
+
+
 async def test_a_refusal_is_logged_with_its_reason(registrar, caplog):
     servicer, stub, told = registrar
     await stub.NotifyRegistrationStatus(

@@ -247,9 +247,11 @@ async def test_a_device_just_given_back_is_waited_for(world):
 
 
 async def test_a_claim_created_anew_is_another_claim(world):
-    world.claim("c", uid="new")
-    answer = await world.prepare(claim_object("c", result(FIRST), uid="old"))
-    assert "created anew: the kubelet asks for uid old, the API server has new" in answer
+    for asked, present in (("b", "a"), ("b", "c")):
+        world.claim("c", uid=present)
+        answer = await world.prepare(claim_object("c", result(FIRST), uid=asked))
+        expected = f"created anew: the kubelet asks for uid {asked}, the API server has {present}"
+        assert expected in answer
 
 
 async def test_a_uid_that_is_prepared_answers_to_its_own_name_alone(world):
@@ -955,6 +957,41 @@ async def test_metadata_that_cannot_be_written_is_that_claims_error_and_heals(wo
     blocked.rmdir()
     assert isinstance(await world.prepare(a), PreparedClaim)
     assert world.missing_mounts() == []
+
+
+async def test_an_unprepare_that_fails_brings_the_cdi_file_back(world):
+    """The claim is still prepared, and its pod may start a container again."""
+    c = world.claim("c")
+    await world.prepare(c)
+    checkpoints = world.driver.claims.checkpoints
+    file = world.tmp_path / "plugin" / "claims" / "uid-c.json"
+    content = file.read_bytes()
+    file.unlink()
+    file.mkdir()  # cannot be unlinked
+    checkpoints._fingerprint = checkpoints._files.fingerprint()  # as if nobody had touched it
+    assert "cannot keep the checkpoint" in await world.unprepare(c)
+    assert world.specs() == []
+    file.rmdir()
+    file.write_bytes(content)
+    checkpoints._fingerprint = checkpoints._files.fingerprint()
+    await world.driver.claims.restorer.repair()
+    assert world.specs() == [world.spec(c).name]
+
+
+async def test_what_another_instance_prepared_is_looked_at(world):
+    """Whether the folder was read since or not."""
+    other = world.instance()
+    for name, is_read in (("c", False), ("d", True)):
+        device = FIRST if name == "c" else SECOND
+        await world.prepare(world.claim(name, result(device)), by=other)
+        if is_read:
+            async with world.driver.claims.checkpoints.lock():
+                pass
+        assert world.driver.claims.checkpoints.is_stale() is not is_read
+        world.spec(world.claim(name, result(device))).unlink()
+        await world.driver.claims.restorer.repair()
+        assert f"uid-{name}" in world.driver.claims.checkpoints.claims
+        assert world.spec(world.claim(name, result(device))).exists()
 
 
 async def test_metadata_that_cannot_be_removed_keeps_the_claim(world):

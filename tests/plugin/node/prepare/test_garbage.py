@@ -311,6 +311,21 @@ async def test_an_instance_that_does_not_publish_does_not_collect(world, kubelet
     assert world.kept() == set()
 
 
+async def test_a_grace_does_not_outlast_a_time_in_which_another_instance_collects(world, kubelet):
+    await world.prepared()
+    world.api.delete("resourceclaims", "c", "default")
+    await world.sweep()
+    clock.leap(GRACE)
+    world.first.may_collect = False
+    await world.sweep()
+    world.first.may_collect = True
+    await world.sweep()
+    assert world.kept() == {"uid-c"}, "its grace begins again"
+    clock.leap(GRACE)
+    await world.sweep()
+    assert world.kept() == set()
+
+
 @pytest.mark.parametrize("who", ["the same process", "another instance"])
 async def test_a_prepare_during_the_last_look_waits_and_keeps_what_it_gave(world, kubelet, who):
     """The claim is allocated to us again at the worst moment: when the last look has been answered."""

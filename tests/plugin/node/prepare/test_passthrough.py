@@ -279,6 +279,8 @@ async def test_a_write_that_never_comes_back(world: World) -> None:
     world.kernel.resume("nvidia")
     with contextlib.suppress(Exception):
         await asyncio.wait_for(asyncio.shield(hung), 10)
+    world.kernel.finish()
+    assert world.kernel.state()[SOUND] == OWN[SOUND], "the try that was given up writes no more"
     assert isinstance(await prepare(claimd, c), PreparedClaim)
     assert await unprepare(claimd, c) is None
     assert world.kernel.state() == OWN
