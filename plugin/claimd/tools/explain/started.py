@@ -21,33 +21,43 @@ _PREFIX = re.compile(
     r"(NodePrepareResources failed for ResourceClaim (?P<claim>\S+): )?"
 )
 _CRASH_LOOP = "CrashLoopBackOff"
-_STOPPING = ("Killing", "Preempting", "Evicted")
 
 
 def describe(pod: Pod, objects: Objects) -> str:
     """Returns a sentence with the state of the pod on its node, and the cause if it is stuck."""
     here = f"on node {pod.spec.node_name}"
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = status.state.waiting
-        if waiting is None or waiting.reason in _ORDINARY:
-            continue
-        ended = status.last_state.terminated
-        if waiting.reason == _CRASH_LOOP and ended is not None:
-            return f"{here} container {status.name} ends again and again: {_end(ended)}"
-        said = f": {waiting.message}" if waiting.message else ""
-        return f"{here} container {status.name} does not start: {waiting.reason}{said}"
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for status in containers:
+        problem = _problem_of(status)
+        if problem:
+            return f"{here} container {status.name} {problem}"
 
+    for status in pod.status.init_container_statuses:
+        if status.state.running is not None and not status.ready:
+            return f"{here} its init container {status.name} runs, and the others wait for it"
     running = [each for each in pod.status.container_statuses if each.state.running is not None]
     if running:
         return f"it runs {here}{_unready(running, pod)}"
 
-    event = newest_warning(pod, objects)
+    event = newest_failure(pod, objects)
     if event is not None:
         return f"{here} {_problem(event)}"
-    for status in pod.status.init_container_statuses:
-        if status.state.running is not None:
-            return f"{here} its init container {status.name} runs, and the others wait for it"
     return f"it is {here} already, and the kubelet there has not started it yet"
+
+
+def _problem_of(status: ContainerStatus) -> str:
+    """Returns the problem of a container as the rest of a sentence, or "" if it has none."""
+    waiting, ended = status.state.waiting, status.state.terminated
+    if ended is not None and ended.exit_code:
+        return f"has ended: {_end(ended)}"
+    if waiting is None or waiting.reason in _ORDINARY:
+        return ""
+
+    before = status.last_state.terminated
+    if waiting.reason == _CRASH_LOOP and before is not None:
+        return f"ends again and again: {_end(before)}"
+    said = f": {waiting.message}" if waiting.message else ""
+    return f"does not start: {waiting.reason}{said}"
 
 
 def describe_end(pod: Pod) -> str:
@@ -79,13 +89,17 @@ def _unready(running: list[ContainerStatus], pod: Pod) -> str:
     return f", but container {unready[0]} does not run"
 
 
-def newest_warning(pod: Pod, objects: Objects) -> Event | None:
-    """Returns the newest Warning about the pod that does not come from its scheduler."""
-    warnings = []
+def newest_failure(pod: Pod, objects: Objects) -> Event | None:
+    """Returns the newest Event of a kubelet that could not start the pod, if there is one.
+
+    Other Warnings do not stop a pod, such as the one about a cluster without DNS.
+    """
+    failures = []
     for event in _events_about(pod, objects):
-        if event.type == "Warning" and event.reason not in ("FailedScheduling", *_STOPPING):
-            warnings.append(event)
-    return max(warnings, key=lambda event: event.last_seen, default=None)
+        is_failure = event.reason.startswith("Failed") or event.reason == "NetworkNotReady"
+        if is_failure and event.type == "Warning" and event.reason != "FailedScheduling":
+            failures.append(event)
+    return max(failures, key=lambda event: event.last_seen, default=None)
 
 
 def newest_message(pod: Pod, objects: Objects, reason: str) -> str:

@@ -43,7 +43,7 @@ def test_a_running_pod():
     assert describe(containers=[container(RUNNING, ready=True)]) == "it runs on node n"
     starting = [container(RUNNING, ready=True), container(RUNNING, "proxy")]
     assert describe(containers=starting) == "it runs on node n, but container proxy is not ready"
-    half = [container(RUNNING, ready=True), container({"terminated": {}}, "proxy")]
+    half = [container(RUNNING, ready=True), container({"terminated": {"exitCode": 0}}, "proxy")]
     assert describe(containers=half) == "it runs on node n, but container proxy does not run"
 
 
@@ -122,8 +122,15 @@ def test_events_that_are_no_problem_of_the_node():
         ("FailedScheduling", "0/1 nodes are available."),
         ("Pulling", "Pulling image", "2026-11-22T10:00:00Z", "Normal"),
         ("Killing", "Stopping container"),
+        ("MissingClusterDNS", "kubelet does not have ClusterDNS IP configured"),
     ):
         assert describe(ordinary) == describe()
+
+
+def test_an_init_container_that_has_failed():
+    failed = container({"terminated": {"exitCode": 4, "reason": "Error"}}, "load")
+    answer = describe(containers=[container(WAITING)], init_containers=[failed])
+    assert answer == "on node n container load has ended: exit code 4"
 
 
 def test_an_init_container_that_runs():
