@@ -51,7 +51,7 @@ _MOST_WAITING = 500
 class Picture:
     """The cluster's objects and their changes, and how they appear on the board.
 
-    `take` and `receive` receive objects, and `draw` updates the board.
+    `take` accepts objects in JSON and `receive` decoded ones. `draw` updates the board.
     """
 
     def __init__(self, board: Board, clock: Callable[[], float] = time.time) -> None:
