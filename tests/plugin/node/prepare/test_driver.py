@@ -247,9 +247,9 @@ async def test_a_device_just_given_back_is_waited_for(world):
 
 
 async def test_a_claim_created_anew_is_another_claim(world):
-    for asked, present in (("b", "a"), ("b", "c")):
-        world.claim("c", uid=present)
-        answer = await world.prepare(claim_object("c", result(FIRST), uid=asked))
+    for name, asked, present in (("c", "b", "a"), ("d", "b", "c")):
+        world.claim(name, uid=present)
+        answer = await world.prepare(claim_object(name, result(FIRST), uid=asked))
         expected = f"created anew: the kubelet asks for uid {asked}, the API server has {present}"
         assert expected in answer
 
