@@ -90,8 +90,9 @@ def large_node(count):
 
 
 def apart(hard):
-    """The same as so many requests for one device each: every order of the devices is another
-    choice then.
+    """The same devices, asked for by as many requests for one device each.
+
+    Every order of the devices is then another choice.
     """
     [claim] = hard["claims"]
     devices = claim["spec"]["devices"]
@@ -104,9 +105,10 @@ def apart(hard):
 
 
 def opposing(count=24, wanted=12, unit=1):
-    """Two counters of which no set of devices can satisfy both, though any set satisfies either.
+    """Two counters that no set of devices can satisfy both, though some set satisfies each of them.
 
-    With a `unit` of the second that is not that of the first their sum says nothing of it.
+    If `unit`, the unit of the second counter, differs from that of the first, their sum tells
+    nothing.
     """
     weights = [7 + 3 * index + index % 2 for index in range(count)]
     most = max(weights) + 1

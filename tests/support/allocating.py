@@ -16,7 +16,7 @@ from claimd.kubernetes.api.scheduling import DeviceClass, ResourceClaim, Resourc
 
 
 def read(data, kind):
-    """Through JSON, as everything comes from an API server."""
+    """Parses the document from JSON, as everything comes from an API server."""
     return msgspec.json.decode(msgspec.json.encode(data), type=kind)
 
 
@@ -36,7 +36,7 @@ def parse(world):
 
 
 def decide(parsed, **options):
-    """As a scheduler does it for one node. `options`: prune, prune_after."""
+    """Decides as a scheduler does for one node. `options`: prune, prune_after."""
     allocator_ = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
@@ -54,7 +54,7 @@ def ours(world, **options):
 
 
 def plain(value):
-    """As it goes over the wire."""
+    """Returns the value as JSON carries it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

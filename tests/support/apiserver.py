@@ -67,9 +67,9 @@ Key = tuple[str, str, str]  # resource, namespace, name
 
 
 async def until(fact: Callable[[], object], timeout: float = 60.0) -> None:
-    """Returns as soon as the fact is so; fails when it is not so in time.
+    """Returns as soon as the fact holds; fails when it does not hold in time.
 
-    The time is for a machine that is busy with other things: a shorter one proves no speed.
+    The limit allows for a machine that is busy with other things: a short one would prove no speed.
     """
     deadline = time.monotonic() + timeout
     while not fact():
@@ -100,7 +100,7 @@ class ApiServer(FaultProxy):
         await super().start()
 
     async def close(self) -> None:
-        """The end of it, and of its objects."""
+        """Ends the server and drops its objects."""
         await self.stop()
         await self._server_stack.aclose()
 
@@ -124,7 +124,9 @@ class ApiServer(FaultProxy):
         return None if obj is None else copy.deepcopy(served.from_storage(obj))
 
     def put(self, resource: str, obj: Object) -> Object:
-        """Creates or replaces, with no questions asked. Who owns which field stays as it was."""
+        """Creates or replaces the object without any checks. The owners of the fields stay as they
+        were.
+        """
         served = self._served(resource)
         metadata = dict(obj["metadata"])
         namespace = metadata.get("namespace", "")
@@ -154,13 +156,13 @@ class ApiServer(FaultProxy):
         return copy.deepcopy(served.from_storage(stored))
 
     def put_document(self, document: Object) -> Object:
-        """The same of an object as `kubectl get -o yaml` would write it."""
+        """Puts an object that is written as `kubectl get -o yaml` writes it."""
         head = ("apiVersion", "kind")
         stored = {field: value for field, value in document.items() if field not in head}
         return self.put(PLURALS[document["kind"]], stored)
 
     def delete(self, resource: str, name: str, namespace: str = "") -> Object:
-        """At once, whatever finalizers say."""
+        """Deletes the object at once, whatever its finalizers are."""
         kind = self._served(resource).kind.resource
         return self._store.delete(kind, self._store.get(kind, namespace, name))
 
@@ -178,15 +180,16 @@ class ApiServer(FaultProxy):
         self._store.replace(kind, old, old | {"metadata": metadata})
 
     def expire(self) -> None:
-        """Forgets all changes, as etcd's compaction does: who watches from before has to list.
+        """Forgets all changes, as etcd's compaction does: a client with an older version has to
+        list.
 
-        Running watches go on; older ones cannot be taken up again.
+        Running watches go on; new watches cannot start from an older version.
         """
         self._store.resource_version += 1
         self._store.compact()
 
     def bookmark(self) -> None:
-        """To every open watch."""
+        """Sends a bookmark to every open watch."""
         version = str(self._store.resource_version)
         self.send_event({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}})
 

@@ -1,7 +1,8 @@
-"""Somebody who calls the plugin as the kubelet does, thousands of calls at once.
+"""A client that calls the plugin as the kubelet does, with thousands of calls at once.
 
-`running` starts it as a process of its own. Each channel is a connection; all its calls are sent
-before the first is waited for, and when all have ended, the same again, until it is told to end.
+`running` starts it as a separate process. Each channel is a connection. The client sends all calls
+of a round before it waits for the first answer. When all have ended, the next round begins, until
+the test ends the process.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ PATIENCE = 500.0
 
 
 class Flood:
-    """One that is under way."""
+    """A flood of calls that is under way."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def end(self) -> dict[str, int]:
-        """Waits for the calls under way; how many of all ended how: by the code, or "answered"."""
+        """Waits for the calls under way; returns how many ended with each code or "answered"."""
         said, _ = self._process.communicate()
         assert self._process.returncode == 0
         counts: dict[str, int] = json.loads(said)
@@ -71,7 +72,7 @@ def running(
 
 
 async def main(endpoint: str, calls: int, channels: int, names: list[str]) -> None:
-    """Until nobody holds the other end of the standard input."""
+    """Calls until the other end of the standard input is closed."""
     # Channels of one pool would share a connection.
     options = [("grpc.use_local_subchannel_pool", 1)]
     counts: collections.Counter[str] = collections.Counter()
@@ -107,7 +108,7 @@ def _call(stub: Any, name: str, prepares: bool) -> Any:
 
 
 async def _end(call: Any) -> str:
-    """How it ended; an answer has an entry for the one claim."""
+    """Returns how the call ended; an answer has an entry for the one claim."""
     try:
         response = await call
     except grpc.aio.AioRpcError as error:

@@ -48,12 +48,14 @@ class Request:
 
     @property
     def is_list(self) -> bool:
-        """Of slices, whole."""
+        """Returns whether the request lists all slices."""
         is_read = self.method == "GET" and not self.is_watch
         return is_read and self.path.endswith("/resourceslices")
 
     def has(self, part: str) -> bool:
-        """Whether this is in its path, or the name of a parameter, as in `watch`."""
+        """Returns whether the path contains this part, or a parameter has this name, such as
+        `watch`.
+        """
         return part in self.path or part in self.query
 
 
@@ -74,7 +76,7 @@ class Answer:
 
 
 def failure(code: int, reason: str, message: str, details: Object | None = None) -> Object:
-    """A Status, as an API server answers what it refuses."""
+    """Returns a Status, as an API server answers a request that it refuses."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -89,7 +91,7 @@ def failure(code: int, reason: str, message: str, details: Object | None = None)
 
 @dataclass(kw_only=True)
 class Fault:
-    """What requests meet that match: all of them, or the next few."""
+    """A fault that matching requests meet: all of them, or the next few."""
 
     # Which requests: by method, by a part of the path or a parameter's name, by being a watch.
     method: str = ""
@@ -109,7 +111,7 @@ class Fault:
 
     @property
     def is_silence(self) -> bool:
-        """Whether those who meet it wait until they give up."""
+        """Returns whether clients that meet the fault get no answer and wait until they give up."""
         return self.passes != "all" and not self.closes
 
     def matches(self, request: Request) -> bool:
@@ -118,7 +120,7 @@ class Fault:
         return self.method in ("", request.method) and request.has(self.path)
 
     def answer(self) -> Answer | None:
-        """The answer that is not the server's, if there is one."""
+        """Returns the answer that replaces the server's, if there is one."""
         if self.error_event:
             event = {
                 "type": "ERROR",
@@ -152,7 +154,7 @@ class WatchStream:
         self.writer.write(b"%x\r\n%b\r\n" % (len(line), line))
 
     def end(self) -> None:
-        """A clean end."""
+        """Ends the stream without an error."""
         self.writer.write(b"0\r\n\r\n")
         self.ended.set()
 
@@ -186,15 +188,15 @@ class FaultProxy:
     # ------------------------------------------------------------------ what a subclass may change
 
     def answer(self, request: Request) -> Answer | None:
-        """In place of the server's; None: the server answers."""
+        """Returns an answer that replaces the server's; None: the server answers."""
         return None
 
     def forwarded(self, request: Request) -> Request:
-        """What the server hears of the request."""
+        """Returns the request as the server gets it."""
         return request
 
     def passed(self, request: Request, body: bytes) -> bytes:
-        """What the client hears of a whole answer's body."""
+        """Returns the body of a whole answer as the client gets it."""
         return body
 
     # ------------------------------------------------------------------ orders
@@ -207,7 +209,7 @@ class FaultProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Nobody listens, and every connection is cut: the server is away."""
+        """Stops listening and cuts every connection: for clients the server is away."""
         if self._server is not None:
             # What the loop is just taking on would be forgotten open by asyncio if the server were
             # closed at once.
@@ -261,19 +263,19 @@ class FaultProxy:
         self.faults.append(fault)
 
     def end_watches(self, error: Object | None = None) -> None:
-        """A clean end of all open watches, after an ERROR event if there is a Status."""
+        """Ends all open watches without an error, or after an ERROR event if a Status is given."""
         for stream in list(self.watches):
             if error is not None:
                 stream.send({"type": "ERROR", "object": error})
             stream.end()
 
     def silence_watches(self) -> None:
-        """Nothing comes of the watches that are open now, whatever changes."""
+        """Sends nothing more on the watches that are open now, whatever changes."""
         for stream in self.watches:
             stream.silent = True
 
     def send_event(self, event: Object) -> None:
-        """To every open watch."""
+        """Sends the event to every open watch."""
         for stream in self.watches:
             stream.send(event)
 
@@ -363,7 +365,7 @@ class FaultProxy:
             await _leave(fault, reader)
 
     def _fault(self, request: Request) -> Fault:
-        """The first that matches, used up by one."""
+        """Returns the first fault that matches, and counts one use of it."""
         for fault in self.faults:
             if fault.matches(request):
                 if fault.times is not None:
@@ -423,7 +425,7 @@ class FaultProxy:
 
 
 class _Upstream:
-    """The connection to the server, made when it is first needed and kept."""
+    """The connection to the server: opened when it is first needed, and kept."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -460,7 +462,7 @@ class _Upstream:
         return b"".join(chunks)
 
     async def read_chunk(self) -> bytes:
-        """The next one of a stream; empty at its end."""
+        """Reads the next chunk of a stream; returns no bytes at its end."""
         assert self._reader is not None
         size = int(await self._reader.readuntil(b"\r\n"), 16)
         chunk = await self._reader.readexactly(size + 2)
@@ -499,7 +501,7 @@ async def _leave(fault: Fault, reader: asyncio.StreamReader) -> None:
 
 
 async def _unless_gone(reader: asyncio.StreamReader, seconds: float | None) -> None:
-    """Waits; the client that hangs up meanwhile is gone."""
+    """Waits these seconds; a client that hangs up ends the wait."""
     try:
         async with asyncio.timeout(seconds):
             await reader.read(1)
@@ -521,7 +523,7 @@ def _passed_length(fault: Fault, answer: bytes) -> int:
 
 
 def _with_body(head: bytes, body: bytes) -> bytes:
-    """The answer with another body, perhaps of another length."""
+    """Returns the answer with another body, whose length may differ."""
     lines = []
     for line in head.rstrip(b"\r\n").split(b"\r\n"):
         name, _, _ = line.partition(b":")

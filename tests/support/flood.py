@@ -1,7 +1,7 @@
-"""A neighbour that opens connection after connection, and says little.
+"""A neighbour that opens connection after connection, and sends little on them.
 
-`running` starts it as a process of its own, so that its descriptors and its time are its own. It goes
-on until it is told to end: what a test does meanwhile takes as long as the machine is busy.
+`running` starts it as a separate process, with descriptors and CPU time of its own. It goes on
+until the test ends it, because the duration of a test depends on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ IP_BIND_ADDRESS_NO_PORT = 24  # a port is chosen at the connect, so that there a
 
 
 class Flood:
-    """One that is under way."""
+    """A flood of connections that is under way."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def end(self) -> int:
-        """Ends it; how many connections it has made."""
+        """Ends the flood; returns how many connections it has opened."""
         count, _ = self._process.communicate()
         return int(count)
 
@@ -48,7 +48,7 @@ def running(address: str, *, many: int, source: str = "", rate: int = 2500) -> I
 
 
 def main(address: str, many: int, rate: int, source: str) -> None:
-    """Until nobody holds the other end of the standard input."""
+    """Opens connections until the other end of the standard input is closed."""
     clients: list[socket.socket] = []
     count = 0
     while not select.select([sys.stdin], [], [], 0)[0]:

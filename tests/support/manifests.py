@@ -28,13 +28,13 @@ Objects = list[dict[str, Any]]
 
 
 def kubectl() -> str:
-    """Empty if there is none."""
+    """Returns the path of kubectl; empty if there is none."""
     path = f"{os.environ['PATH']}:{places.kube_binary('', places.KUBE)}"
     return shutil.which("kubectl", path=path) or ""
 
 
 def helm() -> str:
-    """Empty if there is none."""
+    """Returns the path of Helm; empty if there is none."""
     path = f"{os.environ['PATH']}:{places.helm_binary().parent}"
     return shutil.which("helm", path=path) or ""
 

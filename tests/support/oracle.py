@@ -1,4 +1,4 @@
-"""Kubernetes' own code as a process beside the tests: questions in, its answers or errors out."""
+"""Kubernetes' own code as a separate process: it reads questions, and writes answers or errors."""
 
 import fcntl
 import json
@@ -13,7 +13,7 @@ BUILT = ROOT / "build" / "oracle"
 
 
 def missing(name):
-    """Why the oracle cannot run here, or None."""
+    """Returns why the oracle cannot run here, or None."""
     if os.environ.get("CLAIMD_ORACLE_BUILT"):
         return None
     if not shutil.which("go"):
@@ -45,7 +45,7 @@ def build(name, versions="go"):
 
 
 class Asked:
-    """A built oracle that answers."""
+    """An oracle that is built and answers questions."""
 
     def __init__(self, binary):
         self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -70,7 +70,7 @@ class Asked:
 
 
 class Oracle(Asked):
-    """One by its name, built if it has to be."""
+    """An oracle by its name; it is built when that is necessary."""
 
     def __init__(self, name="allocator"):
         super().__init__(build(name))

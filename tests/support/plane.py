@@ -24,7 +24,7 @@ def create(obj):
 
 
 async def until(holds, seconds=60.0):
-    """Returns as soon as it holds. TimeoutError when it does not in time."""
+    """Returns as soon as the condition holds. Raises TimeoutError when it does not hold in time."""
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.005)
@@ -84,7 +84,7 @@ class Plane:
         return list(self.copies["resourceclaims"].objects.values())
 
     def devices(self):
-        """Node and device of all that is allocated, in order."""
+        """Returns node and device of everything that is allocated, in order."""
         return sorted(
             (result["pool"], result["device"])
             for claim in self.claims()

@@ -135,7 +135,7 @@ def rule(name, taint, generation=1, **selector):
 
 
 def snapshot(nodes=(), pods=(), claims=(), slices=(), classes=None, rules=()):
-    """As the scheduler takes it."""
+    """Returns the objects as the scheduler gets them."""
     published = PublishedDevices(
         read(list(slices), list[Slice]),
         read(list(rules), list[Rule]),
@@ -151,7 +151,7 @@ def parsed(*pods):
 
 
 def copies(**collections):
-    """As controllers take them; kinds that are not named are empty."""
+    """Returns the objects as controllers get them; a kind that is not given has no objects."""
     kinds = (
         "pods",
         "nodes",

@@ -72,8 +72,10 @@ class PlayingKernel:
             os.close(descriptor)
 
     def finish(self) -> None:
-        """Returns when all that was written has had its effect. A real kernel lets nobody die, and
-        so nobody follow, before.
+        """Returns when everything that was written has had its effect.
+
+        In a real kernel a process cannot die, nor another one follow it, before its write has had
+        its effect.
         """
         patience = progress.Patience(10.0)
         while not patience.over():
@@ -82,7 +84,7 @@ class PlayingKernel:
                     return
 
     def driver(self, address: str) -> str:
-        """What a function is bound to; empty if it is not."""
+        """Returns the driver that a function is bound to; empty if it is bound to none."""
         with contextlib.suppress(OSError):
             return os.path.basename(os.readlink(self._bus / "devices" / address / "driver"))
         return ""
@@ -98,7 +100,7 @@ class PlayingKernel:
         return "" if text == "(null)\n" else text.strip()
 
     def state(self) -> dict[str, tuple[str, str]]:
-        """Driver and override of every function that has ever been bound."""
+        """Returns driver and override of every function that has ever been bound."""
         return {
             address: (self.driver(address), self.override(address))
             for address in sorted(self._home)
@@ -108,7 +110,7 @@ class PlayingKernel:
     # ------------------------------------------------------------------ what the test does
 
     def become(self, address: str, *, ids: str, driver: str, class_code: str) -> None:
-        """Another device stands at the address of a GPU, with its driver."""
+        """Replaces the GPU at the address by another device, with its driver."""
         self.add_driver(driver)
         with self._lock:
             self._set_driver(address, "")
@@ -130,14 +132,14 @@ class PlayingKernel:
         os.write(self._wake, b".")
 
     def bind(self, address: str, driver: str) -> None:
-        """An administrator gives it to this driver, whatever the override says."""
+        """Binds the GPU to this driver, as an administrator does, whatever the override says."""
         self.add_driver(driver)
         with self._lock:
             self._plain.add(address)
             self._set_driver(address, driver)
 
     def add_neighbour(self, address: str, *, of: str, driver: str, class_code: str) -> None:
-        """Another function in the IOMMU group of a GPU."""
+        """Adds another function to the IOMMU group of a GPU."""
         gpu = (self._bus / "devices" / of).resolve()
         group = (gpu / "iommu_group").resolve()
         place = gpu.parent / address
@@ -191,7 +193,7 @@ class PlayingKernel:
             descriptor.unlink()
 
     def hang(self, driver: str) -> None:
-        """Who asks the driver to let go waits, until `resume`."""
+        """Makes the driver hang: a process that unbinds a GPU from it waits until `resume`."""
         with self._lock:
             closed = self._pipes.pop(self._bus / "drivers" / driver / "unbind")
             self._noticed.clear()
@@ -207,7 +209,7 @@ class PlayingKernel:
         os.write(self._wake, b".")
 
     def reboot(self, boot_id: str) -> None:
-        """Every function is bound anew to its driver, and nothing is left of any override."""
+        """Binds every function to its own driver again, and forgets every override."""
         path = self.folder / "proc/sys/kernel/random/boot_id"
         path.unlink()
         path.write_text(f"{boot_id}\n")
@@ -294,7 +296,7 @@ class Attempt(rebind.Attempt):
 
 
 def _waiting(descriptor: int) -> int:
-    """Bytes in a pipe that nobody has read."""
+    """Returns how many bytes in a pipe nobody has read."""
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]

@@ -21,12 +21,12 @@ from tests.support import alloc_worlds, allocating
 
 
 def verdict_of(world, **options):
-    """What explain says of the world's node, with remedies."""
+    """Returns the verdict of explain on the world's node, with remedies."""
     return verdict_of_parsed(allocating.parse(world), world.get("taken", []), **options)
 
 
 def verdict_of_parsed(parsed, taken, **options):
-    """As verdict_of(), of what allocating.parse() gives."""
+    """Does the same for a world that allocating.parse() returned."""
     allocator_ = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
@@ -245,7 +245,7 @@ def wrong(world, verdict, counted=None):
 
 
 def run(first, count):
-    """`count` worlds that do not fit, and what explain says of them."""
+    """Explains `count` worlds in which the claims do not fit; returns the number of mistakes."""
     kinds = Counter()
     slowest = (0.0, 0)
     seed = first

@@ -212,7 +212,7 @@ class SimNode:
         return [each["note"] for each in answer["items"] if each["reason"] == reason]
 
     async def told(self, reason: str, part: str, timeout: float = LONG) -> None:
-        """Returns when there is an event that says so."""
+        """Returns when an Event with this reason has this part in its message."""
         notes: list[str] = []
         try:
             async with asyncio.timeout(timeout):
@@ -263,7 +263,7 @@ class SimNode:
                 await asyncio.sleep(0.02)
 
     async def clean(self) -> None:
-        """Nothing of a test is left in the API server."""
+        """Removes every object of a test from the API server."""
         pods = (await self.ask("GET", "/api/v1/namespaces/default/pods"))["items"]
         for pod in pods:
             grace = "0" if pod["metadata"].get("annotations") else "1"
@@ -274,11 +274,11 @@ class SimNode:
         await self.ask("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
 
     def give(self, order: str, gpu: int, value: str = "") -> None:
-        """An order to the fake tree."""
+        """Gives an order to the fake tree."""
         faults.inject(self.folder / "tree", order, self.gpus[gpu].address, value)
 
     def log(self) -> str:
-        """What the last plugin has written."""
+        """Returns what the last plugin has logged."""
         return (self.folder / f"plugin-{self._count}.log").read_text() if self._count else ""
 
     def records(self) -> set[str]:

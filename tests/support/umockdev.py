@@ -12,7 +12,7 @@ PRELOAD = "libumockdev-preload.so.0"
 
 
 def why_not() -> str:
-    """Why it cannot be used here; empty if it can."""
+    """Returns why umockdev cannot be used here; empty if it can."""
     for name in ("libumockdev.so.0", PRELOAD):
         try:
             ctypes.CDLL(name)
@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 class Testbed:
-    """Devices of a kernel that is not there."""
+    """Devices that exist only in umockdev."""
 
     __test__ = False  # no test, by its name
 
@@ -46,5 +46,5 @@ class Testbed:
         )
 
     def uevent(self, path: str, action: str) -> None:
-        """Announces it with all its properties."""
+        """Announces the device with all its properties."""
         self._library.umockdev_testbed_uevent(self._bed, f"/sys{path}".encode(), action.encode())
