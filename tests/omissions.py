@@ -26,7 +26,9 @@ def of_source(module: str, source: str) -> list[Mutant]:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for body in _bodies(function):
                 mutants += _of_body(text, body)
-    return sorted({mutant.text: mutant for mutant in mutants}.values(), key=lambda one: one.line)
+    return sorted(
+        {mutant.text: mutant for mutant in mutants}.values(), key=lambda omission: omission.line
+    )
 
 
 def _bodies(function: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -27,9 +27,9 @@ def alone(**container: Any) -> Situation:
     """Returns a pod without a claim. `container` replaces fields of its container."""
 
     def objects(node: str) -> list[Object]:
-        made = pod("stuck", node)
-        made["spec"]["containers"][0] |= container
-        return [made]
+        pod_ = pod("stuck", node)
+        pod_["spec"]["containers"][0] |= container
+        return [pod_]
 
     return objects
 
@@ -38,9 +38,9 @@ def with_spec(**spec: Any) -> Situation:
     """Returns a pod with these fields in its spec."""
 
     def objects(node: str) -> list[Object]:
-        made = pod("stuck", node)
-        made["spec"] |= spec
-        return [made]
+        pod_ = pod("stuck", node)
+        pod_["spec"] |= spec
+        return [pod_]
 
     return objects
 
@@ -49,9 +49,9 @@ def with_volume(**source: Any) -> Situation:
     """Returns a pod whose container mounts a volume."""
 
     def objects(node: str) -> list[Object]:
-        [made] = with_spec(volumes=[{"name": "data", **source}])(node)
-        made["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-        return [made]
+        [pod_] = with_spec(volumes=[{"name": "data", **source}])(node)
+        pod_["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+        return [pod_]
 
     return objects
 
@@ -91,10 +91,10 @@ def with_quota(node: str) -> list[Object]:
 
 def on_node_by_name(node: str) -> list[Object]:
     """Returns a pod that its author has put on the node, past the scheduler."""
-    made = pod("stuck", node)
-    made["spec"]["nodeName"] = node
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4000"}}
-    return [made]
+    pod_ = pod("stuck", node)
+    pod_["spec"]["nodeName"] = node
+    pod_["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4000"}}
+    return [pod_]
 
 
 MISSING = {"name": "settings"}
@@ -151,8 +151,8 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
     ),
     "a task that has failed": (
         lambda node: [
-            made | {"spec": made["spec"] | {"restartPolicy": "Never"}}
-            for made in sh("exit 5")(node)
+            document | {"spec": document["spec"] | {"restartPolicy": "Never"}}
+            for document in sh("exit 5")(node)
         ],
         "exit code 5",
     ),

@@ -169,13 +169,13 @@ async def test_two_instances_agree_when_an_error_is_over(make_tree: Make) -> Non
 
 
 async def test_a_person_ends_the_findings_of_one_instance(make_tree: Make) -> None:
-    made = make_tree("nvidia:a100,mig=2")
-    _whole, first, second = made.scan().gpus
+    tree = make_tree("nvidia:a100,mig=2")
+    _whole, first, second = tree.scan().gpus
     numbers = [mig.instance_number(gpu) for gpu in (_whole, first, second)]
     assert numbers == [None, 7, 8]
     for number in numbers[1:]:
-        faults.inject(made.folder, "xid", FIRST, f"46,instance={number}")
-    watched = await checked(made)
+        faults.inject(tree.folder, "xid", FIRST, f"46,instance={number}")
+    watched = await checked(tree)
     assert {name for name, _ in watched.last.findings} == {first.name, second.name}
 
     cleared = health.Event(address=FIRST, kind=health.BOUND, at=time.time(), instance=numbers[1])
