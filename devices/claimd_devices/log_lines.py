@@ -22,6 +22,9 @@ from .health import (
 )
 from .kmsg import Line
 
+# What nobody sees on a node whose log cannot be read.
+UNSEEN = "Xid and SXid errors, resets that failed and hardware errors are not seen"
+
 _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
 
 _QUOTED = 60  # the most characters of a line that a sentence quotes

@@ -246,8 +246,7 @@ class Monitor:
 
         if self._has_one_that_answers_again():
             self.request_rescan()
-        unavailable = self._kernel_log.unavailable
-        self._unwatched = (unavailable,) if unavailable else ()
+        self._unwatched = _describe_unseen(self._kernel_log)
         self._is_suspicious = _shows_anything(shown)
         self._update_report(now)
         return self.last
@@ -403,8 +402,15 @@ def check_once(
     return HealthReport(
         retained=tuple(retained),
         findings=_sorted_findings(findings),
-        unwatched=(kernel_log.unavailable,) if kernel_log.unavailable else (),
+        unwatched=_describe_unseen(kernel_log),
     )
+
+
+def _describe_unseen(kernel_log: kmsg.Log) -> tuple[str, ...]:
+    """Returns what is not seen because the kernel's log cannot be read, and why."""
+    if not kernel_log.unavailable:
+        return ()
+    return (f"{log_lines.UNSEEN}: {kernel_log.unavailable}",)
 
 
 def _concerns(event: health.Event, gpu: Gpu) -> bool:

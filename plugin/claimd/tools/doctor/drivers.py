@@ -121,8 +121,8 @@ HEALTH = Check(
 KERNEL_LOG = Check(
     name="kernel-log",
     level=Level.NOTE,
-    looks_at="whether the kernel's log can be read, where NVIDIA's Xid errors stand",
-    expected="the kernel's log: some errors stand nowhere else",
+    looks_at="whether the kernel's log can be read, where Xid errors and failed resets are reported",
+    expected="a kernel log that claimd may read: some errors are reported only there",
     remedy="add deploy/components/kernel-log, or set kernel.dmesg_restrict=0 on the node",
 )
 CHECKS = (
@@ -382,8 +382,8 @@ def _judge_health(facts: Facts) -> list[Finding]:
     if not findings:
         findings = [HEALTH.success("nothing is wrong with any")]
 
-    # Only the driver of NVIDIA reports errors in the kernel's log alone.
-    if facts.unwatched and "nvidia" in facts.vendors:
+    # The drivers of all vendors report some errors only in the kernel's log.
+    if facts.unwatched and facts.vendors:
         findings += map(KERNEL_LOG.failure, facts.unwatched)
     else:
         findings.append(KERNEL_LOG.success("everything is watched"))

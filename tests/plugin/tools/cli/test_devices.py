@@ -1,6 +1,7 @@
 """The GPUs of a machine as people and tools see them."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -62,6 +63,17 @@ def test_wide_shows_a_fault_until_it_is_healed(claimd, tree, tmp_path, fault):
     claimd("fake", "fault", tree, "heal", "gpu-0000-11-00-0")
     _, out, _ = claimd(*arguments)
     assert FAULTS[fault] not in out
+
+
+def test_wide_says_what_is_not_seen_without_the_kernels_log(claimd, tree):
+    arguments = ("devices", "--root", tree, "-o", "wide")
+    assert "not watched" not in claimd(*arguments)[1]
+    (Path(tree) / "dev/kmsg").mkdir()
+    (line,) = [line for line in claimd(*arguments)[1].splitlines() if "not watched" in line]
+    assert line.startswith(
+        "not watched: Xid and SXid errors, resets that failed and hardware errors are not seen: "
+    )
+    assert line.endswith("dev/kmsg: Is a directory")
 
 
 def test_wide_shows_other_numbers(claimd, tree):

@@ -184,7 +184,7 @@ BROKEN = {
         lambda node: (node.root / "dev/kmsg").mkdir(),
         "kernel-log",
         NOTE,
-        "dev/kmsg: Is a directory",
+        "Xid and SXid errors, resets that failed and hardware errors are not seen: ",
     ),
     "no driver": (unbound, "driver-loaded", ERROR, "0000:11:00.0: bound to no kernel driver"),
     "no uvm": (without_uvm, "nvidia-uvm", ERROR, "is not loaded"),
