@@ -43,7 +43,10 @@ VENDOR_ID = 0x10DE
 
 
 def family(device_id: int) -> tuple[str, str | None]:
-    """Returns the generation and its compile target; `unknown` and None if no table has the id."""
+    """Returns the generation and the compute architecture, such as Hopper and sm_90.
+
+    Returns `unknown` and None if no table has the id.
+    """
     known = ids.find_device(VENDOR_ID, device_id)
     if known.family != UNKNOWN:
         return known.family, known.architecture

@@ -95,7 +95,7 @@ def share_variable(device: str, share_id: str, capacity: str) -> str:
 
 
 def claim_file(prefix: str, name: str) -> str:
-    """Returns the name of a file about a claim. The folder may have files with other prefixes."""
+    """Returns the name of a claim's file. The prefix tells our files from others in the folder."""
     return f"{prefix}{name}.json"
 
 

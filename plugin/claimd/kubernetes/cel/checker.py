@@ -291,7 +291,10 @@ class _Checker:
         return self._resolve(node)
 
     def _resolve(self, node: Call) -> Type:
-        """Writes the overloads that fit the types of the arguments, and returns the result's type."""
+        """Sets `node.overloads` to those that accept the arguments. Returns the type of the result.
+
+        Raises CompileError if no overload accepts them.
+        """
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
         arguments = tuple(argument.type for argument in nodes if argument.type is not None)
         if node.function in ("_&&_", "_||_"):

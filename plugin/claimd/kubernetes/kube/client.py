@@ -169,7 +169,7 @@ class Client:
         content_type: str = "application/json",
         timeout: float = 10.0,
     ) -> bytes:
-        """Sends a request and returns the body of a successful response; ApiError otherwise.
+        """Sends a request and returns the body of the response. Raises ApiError if it failed.
 
         The timeout includes the wait for a connection. A GET, PUT, DELETE or PATCH may reach the
         server twice, if the server closes a kept connection at the moment of its use. A POST is

@@ -130,8 +130,8 @@ class Responses:
     def next(self) -> Response | bytes | Sign:
         """Returns the next event of the response.
 
-        Sign.NEED_DATA means that more bytes must be received first. ProtocolError if the bytes are
-        not a valid response.
+        Sign.NEED_DATA means that more bytes must be received first. Raises ProtocolError if the
+        bytes are not a valid response.
         """
         match self._part:
             case _Part.HEAD:
@@ -208,7 +208,7 @@ class Responses:
 
     def _next_counted(self) -> bytes | Sign:
         if not self._buffer:
-            return self._wait()
+            return self._need_data()
         piece = self._take(min(self._left, len(self._buffer)))
         self._left -= len(piece)
         if not self._left:
@@ -230,7 +230,7 @@ class Responses:
             if not self._buffer.startswith(b"\r\n"):
                 if not b"\r\n".startswith(self._buffer):
                     raise ProtocolError("a chunk is longer than was said before it")
-                return self._wait()
+                return self._need_data()
             self._take(2)
             self._part = _Part.CHUNK_HEAD
 
@@ -268,18 +268,18 @@ class Responses:
     def _find(self, pattern: re.Pattern[bytes]) -> tuple[int, int] | None:
         """Returns start and end of the pattern's first match; None if more bytes are needed.
 
-        ProtocolError if there is no match within LARGEST_HEAD bytes, or none can come.
+        Raises ProtocolError if there is no match within LARGEST_HEAD bytes, or none can come.
         """
         match = pattern.search(self._buffer, 0, LARGEST_HEAD)
         if match is not None:
             return match.span()
         if len(self._buffer) >= LARGEST_HEAD:
             raise ProtocolError(f"a head of more than {LARGEST_HEAD:,} bytes")
-        self._wait()
+        self._need_data()
         return None
 
-    def _wait(self) -> Sign:
-        """Returns NEED_DATA; ProtocolError if the connection is closed."""
+    def _need_data(self) -> Sign:
+        """Returns NEED_DATA. Raises ProtocolError if the connection is closed."""
         if self._is_closed:
             raise ProtocolError("the connection was closed in the middle of a response")
         return Sign.NEED_DATA

@@ -31,7 +31,7 @@ async def connect(
     """Connects to the server and returns the stream.
 
     With a context it uses TLS, and the server's certificate must have the name `server_name`.
-    OSError, which includes ssl.SSLError, if the connection fails. A cancelled call closes its
+    Raises OSError, which includes ssl.SSLError, if the connection fails. A cancelled call closes its
     socket. A server that renegotiates TLS while we write loses the connection; Go servers never do.
 
     `session` is the TLS session of an earlier stream of the same context; ValueError if it belongs

@@ -33,10 +33,10 @@ _LEFT_BEHIND = 60.0
 
 
 class LibraryHook:
-    """Keeps the program installed where container runtimes find it.
+    """Keeps the ld.so.cache hook (`claimd-ld-cache`) installed where container runtimes find it.
 
-    Without the program, most programs find the libraries in the usual folders nevertheless.
-    Programs that ask ldconfig, and those with musl's loader, do not.
+    Without the hook, most applications still find the mounted libraries in the usual folders.
+    Applications that ask ldconfig, or use musl's loader, do not.
     """
 
     def __init__(self, program: Path, folder: str) -> None:

@@ -66,8 +66,8 @@ class NodeClaims:
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
         """Returns the claim as it was prepared before, or None if it is not prepared.
 
-        Files of the claim that are missing or differ are written again. If the disk fails, this
-        nevertheless returns a claim that needs no write.
+        Files of the claim that are missing or differ are written again. If the disk fails, a claim
+        whose files are right is returned all the same, and for any other claim OSError is raised.
         """
         try:
             async with self.checkpoints.lock():
@@ -93,8 +93,8 @@ class NodeClaims:
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
         writes. It never leaves a file without a checkpoint. A CDI file whose checkpoint was lost
-        gets a new checkpoint. If the disk fails, this nevertheless returns a claim that needs
-        no write.
+        gets a new checkpoint. If the disk fails, a claim that has a checkpoint of this
+        allocation and right files is returned all the same; otherwise OSError is raised.
         """
         uid = claim.metadata.uid
         try:

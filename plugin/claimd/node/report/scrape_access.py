@@ -122,7 +122,10 @@ class ScrapeAccess:
     """Implements the endpoint's `may_scrape`. Must be created and closed in the event loop."""
 
     def __init__(self, api: client.Client) -> None:
-        """Takes over `api`, which must not have other users: it sends nothing but reviews."""
+        """Takes a client that nothing else may use, and closes it in the end.
+
+        The client sends our TokenReviews and SubjectAccessReviews.
+        """
         self._api = api
         self._loop = asyncio.get_running_loop()
 

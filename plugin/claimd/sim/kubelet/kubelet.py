@@ -177,7 +177,10 @@ class Kubelet:
                 await self._runtime.remove(uid)
 
     def _pods_to_run(self) -> dict[str, Document]:
-        """Returns the pods that this kubelet runs, by uid; mirror pods are run by others."""
+        """Returns the pods that this kubelet runs, by uid.
+
+        Mirror pods are left out: they only show static pods, which this kubelet does not run.
+        """
         pods = {}
         for pod in self._api.pods.objects.values():
             if MIRROR not in (pod["metadata"].get("annotations") or {}):

@@ -108,7 +108,7 @@ class Cluster:
 
     @functools.cached_property
     def placement(self) -> node_rules.Placement:
-        """The pods and nodes as preemption takes them, where each pod is an object of its own."""
+        """The pods and nodes in the form that `preemption` needs: one Pod object for each pod."""
         pods_by_node: dict[str, list[Pod]] = {}
         promised: dict[str, list[Pod]] = {}
         for pod in self.objects.pods:

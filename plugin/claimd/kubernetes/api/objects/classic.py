@@ -335,9 +335,10 @@ def _convert_device(instance: Traced) -> Traced:
 
 
 def _find(reference: Document, doc: Traced, among: Sequence[Document]) -> Document | None:
-    """Returns the object that the reference names, or None if it is not in the file.
+    """Returns the document in `among` that the reference names, or None.
 
-    A document without a namespace counts for each namespace.
+    The namespace is the reference's, or else that of `doc`. A document in `among` without a
+    namespace matches any namespace.
     """
     namespace = reference.get("namespace") or doc.get("metadata", {}).get("namespace")
     wanted = (reference.get("apiGroup") or "", reference["kind"], reference["name"])

@@ -133,7 +133,10 @@ class Subresources:
         )
 
     def _bound_object(self, account: Document, reference: Document | None) -> Document:
-        """Returns the claims of the object that the token is bound to, and for a pod its node."""
+        """Returns the JWT claims (name and uid) of the object that the token is bound to.
+
+        For a pod they include its node. Raises a StatusError if the reference is wrong.
+        """
         if not reference:
             return {}
         kind, name = str(reference.get("kind")), reference.get("name", "")

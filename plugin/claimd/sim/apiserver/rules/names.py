@@ -67,9 +67,10 @@ def validate_qualified_name(
         _validate_identifier(errors, identifier, path, declared)
 
 
+# Cached, because most names are checked many times.
 @lru_cache(maxsize=NAMES)
 def is_qualified_name(name: str) -> bool:
-    """Returns True if the name is valid. Nearly all names are, and most come repeatedly."""
+    """Returns True if the name is a C identifier, with or without a DNS domain before it."""
     domain, slash, identifier = name.rpartition("/")
     if slash and (len(domain) > limits.DRIVER_NAME or formats.dns_subdomain(domain.lower())):
         return False
