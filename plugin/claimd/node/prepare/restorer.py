@@ -118,8 +118,11 @@ class Restorer:
         The other process may be an instance that runs next to this one, or one that ran before it.
         """
         await self.restore()
+
+        # The reports may read the folder again, and that is not restored yet.
+        followed = self.checkpoints.reads
         await self.reports.catch_up()
-        self._followed_read = self.checkpoints.reads
+        self._followed_read = followed
 
     def forget(self, uid: str) -> None:
         """Forgets a claim that is being unprepared."""

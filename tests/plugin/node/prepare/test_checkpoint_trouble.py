@@ -224,3 +224,34 @@ async def test_a_damaged_file_that_cannot_be_renamed_costs_its_own_claim(tmp_pat
     checkpoints = checkpoint.CheckpointFolder(tmp_path, "boot-1")
     async with checkpoints.lock():
         assert "cannot be renamed: Read-only file system" in checkpoints.trouble.unready_reason()
+
+
+async def test_what_becomes_readable_during_the_start_is_followed_up(world, disk):
+    """The crash campaign found it: the CDI file of a claim that was given back stayed."""
+    a = world.claim("a")
+    await world.prepare(a)
+    text = world.spec(a).read_bytes()
+    await world.unprepare(a)
+    gone = checkpoint.encode(
+        checkpoint.Checkpoint(
+            version=1,
+            boot_id="b",
+            claim=PreparedClaim(namespace="default", name="a", uid="uid-a", prepared_at=""),
+        )
+    )
+    world.spec(a).write_bytes(text)
+    (world.tmp_path / "plugin/claims/uid-a.gone").write_bytes(gone)
+
+    disk.errors["uid-a.gone"] = errno.EIO
+    fresh = world.instance()
+    specs = fresh.claims.files.specs
+    sweep = specs.sweep
+
+    def sweep_and_heal():
+        disk.errors.clear()
+        return sweep()
+
+    specs.sweep = sweep_and_heal
+    await fresh.claims.restorer.follow_up()
+    await fresh.claims.restorer.repair()
+    assert not world.spec(a).exists()
