@@ -275,23 +275,6 @@ def build(config: Config) -> App:
         boot_id=boot_id,
     )
 
-    # Checks that report what they find to people.
-    conflict_detector = conflicts.ConflictDetector(
-        resources=resources_,
-        driver=config.driver_name,
-        node=config.node_name,
-        inventory=lambda: watch_.last,
-        may_check=instance_.may_publish,
-        set_conditions=functools.partial(announcements_.set_conditions, conflicts.CONDITION),
-        record_event=record_node_event,
-    )
-    policy_check_ = policy_check.PolicyCheck(
-        resources=resources_,
-        driver=config.driver_name,
-        node=config.node_name,
-        published=publisher_.published,
-        record_event=record_node_event,
-    )
     pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
     lost = lost_checkpoints.LostCheckpoints(
         driver=driver_,
@@ -300,11 +283,16 @@ def build(config: Config) -> App:
         record_event=events_.record,
         set_taints=listener.set_lost_taints,
     )
-    background: list[tuple[str, Work]] = [
-        ("the look for conflicts", conflict_detector.run),
-        ("the check of the admission policies", policy_check_.run),
-        ("the rebuilding of lost checkpoints", lost.run),
-    ]
+    background = _checks(
+        config,
+        resources_,
+        watch_,
+        may_publish=instance_.may_publish,
+        published=publisher_.published,
+        announcements_=announcements_,
+        events_=events_,
+    )
+    background.append(("the rebuilding of lost checkpoints", lost.run))
     if config.garbage_grace:
         collector = _garbage_collector(config, driver_, pods, instance_, events_)
         background.append(("the collection of garbage", collector.run))
@@ -334,6 +322,40 @@ def build(config: Config) -> App:
         ),
         background=tuple(background),
     )
+
+
+def _checks(  # noqa: PLR0913 - each is an object that a check asks or tells
+    config: Config,
+    resources_: resources.Resources,
+    watch_: watch.Watch,
+    *,
+    may_publish: Callable[[], bool],
+    published: asyncio.Event,
+    announcements_: announcements.Announcements,
+    events_: events.EventRecorder,
+) -> list[tuple[str, Work]]:
+    """Builds the checks that report what they find to people, with their names."""
+    record_node_event = functools.partial(events_.record, events.node(config.node_name))
+    conflict_detector = conflicts.ConflictDetector(
+        resources=resources_,
+        driver=config.driver_name,
+        node=config.node_name,
+        inventory=lambda: watch_.last,
+        may_check=may_publish,
+        set_conditions=functools.partial(announcements_.set_conditions, conflicts.CONDITION),
+        record_event=record_node_event,
+    )
+    policy_check_ = policy_check.PolicyCheck(
+        resources=resources_,
+        driver=config.driver_name,
+        node=config.node_name,
+        published=published,
+        record_event=record_node_event,
+    )
+    return [
+        ("the look for conflicts", conflict_detector.run),
+        ("the check of the admission policies", policy_check_.run),
+    ]
 
 
 def _claims(

@@ -3,7 +3,6 @@ its kubelet.
 """
 
 import asyncio
-import http.client
 import json
 import os
 import resource
@@ -21,9 +20,7 @@ from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from claimd_devices import fake, faults, scan
 from claimd_devices.gpu import Roots
-from tests.plugin.kubernetes.kube import conftest as pki
-from tests.plugin.node.report import test_scrape_access
-from tests.support import apiserver, flood, mounts, nvml_stub, podresources
+from tests.support import apiserver, mounts, nvml_stub, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -674,81 +671,3 @@ async def test_a_prepare_that_outlasts_the_grace_has_an_answer_too(world):
         assert answer.error == "the plugin is being stopped; ask again"
         assert "Traceback" not in plugin.log.read_text()
         assert "_handle_exceptions" not in plugin.log.read_text()
-
-
-async def test_who_floods_the_metrics_costs_the_kubelet_nothing(world, unused_tcp_port):
-    """With connections that never shake hands, and with tokens that nobody knows; who may scrapes."""
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
-    ca = pki.authority(world.tmp_path, "ca")
-    pki.sign(world.tmp_path, ca, "tls", "IP:127.0.0.1")
-    trusting = pki.trusting(ca)
-    tokens = await asyncio.to_thread(test_scrape_access.accounts, world.api)
-    address = f"127.0.0.1:{unused_tcp_port}"
-
-    def scrape(token):
-        connection = http.client.HTTPSConnection(address, context=trusting, timeout=30)
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, text
-
-    settings = {
-        "metrics-endpoint": address,
-        "metrics-tls": world.tmp_path,
-        "metrics-authorization": "true",
-    }
-    async with world.plugin(**settings) as plugin:
-        info = await world.kubelet.register()
-        await world.published()
-        claim = world.claim("c")
-        uid = claim["metadata"]["uid"]
-        status, text = await asyncio.to_thread(scrape, tokens["prometheus"])
-        assert (status, "claimd_device_info{" in text) == (200, True)
-        assert (await asyncio.to_thread(scrape, tokens["other"]))[0] == 403
-
-        with flood.running(address, many=600, rate=1000):
-            for _ in range(5):
-                async with calling(info.endpoint) as caller:
-                    assert not (await caller.prepare(claim))[uid].error
-                    assert not (await caller.unprepare(claim))[uid].error
-                assert (
-                    await asyncio.to_thread(probe.ask, plugin.settings["endpoint"], "/livez", 20)
-                )[0]
-        for number in range(20):
-            assert (await asyncio.to_thread(scrape, f"wrong.{number}"))[0] in (401, 429)
-        assert world.api.count("POST", "tokenreviews") < 15
-        status, text = await asyncio.to_thread(scrape, tokens["prometheus"])
-        assert (status, 'claimd_scrapes_refused_total{reason="too many"}' in text) == (200, True)
-        assert await plugin.stop() == 0
-        assert not [line for line in plugin.lines() if line["level"] == "error"]
-
-
-@pytest.mark.parametrize(
-    "source", ["", "127.0.0.7"], ids=["of the kubelet's own address", "of another pod"]
-)
-async def test_a_flood_on_the_endpoint_costs_the_kubelet_nothing(world, unused_tcp_port, source):
-    """As fast as it can, with containerd's limit of descriptors: every claim is prepared, and livez
-    answers within a second.
-    """
-    address = f"127.0.0.1:{unused_tcp_port}"
-    async with world.plugin(endpoint=address) as plugin:
-        info = await world.kubelet.register()
-        await world.published()
-        resource.prlimit(plugin.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
-        claim = world.claim("c")
-        uid = claim["metadata"]["uid"]
-        took = []
-        with flood.running(address, many=900, source=source, rate=0):
-            for _ in range(15):
-                began = time.monotonic()
-                assert (await asyncio.to_thread(probe.ask, address, "/livez", 20))[0]
-                took.append(time.monotonic() - began)
-                async with calling(info.endpoint) as caller:  # a connection of its own
-                    assert not (await caller.prepare(claim))[uid].error
-                    assert not (await caller.unprepare(claim))[uid].error
-        assert sorted(took)[-2] < 1.0, "one may wait longer where the machine is busy"
-        assert await plugin.stop() == 0
-        assert not [line for line in plugin.lines() if line["level"] == "error"]
-        assert "probes are not answered" not in plugin.log.read_text()

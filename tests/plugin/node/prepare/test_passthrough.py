@@ -1,6 +1,7 @@
 """GPUs that change their driver for a claim: the plugin's heart over a fake tree, in which a kernel
 plays along.
 """
+# size: one file for the whole life of a VM's GPU, because the tests share their helpers
 
 from __future__ import annotations
 
