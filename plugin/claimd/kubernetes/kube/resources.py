@@ -21,7 +21,7 @@ from ..api import versions
 from ..api.document import Document
 from ..api.meta import PartialObject
 from ..api.resource import GROUP, AllocatedDeviceStatus, ResourceClaim, ResourceSlice
-from . import client, errors, watch
+from . import client, errors, nesting, watch
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,14 @@ class Resources:
         """Returns the claim. NotFound if it does not exist."""
         path = _claim_path(namespace, name)
         answer = await self._request("GET", path, name, timeout=timeout)
+        try:
+            return msgspec.json.decode(answer, type=ResourceClaim)
+        except RecursionError:
+            # The rest of the claim must be known: whose it is, and what is allocated.
+            answer = nesting.without_deep_values(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # The same error comes once more, with the claim's name.
+            pass
         return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
     async def apply_devices(

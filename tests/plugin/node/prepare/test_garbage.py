@@ -60,6 +60,20 @@ async def test_a_deleted_claim_is_unprepared_after_the_grace(world, kubelet):
     )
 
 
+@pytest.mark.parametrize("deep", ["[" * 5000 + "]" * 5000, '{"a":' * 3000 + "1" + "}" * 3000])
+async def test_a_successor_with_deeply_nested_parameters(world, kubelet, deep):
+    """Ten thousand characters of parameters are legal. They keep no device of the claim before."""
+    await world.prepared()
+    opaque = {"driver": "d.example.com", "parameters": "DEEP"}
+    successor = world.claim("c", config=[{"source": "FromClaim", "opaque": opaque}])
+    successor["metadata"]["uid"] = "uid-new"
+    successor |= {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    body = json.dumps(successor).replace('"DEEP"', deep).encode()
+    world.api.fail(200, body=body, path="resourceclaims/c", method="GET", times=100)
+    await world.sweeps()
+    assert world.kept() == set()
+
+
 async def test_once_is_not_enough_whatever_the_time(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
