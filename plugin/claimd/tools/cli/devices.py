@@ -5,7 +5,7 @@ use.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from claimd.common import errors
@@ -16,7 +16,11 @@ from . import machine, output
 from .exit_codes import OK
 
 if TYPE_CHECKING:
-    from claimd_devices.gpu import Inventory
+    from claimd_devices.gpu import Gpu, Inventory
+
+_Column = tuple[str, Callable[["Gpu"], object]]
+
+_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_table(inventory: Inventory, place: str, wide: bool) -> None:
     if inventory.gpus:
-        output.print_gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
+        _print_gpus(WIDE if wide else NARROW, inventory.gpus)
     else:
         output.print_line(f"no GPUs found {place}")
     for skipped in inventory.skipped:
@@ -146,3 +150,61 @@ def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> N
                 break
         for subject in subjects:
             output.print_line(f"{subject}: {sentence}")
+
+
+# ---------------------------------------------------------------- the columns
+
+
+def _print_gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
+    """Prints a table with a row for each GPU."""
+    table = [[title for title, _ in columns]]
+    for gpu in listed:
+        table.append([output.cell(value(gpu)) for _, value in columns])
+    output.print_rows(table)
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Returns the link's lanes and gigatransfers per second: now, and at best if that is more."""
+    if not gpu.link_width or not gpu.link_speed:
+        return None
+    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
+    if gpu.link_width_now is None or gpu.link_speed_now is None:
+        return best
+    now = f"x{gpu.link_width_now} {gpu.link_speed_now / 1000:g}"
+    return best if now == best else f"{now} of {best}"
+
+
+def _size(count: int | None) -> str | None:
+    if count is None:
+        return None
+
+    for unit, size in _UNITS:
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} B"
+
+
+def _nodes(gpu: Gpu) -> str:
+    return ",".join(node.path.removeprefix("/dev/") for node in gpu.nodes)
+
+
+NARROW: tuple[_Column, ...] = (
+    ("NAME", lambda gpu: gpu.name),
+    ("VENDOR", lambda gpu: gpu.vendor),
+    ("PRODUCT", lambda gpu: gpu.product),
+    ("MEMORY", lambda gpu: _size(gpu.memory)),
+    ("NUMA", lambda gpu: gpu.numa_node),
+    ("DRIVER", lambda gpu: gpu.driver),
+)
+WIDE: tuple[_Column, ...] = (
+    *NARROW,
+    ("TYPE", lambda gpu: gpu.kind),
+    ("PROFILE", lambda gpu: gpu.profile),
+    ("FAMILY", lambda gpu: gpu.family),
+    ("LINK", _link),
+    ("VERSION", lambda gpu: gpu.driver_version),
+    ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
+    ("ROOT", lambda gpu: gpu.pcie_root),
+    ("UUID", lambda gpu: gpu.uuid),
+    ("NODES", _nodes),
+)

@@ -1,30 +1,14 @@
 """The output of the command line: tables for people, JSON and YAML for tools.
 
-The columns for GPUs are here, because several commands print GPUs. A table of one command only is
-in the module of that command.
+The columns of a table are in the module of its command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from claimd.common import plain_text
-
-if TYPE_CHECKING:
-    from claimd_devices.gpu import Gpu
-
-_Column = tuple[str, Callable[["Gpu"], object]]
-
-_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-
-
-def print_gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
-    """Prints a table with a row for each GPU."""
-    table = [[title for title, _ in columns]]
-    for gpu in listed:
-        table.append([cell(value(gpu)) for _, value in columns])
-    print_rows(table)
 
 
 def print_rows(table: Sequence[Sequence[str]]) -> None:
@@ -92,50 +76,3 @@ def plain(value: object) -> Any:
         if item not in (None, [], {}):
             content[field.name] = item
     return content
-
-
-def _link(gpu: Gpu) -> str | None:
-    """Returns the link's lanes and gigatransfers per second: now, and at best if that is more."""
-    if not gpu.link_width or not gpu.link_speed:
-        return None
-    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
-    if gpu.link_width_now is None or gpu.link_speed_now is None:
-        return best
-    now = f"x{gpu.link_width_now} {gpu.link_speed_now / 1000:g}"
-    return best if now == best else f"{now} of {best}"
-
-
-def _size(count: int | None) -> str | None:
-    if count is None:
-        return None
-
-    for unit, size in _UNITS:
-        if count >= size:
-            return f"{count / size:.4g} {unit}"
-    return f"{count} B"
-
-
-def _nodes(gpu: Gpu) -> str:
-    return ",".join(node.path.removeprefix("/dev/") for node in gpu.nodes)
-
-
-NARROW: tuple[_Column, ...] = (
-    ("NAME", lambda gpu: gpu.name),
-    ("VENDOR", lambda gpu: gpu.vendor),
-    ("PRODUCT", lambda gpu: gpu.product),
-    ("MEMORY", lambda gpu: _size(gpu.memory)),
-    ("NUMA", lambda gpu: gpu.numa_node),
-    ("DRIVER", lambda gpu: gpu.driver),
-)
-WIDE: tuple[_Column, ...] = (
-    *NARROW,
-    ("TYPE", lambda gpu: gpu.kind),
-    ("PROFILE", lambda gpu: gpu.profile),
-    ("FAMILY", lambda gpu: gpu.family),
-    ("LINK", _link),
-    ("VERSION", lambda gpu: gpu.driver_version),
-    ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
-    ("ROOT", lambda gpu: gpu.pcie_root),
-    ("UUID", lambda gpu: gpu.uuid),
-    ("NODES", _nodes),
-)

@@ -8,6 +8,8 @@ import yaml
 
 from claimd.node.prepare import checkpoint
 from claimd.node.prepared import PreparedClaim, PreparedDevice
+from claimd.tools.cli import devices
+from claimd_devices.gpu import DeviceNode, Gpu
 from tests.support import nvml_stub
 
 
@@ -184,3 +186,70 @@ def test_nvidias_library_is_asked_only_if_it_may_be(claimd, tmp_path):
     assert "1g.10gb+me " in out
     _, out, _ = claimd("slices", "--root", str(tree), "-o", "json", "--nvml", "true")
     assert '"MIG-00000007-0000-0000-0000-000000000000"' in out
+
+
+def gpu(**more):
+    fields = {"address": "0000:11:00.0", "vendor": "amd", "vendor_id": 0x1002, "device_id": 1}
+    return Gpu(**fields | more)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (None, None),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (80 << 30, "80 GiB"),
+        (1 << 40, "1 TiB"),
+        (1536 << 20, "1.5 GiB"),
+    ],
+)
+def test_sizes(count, shown):
+    assert devices._size(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("width", "speed", "shown"),
+    [(16, 16000, "x16 16"), (4, 16000, "x4 16 of x16 16"), (None, None, "x16 16")],
+)
+def test_a_link_whose_state_is_not_known_shows_what_it_can_be(width, speed, shown):
+    link = {"link_width": 16, "link_speed": 16000}
+    now = {"link_width_now": width, "link_speed_now": speed}
+    assert devices._link(gpu(name="gpu-1", driver="amdgpu", **link, **now)) == shown
+
+
+@pytest.mark.parametrize("missing", ["link_width", "link_speed"])
+def test_a_link_of_which_nothing_is_known_is_a_dash(missing):
+    facts = {"link_width": 16, "link_speed": 2500, "link_width_now": 1, "link_speed_now": 2500}
+    assert devices._link(gpu(name="g", driver="d", **facts)) == "x1 2.5 of x16 2.5"
+    assert devices._link(gpu(name="g", driver="d", **(facts | {missing: None}))) is None
+    half = facts | {f"{missing}_now": None}
+    assert devices._link(gpu(name="g", driver="d", **half)) == "x16 2.5"
+
+
+def test_a_gpu_as_a_row_of_the_widest_table(capsys):
+    shown = gpu(
+        name="gpu-1",
+        driver="amdgpu",
+        product="MI",
+        memory=64 << 30,
+        numa_node=0,
+        driver_version="6.1",
+        uuid="u",
+        pcie_root="pci0000:10",
+        family="CDNA",
+        nodes=(
+            DeviceNode(path="/dev/dri/card1", major=226, minor=1),
+            DeviceNode(path="/dev/kfd", major=235, minor=0),
+        ),
+    )
+    devices._print_gpus(devices.WIDE, [shown])
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == [title for title, _ in devices.WIDE]
+    assert row.split() == [
+        *("gpu-1", "amd", "MI", "64", "GiB", "0", "amdgpu", shown.kind, "-", "CDNA", "-", "6.1"),
+        *("1002:0001", "pci0000:10", "u", "dri/card1,kfd"),
+    ]
+    devices._print_gpus(devices.NARROW, [])
+    assert capsys.readouterr().out == "NAME  VENDOR  PRODUCT  MEMORY  NUMA  DRIVER\n"
