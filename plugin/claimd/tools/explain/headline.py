@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import groups, remedies
+from . import evictions, groups, remedies
 from .answer import fits_somewhere
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def _reservation(answer: Answer) -> str:
 
     The scheduler's own message about these rules is better than our note, if there is one.
     """
+    for note in answer.notes:
+        if note.startswith(evictions.EVICTED):
+            return f", but {note}"
     for quote in answer.quotes:
         if quote.unseen:
             return f" by the rules that are looked at, but the scheduler says: {quote.unseen}"

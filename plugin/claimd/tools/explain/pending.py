@@ -23,7 +23,7 @@ from claimd.kubernetes.api.scheduling import (
 )
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Node, Pod
 
-from . import groups, headline, preconditions, quotes, room
+from . import evictions, groups, headline, preconditions, quotes, room
 from .answer import Answer, Group, NodeAnswer, Verdict, fits_somewhere
 from .preconditions import Preconditions
 from .question import Cluster, Question
@@ -206,6 +206,9 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         notes.append(_note_on_undecided(time_limit))
     elif pod and not found.blockers and not fits_somewhere(answers):
         notes += room.notes(cluster, pod, answers)
+    eviction = evictions.note(cluster, found.waiting, answers) if pod else ""
+    if eviction:
+        notes.append(eviction)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
     grouped = groups.group_nodes(answers)
