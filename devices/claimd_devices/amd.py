@@ -26,6 +26,10 @@ DRIVERS = ("amdgpu",)
 GPU_CLASSES = (DISPLAY, ACCELERATOR)  # Instinct GPUs are accelerators
 DEVICE_PLUGIN_RESOURCES = ("amd.com/gpu",)
 
+# AMD's own container runtime adds GPUs by this variable, which images set to `all`. It reads numbers
+# and `all`, so `void` adds none.
+_ENVIRONMENT = (("AMD_VISIBLE_DEVICES", "void"),)
+
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
 _MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # the number of partitions
 _EACH_DIE = "CPX"  # one partition for each die that computes
@@ -105,6 +109,7 @@ def describe(roots: Roots, function: Function) -> Detail:
             profile=profile,
             memory=partition.memory or _share(memory, count),
             compute_units=partition.compute_units or _share(compute_units, count),
+            environment=_ENVIRONMENT,
         )
         parts.append(part)
     all_nodes = {*nodes, *kfd_node, *(partition.node for partition in partitions)}
@@ -124,6 +129,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         carve_out=carve_out,
         compute_units=compute_units,
         parts=tuple(parts),
+        environment=_ENVIRONMENT,
         notes=tuple(notes),
     )
 
@@ -310,8 +316,9 @@ def _usable_memory(
 ) -> int | None:
     """Returns the memory that a program can use on an integrated GPU.
 
-    The firmware reserves a part of the machine's memory for the GPU, and the driver maps more. ROCm
-    uses the size that KFD shows. If KFD cannot be read, it is the most that the driver would map.
+    The firmware reserves a part of the machine's memory for the GPU, and the driver can map further
+    memory. The result is the largest of the reserved part, the size that KFD shows, and, without
+    KFD, the driver's limit for mapped memory.
     """
     sizes = [agent.memory for agent in agents]
     by_kfd = sum(size for size in sizes if size) if all(sizes) else 0

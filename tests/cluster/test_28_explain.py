@@ -106,7 +106,7 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
     ),
     "an image that may not be pulled": (
         alone(image="localhost/none:1", imagePullPolicy="Never"),
-        "ErrImageNeverPull",
+        'image "localhost/none:1" is not present',
     ),
     "an image name that is wrong": (alone(image="UPPER//CASE"), "InvalidImageName"),
     "a ConfigMap for variables": (
@@ -136,11 +136,11 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
         alone(securityContext={"runAsNonRoot": True}),
         "runAsNonRoot",
     ),
-    "an init container that fails": (with_init("exit 4"), "container load"),
+    "an init container that fails": (with_init("exit 4"), "exit code 4"),
     "an init container that takes long": (with_init("sleep 600"), "its init container load runs"),
     "a probe that fails": (
         alone(readinessProbe={"exec": {"command": ["false"]}, "periodSeconds": 1}),
-        "it runs on node",
+        "Readiness probe failed",
     ),
     "a configuration that claimd refuses": (with_refused_claim, "LD_PRELOAD"),
     "a quota": (with_quota, "exceeded quota: gpus"),

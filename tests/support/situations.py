@@ -65,8 +65,8 @@ It can also answer for a cluster with a small change:
 claimd finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`).
 With `-f` it reads the output of `kubectl get -o yaml` or `-o json` instead: files, a folder of files, or `-` for
 standard input. JSON is much faster. `deploy/explain` has the role that a user needs. If the user may not read some
-objects, a note in the answer names them. YAML is
-limited to 4 MiB and 200,000 values in each file, because it takes long to read. Use JSON for a large cluster.
+objects, a note in the answer names them. A YAML file may have 4 MiB and 200,000 values, because YAML takes long to
+read. Use JSON for a large cluster.
 
 | exit code | it means |
 | --- | --- |

@@ -35,9 +35,10 @@ Positions = frozenset[int]
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Group:
-    """Requests that are alike, and the positions of the devices for them.
+    """Requests that the same rules restrict, and the devices for them.
 
-    `there`, `suitable` and `free` have the meaning of the fields of `Count`.
+    `there`, `suitable` and `free` are sets of indices into `verdicts`. `Count` has the sizes of
+    these sets under the same names.
     """
 
     noun: str

@@ -43,11 +43,11 @@ class Budget:
 
 
 class Expression:
-    """A compiled expression over documents of these names.
+    """A compiled expression that may use the variables in `names`.
 
-    `names` may map each name to its type, and `objects` the names of types to their fields. The
-    expression is checked against these then. `type` is the type of its value, and `uses` are the
-    names that it uses. It keeps nothing of a document, and threads may share it.
+    If `names` maps each name to a type, the types of the expression are checked; `objects` has the
+    fields of object types. `type` is the type of its result, and `uses` has the names that it uses.
+    An expression has no state, so threads may share it.
 
     Raises CompileError if the expression is invalid.
     """

@@ -95,7 +95,10 @@ class Map:
         return cls({key_of(key): value for key, value in pairs})
 
     def find(self, key: Value) -> Value:
-        """Returns the value, or the default. A number finds a key of any numeric type."""
+        """Returns the value of the key, or the map's `default` if it has none.
+
+        Equal numbers of different types find the same key.
+        """
         entries = self.entries
         # Nearly all keys are texts, which have a single form.
         if type(key) is str:

@@ -147,7 +147,7 @@ def _refusals_by_taints(pod: Pod, node: Node) -> Iterator[Refusal]:
 # The taints that the node controller derives from a node's conditions, in words for people.
 _CONDITIONS = {
     "node.kubernetes.io/not-ready": "it is not ready: ",
-    "node.kubernetes.io/unreachable": "its kubelet is not heard of: ",
+    "node.kubernetes.io/unreachable": "its kubelet has stopped reporting: ",
     "node.kubernetes.io/disk-pressure": "its disk is full: ",
     "node.kubernetes.io/memory-pressure": "its memory is short: ",
     "node.kubernetes.io/pid-pressure": "it has too many processes: ",

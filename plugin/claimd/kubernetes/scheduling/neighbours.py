@@ -239,7 +239,7 @@ class _Spread:
             return Refusal(
                 rule="PodTopologySpread",
                 message=f"{_NOT_SPREAD} (missing required label)",
-                detail=f"the pod is to be spread over {key}, a label that it does not have",
+                detail=f"it has no label {key}, which the pod's topology spread needs",
             )
 
         fewest = min(self._counts.values(), default=0)

@@ -41,6 +41,7 @@ RESERVED = {
     "CLAIMD_*": "claimd says by them which GPUs a container was given",
     ADMIN_VARIABLE: "containers are told by it that others work on their GPUs",
     "NVIDIA_*": "NVIDIA's container runtime, where it is installed, acts on them on the host",
+    "AMD_VISIBLE_DEVICES": "AMD's container runtime, where it is installed, acts on it on the host",
     "LD_*": "the loader of every program acts on them, that of a hook on the host included",
     "GLIBC_TUNABLES": "the loader of every program acts on it, that of a hook on the host included",
     "GCONV_PATH": "the C library loads code from where it points to",

@@ -40,10 +40,10 @@ class LibraryHook:
     """
 
     def __init__(self, program: Path, folder: str) -> None:
-        """Takes our own copy of the program, and the folder for it.
+        """Remembers the two places.
 
-        `folder` has the same path here and on the host. It is empty if the host has no folder for
-        the program.
+        `program` is the hook in the image. `folder` is the folder of the host into which it is
+        installed, with the same path here and there. It is empty if the host has none.
         """
         self._program = program
         self._folder = folder

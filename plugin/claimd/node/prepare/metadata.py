@@ -95,7 +95,9 @@ class Published:
 def build(
     prepared: PreparedClaim, driver: str, inventory: Inventory, published: Published
 ) -> dict[str, DeviceMetadata]:
-    """Returns the content of the file of each request, by its name, without a generation.
+    """Returns the metadata document of each request, by the request's name.
+
+    `encode` adds the generation to a document.
 
     Raises ClaimError if a GPU of the claim is not there, or if another GPU is in its place.
     """

@@ -314,10 +314,7 @@ def _refuse_several_clients(devices: list[PreparedDevice]) -> None:
 
 
 def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
-    """Returns why a divided GPU cannot be given as a whole.
-
-    A claim that had the GPU before it was divided keeps its checkpoint.
-    """
+    """Returns why a divided GPU cannot be given as a whole."""
     parts = [other for other in inventory.gpus if other.parent == gpu.name]
     how = f" ({gpu.profile})" if gpu.profile else ""
     if not parts:

@@ -202,8 +202,8 @@ def _cause_of_taint(detail: str) -> Cause:
         return Cause(verb="be", text="not ready")
     if meaning.startswith("it is not ready"):
         return Cause(verb="be", text="not ready")
-    if meaning.startswith("its kubelet is not heard of"):
-        return Cause(verb="be", text="unreachable: the kubelet is not heard of")
+    if meaning.startswith("its kubelet has stopped reporting"):
+        return Cause(verb="be", text="unreachable: its kubelet has stopped reporting")
     name = taint.removesuffix(" is not tolerated")
     return Cause(verb="have", text=f"the taint {name}, which is not tolerated")
 

@@ -43,6 +43,7 @@ class ObjectReference(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     namespace: str = ""
     name: str = ""
+    field_path: str = ""
 
 
 class EventSource(ApiStruct, frozen=True, kw_only=True):
@@ -291,7 +292,9 @@ class Objects:
 
 
 def read_whole(item: msgspec.Raw, kind: str, version: str) -> Any:
-    """Decodes one object of KINDS with all fields of its type, and a slice with all its devices.
+    """Decodes one object of a kind in KINDS, with all fields of its type.
+
+    A ResourceSlice keeps all its devices.
 
     Raises ValueError or TypeError if it cannot be read.
     """

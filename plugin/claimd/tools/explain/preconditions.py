@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from claimd.kubernetes.allocator import extended
 from claimd.kubernetes.allocator.requests import claim_name
+from claimd.kubernetes.api.scheduling import DeviceSubRequest
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
 from . import started
@@ -88,11 +89,13 @@ def _blockers_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     if pod.has_ended:
         yield started.describe_end(pod)
     if pod.metadata.deletion_timestamp:
-        yield f"it is being deleted since {pod.metadata.deletion_timestamp}"
+        yield f"it has been in deletion since {pod.metadata.deletion_timestamp}"
     if pod.spec.node_name and not pod.has_ended:
         yield started.describe(pod, objects)
-    for gate in pod.spec.scheduling_gates:
-        yield f"it has the scheduling gate {gate.name}, which somebody has to take away"
+    gates = [gate.name for gate in pod.spec.scheduling_gates]
+    if gates:
+        noun = "gate" if len(gates) == 1 else "gates"
+        yield f"it has the scheduling {noun} {', '.join(gates)}, which must be removed first"
 
 
 def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
@@ -176,7 +179,8 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         name = claim_name(claim)
         if pod.metadata.uid:
             # The scheduler does not report anything about a pod until its claims exist.
-            refusal = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
+            message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
+            _, _, refusal = message.rpartition(" is forbidden: ")
             found.blockers.append(
                 f"claim {name} is not made: {refusal}"
                 if refusal
@@ -237,7 +241,9 @@ def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Precond
     """Checks one claim, and sorts it into `waiting` or `allocated`."""
     it = f"claim {claim_name(claim)}" if pod else "it"
     if claim.metadata.deletion_timestamp:
-        found.blockers.append(f"{it} is being deleted since {claim.metadata.deletion_timestamp}")
+        found.blockers.append(
+            f"{it} has been in deletion since {claim.metadata.deletion_timestamp}"
+        )
     if claim.status.allocation:
         found.allocated.append(claim)
         _check_allocation(claim, it, pod, found)
@@ -287,9 +293,12 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
                 continue
 
             name = alternative.device_class_name
+            path = request.name
+            if isinstance(alternative, DeviceSubRequest):
+                path += f"/{alternative.name}"
             if "deviceclasses" in objects.unseen:
                 yield (
-                    f"request {request.name}{of_it} asks for device class {name!r}, "
+                    f"request {path}{of_it} asks for device class {name!r}, "
                     "which cannot be seen: not allowed to see deviceclasses"
                 )
                 continue
@@ -298,8 +307,7 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
             near = difflib.get_close_matches(name, known, n=1)
             meant = f": is {near[0]} meant?" if near else ""
             yield (
-                f"request {request.name}{of_it} asks for device class {name!r}, "
-                f"which does not exist{meant}"
+                f"request {path}{of_it} asks for device class {name!r}, which does not exist{meant}"
             )
 
 

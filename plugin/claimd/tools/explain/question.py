@@ -335,7 +335,11 @@ class Question:
         return _answer(node, self._refusals(node), verdict)
 
     def _key(self, node: Node, full: bool) -> Hashable:
-        """Returns a key that is equal for nodes judged as one; None if no devices are needed."""
+        """Returns the key under which the node's verdict is kept.
+
+        Nodes with the same key get the same verdict. With `full` each node has its own key. Returns
+        None if the pod needs no devices on the node.
+        """
         claims = self._claims(node)
         if not claims:
             return None

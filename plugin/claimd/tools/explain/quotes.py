@@ -144,7 +144,8 @@ def _our_reasons(answer: Answer) -> Counter[str]:
         is_elsewhere = messages == {_ELSEWHERE} and node.devices == "no"
         if is_elsewhere or (not first and node.outcome != "yes"):
             messages = {_NO_DEVICES}
-        reasons.update(messages)
+        # As in the scheduler's counts, reasons that differ only in parentheses are one reason.
+        reasons.update(message.partition(" (")[0] for message in messages)
     return reasons
 
 

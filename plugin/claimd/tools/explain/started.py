@@ -21,6 +21,10 @@ _PREFIX = re.compile(
     r"(NodePrepareResources failed for ResourceClaim (?P<claim>\S+): )?"
 )
 _CRASH_LOOP = "CrashLoopBackOff"
+# The beginnings of reasons of Events that stop a pod.
+_FAILURES = ("Failed", "Err", "NetworkNotReady")
+# The field of a pod that an Event about one container names.
+_CONTAINER = re.compile(r"spec\.(?:initC|c)ontainers\{(.+)\}")
 
 
 def describe(pod: Pod, objects: Objects) -> str:
@@ -37,7 +41,7 @@ def describe(pod: Pod, objects: Objects) -> str:
             return f"{here} its init container {status.name} runs, and the others wait for it"
     running = [each for each in pod.status.container_statuses if each.state.running is not None]
     if running:
-        return f"it runs {here}{_unready(running, pod)}"
+        return f"it runs {here}{_unready(running, pod, objects)}"
 
     event = newest_failure(pod, objects)
     if event is not None:
@@ -49,11 +53,14 @@ def _problem_of(status: ContainerStatus) -> str:
     """Returns the problem of a container as the rest of a sentence, or "" if it has none."""
     waiting, ended = status.state.waiting, status.state.terminated
     if ended is not None and ended.exit_code:
-        return f"has ended: {_end(ended)}"
-    if waiting is None or waiting.reason in _ORDINARY:
-        return ""
+        return f"ended with {_end(ended)}"
 
     before = status.last_state.terminated
+    if status.state.running is not None and before is not None:
+        has_recovered = status.ready or not before.exit_code
+        return "" if has_recovered else f"ended with {_end(before)}, and was started again"
+    if waiting is None or waiting.reason in _ORDINARY:
+        return ""
     if waiting.reason == _CRASH_LOOP and before is not None:
         return f"ends again and again: {_end(before)}"
     said = f": {waiting.message}" if waiting.message else ""
@@ -79,13 +86,14 @@ def _end(ended: TerminatedState) -> str:
     return f"exit code {ended.exit_code}{reason}{said}"
 
 
-def _unready(running: list[ContainerStatus], pod: Pod) -> str:
+def _unready(running: list[ContainerStatus], pod: Pod, objects: Objects) -> str:
     """Returns the rest of a sentence about a pod that runs: its containers that are not ready."""
     unready = [each.name for each in pod.status.container_statuses if not each.ready]
     if not unready:
         return ""
     if len(running) == len(pod.status.container_statuses):
-        return f", but container {unready[0]} is not ready"
+        probe = newest_message(pod, objects, "Unhealthy")
+        return f", but container {unready[0]} is not ready{f': {probe}' if probe else ''}"
     return f", but container {unready[0]} does not run"
 
 
@@ -96,10 +104,11 @@ def newest_failure(pod: Pod, objects: Objects) -> Event | None:
     """
     failures = []
     for event in _events_about(pod, objects):
-        is_failure = event.reason.startswith("Failed") or event.reason == "NetworkNotReady"
-        if is_failure and event.type == "Warning" and event.reason != "FailedScheduling":
+        is_failure = event.reason.startswith(_FAILURES) and event.reason != "FailedScheduling"
+        if is_failure and event.type == "Warning":
             failures.append(event)
-    return max(failures, key=lambda event: event.last_seen, default=None)
+    # Of two Events at the same time, the one without a reason of its own says less.
+    return max(failures, key=lambda each: (each.last_seen, each.reason != "Failed"), default=None)
 
 
 def newest_message(pod: Pod, objects: Objects, reason: str) -> str:
@@ -117,9 +126,14 @@ def _events_about(pod: Pod, objects: Objects) -> Iterator[Event]:
 
 def _problem(event: Event) -> str:
     """Returns the Event as the rest of a sentence. A driver's message comes without its wrapping."""
-    if event.reason != PREPARE_FAILED:
-        return f"the kubelet says {event.reason}: {event.text}"
-    match = _PREFIX.match(event.text)
-    assert match
-    claim = f" of claim {match['claim']}" if match["claim"] else ""
-    return f"the devices{claim} cannot be prepared: {event.text[match.end() :]}"
+    if event.reason == PREPARE_FAILED:
+        match = _PREFIX.match(event.text)
+        assert match
+        claim = f" of claim {match['claim']}" if match["claim"] else ""
+        return f"the devices{claim} cannot be prepared: {event.text[match.end() :]}"
+
+    about = event.involved_object or event.regarding
+    container = _CONTAINER.fullmatch(about.field_path) if about else None
+    if container is not None:
+        return f"container {container[1]} does not start: {event.text.removeprefix('Error: ')}"
+    return f"the kubelet says {event.reason}: {event.text}"

@@ -48,6 +48,7 @@ def of_claim(**fields):
     [
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_DRIVER_CAPABILITIES",
+        "AMD_VISIBLE_DEVICES",
         "CLAIMD_GPU_X",
         "DRA_ADMIN_ACCESS",
         "LD_PRELOAD",

@@ -302,8 +302,8 @@ def test_rules_with_the_same_verb_share_it():
     [
         (
             "TaintToleration",
-            "its kubelet is not heard of: taint a:NoSchedule is not tolerated",
-            "is unreachable: the kubelet is not heard of",
+            "its kubelet has stopped reporting: taint a:NoSchedule is not tolerated",
+            "is unreachable: its kubelet has stopped reporting",
         ),
         (
             "NodeAffinity",

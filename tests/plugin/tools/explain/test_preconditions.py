@@ -37,7 +37,7 @@ def test_nothing():
 @pytest.mark.parametrize(
     ("waiting", "blocker"),
     [
-        (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which somebody has to take away"),
+        (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which must be removed first"),
         (pod(nodeName="n"), "it is on node n already, and the kubelet there has not started it yet"),
         (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended (Succeeded)"),
         (pod(resourceClaims=CLAIM), "claim default/train does not exist"),
@@ -51,7 +51,7 @@ def test_the_state_of_the_pod(waiting, blocker):
 def test_a_pod_that_is_being_deleted():
     waiting = pod()
     waiting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert of_pod(waiting).blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+    assert of_pod(waiting).blockers == ["it has been in deletion since 2026-01-01T00:00:00Z"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
 
 def test_a_deleted_claim():
     check = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
-    assert check.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+    assert check.blockers == ["it has been in deletion since 2026-01-01T00:00:00Z"]
 
 
 def test_a_pod_of_a_group():
@@ -189,7 +189,8 @@ def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     waiting["metadata"]["uid"] = "u"
     refusal = "exceeded quota: gpus, requested: count/resourceclaims=1, limited: 0"
-    refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", refusal)
+    wrapped = f'PodResourceClaim gpu: create ResourceClaim : "job-gpu-x" is forbidden: {refusal}'
+    refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", wrapped)
     check = of_pod(waiting, template("two", claim()), refused)
     assert check.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
 

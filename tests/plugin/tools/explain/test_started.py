@@ -87,6 +87,12 @@ def test_a_container_that_ends_again_and_again(ended, words):
     failed = {"phase": "Failed", "containerStatuses": [container({"terminated": ended})]}
     known.add(pod(nodeName="n") | {"status": failed})
     assert started.describe_end(known.pods[0]) == f"it has ended (Failed: container main: {words})"
+    again = container(RUNNING) | {"lastState": {"terminated": ended}}
+    assert describe(containers=[again]) == (
+        f"on node n container main ended with {words}, and was started again"
+    )
+    ready = container(RUNNING, ready=True) | {"lastState": {"terminated": ended}}
+    assert describe(containers=[ready]) == "it runs on node n"
 
 
 def test_a_pod_that_its_kubelet_did_not_take():
@@ -111,6 +117,29 @@ def test_other_problems_are_quoted_with_their_reason():
     assert describe(("FailedMount", mount)) == expected
 
 
+def test_an_event_about_a_container_names_it():
+    known = objects.Objects()
+    placed = pod(nodeName="n")
+    failed = event(placed, "Failed", 'Error: secret "settings" not found')
+    failed["involvedObject"]["fieldPath"] = "spec.containers{main}"
+    image = event(placed, "ErrImageNeverPull", 'Container image "x" is not present')
+    image["involvedObject"]["fieldPath"] = "spec.initContainers{load}"
+    for document in (placed, failed):
+        known.add(document)
+    answer = started.describe(known.pods[0], known)
+    assert answer == 'on node n container main does not start: secret "settings" not found'
+    known.add(image)
+    answer = started.describe(known.pods[0], known)
+    assert answer == 'on node n container load does not start: Container image "x" is not present'
+
+
+def test_a_probe_that_fails_is_quoted():
+    answer = describe(("Unhealthy", "Readiness probe failed: "), containers=[container(RUNNING)])
+    assert answer == (
+        "it runs on node n, but container main is not ready: Readiness probe failed: "
+    )
+
+
 def test_the_newest_problem_counts():
     older = ("FailedMount", "older", "2026-11-22T09:00:00Z")
     newer = (PREPARE_FAILED, "newer", "2026-11-22T11:00:00Z")
@@ -130,7 +159,7 @@ def test_events_that_are_no_problem_of_the_node():
 def test_an_init_container_that_has_failed():
     failed = container({"terminated": {"exitCode": 4, "reason": "Error"}}, "load")
     answer = describe(containers=[container(WAITING)], init_containers=[failed])
-    assert answer == "on node n container load has ended: exit code 4"
+    assert answer == "on node n container load ended with exit code 4"
 
 
 def test_an_init_container_that_runs():
