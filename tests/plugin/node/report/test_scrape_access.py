@@ -218,6 +218,24 @@ async def test_an_answer_that_makes_no_sense_lets_nobody_in(scrapers, body, capl
     assert "scrapers cannot be told from others: POST /apis/authentication.k8s.io" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"authenticated": False, "user": {"username": "prometheus"}},
+        {"user": {"username": "prometheus"}},
+        {"authenticated": True, "user": {"username": ""}},
+        {"authenticated": True},
+    ],
+)
+async def test_a_token_counts_only_if_it_is_authenticated_and_has_a_user(scrapers, status):
+    async def review(method, path, *_, **__):
+        answer = status if "tokenreviews" in path else {"allowed": True}
+        return json.dumps({"status": answer}).encode()
+
+    scrapers.access._api.request = review
+    assert await scrapers.ask("any") == scrape_access.WRONG_TOKEN
+
+
 async def test_whoever_waits_at_the_end_is_told(scrapers):
     scrapers.api.gate.clear()
     asking = asyncio.ensure_future(scrapers.ask(scrapers.tokens["prometheus"]))
