@@ -162,7 +162,7 @@ class Store:
             text = base64.urlsafe_b64decode(token.encode()).decode("latin-1")
             parsed, namespace, name = json.loads(text)
             version, after = int(parsed), (str(namespace), str(name))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             why = "illegal base64 data"
             if not isinstance(error, binascii.Error):
                 # Go quotes a byte that is not ASCII in this way.

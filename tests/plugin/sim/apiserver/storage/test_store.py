@@ -1,5 +1,7 @@
 """Tests of the store: versions, lists of a version, watches, and the window of changes."""
 
+import base64
+
 import pytest
 
 from claimd.sim.apiserver.storage import store
@@ -137,6 +139,10 @@ def test_an_old_token_is_refused_with_one_that_goes_on(full_store):
     assert names(full_store.page(CLAIMS, continue_token=continue_token)) == ["b", "c", "d", "e"]
     with pytest.raises(status_errors.StatusError, match="continue key is not valid"):
         full_store.page(CLAIMS, continue_token="nonsense")
+    for text in ('[1e400, "a", "b"]', "[" * 100_000, "{}", '[null, "a", "b"]', '["x", "a", "b"]'):
+        token = base64.urlsafe_b64encode(text.encode()).decode()
+        with pytest.raises(status_errors.StatusError, match="continue key is not valid"):
+            full_store.page(CLAIMS, continue_token=token)
     with pytest.raises(status_errors.StatusError, match="too old"):
         full_store.page(CLAIMS, exact=first.resource_version)
     with pytest.raises(
