@@ -97,7 +97,7 @@ class _Trees:
             self.errors[name] = errno.EIO
 
     def _take_link(self, name: str) -> None:
-        """Takes a link, folder or file whose content was not read."""
+        """Records that a name exists: a link with its target, a folder, or a file as an empty file."""
         mode = os.lstat(self._path(name)).st_mode
         if stat.S_ISLNK(mode):
             self.links[name] = _inside(name, os.readlink(self._path(name)))
@@ -244,7 +244,10 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes | None = None, link
 
 
 def _inside(name: str, target: str) -> str:
-    """Returns a target that leads to the same place within the file: never an absolute one."""
+    """Returns the target of the link `name` as it is written into the tar file.
+
+    An absolute target of a link below HOST becomes a relative one. Any other target is unchanged.
+    """
     if name.startswith(f"{HOST}/") and target.startswith("/"):
         return os.path.relpath(f"{HOST}{target}", os.path.dirname(name))
     return target

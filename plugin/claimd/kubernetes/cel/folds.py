@@ -206,7 +206,11 @@ def _metered_quantifier(
 
 
 def _step(builder: Builder, node: Fold, step: Node) -> Closure:
-    """Returns a closure for the step. One that adds to the macro's own list does not copy the list."""
+    """Returns a closure for the step of a fold.
+
+    If the step adds elements to the result of map, filter or transformList, the closure appends to
+    that list in place and does not copy it.
+    """
     if not isinstance(step, Call):
         return builder.build(step)
 

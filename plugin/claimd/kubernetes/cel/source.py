@@ -18,7 +18,10 @@ _LONGEST = 120
 
 
 def format_node(node: Node) -> str:
-    """Returns the text of an expression, which reads back as the same expression if it is whole."""
+    """Returns the text of an expression.
+
+    If nothing in it is shortened to `…`, parsing the text gives the same expression.
+    """
     match node:
         case Literal():
             return format_value(node.value)

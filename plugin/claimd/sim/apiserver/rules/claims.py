@@ -170,9 +170,10 @@ def _validate_alternatives(errors: FieldErrors, alternatives: list[Document], pa
 def _validate_exact(
     errors: FieldErrors, request: Document, path: str, class_is_declared: bool
 ) -> None:
-    """Validates a request or an alternative.
+    """Validates the fields of one exact request, or of one alternative of `firstAvailable`.
 
-    `class_is_declared` is True if declared rules check the name of the device class.
+    `class_is_declared` is True if declarative validation checks the device class as well (see
+    `FieldErrors`).
     """
     device_class, class_path = request.get("deviceClassName", ""), f"{path}.deviceClassName"
     if not device_class:

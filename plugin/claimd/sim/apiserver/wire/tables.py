@@ -15,7 +15,7 @@ from typing import Any
 from claimd.kubernetes.api.document import Document
 
 from ..custom import json_path
-from . import pod_columns, responses
+from . import pod_cells, responses
 
 Cell = Callable[[Document], Any]
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
@@ -404,9 +404,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "Pod": (
         NAME,
-        Column("Ready", pod_columns.ready),
-        Column("Status", pod_columns.status),
-        Column("Restarts", pod_columns.restarts),
+        Column("Ready", pod_cells.ready),
+        Column("Status", pod_cells.status),
+        Column("Restarts", pod_cells.restarts),
         AGE,
         Column("IP", lambda o: get_field(o, "status.podIP") or NONE, wide=True),
         Column("Node", lambda o: get_field(o, "spec.nodeName") or NONE, wide=True),
@@ -547,7 +547,10 @@ def _go_text(value: Any) -> str:
 
 
 def custom_columns(documents: Sequence[Document]) -> tuple[Column, ...]:
-    """Returns the name and the columns of a definition. Without any, the age follows the name."""
+    """Returns the columns of a custom resource's table: Name, and those of its definition.
+
+    If the definition has none, they are Name and Age.
+    """
     if not documents:
         return DEFAULT_COLUMNS
     return (NAME, *(_custom_column(document) for document in documents))

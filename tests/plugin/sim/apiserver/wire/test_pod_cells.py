@@ -2,7 +2,7 @@
 
 import pytest
 
-from claimd.sim.apiserver.wire import pod_columns
+from claimd.sim.apiserver.wire import pod_cells
 
 
 def pod(phase="Running", first=(), deleted=False, **containers):
@@ -53,40 +53,40 @@ DONE, FAILED = (
     ],
 )
 def test_words_for_pods(shown, word):
-    assert pod_columns.status(shown) == word
+    assert pod_cells.status(shown) == word
 
 
 def test_counts():
     shown = pod(a=RUNS, b=WAITS)
-    assert (pod_columns.ready(shown), pod_columns.restarts(shown)) == ("1/2", "2")
-    assert (pod_columns.ready({}), pod_columns.restarts({})) == ("0/0", "0")
+    assert (pod_cells.ready(shown), pod_cells.restarts(shown)) == ("1/2", "2")
+    assert (pod_cells.ready({}), pod_cells.restarts({})) == ("0/0", "0")
 
 
 def test_what_else_there_is_to_say():
     gated = pod("Pending")
     gated["status"]["conditions"] = [{"type": "PodScheduled", "reason": "SchedulingGated"}]
-    assert pod_columns.status(gated) == "SchedulingGated"
+    assert pod_cells.status(gated) == "SchedulingGated"
     gated["status"]["conditions"] = [{"type": "PodScheduled", "reason": "Unschedulable"}]
-    assert pod_columns.status(gated) == "Pending"
+    assert pod_cells.status(gated) == "Pending"
     lost = pod(deleted=True)
     lost["status"]["reason"] = "NodeLost"
-    assert pod_columns.status(lost) == "Unknown"
+    assert pod_cells.status(lost) == "Unknown"
     evicted = pod("Failed")
     evicted["status"]["reason"] = "Evicted"
-    assert pod_columns.status(evicted) == "Evicted"
+    assert pod_cells.status(evicted) == "Evicted"
     waits = {"waiting": {"reason": "PodInitializing"}}
-    assert pod_columns.status(pod("Pending", first=[waits], a=WAITS)) == "Init:0/1"
-    assert pod_columns.status(pod("Pending", first=[DONE, DONE], a=WAITS)) == "ContainerCreating"
-    assert pod_columns.status(pod(a=WAITS, b=FAILED)) == "ContainerCreating"
+    assert pod_cells.status(pod("Pending", first=[waits], a=WAITS)) == "Init:0/1"
+    assert pod_cells.status(pod("Pending", first=[DONE, DONE], a=WAITS)) == "ContainerCreating"
+    assert pod_cells.status(pod(a=WAITS, b=FAILED)) == "ContainerCreating"
     reasoned = {"terminated": {"exitCode": 1, "reason": "OOMKilled", "signal": 9}}
-    assert pod_columns.status(pod("Failed", a=reasoned)) == "OOMKilled"
+    assert pod_cells.status(pod("Failed", a=reasoned)) == "OOMKilled"
     not_ready = pod(a=DONE, b=RUNS)
     not_ready["status"]["conditions"] = []
-    assert pod_columns.status(not_ready) == "NotReady"
+    assert pod_cells.status(not_ready) == "NotReady"
     not_ready["status"]["containerStatuses"][1]["ready"] = False
-    assert pod_columns.status(not_ready) == "Completed"
-    assert pod_columns.status(pod("Failed", a=DONE, b=FAILED)) == "ExitCode:3"
-    assert pod_columns.status({"metadata": {}}) == ""
+    assert pod_cells.status(not_ready) == "Completed"
+    assert pod_cells.status(pod("Failed", a=DONE, b=FAILED)) == "ExitCode:3"
+    assert pod_cells.status({"metadata": {}}) == ""
 
 
 def with_sidecar(shown, state, started=True, initialized=True):
@@ -121,6 +121,6 @@ KILLED = {"terminated": {"exitCode": 143, "reason": "Error"}}
     ],
 )
 def test_sidecars(shown, ready, word, restarts):
-    assert pod_columns.ready(shown) == ready
-    assert pod_columns.status(shown) == word
-    assert pod_columns.restarts(shown) == restarts
+    assert pod_cells.ready(shown) == ready
+    assert pod_cells.status(shown) == word
+    assert pod_cells.restarts(shown) == restarts
