@@ -47,7 +47,8 @@ async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
     (container,) = seen.containers
     assert container.devices == tuple(each.path for each in gpu.nodes)
     assert gpu.address in container.env.values()
-    assert not [name for name in container.env if "VISIBLE_DEVICES" in name]
+    selecting = [name for name in container.env if "VISIBLE_DEVICES" in name]
+    assert selecting == ["AMD_VISIBLE_DEVICES"] and container.env["AMD_VISIBLE_DEVICES"] == "void"
     await until(lambda: f"={gpu.address}\n" in node.kubelet.logs(seen.uid, "main"))
     assert node.records() == {claim["metadata"]["uid"]}
     assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
