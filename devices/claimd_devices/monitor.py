@@ -38,6 +38,7 @@ class _TrackedGpu:
     history: health.History = field(default_factory=health.History)
     missing: Finding | None = None  # the reason why it is not in the last Inventory
     missing_since: float = 0.0
+    was_gone: bool = False  # True if a scan saw that it is gone, and not only that it is unreadable
 
     # How often the kernel reported each kind of event, by kind and value.
     event_counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -189,7 +190,9 @@ class Monitor:
         self._earlier = state
         for gpu, since in state.gone:
             missing = _absent(since, _VANISHED)
-            self._tracked[gpu.name] = _TrackedGpu(gpu=gpu, missing=missing, missing_since=since)
+            self._tracked[gpu.name] = _TrackedGpu(
+                gpu=gpu, missing=missing, missing_since=since, was_gone=True
+            )
 
     async def run(self, changed: Listener) -> None:
         """Calls `changed` with the last report, and then with every different one.
@@ -254,6 +257,7 @@ class Monitor:
     def _track_present(self, gpu: Gpu, now: float) -> None:
         """Starts or continues to track a GPU that is in the Inventory."""
         tracked = self._tracked.get(gpu.name)
+        is_new = tracked is None
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
             tracked.history.restore(dict(self._earlier.findings).get(gpu.name, ()))
@@ -261,12 +265,21 @@ class Monitor:
                 if _concerns(event, gpu):
                     tracked.history.add_event(event)
 
-        # A GPU that reappears was initialized again, so its history is dropped.
-        if tracked.is_absent:
+        # A part that is created does not initialize its GPU, so it has the GPU's findings. A GPU that
+        # reappears was initialized again, so its history is dropped. A GPU whose files could not be
+        # read for a while keeps its history.
+        parent = self._tracked.get(gpu.parent or "")
+        is_back = tracked.is_absent and tracked.was_gone
+        if parent is not None and parent.missing is None:
+            if is_back:
+                tracked.history = health.History()
+            if is_new or is_back:
+                _inherit(tracked, parent)
+        elif is_back:
             tracked.history.reset(now)
             others = [event for event in self._earlier.events if event.address != gpu.address]
             self._earlier = replace(self._earlier, events=tuple(others))
-        tracked.gpu, tracked.missing = gpu, None
+        tracked.gpu, tracked.missing, tracked.was_gone = gpu, None, False
 
     def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
         """Notes why a tracked GPU is not in the Inventory: it hangs, or the scan's reason, or it is
@@ -274,6 +287,8 @@ class Monitor:
         """
         if tracked.missing is None:
             tracked.missing_since = now
+        if skipped is None or not skipped.is_unread:
+            tracked.was_gone = True
         if self._is_hung(tracked.gpu):
             tracked.missing = health.finding(symptoms.unresponsive(), tracked.missing_since)
         else:
@@ -281,6 +296,14 @@ class Monitor:
             tracked.missing = _absent(tracked.missing_since, reason)
 
     def _add_event(self, event: health.Event) -> None:
+        # A bind also ends what an earlier process saw of a GPU that is not tracked yet.
+        if event.kind == health.BOUND and event.instance is None:
+            kept = [
+                earlier
+                for earlier in self._earlier.events
+                if earlier.address != event.address or earlier.at > event.at
+            ]
+            self._earlier = replace(self._earlier, events=(*kept, event))
         for tracked in self._tracked.values():
             if _concerns(event, tracked.gpu):
                 tracked.history.add_event(event)
@@ -411,6 +434,13 @@ def _describe_unseen(kernel_log: kmsg.Log) -> tuple[str, ...]:
     if not kernel_log.unavailable:
         return ()
     return (f"{log_lines.UNSEEN}: {kernel_log.unavailable}",)
+
+
+def _inherit(part: _TrackedGpu, parent: _TrackedGpu) -> None:
+    """Adds the findings of the whole GPU that concern the part as well."""
+    for event in parent.history.current_events():
+        if _concerns(event, part.gpu):
+            part.history.add_event(event)
 
 
 def _concerns(event: health.Event, gpu: Gpu) -> bool:

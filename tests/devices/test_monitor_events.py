@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from claimd_devices import faults, health, mig, monitor
+from claimd_devices.gpu import Inventory, Skipped
 from claimd_devices.health import FAILED, HealthReport
 from claimd_devices.uevents import Uevent
 from tests.devices.test_monitor import FIRST, NAME, OTHER, watching
@@ -185,3 +187,60 @@ async def test_a_person_ends_the_findings_of_one_instance(make_tree: Make) -> No
 
     # A later process learns it from the file of clearings, and not from the state of this one.
     assert health.BOUND not in {event.kind for event in watched.state.events}
+
+
+def skipped_for(address: str, *, is_unread: bool) -> Inventory:
+    reason = Skipped(address=address, reason="vendor: Input/output error", is_unread=is_unread)
+    return Inventory.from_unsorted([], [reason])
+
+
+@pytest.mark.parametrize("is_unread", [True, False])
+async def test_a_gpu_whose_files_cannot_be_read_for_a_while_stays_failed(
+    make_tree: Make, is_unread: bool
+) -> None:
+    """A GPU that is plugged in again was initialized. One that was unreadable was not."""
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    watched = await checked(tree)
+    for _ in range(2):
+        watched.on_inventory(skipped_for(FIRST, is_unread=is_unread))
+    watched.on_inventory(tree.scan())
+    kinds = [finding.kind for finding in watched.last.findings_of(NAME)]
+    assert kinds == (["xid"] if is_unread else [])
+
+
+async def test_new_instances_of_a_failed_gpu_are_failed(make_tree: Make) -> None:
+    tree = make_tree("nvidia:a100,mig=2")
+    whole, first, second = tree.scan().gpus
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    watched = await checked(tree)
+    assert len(watched.last.findings) == 3
+
+    # Both instances are removed; one of them comes back, and one with another number.
+    watched.on_inventory(Inventory.from_unsorted([whole]))
+    other = replace(second, name=f"{second.name}9")
+    watched.on_inventory(Inventory.from_unsorted([whole, first, other]))
+    for gpu in (whole, first, other):
+        kinds = [finding.kind for finding in watched.last.findings_of(gpu.name)]
+        assert kinds == ["xid"], gpu.name
+
+
+async def test_a_bind_ends_what_an_earlier_process_saw_of_a_gpu_that_was_away(
+    make_tree: Make,
+) -> None:
+    tree = make_tree("nvidia:h100=2")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    (tree.folder / "dev/kmsg").write_text("")
+
+    second = monitor.Monitor(tree.roots, grace=0.0, interval=20.0)
+    second.restore(first.state)
+    gpus = tree.scan()
+    second.on_inventory(gpus)
+    second.on_inventory(Inventory.from_unsorted([gpus.find_gpu(OTHER)]))  # type: ignore[list-item]
+    second.on_inventory(Inventory.from_unsorted([gpus.find_gpu(OTHER)]))  # type: ignore[list-item]
+
+    # The uevent of the bind comes before the scan that finds the GPU.
+    second.on_uevent(Uevent(action="bind", subsystem="pci", path=f"/{FIRST}"))
+    second.on_inventory(gpus)
+    assert second.last.findings == ()

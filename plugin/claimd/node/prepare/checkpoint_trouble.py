@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 # Seconds between two tries to read the checkpoints that could not be read, and between two tries to
 # write. A sick disk may take seconds for each try, and nobody else is served meanwhile.
 RETRY_INTERVAL = 1.0
+# A read that took long is repeated only after so many times its duration.
+_SLOWNESS = 10
 
 # Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
 PATIENCE = 3.0
@@ -66,7 +68,7 @@ class Trouble:
         self._on_unreadable = on_unreadable
 
         # The times of the last tries.
-        self._read_at = 0.0
+        self._next_read = 0.0
         self._written_at = 0.0
 
     def unready_reason(self) -> str:
@@ -156,17 +158,20 @@ class Trouble:
         """
         if not self.unreadable:
             return False
-        now = time.monotonic()
-        if now - self._read_at < RETRY_INTERVAL:
+        began = time.monotonic()
+        if began < self._next_read:
             return False
-        self._read_at = now
-
-        for name in self.unreadable:
-            try:
-                read(self._folder / name)
-            except (FileNotFoundError, ValueError):
+        try:
+            for name in self.unreadable:
+                try:
+                    read(self._folder / name)
+                except (FileNotFoundError, ValueError):
+                    return True
+                except OSError:
+                    continue
                 return True
-            except OSError:
-                continue
-            return True
-        return False
+            return False
+        finally:
+            # A sick disk may need many seconds for a read, in which nothing else is done.
+            now = time.monotonic()
+            self._next_read = now + max(RETRY_INTERVAL, _SLOWNESS * (now - began))

@@ -103,7 +103,8 @@ class LostCheckpoints:
             del self._failures[uid]
         if lost and not self.another_publishes():
             await self._rebuild_all(lost)
-        self._publish_taints(lost)
+        # Meanwhile a claim may have been rebuilt, or given back.
+        self._publish_taints(self.driver.claims.lost())
 
     async def _rebuild_all(self, lost: list[PreparedClaim]) -> None:
         # The kubelet knows the names of claims whose metadata is gone as well.

@@ -224,7 +224,16 @@ class NodeClaims:
         return prepared
 
     async def _remove_unbound(self, prepared: PreparedClaim) -> None:
-        """Removes a claim whose GPUs could not be bound, as if it had never been prepared."""
+        """Removes a claim whose GPUs could not be bound, as if it had never been prepared.
+
+        A claim whose checkpoint was lost may have a virtual machine that runs. Its CDI file stays,
+        so that it counts as lost again, and is tried again.
+        """
+        if any(device.passthrough and device.passthrough.is_rebuilt for device in prepared.devices):
+            self._first_report.pop(prepared.uid, None)
+            await self.checkpoints.remove(prepared.uid, uncleared=False)
+            self.files.look_for_unrecorded(self.checkpoints.claims)
+            return
         first = self._first_report.get(prepared.uid, True)
         await self._remove(prepared, uncleared=not first)
 
@@ -300,7 +309,8 @@ class NodeClaims:
         for other in self.files.find_unrecorded(claims):
             if other.uid not in unreadable and other.uid not in self.checkpoints.uncleared:
                 lost[other.uid] = other
-        for uid in self.checkpoints.recordless_uids() - unreadable - lost.keys():
+        over = self.checkpoints.uncleared.keys()
+        for uid in self.checkpoints.recordless_uids() - unreadable - lost.keys() - over:
             lost[uid] = self.files.describe_unrecorded(uid)
         return list(lost.values())
 

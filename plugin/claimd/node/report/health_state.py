@@ -16,7 +16,7 @@ import msgspec
 
 from claimd.common import durable
 from claimd_devices.gpu import Roots
-from claimd_devices.health import HealthState
+from claimd_devices.health import Event, HealthState
 
 from . import clearings
 
@@ -33,14 +33,21 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path, boot_id: str) -> HealthState:
-    """Returns the state that an earlier process of this boot saved. Logs a file that cannot be
-    read.
+    """Returns the state that an earlier process of this boot saved, and what people cleared since.
+
+    Logs a file that cannot be read. The other file counts all the same.
     """
+    state = HealthState()
+    cleared: tuple[Event, ...] = ()
     try:
-        return read_file(folder, boot_id)
+        state = _read_saved(folder / FILE, boot_id)
     except (OSError, ValueError) as error:
         log.warning("what was known of sick GPUs is lost: %s", error)
-        return HealthState()
+    try:
+        cleared = _read_cleared(folder, boot_id)
+    except (OSError, ValueError) as error:
+        log.warning("what people cleared is lost: %s", error)
+    return replace(state, events=(*state.events, *cleared)) if cleared else state
 
 
 def read_file(folder: Path, boot_id: str) -> HealthState:
@@ -49,8 +56,12 @@ def read_file(folder: Path, boot_id: str) -> HealthState:
     Raises OSError or ValueError if the file exists and cannot be read.
     """
     state = _read_saved(folder / FILE, boot_id)
-    cleared = tuple(one.event() for one in clearings.read_file(folder, boot_id))
+    cleared = _read_cleared(folder, boot_id)
     return replace(state, events=(*state.events, *cleared)) if cleared else state
+
+
+def _read_cleared(folder: Path, boot_id: str) -> tuple[Event, ...]:
+    return tuple(one.event() for one in clearings.read_file(folder, boot_id))
 
 
 def _read_saved(path: Path, boot_id: str) -> HealthState:
