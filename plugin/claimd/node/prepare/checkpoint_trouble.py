@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # write. A sick disk may take seconds for each try, and nobody else is served meanwhile.
 RETRY_INTERVAL = 1.0
 # A read that took long is repeated only after so many times its duration.
-_SLOWNESS = 10
+SLOWNESS = 10
 
 # Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
 PATIENCE = 3.0
@@ -174,4 +174,4 @@ class Trouble:
         finally:
             # A sick disk may need many seconds for a read, in which nothing else is done.
             now = time.monotonic()
-            self._next_read = now + max(RETRY_INTERVAL, _SLOWNESS * (now - began))
+            self._next_read = now + max(RETRY_INTERVAL, SLOWNESS * (now - began))

@@ -27,6 +27,7 @@ class SickDisk:
         self._open = os.open
         monkeypatch.setattr(os, "open", self.open)
         monkeypatch.setattr(checkpoint_trouble, "RETRY_INTERVAL", 0.0)
+        monkeypatch.setattr(checkpoint_trouble, "SLOWNESS", 0)
 
     def open(self, path, flags, *more, **options):
         number = self.errors.get(os.path.basename(path))
@@ -255,3 +256,22 @@ async def test_what_becomes_readable_during_the_start_is_followed_up(world, disk
     await fresh.claims.restorer.follow_up()
     await fresh.claims.restorer.repair()
     assert not world.spec(a).exists()
+
+
+def test_a_slow_disk_is_not_read_again_at_once(tmp_path, monkeypatch):
+    """A read of a sick disk may take many seconds, in which the process does nothing else."""
+    now = [100.0]
+    monkeypatch.setattr(checkpoint_trouble.time, "monotonic", lambda: now[0])
+    trouble = checkpoint_trouble.Trouble(tmp_path, lambda _: None)
+    trouble.unreadable["uid-a.json"] = object()
+    reads = []
+
+    def read_slowly(path):
+        reads.append(now[0])
+        now[0] += 20.0
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for _ in range(500):
+        assert not trouble.is_readable_again(read_slowly)
+        now[0] += 1.0
+    assert reads == [100.0, 320.0, 540.0]

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from claimd.common import metrics, names
+from claimd.kubernetes.kube import errors as kube_errors
 from claimd.node.prepare import cdi, checkpoint, lost_checkpoints
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd_devices.gpu import Inventory
@@ -378,6 +379,44 @@ async def test_a_claim_that_was_deleted_under_its_pod_keeps_the_scheduler_away(w
     await world.sweeps()
     await instance.lost.sweep()
     assert (world.spec().exists(), instance.taints) == (False, {})
+
+
+async def test_a_claim_that_is_given_back_during_a_sweep_leaves_no_taint(
+    world, kubelet, monkeypatch
+):
+    remove(world.checkpoint())
+    monkeypatch.setattr(Hardware, "last", Inventory.from_unsorted([gpu(1)]))
+    instance = await world.restart()
+    for _ in range(2):
+        await instance.lost.sweep()
+        clock.leap(lost_checkpoints.TAINT_AFTER)
+    await instance.lost.sweep()
+    assert list(instance.taints) == [FIRST]
+
+    # While the API server is asked, the kubelet gives the claim back, and it is deleted.
+    async def claim(*_):
+        await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
+        raise kube_errors.NotFound("it is gone")
+
+    monkeypatch.setattr(type(instance.driver.resources), "claim", claim)
+    await instance.lost.sweep()
+    assert (instance.driver.claims.lost(), instance.taints) == ([], {})
+
+
+async def test_a_claim_that_was_given_back_is_not_lost_because_of_its_quarantine(
+    world, kubelet, monkeypatch
+):
+    """The process dies after the claim is given back, before the quarantined file is removed."""
+    truncate(world.checkpoint())
+    world.api.fail(times=1000, method="PATCH", status=500)
+    instance = await world.restart()
+    folder = type(instance.driver.claims.checkpoints)
+    monkeypatch.setattr(folder, "remove_quarantined", lambda *_: None)
+    await drivers.unprepare(instance.driver, [ClaimRef("default", "c", "uid-c")])
+    monkeypatch.undo()
+    assert world.list_quarantined()
+    another = await world.restart()
+    assert another.driver.claims.lost() == []
 
 
 def test_parts_and_their_gpu_are_tainted_together():

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from claimd.common import names
+from claimd.common import errors, names
 from claimd.node import app, config
 from claimd.node.prepare import driver, hardware, passthrough
 from claimd.node.prepared import ClaimRef, PreparedClaim, PreparedDevice
@@ -560,6 +560,32 @@ async def test_a_rebuilt_claim_gives_its_gpu_to_the_driver_that_the_kernel_choos
     world.kernel.finish()
     assert world.kernel.state() == OWN
     assert world.checkpoint() is None
+
+
+async def test_a_rebuilt_claim_whose_gpu_cannot_be_bound_stays_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its virtual machine may run: the CDI file stays, and the next try succeeds."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    world.lose_checkpoint()
+    second = await world.start()
+
+    def fail(*_: Any) -> None:
+        raise errors.ClaimError("a look at the hardware hangs")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(passthrough.Binder, "_inspect", fail)
+        claim = await second.resources.claim("default", "c", 3.0)
+        with pytest.raises(errors.ClaimError, match="hangs"):
+            await second.rebuild(claim)
+    assert world.spec().exists()
+    assert [lost.uid for lost in second.claims.lost()] == ["uid-c"]
+
+    assert await second.rebuild(claim)
+    assert await unprepare(second, c) is None
+    world.kernel.finish()
+    assert world.kernel.state() == OWN
 
 
 async def test_admin_access_binds_nothing(world: World) -> None:

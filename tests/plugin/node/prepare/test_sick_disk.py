@@ -81,6 +81,7 @@ FAULTS = {
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_trouble, "RETRY_INTERVAL", 0.0)
+    monkeypatch.setattr(checkpoint_trouble, "SLOWNESS", 0)
     sick = SickDisk(tmp_path, monkeypatch)
     yield sick
     sick.fails = ""

@@ -41,6 +41,15 @@ def test_a_damaged_file_costs_only_this_knowledge(
     assert "what was known of sick GPUs is lost" in caplog.text
 
 
+def test_a_damaged_file_of_clearings_costs_no_other_knowledge(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    health_state.save(tmp_path, "boot", KNOWN)
+    (tmp_path / "cleared.json").write_text("{")
+    assert health_state.load(tmp_path, "boot") == KNOWN
+    assert "what people cleared is lost" in caplog.text
+
+
 def test_a_folder_that_cannot_be_written_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
