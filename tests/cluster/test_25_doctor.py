@@ -238,7 +238,9 @@ def test_cdi_off_in_the_runtime(doctor_pod: Kubectl, driver: Driver) -> None:
     with changed(config_of(driver), "enable_cdi = true", "enable_cdi = false"):
         findings = by_doctor_pod(doctor_pod)
     assert bad(findings) == {"cdi-enabled"}
-    assert str(config_of(driver)) in remedy(findings, "cdi-enabled")
+    # A process names the file, so that it is in what was seen, and not in what to do.
+    assert str(config_of(driver)) in seen(findings, "cdi-enabled")
+    assert "in the file that is named above" in remedy(findings, "cdi-enabled")
 
 
 def test_the_runtime_looks_into_other_folders(doctor_pod: Kubectl, driver: Driver) -> None:
@@ -246,7 +248,9 @@ def test_the_runtime_looks_into_other_folders(doctor_pod: Kubectl, driver: Drive
         findings = by_doctor_pod(doctor_pod)
     assert bad(findings) == {"cdi-folders"}
     assert "the runtime looks in /etc/cdi, /elsewhere" in seen(findings, "cdi-folders")
-    assert str(config_of(driver)) in remedy(findings, "cdi-folders")
+    # A process names the file, so that it is in what was seen, and not in what to do.
+    assert str(config_of(driver)) in seen(findings, "cdi-folders")
+    assert "in the file that is named above" in remedy(findings, "cdi-folders")
 
 
 def test_a_policy_that_is_not_bound(kube: Kubectl, driver: Driver) -> None:
