@@ -51,6 +51,12 @@ class _TrackedGpu:
         """
         return self.missing is not None and self.missing.kind == "absent"
 
+    def add_events(self, events: Iterable[health.Event]) -> None:
+        """Adds those of the events to the history that concern the GPU."""
+        for event in events:
+            if _concerns(event, self.gpu):
+                self.history.add_event(event)
+
     def findings(self, now: float) -> tuple[Finding, ...]:
         """Returns the current findings of the GPU, the worst first."""
         findings = _current_findings(self.history, self.gpu, now)
@@ -261,9 +267,7 @@ class Monitor:
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
             tracked.history.restore(dict(self._earlier.findings).get(gpu.name, ()))
-            for event in self._earlier.events:
-                if _concerns(event, gpu):
-                    tracked.history.add_event(event)
+            tracked.add_events(self._earlier.events)
 
         # A part that is created does not initialize its GPU, so it has the GPU's findings. A GPU that
         # reappears was initialized again, so its history is dropped. A GPU whose files could not be
@@ -274,7 +278,7 @@ class Monitor:
             if is_back:
                 tracked.history = health.History()
             if is_new or is_back:
-                _inherit(tracked, parent)
+                tracked.add_events(parent.history.current_events())
         elif is_back:
             tracked.history.reset(now)
             others = [event for event in self._earlier.events if event.address != gpu.address]
@@ -434,13 +438,6 @@ def _describe_unseen(kernel_log: kmsg.Log) -> tuple[str, ...]:
     if not kernel_log.unavailable:
         return ()
     return (f"{log_lines.UNSEEN}: {kernel_log.unavailable}",)
-
-
-def _inherit(part: _TrackedGpu, parent: _TrackedGpu) -> None:
-    """Adds the findings of the whole GPU that concern the part as well."""
-    for event in parent.history.current_events():
-        if _concerns(event, part.gpu):
-            part.history.add_event(event)
 
 
 def _concerns(event: health.Event, gpu: Gpu) -> bool:

@@ -290,7 +290,7 @@ def build(config: Config) -> App:
         may_publish=instance_.may_publish,
         published=publisher_.published,
         announcements_=announcements_,
-        events_=events_,
+        record_node_event=record_node_event,
     )
     background.append(("the rebuilding of lost checkpoints", lost.run))
     if config.garbage_grace:
@@ -332,10 +332,9 @@ def _checks(  # noqa: PLR0913 - each is an object that a check asks or tells
     may_publish: Callable[[], bool],
     published: asyncio.Event,
     announcements_: announcements.Announcements,
-    events_: events.EventRecorder,
+    record_node_event: Callable[..., None],
 ) -> list[tuple[str, Work]]:
     """Builds the checks that report what they find to people, with their names."""
-    record_node_event = functools.partial(events_.record, events.node(config.node_name))
     conflict_detector = conflicts.ConflictDetector(
         resources=resources_,
         driver=config.driver_name,

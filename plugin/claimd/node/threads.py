@@ -1,8 +1,8 @@
 """The threads of the process: enough of them at the start, and the end of the process if one dies.
 
-gRPC aborts, or waits for ever, if it cannot start a thread. A thread that has died is missed by
-nobody: its work is never done, and calls wait for it until their deadlines. So a process that lacks
-a thread ends with a sentence, and the kubelet starts the container again.
+gRPC aborts, or waits for ever, if it cannot start a thread. If a thread dies, its work is never
+done, and calls wait for it until their deadlines. So a process that lacks a thread ends with a
+message, and the kubelet starts the container again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def check_enough() -> None:
 
 
 def end_if_one_dies() -> None:
-    """Makes an error that ends a thread end the process, with a sentence and FAILED.
+    """Installs hooks that end the process, with a message and FAILED, when an error ends a thread.
 
-    What is prepared stays prepared.
+    Prepared claims stay prepared.
     """
     threading.excepthook = _on_death
     sys.unraisablehook = _on_unraisable

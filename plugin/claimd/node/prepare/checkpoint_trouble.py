@@ -18,9 +18,9 @@ from claimd.common import errors, metrics
 log = logging.getLogger(__name__)
 
 # Seconds between two tries to read the checkpoints that could not be read, and between two tries to
-# write. A sick disk may take seconds for each try, and nobody else is served meanwhile.
+# write. A sick disk may take seconds for each try, and no other call is served meanwhile.
 RETRY_INTERVAL = 1.0
-# A read that took long is repeated only after so many times its duration.
+# A slow read is repeated only after this many times its duration.
 SLOWNESS = 10
 
 # Seconds from the beginning of a call in which an unreadable checkpoint may become readable.
@@ -67,9 +67,8 @@ class Trouble:
         self._folder = folder
         self._on_unreadable = on_unreadable
 
-        # The times of the last tries.
-        self._next_read = 0.0
-        self._written_at = 0.0
+        self._next_read = 0.0  # the time of the next try to read
+        self._written_at = 0.0  # the time of the last try to write
 
     def unready_reason(self) -> str:
         """Returns a sentence about the trouble, or "" without trouble."""

@@ -303,14 +303,12 @@ class NodeClaims:
         They have a CDI file or a damaged checkpoint in quarantine. A claim whose checkpoint cannot
         be read is not lost. ContainerFiles.find_unrecorded says which fields a claim has.
         """
-        claims = self.checkpoints.claims
-        unreadable = self.checkpoints.unreadable_uids()
-        lost: dict[str, PreparedClaim] = {}
-        for other in self.files.find_unrecorded(claims):
-            if other.uid not in unreadable and other.uid not in self.checkpoints.uncleared:
-                lost[other.uid] = other
-        over = self.checkpoints.uncleared.keys()
-        for uid in self.checkpoints.recordless_uids() - unreadable - lost.keys() - over:
+        others = self.checkpoints.unreadable_uids() | self.checkpoints.uncleared.keys()
+        lost = {}
+        for claim in self.files.find_unrecorded(self.checkpoints.claims):
+            if claim.uid not in others:
+                lost[claim.uid] = claim
+        for uid in self.checkpoints.recordless_uids() - others - lost.keys():
             lost[uid] = self.files.describe_unrecorded(uid)
         return list(lost.values())
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from claimd.common import durable
 from claimd_devices import health
+
+from . import boot_file
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +46,9 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.device}: its findings were cleared by {self.by}{why}"
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class _Document(boot_file.Document, frozen=True, kw_only=True):
     """The content of the file."""
 
-    boot: str
     clearings: tuple[Clearing, ...]
 
 
@@ -57,14 +57,8 @@ def read_file(folder: Path, boot_id: str) -> tuple[Clearing, ...]:
 
     Raises OSError or ValueError if the file exists and cannot be read.
     """
-    path = folder / FILE
-    try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}") from error
-    return document.clearings if boot_id and document.boot == boot_id else ()
+    document = boot_file.load(folder / FILE, _Document, boot_id)
+    return document.clearings if document is not None else ()
 
 
 def add(folder: Path, boot_id: str, clearing: Clearing) -> None:
@@ -77,12 +71,7 @@ def add(folder: Path, boot_id: str, clearing: Clearing) -> None:
     except ValueError:
         earlier = ()
     document = _Document(boot=boot_id, clearings=(*earlier, clearing)[-_MOST:])
-    durable.replace(
-        str(folder / FILE),
-        msgspec.json.encode(document),
-        temporary=str(folder / f".{FILE}.{os.urandom(4).hex()}"),
-        sync=True,
-    )
+    boot_file.save(folder / FILE, document, sync=True)
 
 
 class Reader:

@@ -8,27 +8,22 @@ synced, because a loss of power ends the boot anyway.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from claimd.common import durable
 from claimd_devices.gpu import Roots
 from claimd_devices.health import Event, HealthState
 
-from . import clearings
+from . import boot_file, clearings
 
 log = logging.getLogger(__name__)
 
 FILE = "health.json"
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class _Document(boot_file.Document, frozen=True, kw_only=True):
     """The content of the file."""
 
-    boot: str
     memory: HealthState
 
 
@@ -65,17 +60,8 @@ def _read_cleared(folder: Path, boot_id: str) -> tuple[Event, ...]:
 
 
 def _read_saved(path: Path, boot_id: str) -> HealthState:
-    try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except (FileNotFoundError, NotADirectoryError):
-        return HealthState()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-    # If the kernel does not identify the boot, it may be a different one.
-    if not boot_id or document.boot != boot_id:
-        return HealthState()
-    return document.memory
+    document = boot_file.load(path, _Document, boot_id)
+    return document.memory if document is not None else HealthState()
 
 
 def save(folder: Path, boot_id: str, state: HealthState) -> None:
@@ -85,12 +71,7 @@ def save(folder: Path, boot_id: str, state: HealthState) -> None:
         if state == HealthState():
             path.unlink(missing_ok=True)
             return
-        content = msgspec.json.encode(_Document(boot=boot_id, memory=state))
-
-        # Two instances may save at once during an update. Their process ids cannot distinguish
-        # them: each is process 1 of its pod.
-        unfinished = folder / f".{FILE}.{os.urandom(4).hex()}"
-        durable.replace(str(path), content, temporary=str(unfinished), sync=False)
+        boot_file.save(path, _Document(boot=boot_id, memory=state), sync=False)
     except OSError as error:
         log.warning("what is known of sick GPUs will not outlive this process: %s", error)
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from claimd.kubernetes.scheduling import filters
 
+from . import started
 from .answer import Answer, Quote
 
 if TYPE_CHECKING:
     from claimd.kubernetes.scheduling.objects import Pod
 
-    from .objects import Event, Objects
+    from .objects import Objects
 
 # "0/3 nodes are available: 1 node(s) were unschedulable, 2 cannot allocate all claims. …"
 _MESSAGE = re.compile(r"^\d+/(\d+) nodes are available:? ?(.*?)(?:\. |\.?$)", re.DOTALL)
@@ -43,7 +44,7 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
             break
 
     # The Event is newer than the condition if only the reasons have changed.
-    event = _newest_event(pod, objects)
+    event = started.newest_event(pod, objects, "FailedScheduling")
     if event and event.text and event.text != message:
         yield Quote(
             text=event.text,
@@ -52,16 +53,6 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
             differences=tuple(_differences(event.text, answer)),
             unseen=_unseen_reasons(event.text),
         )
-
-
-def _newest_event(pod: Pod, objects: Objects) -> Event | None:
-    events = []
-    for event in objects.events:
-        if event.reason != "FailedScheduling":
-            continue
-        if event.is_about("Pod", pod.metadata.namespace, pod.metadata.name):
-            events.append(event)
-    return max(events, key=lambda event: event.last_seen, default=None)
 
 
 def _differences(message: str, answer: Answer) -> Iterator[str]:

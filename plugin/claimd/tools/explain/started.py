@@ -111,10 +111,15 @@ def newest_failure(pod: Pod, objects: Objects) -> Event | None:
     return max(failures, key=lambda each: (each.last_seen, each.reason != "Failed"), default=None)
 
 
+def newest_event(pod: Pod, objects: Objects, reason: str) -> Event | None:
+    """Returns the newest Event with this reason about the pod, or None."""
+    events = [event for event in _events_about(pod, objects) if event.reason == reason]
+    return max(events, key=lambda event: event.last_seen, default=None)
+
+
 def newest_message(pod: Pod, objects: Objects, reason: str) -> str:
     """Returns the message of the newest Event with this reason about the pod, or ""."""
-    events = [event for event in _events_about(pod, objects) if event.reason == reason]
-    newest = max(events, key=lambda event: event.last_seen, default=None)
+    newest = newest_event(pod, objects, reason)
     return newest.text if newest else ""
 
 
