@@ -72,10 +72,9 @@ def detect(
     for slice_ in slices:
         enabled |= _detect_in_slice(slice_)
     for claim in claims:
-        for request in claim.spec.devices.requests or ():
-            for spec in (request.exactly, *request.first_available):
-                if spec and spec.derived_attributes:
-                    enabled.add(DERIVED_ATTRIBUTES)
+        for _, request in claim.spec.alternatives():
+            if request.derived_attributes:
+                enabled.add(DERIVED_ATTRIBUTES)
     return frozenset(enabled)
 
 

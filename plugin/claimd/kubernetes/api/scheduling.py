@@ -6,6 +6,8 @@ instead, which has what a driver needs and takes a third of the memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from .core import NodeSelector
@@ -121,6 +123,14 @@ class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
 
 class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
     devices: DeviceClaim = DeviceClaim()
+
+    def alternatives(self) -> Iterator[tuple[str, ExactDeviceRequest | DeviceSubRequest]]:
+        """Yields each request, or each of its alternatives, with its path: "gpu" or "gpu/large"."""
+        for request in self.devices.requests or ():
+            if request.exactly is not None:
+                yield request.name, request.exactly
+            for subrequest in request.first_available:
+                yield f"{request.name}/{subrequest.name}", subrequest
 
 
 class ResourceClaim(ApiStruct, frozen=True, kw_only=True):

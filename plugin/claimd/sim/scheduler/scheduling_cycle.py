@@ -401,9 +401,8 @@ class _NodeSearch:
         for class_ in published.classes:
             selectors += class_.spec.selectors
         for claim in self._unallocated:
-            for request in claim.spec.devices.requests or ():
-                for exactly in (request.exactly, *request.first_available):
-                    selectors += exactly.selectors if exactly else ()
+            for _, request in claim.spec.alternatives():
+                selectors += request.selectors
 
         return any(published.may_err(item.cel.expression) for item in selectors if item.cel)
 

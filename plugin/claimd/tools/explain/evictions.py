@@ -51,11 +51,10 @@ def note(
 def _limited_tolerations(claims: Sequence[Claim]) -> Iterator[DeviceToleration]:
     """Yields the tolerations that end after some seconds."""
     for claim in claims:
-        for request in claim.spec.devices.requests or ():
-            for alternative in (request.exactly, *request.first_available):
-                for toleration in alternative.tolerations if alternative else ():
-                    if toleration.toleration_seconds is not None:
-                        yield toleration
+        for _, request in claim.spec.alternatives():
+            for toleration in request.tolerations:
+                if toleration.toleration_seconds is not None:
+                    yield toleration
 
 
 def _tainted_devices(cluster: Cluster) -> dict[DeviceID, list[DeviceTaint]]:

@@ -16,7 +16,6 @@ from claimd.kubernetes.api.meta import ApiStruct, ObjectMeta
 from claimd.kubernetes.api.scheduling import (
     DeviceClass,
     DeviceTaintRule,
-    ExactDeviceRequest,
     ResourceClaimSpec,
     ResourceSlice,
 )
@@ -450,16 +449,9 @@ def _quantities_of_slice(slice_: ResourceSlice) -> Iterator[tuple[str, str]]:
 
 
 def _quantities_of_claim_spec(spec: ResourceClaimSpec) -> Iterator[tuple[str, str]]:
-    for request in spec.devices.requests or ():
-        for alternative in (request.exactly, *request.first_available):
-            if alternative is None or alternative.capacity is None:
-                continue
-            name = request.name
-            if not isinstance(alternative, ExactDeviceRequest):
-                name = f"{request.name}/{alternative.name}"
-            yield from _quantities_by_name(
-                f"request {name}: capacity", alternative.capacity.requests
-            )
+    for path, request in spec.alternatives():
+        if request.capacity is not None:
+            yield from _quantities_by_name(f"request {path}: capacity", request.capacity.requests)
 
 
 def _quantities_of_allocation(claim: Claim) -> Iterator[tuple[str, str]]:

@@ -339,18 +339,13 @@ def about_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Wor
 def _refused_selectors(claims: Sequence[ResourceClaim]) -> Iterator[str]:
     """Yields a note for each selector that the API server would refuse."""
     for claim in claims:
-        for request in claim.spec.devices.requests or ():
-            for alternative in (request.exactly, *request.first_available):
-                selectors = alternative.selectors if alternative else ()
-                for number, selector in enumerate(selectors, 1):
-                    expression = selector.cel.expression if selector.cel else ""
-                    try:
-                        cel.compile(expression, new=True)
-                    except cel.CompileError as error:
-                        yield (
-                            f"the API server refuses selector {number} "
-                            f"of request {request.name}: {error}"
-                        )
+        for path, request in claim.spec.alternatives():
+            for number, selector in enumerate(request.selectors, 1):
+                expression = selector.cel.expression if selector.cel else ""
+                try:
+                    cel.compile(expression, new=True)
+                except cel.CompileError as error:
+                    yield f"the API server refuses selector {number} of request {path}: {error}"
 
 
 def notes_on_unseen(objects: Objects) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from claimd.kubernetes.allocator import extended
 from claimd.kubernetes.allocator.requests import claim_name
-from claimd.kubernetes.api.scheduling import DeviceSubRequest
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
 from . import started
@@ -287,28 +286,21 @@ def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Precondi
 def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
     """Yields a sentence for each device class that the claim names and that is not known."""
     known = [class_.metadata.name for class_ in objects.classes]
-    for request in claim.spec.devices.requests or ():
-        for alternative in (request.exactly, *request.first_available):
-            if alternative is None or alternative.device_class_name in known:
-                continue
-
-            name = alternative.device_class_name
-            path = request.name
-            if isinstance(alternative, DeviceSubRequest):
-                path += f"/{alternative.name}"
-            if "deviceclasses" in objects.unseen:
-                yield (
-                    f"request {path}{of_it} asks for device class {name!r}, "
-                    "which cannot be seen: not allowed to see deviceclasses"
-                )
-                continue
-
-            # The reason is often a typing error.
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f": is {near[0]} meant?" if near else ""
+    for path, request in claim.spec.alternatives():
+        name = request.device_class_name
+        if name in known:
+            continue
+        if "deviceclasses" in objects.unseen:
             yield (
-                f"request {path}{of_it} asks for device class {name!r}, which does not exist{meant}"
+                f"request {path}{of_it} asks for device class {name!r}, "
+                "which cannot be seen: not allowed to see deviceclasses"
             )
+            continue
+
+        # The reason is often a typing error.
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f": is {near[0]} meant?" if near else ""
+        yield f"request {path}{of_it} asks for device class {name!r}, which does not exist{meant}"
 
 
 def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:

@@ -78,13 +78,10 @@ def attributes_read(
         for constraint in devices.constraints:
             attribute = constraint.match_attribute or constraint.distinct_attribute or ""
             names.add(attribute.rpartition("/")[2])
-        for request in devices.requests or ():
-            for alternative in (request.exactly, *request.first_available):
-                if alternative is None:
-                    continue
-                expressions.update(_expressions(alternative.selectors))
-                for derived in alternative.derived_attributes:
-                    expressions.add(derived.expression)
+        for _, request in claim.spec.alternatives():
+            expressions.update(_expressions(request.selectors))
+            for derived in request.derived_attributes:
+                expressions.add(derived.expression)
 
     # Every mention of `attributes` must be a read of one attribute, or any attribute may matter.
     for expression in expressions:
