@@ -304,7 +304,7 @@ class History:
                     since=int(since),
                 )
             )
-        return worst_first(found)
+        return _without_repeats(worst_first(found))
 
     def next_change(self, now: float) -> float | None:
         """Returns in how many seconds the next finding expires, or None if no finding expires."""
@@ -324,6 +324,17 @@ class History:
         for key, (_, event) in list(self._events.items()):
             if event.lasts is not None and now - event.at >= event.lasts:
                 del self._events[key]
+
+
+def _without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns one finding of each kind and value. The worst come first in `findings`.
+
+    A counter in sysfs and a line of the kernel's log may report the same error.
+    """
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        found.setdefault((finding.kind, finding.value), finding)
+    return tuple(found.values())
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

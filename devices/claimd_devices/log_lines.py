@@ -30,12 +30,12 @@ _SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
 _QUOTED = 60  # the most characters of a line that a sentence quotes
 
 # NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
-# compute instance in it. The program follows if it is known. Its name may be any text, so a name
-# with a space or a comma is not skipped.
+# compute instance in it. The program follows if it is known. Its name may be any text of 15 bytes;
+# a name with a comma is skipped in part.
 _XID = re.compile(
     rf"NVRM: Xid \((?:PCI:)?({_SLOT})(?:\.[0-7])?"
     r"(?: GPU-I:([0-9]{1,3})(?: GPU-CI:[0-9]{1,3})?)?\): ([0-9]{1,6})(?:$|,)"
-    r"(?: pid=[^ ,]{1,16}, name=[^ ,]{1,64},)? ?",
+    r"(?: pid=[^ ,]{1,16}, name=[^,]{1,64},)? ?",
     re.I,
 )
 
@@ -56,25 +56,49 @@ _MILD_RECOVERIES = ("Drain P2P", "Recover IMEX Domain")
 _NVLINK_CODES = range(144, 151)
 _IS_FATAL = re.compile(r"[A-Za-z0-9_/]+ +Fatal +XC[0-9]+ i[0-9]+ Link")
 
-_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU ({_SLOT}\.[0-7]): ")
-_INIT_FAILED = re.compile(r"RmInitAdapter failed!|rm_init_adapter failed")
-_FALLEN_OFF = re.compile(r"GPU has fallen off the bus")
-
-# One record of /dev/kmsg with three lines. The kernel escapes the line ends in it.
-_FALLEN_OFF_AT_START = re.compile(
-    rf"NVRM: The NVIDIA GPU ({_SLOT}\.[0-7])\\x0aNVRM: \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\) "
-    r"installed in this system has\\x0aNVRM: fallen off the bus"
+# What an NVIDIA driver says about a GPU, after the GPU's address.
+_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU (?:at )?({_SLOT}\.[0-7])(?: has|:) ")
+_NVIDIA_INIT_FAILED = re.compile(
+    r"RmInitAdapter failed!|rm_init_adapter failed|rm_init_private_state\(\) failed"
+    r"|Failed to map regs registers|Failed to copy vbios to system memory|request_irq\(\) failed"
+    r"|No interrupts of any type are available"
+    r"|GPU does not have the necessary power cables connected"
 )
+_FALLEN_OFF = re.compile(r"(?:GPU has )?fallen off the bus")
 _CODE_OF_FALLEN_OFF = 79
+
+# One record of /dev/kmsg with several lines. The kernel escapes the line ends in it.
+_BREAK = r"(?:\\x0aNVRM:)?"
+_FALLEN_OFF_AT_START = re.compile(
+    rf"NVRM: The NVIDIA GPU ({_SLOT}\.[0-7])(?:{_BREAK} \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\))?"
+    rf"(?:{_BREAK}(?: installed in this system)? has)?{_BREAK} fallen off the bus"
+)
+_BAD_REGION = re.compile(
+    r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\\x0a"
+    rf"NVRM: BAR[0-9] is [^(\\]{{1,60}}\(PCI:({_SLOT}\.[0-7])\)"
+)
+
+# The GPU was unplugged, or the kernel gave it up, while a program used it.
+_REMOVED_IN_USE = re.compile(
+    rf"NVRM: Attempting to remove device ({_SLOT}\.[0-7]) with non-zero usage count"
+)
+
+# The driver says this when its processor has not answered many times.
+_GSP_IS_SILENT = re.compile(
+    rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:({_SLOT}) \([^)]{{1,60}}\)\. +"
+    r"The GPU likely needs to be reset"
+)
+_CODE_OF_GSP_TIMEOUT = 119
 
 # NVSwitches have drivers and addresses of their own.
 _SXID = re.compile(
     rf"nvidia-nvswitch[0-9]{{1,3}}: SXid \(PCI:({_SLOT}\.[0-7])\): ([0-9]{{1,6}}), (Fatal,)?"
 )
 
-# A line about a device begins with its driver and its address.
+# A line about a device begins with its driver and its address. The words follow.
 _OF_DEVICE = re.compile(
-    rf"([a-z0-9_-]{{1,32}}) ({_SLOT}\.[0-7]): (?:amdgpu: )?(?:\[drm\] )?(?:\*ERROR\* )?"
+    rf"([a-z0-9_-]{{1,32}}) ({_SLOT}\.[0-7]): +(?:amdgpu: ){{0,2}}(?:\{{[0-9]{{1,20}}\}} ?)?"
+    r"(?:\[drm(?::[a-z0-9_.]{1,64} \[[a-z0-9_]{1,32}\])?\] )?(?:\*ERROR\* )?"
 )
 _WEDGED = re.compile(r"device wedged, needs recovery$")
 _ENABLED = re.compile(r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)")
@@ -83,7 +107,31 @@ _INITIALIZED = re.compile(
     rf"for ({_SLOT}\.[0-7]) on"
 )
 
-_AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!")
+# A driver that cannot be bound to its GPU. ENODEV (19) means that the driver does not want it.
+_PROBE_FAILED = re.compile(r"probe with driver ([a-z0-9_-]{1,32}) failed with error -(?!19$)[0-9]")
+_PROBE_OF_FAILED = re.compile(
+    rf"([a-z0-9_-]{{1,32}}): probe of ({_SLOT}\.[0-7]) failed with error -(?!19$)[0-9]"
+)
+
+# What the kernel says about any device on the PCI bus.
+_PCI_LOST = re.compile(
+    r"Unable to change power state from \S{1,8} to \S{1,8}, device inaccessible"
+    r"|can't change power state from \S{1,8} to \S{1,8} \(config space inaccessible\)"
+    r"|[Rr]efused to change power state, currently in D3|[Uu]nknown header type 7f"
+)
+_PCI_RESET_FAILED = re.compile(
+    r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
+    r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16})?: error -[0-9]"
+)
+_PCI_ERROR = re.compile(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \((Non-)?Fatal\)")
+
+# A port names the device that reported the error to it.
+_PCI_ERROR_AT_PORT = re.compile(
+    rf"pcieport ({_SLOT}\.[0-7]): AER: (?:Multiple )?Uncorrect(?:ed|able) \((Non-)?Fatal\) error "
+    rf"(?:message )?received(?::| from) ({_SLOT}\.[0-7])$"
+)
+
+_AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!|PCIe error recovery succeeded")
 _AMD_RESET_FAILED = re.compile(
     r"GPU reset\([0-9]{1,9}\) failed"
     r"|GPU reset end with ret = -[0-9]"
@@ -91,21 +139,77 @@ _AMD_RESET_FAILED = re.compile(
     r"|GPU pre asic reset failed with err, -[0-9]"
     r"|GPU Recovery Failed: -[0-9]"
     r"|ASIC reset failed with error, -[0-9]"
+    r"|PCIe error recovery failed|(?:GFXHUB gart reenable|GFX ucode load) failed after reset"
+    r"|Failed to get response from firmware after reset"
+    r"|(?:resume|late_init) of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
+    r"|amdgpu_device_ip_resume failed"
+    r"|amdgpu asic init failed"
     r"|device lost from bus!"
+)
+_AMD_INIT_FAILED = re.compile(
+    r"Fatal error during GPU init"
+    r"|amdgpu_device_ip_(?:late_)?init failed"
+    r"|(?:early|sw|hw)_init of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
+    r"|asic reset on init failed|gpu post error!|VF exclusive mode timeout"
+    r"|amdgpu_discovery_init failed|failed to read ip discovery binary"
+    r"|Unable to locate a BIOS ROM|Failed to process memory training!"
+    r"|PSP (?:create ring|firmware loading|resume|(?:ring|tmr) init|load [a-z_ ]{1,20}) failed"
+    r"|Doesn't get READY_TO_ACCESS_GPU from pf, give up"
+    r"|socket: [0-9]{1,3}, aid: [0-9]{1,3},(?: hbm: [0-9]{1,3},)?(?: fw_status: 0x[0-9a-f]{1,16},)? "
+    r"(?:[a-z ]{1,40} failed|data abort exception|Boot Controller Generic Error)"
+)
+_AMD_HANG = re.compile(
+    r"The cp might be in an unrecoverable state|MES might be in unrecoverable state"
+    r"|HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out|GPU recovery disabled"
+)
+
+# The controller of power and clocks (SMU). Other messages of it are about single requests.
+_AMD_SMU_HANG = re.compile(
+    r"SMU: I'm not done with your (?:previous )?command|SMU: response:0xFFFFFFFF"
+    r"|Msg issuing pre-check failed and SMU may be not in the right state"
+    r"|Failed to (?:enable requested|retrieve supported|set allowed) dpm features|Failed to setup smc hw"
+    r"|smu reset failed, ret = -[0-9]|SMU load firmware failed|RunBtc failed"
+    r"|Failed to (?:Set[A-Za-z]{1,16}DramAddr|init smc tables|start smc engine|post smu init)"
+    r"|SMC (?:engine )?is not (?:correctly up|ready)"
+)
+_AMD_UNCORRECTED = re.compile(
+    r"(?:socket: [0-9]{1,3},? )?(?:(?:die|aid): [0-9]{1,3},? )?"
+    r"[1-9][0-9]{0,18} (?:new )?uncorrectable hardware errors? detected"
+    r"|uncorrectable hardware error ?\("
+    r"|RAS Intr triggered, device disabled|RAS controller interrupt triggered by NBIF error"
+    r"|poison is consumed by client [0-9]{1,5}, kick off gpu reset flow"
+    r"|GPU reset for [a-z0-9_]{1,16} RAS poison consumption is issued"
 )
 _AMD_BAD_PAGES = re.compile(
     r"RAS records:[0-9]{1,9} exceeds? |Saved bad pages [0-9]{1,9} reaches threshold value"
 )
+
+_GT = r"(?:Tile[0-9]: )?(?:GT[0-9]: )?"
 _INTEL_WEDGED = re.compile(
     rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
-    r"|(?:GT[0-9]: )?Failed to initialize GPU, declaring it wedged"
-    r"|(?:GT[0-9]: )?Failed to idle engines, declaring wedged"
-    r"|GPU recovery timed out, cancelling all in-flight rendering"
+    rf"|{_GT}Failed to (?:re-)?initialize GPU, declaring it wedged"
+    rf"|{_GT}Failed to idle engines, declaring wedged"
+    r"|GPU recovery (?:timed out, cancelling all in-flight rendering|failed)"
+    r"|Device is non-operational; MMIO access returns 0x|device lost"
 )
 _INTEL_RESET_FAILED = re.compile(
-    r"(?:Tile[0-9]: )?GT[0-9]: reset failed|(?:GT[0-9]: )?Failed to reset chip"
+    r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|resume) failed|(?:GT[0-9]: )?Failed to reset chip"
 )
-_INTEL_ERROR = re.compile(r"\[Hardware Error\]: tile[0-9] reported (FATAL|NONFATAL) error", re.I)
+_INTEL_INIT_FAILED = re.compile(
+    rf"PCODE initialization timedout|{_GT}Failed to initialize uC|{_GT}intel_pcode_init failed"
+    r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
+    r"|Survivability Boot Status : Critical Failure|failed to map registers"
+    rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
+)
+_INTEL_SURVIVES = re.compile(
+    r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)", re.I
+)
+_INTEL_ERROR = re.compile(
+    r"\[Hardware Error\]: tile[0-9] reported (?:(FATAL)|NONFATAL) error"
+    r"|\[Hardware Error\]: [A-Za-z0-9 :()/-]{1,60}uncorrectable"
+    r"|SIGID=[0-9]{1,6} (FATAL) ",
+    re.I,
+)
 
 
 def event_of(line: Line) -> Event | None:
@@ -113,10 +217,16 @@ def event_of(line: Line) -> Event | None:
 
     A line is ignored if the kernel attributes it to another device than the one in its text.
     """
+    match = _PCI_ERROR_AT_PORT.match(line.text)
+    if match is not None:
+        return _pci_error(match[3], match[2], line.at) if _is_of(line, match[1]) else None
+
     event = _event_of_text(line.text, line.at)
-    if event is None or line.device not in ("", f"+pci:{event.address}"):
-        return None
-    return event
+    return event if event is not None and _is_of(line, event.address) else None
+
+
+def _is_of(line: Line, address: str) -> bool:
+    return line.device in ("", f"+pci:{address}")
 
 
 def _event_of_text(text: str, at: float) -> Event | None:
@@ -132,6 +242,9 @@ def _event_of_text(text: str, at: float) -> Event | None:
     match = _INITIALIZED.match(text)
     if match is not None:
         return Event(address=match[1], kind=BOUND, at=at)
+    match = _PROBE_OF_FAILED.match(text)
+    if match is not None:
+        return _init_failed(match[2], match[1], "probe failed", at)
     match = _SXID.match(text)
     return _sxid(match, at) if match is not None else None
 
@@ -141,26 +254,27 @@ def _event_of_nvidia(text: str, at: float) -> Event | None:
     if match is not None:
         return _xid(match, text[match.end() :], at)
 
+    match = _OF_NVIDIA_GPU.match(text)
+    if match is not None:
+        address, words = match[1], text[match.end() :]
+        if _NVIDIA_INIT_FAILED.match(words):
+            return _init_failed(address, "NVIDIA", words, at)
+        if _FALLEN_OFF.match(words):
+            return _event_of_code(address, _CODE_OF_FALLEN_OFF, at)
+        return None
+
     match = _FALLEN_OFF_AT_START.match(text)
     if match is not None:
         return _event_of_code(match[1], _CODE_OF_FALLEN_OFF, at)
-    match = _OF_NVIDIA_GPU.match(text)
-    if match is None:
-        return None
-    address, words = match[1], text[match.end() :]
-    if _INIT_FAILED.match(words):
-        return Event(
-            address=address,
-            kind=UNINITIALIZED,
-            at=at,
-            severity=FAILED,
-            sentence=(
-                "the NVIDIA driver cannot initialize the GPU (RmInitAdapter failed); "
-                "see the lines before it in the kernel's log"
-            ),
-        )
-    if _FALLEN_OFF.match(words):
-        return _event_of_code(address, _CODE_OF_FALLEN_OFF, at)
+    match = _GSP_IS_SILENT.match(text)
+    if match is not None:
+        return _event_of_code(f"{match[1]}.0", _CODE_OF_GSP_TIMEOUT, at)
+    match = _REMOVED_IN_USE.match(text)
+    if match is not None:
+        return _lost(match[1], "it is removed while it is in use", at)
+    match = _BAD_REGION.match(text)
+    if match is not None:
+        return _init_failed(match[1], "NVIDIA", "a PCI I/O region of it is invalid", at)
     return None
 
 
@@ -171,11 +285,42 @@ def _event_of_device(driver: str, address: str, words: str, at: float) -> Event 
     if _ENABLED.match(words) and driver != "vfio-pci":
         return Event(address=address, kind=BOUND, at=at)
 
+    event = _event_of_pci(address, words, at)
+    if event is not None:
+        return event if driver != "pcieport" else None
     if driver == "amdgpu":
         return _event_of_amdgpu(address, words, at)
     if driver in ("i915", "xe"):
-        return _event_of_intel(address, words, at)
+        return _event_of_intel(driver, address, words, at)
     return None
+
+
+def _event_of_pci(address: str, words: str, at: float) -> Event | None:
+    """Returns the event of a line that the kernel may write about any device on the PCI bus."""
+    if _PCI_LOST.match(words):
+        return _lost(address, _quote(words), at)
+    if _PCI_RESET_FAILED.match(words):
+        return _reset_failed(address, words, at)
+    match = _PROBE_FAILED.match(words)
+    if match is not None:
+        return _init_failed(address, match[1], "probe failed", at)
+    match = _PCI_ERROR.match(words)
+    return _pci_error(address, match[1], at) if match is not None else None
+
+
+def _pci_error(address: str, nonfatal: str | None, at: float) -> Event:
+    """Returns the event of an error on the bus. `nonfatal` is None if the error was fatal."""
+    if nonfatal is not None:
+        return Event(
+            address=address,
+            kind="aer-nonfatal",
+            at=at,
+            severity=DEGRADED,
+            sentence="the PCIe port has reported errors of the GPU that were not fatal (AER)",
+            lasts=ERROR_WINDOW,
+        )
+    sentence = "the PCIe port has reported fatal errors of the GPU (AER)"
+    return Event(address=address, kind="aer-fatal", at=at, severity=FAILED, sentence=sentence)
 
 
 def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
@@ -183,21 +328,52 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
         return Event(address=address, kind=BOUND, at=at)
     if _AMD_RESET_FAILED.match(words):
         return _reset_failed(address, words, at)
-    if _AMD_BAD_PAGES.match(words):
+    if _AMD_INIT_FAILED.match(words):
+        return _init_failed(address, "amdgpu", words, at)
+
+    kind, severity, sentence = "", FAILED, ""
+    if _AMD_HANG.match(words):
+        kind = "wedged"
+        sentence = (
+            f"the GPU hangs ({_quote(words)}); if its driver cannot reset it, reboot the node"
+        )
+    elif _AMD_SMU_HANG.match(words):
+        kind = "unreadable"
+        sentence = f"the GPU's power controller (SMU) hangs ({_quote(words)}): reset the GPU"
+    elif _AMD_UNCORRECTED.match(words):
+        kind = "ras"
+        sentence = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
+    elif _AMD_BAD_PAGES.match(words):
+        kind, severity = "bad-pages", DEGRADED
         sentence = "its memory has too many bad pages (amdgpu RAS): replace the GPU"
-        return Event(address=address, kind="bad-pages", at=at, severity=DEGRADED, sentence=sentence)
-    return None
+    if not kind:
+        return None
+    return Event(address=address, kind=kind, at=at, severity=severity, sentence=sentence)
 
 
-def _event_of_intel(address: str, words: str, at: float) -> Event | None:
+def _event_of_intel(driver: str, address: str, words: str, at: float) -> Event | None:
     if _INTEL_WEDGED.match(words):
         return wedged_event(address, "", at)
     if _INTEL_RESET_FAILED.match(words):
         return _reset_failed(address, words, at)
+    if _INTEL_INIT_FAILED.match(words):
+        return _init_failed(address, driver, words, at)
+    if _INTEL_SURVIVES.match(words):
+        return Event(
+            address=address,
+            kind="survivability",
+            at=at,
+            severity=FAILED,
+            sentence=(
+                "the xe driver has found the firmware unfit for use (survivability mode): "
+                "it must be flashed again"
+            ),
+        )
+
     match = _INTEL_ERROR.match(words)
     if match is None:
         return None
-    is_fatal = match[1].upper() == "FATAL"
+    is_fatal = bool(match[1] or match[2])
     return Event(
         address=address,
         kind="hardware-error",
@@ -211,12 +387,30 @@ def _event_of_intel(address: str, words: str, at: float) -> Event | None:
     )
 
 
+def _lost(address: str, why: str, at: float) -> Event:
+    sentence = f"the kernel cannot reach the GPU ({why}): reboot the node"
+    return Event(address=address, kind="lost", at=at, severity=FAILED, sentence=sentence)
+
+
 def _reset_failed(address: str, words: str, at: float) -> Event:
     sentence = (
-        f"its driver could not reset the GPU ({words[:_QUOTED].rstrip()}): "
+        f"its driver could not reset the GPU ({_quote(words)}): "
         "bind the driver again, or reboot the node"
     )
     return Event(address=address, kind="reset-failed", at=at, severity=FAILED, sentence=sentence)
+
+
+def _init_failed(address: str, driver: str, words: str, at: float) -> Event:
+    sentence = (
+        f"the {driver} driver cannot initialize the GPU ({_quote(words)}); "
+        "see the lines before it in the kernel's log"
+    )
+    return Event(address=address, kind=UNINITIALIZED, at=at, severity=FAILED, sentence=sentence)
+
+
+def _quote(words: str) -> str:
+    """Returns the begin of a line, for a sentence."""
+    return words[:_QUOTED].rstrip(" .!:")
 
 
 def _sxid(match: re.Match[str], at: float) -> Event:
@@ -257,7 +451,9 @@ def wedged_event(address: str, methods: str, at: float) -> Event | None:
 
 def _xid(match: re.Match[str], details: str, at: float) -> Event:
     """Returns the event of an Xid. `details` is the text after the number and the program."""
-    address, code = f"{match[1].lower()}.0", int(match[3])
+    # A domain of four digits is written as sysfs writes it. Some drivers print eight.
+    domain, _, rest = match[1].lower().partition(":")
+    address, code = f"{int(domain, 16):04x}:{rest}.0", int(match[3])
     if code == _RECOVERY_CODE:
         recovery = _RECOVERY.fullmatch(details)
         if recovery is not None:

@@ -462,10 +462,11 @@ def _concerns(event: health.Event, gpu: Gpu) -> bool:
 def _current_findings(history: health.History, gpu: Gpu, now: float) -> tuple[Finding, ...]:
     """Returns the findings of a history that still hold for `gpu`.
 
-    A GPU that has a UUID was initialized, so earlier attempts that failed do not matter.
+    A GPU that has a UUID was initialized, so earlier attempts that failed do not matter. Neither do
+    they for a GPU that a virtual machine gets.
     """
     findings = history.findings(now)
-    if gpu.uuid is None:
+    if gpu.uuid is None and gpu.driver not in vfio.DRIVERS:
         return findings
     return tuple(finding for finding in findings if finding.kind != health.UNINITIALIZED)
 

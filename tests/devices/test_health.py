@@ -269,3 +269,13 @@ def test_the_worst_is_first_then_kind_and_value() -> None:
         finding("a", NOTE),
     ]
     assert list(health.worst_first(reversed(order))) == order
+
+
+def test_a_counter_and_a_line_about_the_same_errors_are_one_finding() -> None:
+    history = History()
+    history.observe([Symptom(kind="ras", severity=FAILED, sentence="counted", count=0)], 1.0)
+    history.observe([Symptom(kind="ras", severity=FAILED, sentence="counted", count=1)], 2.0)
+    history.add_event(
+        Event(address="a", kind="ras", at=2.0, severity=FAILED, sentence="written to the log")
+    )
+    assert [finding.kind for finding in history.findings(3.0)] == ["ras"]

@@ -195,6 +195,20 @@ def test_what_is_no_news_of_a_gpu_s_health(text: str) -> None:
     assert log_lines.event_of(Line(at=7.0, text=text)) is None
 
 
+def test_a_port_reports_an_error_of_the_gpu_below_it() -> None:
+    text = "pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: 0000:41:00.0"
+    for device, is_event in (("+pci:0000:40:01.1", True), ("+pci:0000:41:00.0", False)):
+        event = log_lines.event_of(Line(at=7.0, text=text, device=device))
+        assert (event is not None) is is_event
+        assert event is None or (event.address, event.kind) == ("0000:41:00.0", "aer-fatal")
+
+
+def test_an_xid_with_a_domain_of_eight_digits_names_the_same_gpu() -> None:
+    event = log_lines.event_of(Line(at=7.0, text="NVRM: Xid (PCI:00010000:41:00): 79, x"))
+    assert event is not None
+    assert event.address == "10000:41:00.0"
+
+
 def test_a_line_about_another_device_than_it_names_is_nothing() -> None:
     text = "xe 0000:03:00.0: [drm] device wedged, needs recovery"
     for device, is_event in (("+pci:0000:03:00.0", True), ("+pci:0000:04:00.0", False)):
@@ -270,6 +284,20 @@ REAL = [
     "xe 0000:41:00.0: [drm] *ERROR* GT0: reset failed (-ETIMEDOUT)",
     "xe 0000:41:00.0: [drm] *ERROR* [Hardware Error]: Tile0 reported FATAL error 0x20000",
     "i915 0000:41:00.0: [drm] *ERROR* Failed to reset chip",
+    "NVRM: GPU at 0000:41:00.0 has fallen off the bus.",
+    "NVRM: The NVIDIA GPU 0000:41:00.0 (PCI ID: 10de:2757) has fallen off the bus",
+    "nvidia 0000:41:00.0: probe with driver nvidia failed with error -1",
+    "amdgpu: probe of 0000:41:00.0 failed with error -22",
+    "nvidia 0000:41:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+    "vfio-pci 0000:41:00.0: not ready 65535ms after bus reset; giving up",
+    "nvidia 0000:41:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
+    "nvidia 0000:41:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction",
+    "pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: 0000:41:00.0",
+    "amdgpu 0000:41:00.0: amdgpu: Fatal error during GPU init",
+    "amdgpu 0000:41:00.0: amdgpu: SMU: I'm not done with your previous command",
+    "amdgpu 0000:41:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
+    "amdgpu 0000:41:00.0: The cp might be in an unrecoverable state",
+    "xe 0000:41:00.0: Runtime Survivability mode enabled",
 ]
 IN_KERNEL_LINES = [
     "{program}[4711]: segfault at 0 ip 000055 sp 00007f error 4 in {file}[55555+1000]",

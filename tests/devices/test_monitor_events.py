@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from claimd_devices import faults, health, mig, monitor
-from claimd_devices.gpu import Inventory, Skipped
+from claimd_devices import faults, health, mig, monitor, scan
+from claimd_devices.gpu import Inventory, Rules, Skipped
 from claimd_devices.health import FAILED, HealthReport
 from claimd_devices.uevents import Uevent
 from tests.devices.test_monitor import FIRST, NAME, OTHER, watching
@@ -97,6 +97,16 @@ async def test_a_gpu_with_a_uuid_was_initialized(make_tree: Make) -> None:
     async with watching(tree) as world:
         assert world.kinds() == []
         assert monitor.check_once(tree.roots, tree.scan()).findings == ()
+
+
+async def test_a_driver_that_failed_is_no_fault_of_a_gpu_for_virtual_machines(
+    make_tree: Make,
+) -> None:
+    tree = make_tree("nvidia:h100,driver=vfio-pci")
+    log(tree, "nvidia 0000:11:00.0: probe with driver nvidia failed with error -1")
+    inventory = scan.scan(tree.roots, Rules(vfio=True))
+    assert [gpu.driver for gpu in inventory.gpus] == ["vfio-pci"]
+    assert monitor.check_once(tree.roots, inventory).findings == ()
 
 
 def next_process(tree: Tree, before: monitor.Monitor) -> monitor.Monitor:
