@@ -68,6 +68,14 @@ def test_commands_print_what_the_page_says(page: str, tmp_path: Path) -> None:
             assert pages.agrees(step.output, seen), f"$ {step.command}\n{seen}\nrun `make docs`"
 
 
+def test_python_prints_what_the_page_says() -> None:
+    text = pages.PYTHON_PAGE.read_text()
+    blocks = [block for block in pages.python_blocks(text) if not block.needs_client]
+    assert len(blocks) > 8
+    for block, printed in zip(blocks, pages.run_python(blocks), strict=True):
+        assert pages.agrees(block.output, printed), f"{block.code}\n{printed}\nrun `make docs`"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_no_line_of_prose_is_too_long(page: str) -> None:
     assert pages.long_lines((pages.ROOT / page).read_text()) == []

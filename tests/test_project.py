@@ -112,12 +112,12 @@ def test_readme_shows_the_help_as_it_is():
 def test_places_and_tests_named_in_docs_are_there():
     """The table of docs/objects.md leads somewhere."""
     text = (ROOT / "docs" / "objects.md").read_text()
-    tests = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
+    tests = re.findall(r"`(tests/\S+\.py)::([\w:]+)`", text)
     assert len(tests) > 10
-    for path, name in tests:
-        assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.M), (
-            f"{path} has no {name}"
-        )
+    for path, names in tests:
+        for name in names.split("::"):
+            defined = rf"^ *((async )?def {name}\(|class {name}:)"
+            assert re.search(defined, (ROOT / path).read_text(), re.M), f"{path} has no {name}"
     for path in re.findall(r"`(plugin/\S+\.py)`", text):
         assert (ROOT / path).is_file(), path
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.clients.toolchains import (
@@ -22,6 +23,7 @@ from tests.clients.toolchains import (
     run,
     simulated,
 )
+from tests.docs import pages
 
 HERE = Path(__file__).parent
 PAGE = ROOT / "docs/clients.md"
@@ -75,8 +77,8 @@ def check(client, words, folder, tmp_path):
     assert set(said.split()) == promised(client)
 
 
-@pytest.mark.parametrize("client", PYTHON)
-def test_a_client_in_python(client, tmp_path):
+def python():
+    """An interpreter with the clients."""
     pins = HERE / "python/requirements.txt"
 
     def install(folder):
@@ -84,8 +86,27 @@ def test_a_client_in_python(client, tmp_path):
         pip = [folder / "venv/bin/pip", "install", "-q", "--require-hashes", "-r", pins]
         run([str(word) for word in pip], folder)
 
-    python = installed("python", [pins], install) / "venv/bin/python"
-    check(client, [str(python), PYTHON[client]], HERE / "python", tmp_path)
+    return str(installed("python", [pins], install) / "venv/bin/python")
+
+
+@pytest.mark.parametrize("client", PYTHON)
+def test_a_client_in_python(client, tmp_path):
+    check(client, [python(), PYTHON[client]], HERE / "python", tmp_path)
+
+
+def test_the_page_for_python(tmp_path):
+    """The blocks of docs/python.md with the official client. The unit tests run the others."""
+    blocks = pages.python_blocks(pages.PYTHON_PAGE.read_text())
+    blocks = [block for block in blocks if block.needs_client]
+    assert len(blocks) == 2
+    places = [str(ROOT / "plugin"), str(ROOT / "devices"), str(Path(msgspec.__file__).parents[1])]
+    for number, block in enumerate(blocks):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        release = ["--profile", "1.30"] if "v1alpha2" in block.code else []
+        with simulated(folder, *release):
+            said = run([python(), "-c", block.code], folder, PYTHONPATH=":".join(places))
+        assert pages.agrees(block.output, said)
 
 
 @pytest.mark.parametrize("client", GO)

@@ -20,10 +20,10 @@ INSTALLING, RUNNING = 1200, 180  # seconds
 
 
 @contextlib.contextmanager
-def simulated(folder):
+def simulated(folder, *options):
     """The kubeconfig of a server that is there alone."""
-    config = folder / "kubeconfig"
-    command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(config)]
+    config = folder / "kc"
+    command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(config), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as server:
         try:
             assert server.stdout.readline().startswith(b"serving like Kubernetes")

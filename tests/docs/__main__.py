@@ -24,6 +24,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             pages.furnish(Path(folder))
             after = pages.replayed(after, Path(folder))
+        if page == pages.PYTHON_PAGE:
+            after = pages.with_output_of_python(after)
         if after != before:
             page.write_text(after)
             print(f"written: {page.relative_to(pages.ROOT)}")

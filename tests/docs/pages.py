@@ -3,7 +3,8 @@
 Three kinds of code blocks matter here. What stands after `$ ` in a block of the language `console`
 is run, in a folder of the page's own, and what follows it is its output (`…` stands for anything).
 In every other block, and in `code`, commands of claimd are only parsed: their verbs and flags have
-to exist.
+to exist. The blocks of Python of one page are run, too, one after the other, and a block of the
+language `text` after them has what they print.
 """
 
 from __future__ import annotations
@@ -197,6 +198,63 @@ def replayed(text: str, folder: Path) -> str:
                 body = body.replace(f"$ {step.command}\n{step.output}", f"$ {step.command}\n{seen}")
         page = page.replace(block["body"], body)
     return page
+
+
+# ---------------------------------------------------------------- Python that is run
+
+PYTHON_PAGE = ROOT / "docs/python.md"
+
+
+@dataclass(frozen=True)
+class PythonBlock:
+    """Code, what the page says that it prints, and where the page says it."""
+
+    code: str
+    output: str = ""
+    place: slice | None = None
+
+    @property
+    def needs_client(self) -> bool:
+        """True for code that uses the official client, which is not among our requirements."""
+        return "from kubernetes import" in self.code
+
+
+def python_blocks(text: str) -> list[PythonBlock]:
+    blocks = []
+    fences = list(FENCE.finditer(text))
+    for fence, following in zip(fences, [*fences[1:], None], strict=True):
+        if fence["language"] != "python":
+            continue
+        output, place = "", None
+        # Nothing but blank lines is between the code and its output.
+        is_next = following and not text[fence.end() : following.start()].strip()
+        if following and is_next and following["language"] == "text":
+            output = following["body"]
+            place = slice(following.start("body"), following.end("body"))
+        blocks.append(PythonBlock(fence["body"], output, place))
+    return blocks
+
+
+def run_python(blocks: list[PythonBlock]) -> list[str]:
+    """What each block prints. Later blocks know the names of earlier ones."""
+    names: dict[str, object] = {"__name__": "page"}
+    printed = []
+    for block in blocks:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(block.code, str(PYTHON_PAGE), "exec"), names)
+        printed.append("\n".join(line.rstrip() for line in output.getvalue().splitlines()))
+    return printed
+
+
+def with_output_of_python(text: str) -> str:
+    """The page with the output that its blocks of Python have now."""
+    blocks = [block for block in python_blocks(text) if not block.needs_client]
+    printed = run_python(blocks)
+    for block, output in reversed(list(zip(blocks, printed, strict=True))):
+        if block.place and not agrees(block.output, output):
+            text = f"{text[: block.place.start]}{output}\n{text[block.place.stop :]}"
+    return text
 
 
 # ---------------------------------------------------------------- messages that are quoted

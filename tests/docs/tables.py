@@ -33,7 +33,7 @@ from claimd.tools.doctor import examine
 from claimd_devices import fake, scan, vendors
 from claimd_devices.gpu import Roots
 from tests.cluster.rig import places
-from tests.docs import beside_kubectl, hardware, measured, scale
+from tests.docs import api, beside_kubectl, hardware, measured, scale
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
 
 # ---------------------------------------------------------------- settings
@@ -338,6 +338,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scalerequests": scale.requests,
     "scaleclaims": scale.claims,
     "scalecomputed": scale.computed,
+    "api": api.reference,
     "benchrun": measured.circumstances,
     "benchfigures": measured.figures,
 }

@@ -8,7 +8,8 @@ and subrequests of a claim. `search` tries combinations of devices. It uses the 
 
 The package is pure: it has no I/O. Only the explanation looks at a clock, for its time limits. The
 running node plugin never imports this package. `claimd explain`, the simulated scheduler and tests
-do.
+do. Its objects are structs with the fields that it reads. Programs of others use
+`claimd.kubernetes.structured`, which takes the public objects.
 """
 
 from __future__ import annotations

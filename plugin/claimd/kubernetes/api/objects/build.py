@@ -3,6 +3,9 @@
 A FieldPath is an object and a path to one of its parts. Its methods derive from the fields of the
 part's class: `with_x` sets the field x, or removes it if the value is None. `with_x_mixin` appends
 to a list, or merges into a map or an object. The original object never changes.
+
+`ResourceClaim.but.spec.devices.with_config_mixin(...)`, of the class, is a Change. `claim + change`
+is a changed copy, and `change + change` is a change, as in jsonnet.
 """
 
 from __future__ import annotations
@@ -13,24 +16,58 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from . import merge, plain
+from . import descriptions, merge, plain
 from .shapes import Field, Shape, child, fields_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 # Called with the shape, the current value and the new one. Returns the value to set.
 Join = Callable[[Shape, Any, Any], Any]
+# The fields that lead to a value, the new value, and how it joins the current one.
+Step = tuple[tuple[Field, ...], Any, Join]
 
-MIXABLE = ("list", "map", "struct")
+# The kinds of fields that a value can be joined with, and what happens then.
+JOINED = {
+    "list": "with the value appended, or with several",
+    "map": "with the entries of the value added",
+    "struct": "with the fields of the value merged into it",
+}
+
+
+class Change(Generic[T]):
+    """A change of objects of one class. `object + change` is a changed copy.
+
+    `change + change` is a change that does both, one after the other.
+    """
+
+    def __init__(self, struct: type[T], steps: tuple[Step, ...]) -> None:
+        self.struct, self._steps = struct, steps
+
+    def __add__(self, other: Change[T]) -> Change[T]:
+        if not isinstance(other, Change):
+            return NotImplemented
+        if other.struct is not self.struct:
+            raise TypeError(
+                f"expected a change of a {self.struct.__name__}, "
+                f"got one of a {other.struct.__name__}"
+            )
+        return Change(self.struct, self._steps + other._steps)
+
+    def apply_to(self, obj: T) -> T:
+        """Returns a changed copy of the object."""
+        root = copy.deepcopy(obj)
+        for way, value, join in self._steps:
+            _set_at(root, way, copy.deepcopy(value), join)
+        return root
 
 
 class FieldPath(Generic[T]):
     """An object, or a part of one, that can return changed copies of the object.
 
     The type of a value is checked at once. The rules of the whole object are checked when it is
-    written.
+    written. For a class in place of an object, the methods return a Change.
     """
 
-    def __init__(self, root: T, way: tuple[Field, ...] = ()) -> None:
+    def __init__(self, root: T | type[T], way: tuple[Field, ...] = ()) -> None:
         self._root, self._way = root, way
 
     def __getattr__(self, name: str) -> Any:
@@ -43,10 +80,10 @@ class FieldPath(Generic[T]):
         if name.startswith("with_"):
             wanted = name.removeprefix("with_")
             if wanted in fields:
-                return self._setter(fields[wanted], _replace)
+                return self._setter(name, fields[wanted], _replace)
             field = fields.get(wanted.removesuffix("_mixin"))
-            if field and field.shape.kind in MIXABLE:
-                return self._setter(field, _mix)
+            if field and field.shape.kind in JOINED:
+                return self._setter(name, field, _mix)
         raise AttributeError(f"no {name!r} here; there are {', '.join(dir(self))}")
 
     def __dir__(self) -> list[str]:
@@ -55,23 +92,33 @@ class FieldPath(Generic[T]):
             if field.shape.kind == "struct":
                 names.append(field.name)
             names.append(f"with_{field.name}")
-            if field.shape.kind in MIXABLE:
+            if field.shape.kind in JOINED:
                 names.append(f"with_{field.name}_mixin")
         return names
 
+    def _class(self) -> type[T]:
+        return self._root if isinstance(self._root, type) else type(self._root)
+
     def _struct(self) -> type[msgspec.Struct]:
-        return (self._way[-1].shape.struct if self._way else None) or type(self._root)
+        return (self._way[-1].shape.struct if self._way else None) or self._class()
 
-    def _setter(self, field: Field, join: Join) -> Callable[[Any], T]:
+    def _setter(self, name: str, field: Field, join: Join) -> Callable[[Any], T | Change[T]]:
         way = (*self._way, field)
+        path = ".".join(step.wire for step in way)
 
-        def with_value(value: Any) -> T:
-            path = ".".join(step.wire for step in way)
+        def with_value(value: Any) -> T | Change[T]:
             new = None if value is None else _read_new_value(field.shape, value, path)
-            root = copy.deepcopy(self._root)
-            _set_at(root, way, new, join)
-            return root
+            change = Change(self._class(), ((way, new, join),))
+            return change if isinstance(self._root, type) else change.apply_to(self._root)
 
+        effect = (
+            JOINED[field.shape.kind] if join is _mix else "set to the value, or removed if None"
+        )
+        with_value.__name__ = with_value.__qualname__ = name
+        with_value.__doc__ = (
+            f"Returns a copy with {path} {effect}.\n\n"
+            f"{descriptions.describe_field(self._struct(), field)}"
+        )
         return with_value
 
 

@@ -71,6 +71,8 @@ class Object(Model, kw_only=True):
 
 
 class ObjectList(Model, kw_only=True):
+    """A list of objects of one kind."""
+
     api_version: str | None = None
     kind: str | None = None
     metadata: ListMeta | None = None

@@ -6,14 +6,34 @@ It reads, writes, checks, merges and builds objects by the fields of their class
 from __future__ import annotations
 
 import copy
+import pprint
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 
-from . import merge, plain
-from .build import FieldPath
+from . import client_names, descriptions, merge, plain
+from .build import Change, FieldPath
 from .shapes import Shape, fields_of
+
+M = TypeVar("M", bound="Model")
+
+
+class Docstring:
+    """The docstring of a class without one in the source: its description and its fields'.
+
+    It is made when somebody reads it.
+    """
+
+    def __get__(self, obj: object, cls: type[Model]) -> str:
+        return descriptions.docstring_of(cls)
+
+
+class Builder:
+    """The builder of an object, or of a class."""
+
+    def __get__(self, obj: M | None, cls: type[M]) -> FieldPath[M]:
+        return FieldPath(cls if obj is None else obj)
 
 
 class Model(msgspec.Struct, kw_only=True, rename="camel"):
@@ -27,8 +47,18 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
     one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
     # True: a merge replaces the whole object, instead of single fields.
     atomic: ClassVar[bool] = False
+    # `status.but.allocation.devices.with_results([...])` is a changed copy of the status.
+    but: ClassVar[Builder] = Builder()
+    # The interface of the official client's models, whose objects may take the place of each other.
+    attribute_map: ClassVar[client_names.AttributeMap] = client_names.AttributeMap()
+    openapi_types: ClassVar[client_names.OpenApiTypes] = client_names.OpenApiTypes()
     # The fields of the document that the class does not have, unchanged.
     unknown: dict[str, Any] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__doc__ is None:
+            cls.__doc__ = Docstring()  # type: ignore[assignment]
 
     @classmethod
     def from_dict(
@@ -56,16 +86,27 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
             raise plain.Invalid(cls.__name__, problems)
         return obj
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the wire form as plain data, and shares no value with it.
+    def to_dict(self, *, names: Literal["json", "python"] = "json") -> dict[str, Any]:
+        """Returns the object as plain data, and shares no value with it.
 
-        Raises Invalid if the object breaks a rule of its version.
+        The fields have their names in JSON, as a server takes them, and those that are not set are
+        left out. Raises Invalid if the object breaks a rule of its version.
+
+        With the names of Python the result is that of the official client's `to_dict()`: it has
+        all fields, and None for those that are not set. It checks no rule.
         """
+        if names == "python":
+            with_all = client_names.to_python(self)
+            return copy.deepcopy(with_all)
         problems = self.problems()
         if problems:
             raise plain.Invalid(type(self).__name__, problems)
         written: dict[str, Any] = plain.write(self)
         return copy.deepcopy(written)
+
+    def to_str(self) -> str:
+        """Returns the object as text for people, in the form of the official client."""
+        return pprint.pformat(self.to_dict(names="python"))
 
     def problems(self) -> list[plain.Problem]:
         """Returns the rules that this object breaks, with the paths of the fields."""
@@ -94,10 +135,16 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
     def copy(self) -> Self:
         return copy.deepcopy(self)
 
-    @property
-    def but(self) -> FieldPath[Self]:
-        """A builder: `status.but.allocation.devices.with_results([...])` is a changed copy."""
-        return FieldPath(self)
+    def __add__(self, change: Change[Self]) -> Self:
+        """Returns a changed copy. The change comes from a builder of the class."""
+        if not isinstance(change, Change):
+            return NotImplemented
+        if change.struct is not type(self):
+            raise TypeError(
+                f"expected a change of a {type(self).__name__}, "
+                f"got one of a {change.struct.__name__}"
+            )
+        return change.apply_to(self)
 
     def __repr__(self) -> str:
         # Most fields of a large object are not set, and would hide the others.

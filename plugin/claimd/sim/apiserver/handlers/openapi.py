@@ -1,13 +1,13 @@
 """The parts of OpenAPI that clients read: the parameters of a patch, and the fields of every kind.
 
-kubectl uses them to find out whether the server validates fields, and for `kubectl explain`. Fields
-have no descriptions.
+kubectl uses them to find out whether the server validates fields, and for `kubectl explain`. The
+fields of the resource API and of every object's metadata have descriptions.
 """
 
 from __future__ import annotations
 
 from claimd.kubernetes.api.document import Document
-from claimd.kubernetes.api.objects import meta
+from claimd.kubernetes.api.objects import descriptions, meta
 from claimd.kubernetes.api.objects.shapes import Shape, fields_of
 
 from ..catalog import Catalog, ServedVersion
@@ -120,21 +120,16 @@ def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
     structure = served.structure
     if structure:
         return _structure_schema(served, structure.document, schemas)
-    properties: Document = {"apiVersion": STRING, "kind": STRING}
     shape, message = strict_fields.shape_of(served), protobuf_fields.message_of(served)
     if shape:
-        assert shape.struct
-        for name, field in fields_of(shape.struct).items():
-            properties[name] = _of_shape(field.shape, schemas)
-    elif message:
-        properties |= _message_properties(message, schemas)
-
-    return {
-        "type": "object",
-        "description": f"{served.kind.resource.kind} of {served.api_version}.",
-        "properties": properties,
-        GROUP_VERSION_KIND: [_group_version_kind(served)],
-    }
+        schema = _struct_schema(shape, schemas)
+    else:
+        properties: Document = {"apiVersion": STRING, "kind": STRING}
+        if message:
+            properties |= _message_properties(message, schemas)
+        title = f"{served.kind.resource.kind} of {served.api_version}."
+        schema = {"type": "object", "description": title, "properties": properties}
+    return schema | {GROUP_VERSION_KIND: [_group_version_kind(served)]}
 
 
 def _structure_schema(served: ServedVersion, document: Document, schemas: Document) -> Document:
@@ -196,16 +191,18 @@ def _of_shape(shape: Shape, schemas: Document) -> Document:
 def _struct_schema(shape: Shape, schemas: Document) -> Document:
     assert shape.struct
     fields = fields_of(shape.struct)
+    properties = {}
+    for name, field in fields.items():
+        described = {"description": descriptions.describe_field(shape.struct, field)}
+        properties[name] = described | _of_shape(field.shape, schemas)
     schema: Document = {
         "type": "object",
-        "properties": {name: _of_shape(fields[name].shape, schemas) for name in fields},
+        "description": descriptions.describe_class(shape.struct),
+        "properties": properties,
     }
     required = [name for name in fields if fields[name].required]
     if required:
         schema["required"] = required
-    description = (shape.struct.__doc__ or "").strip()
-    if description:
-        schema["description"] = description
     return schema
 
 

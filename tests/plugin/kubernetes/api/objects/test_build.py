@@ -123,3 +123,50 @@ def test_there_are_names_for_what_is_there_and_no_others():
     for name in ("with_devices", "devices", "with_deallocation_requested_mixin", "results"):
         with pytest.raises(AttributeError, match=f"no '{name}' here; there are "):
             getattr(ResourceClaimStatus().but, name)
+
+
+class TestChanges:
+    """`but` of a class, and `+`, as jsonnet has it."""
+
+    change = ResourceClaimStatus.but
+
+    def test_they_are_applied_in_their_order(self):
+        release = self.change.with_deallocation_requested(True) + self.change.with_reserved_for(
+            None
+        )
+        start = ResourceClaimStatus().but.with_reserved_for(REFERENCES)
+        assert (start + release).to_dict() == {"deallocationRequested": True}
+        assert len(start.reserved_for) == 3
+
+        first = self.change.with_reserved_for(REFERENCES[:1])
+        appended = first + self.change.with_reserved_for_mixin(REFERENCES[1:])
+        assert (ResourceClaimStatus() + appended).to_dict() == {"reservedFor": REFERENCES}
+        assert (start + (appended + first)).to_dict() == {"reservedFor": REFERENCES[:1]}
+        assert (start + appended + first).to_dict() == {"reservedFor": REFERENCES[:1]}
+
+    def test_parts_are_created(self):
+        change = self.change.allocation.with_controller("c")
+        change += self.change.allocation.devices.with_results_mixin(RESULTS[0])
+        assert (ResourceClaimStatus() + change).to_dict() == {
+            "allocation": {"controller": "c", "devices": {"results": RESULTS[:1]}}
+        }
+
+    def test_one_change_for_many_objects_that_share_nothing(self):
+        change = self.change.with_reserved_for(REFERENCES[:1])
+        first, second = ResourceClaimStatus() + change, ResourceClaimStatus() + change
+        first.reserved_for[0].name = "other"
+        assert second.reserved_for[0].name == (ResourceClaimStatus() + change).reserved_for[0].name
+
+    def test_a_wrong_value_or_class_is_refused(self):
+        with pytest.raises(plain.Invalid, match="deallocationRequested: expected true or false"):
+            self.change.with_deallocation_requested("yes")
+        other = v1.ResourceClaimStatus.but.with_devices(None)
+        message = "expected a change of a ResourceClaimStatus"
+        with pytest.raises(TypeError, match=message):
+            ResourceClaimStatus() + other
+        with pytest.raises(TypeError, match=message):
+            self.change.with_reserved_for(None) + other
+        with pytest.raises(TypeError, match="unsupported operand"):
+            ResourceClaimStatus() + 1
+        with pytest.raises(TypeError, match="unsupported operand"):
+            other + 1

@@ -61,6 +61,60 @@ def test_the_python_clients_model():
     assert "deallocationRequested" not in status.to_dict()
 
 
+class TestInterfaceOfTheOfficialClient:
+    """attribute_map, openapi_types, to_dict with the names of Python, and to_str."""
+
+    status = V1alpha3ResourceClaimStatus(
+        allocation=V1alpha3AllocationResult(controller="c"),
+        reserved_for=[V1alpha3ResourceClaimConsumerReference(resource="pods", name="p", uid="u")],
+    )
+
+    def test_names_and_types(self):
+        assert V1alpha3ResourceClaimStatus.attribute_map == self.status.attribute_map
+        assert self.status.attribute_map["reserved_for"] == "reservedFor"
+        assert self.status.openapi_types == {
+            "allocation": "V1alpha3AllocationResult",
+            "deallocation_requested": "bool",
+            "reserved_for": "list[V1alpha3ResourceClaimConsumerReference]",
+        }
+        assert models.V1DeviceAttribute.attribute_map["int_"] == "int"
+        device = models.V1beta1BasicDevice.openapi_types
+        assert device["attributes"] == "dict(str, V1beta1DeviceAttribute)"
+        assert device["node_selector"] == "V1NodeSelector"
+        assert models.V1CounterSet.openapi_types["counters"] == "dict(str, V1Counter)"
+        assert models.V1Counter.openapi_types == {"value": "str"}
+        assert models.V1OpaqueDeviceConfiguration.openapi_types["parameters"] == "object"
+        assert models.V1ObjectMeta.openapi_types["owner_references"] == "list[V1OwnerReference]"
+        claims = models.V1ResourceClaimList.openapi_types["items"]
+        assert claims == "list[ResourceV1ResourceClaim]"
+
+    def test_the_names_of_types_are_those_of_classes(self):
+        """A class of v1 that other versions share has the names of v1 in its types."""
+        for version in models.VERSIONS:
+            for cls in models.classes(version).values():
+                for name in cls.openapi_types.values():
+                    inner = name.rpartition("[")[2].rpartition(" ")[2].rstrip(")]")
+                    if inner[0].isupper() or inner.startswith("V1"):
+                        assert getattr(models, inner)
+
+    def test_plain_data_with_the_names_of_python(self):
+        data = self.status.to_dict(names="python")
+        assert data == {
+            "allocation": {"devices": None, "node_selector": None, "controller": "c"},
+            "deallocation_requested": None,
+            "reserved_for": [{"api_group": None, "resource": "pods", "name": "p", "uid": "u"}],
+        }
+        assert eval(self.status.to_str()) == data
+        data["reserved_for"][0]["name"] = "other"
+        assert self.status.reserved_for[0].name == "p"
+
+    def test_nothing_is_checked(self):
+        half = V1alpha3ResourceClaimConsumerReference(resource=None, name="p", uid=7)
+        assert half.to_dict(names="python")["uid"] == 7
+        free = v1.AllocatedDeviceStatus(driver="d", pool="p", device="x", data={"aB": [None]})
+        assert free.to_dict(names="python")["data"] == {"aB": [None]}
+
+
 def test_names_of_every_version():
     assert models.V1ResourceClaim is v1.ResourceClaim
     assert (
