@@ -18,6 +18,9 @@ from .gpu import Gpu
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
 SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)  # from bad to worse
 
+# Where claimd read a finding.
+SYSFS, KERNEL_LOG, UEVENT, NVML = "sysfs", "kernel log", "uevent", "NVML"
+
 # Seconds without a new error after which old errors are forgotten, if the GPU works in spite of
 # them.
 ERROR_WINDOW = 600.0
@@ -56,6 +59,7 @@ class Symptom:
     sentence: str
     value: str = ""
     count: int | None = None
+    source: str = SYSFS
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,7 @@ class Event:
 
     # The vendor whose GPUs are all concerned, if the event is about a device that connects them.
     vendor: str = ""
+    source: str = KERNEL_LOG
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -86,6 +91,12 @@ class Finding:
     severity: str
     sentence: str
     since: int  # seconds since 1970; 0 if its begin was not observed
+    source: str = SYSFS
+
+    @property
+    def text(self) -> str:
+        """The sentence and the source, for people."""
+        return f"{self.sentence} [{self.source}]"
 
 
 FindingsByName = tuple[tuple[str, tuple[Finding, ...]], ...]
@@ -302,6 +313,7 @@ class History:
                     severity=event.severity,
                     sentence=event.sentence,
                     since=int(since),
+                    source=event.source,
                 )
             )
         return _without_repeats(worst_first(found))
@@ -354,4 +366,5 @@ def finding(symptom: Symptom, since: float) -> Finding:
         severity=symptom.severity,
         sentence=symptom.sentence,
         since=int(since),
+        source=symptom.source,
     )

@@ -16,6 +16,7 @@ from .health import (
     DEGRADED,
     ERROR_WINDOW,
     FAILED,
+    KERNEL_LOG,
     NOTE,
     UNINITIALIZED,
     Event,
@@ -435,7 +436,7 @@ def _sxid(match: re.Match[str], at: float) -> Event:
     )
 
 
-def wedged_event(address: str, methods: str, at: float) -> Event | None:
+def wedged_event(address: str, methods: str, at: float, source: str = KERNEL_LOG) -> Event | None:
     """Returns the event of a GPU that hangs, as the kernel reports it by uevent or in its log.
 
     `methods` are the ways to recover the GPU that a uevent advises. Returns None if the uevent
@@ -446,7 +447,14 @@ def wedged_event(address: str, methods: str, at: float) -> Event | None:
         return None
     advice = f"; the kernel advises: {', '.join(ways)}" if ways else ""
     sentence = f"the GPU hangs and its driver could not recover it (wedged){advice}"
-    return Event(address=address, kind="wedged", at=at, severity=FAILED, sentence=sentence)
+    return Event(
+        address=address,
+        kind="wedged",
+        at=at,
+        severity=FAILED,
+        sentence=sentence,
+        source=source,
+    )
 
 
 def _xid(match: re.Match[str], details: str, at: float) -> Event:

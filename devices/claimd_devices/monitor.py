@@ -130,7 +130,7 @@ class Monitor:
         now = time.time()
         event = None
         if uevent.wedged:
-            event = log_lines.wedged_event(uevent.address, uevent.wedged, now)
+            event = log_lines.wedged_event(uevent.address, uevent.wedged, now, health.UEVENT)
         elif uevent.action == "bind" and uevent.subsystem == "pci" and self._sets_up(uevent):
             event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
 
@@ -485,7 +485,15 @@ def _findings_of_one_check(symptom: Symptom, known: Finding | None) -> list[Find
 
     # The times of these errors are unknown, so they make only a note.
     sentence = f"{symptom.sentence}: {symptom.count} since the boot"
-    return [Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)]
+    return [
+        Finding(
+            kind=symptom.kind,
+            severity=health.NOTE,
+            sentence=sentence,
+            since=0,
+            source=symptom.source,
+        )
+    ]
 
 
 def _sorted_findings(findings: Mapping[str, list[Finding]]) -> health.FindingsByName:

@@ -254,3 +254,22 @@ async def test_a_bind_ends_what_an_earlier_process_saw_of_a_gpu_that_was_away(
     second.on_uevent(Uevent(action="bind", subsystem="pci", path=f"/{FIRST}"))
     second.on_inventory(gpus)
     assert second.last.findings == ()
+
+
+async def test_a_finding_names_its_source(make_tree: Make) -> None:
+    tree = make_tree("intel:b580")
+    (gpu,) = tree.scan().gpus
+    async with watching(tree) as world:
+        log(tree, f"xe {gpu.address}: [drm] *ERROR* GT0: reset failed (-ETIMEDOUT)")
+        path = f"/devices/pci0000:00/{gpu.address}"
+        world.monitor.on_uevent(
+            Uevent(action="change", subsystem="drm", path=path, wedged="rebind")
+        )
+        faults.inject(tree.folder, "aer", gpu.address)
+        await world.monitor.check()
+        sources = {one.kind: one.source for one in world.monitor.last.findings_of(gpu.name)}
+    assert sources == {
+        "aer-fatal": health.SYSFS,
+        "reset-failed": health.KERNEL_LOG,
+        "wedged": health.UEVENT,
+    }

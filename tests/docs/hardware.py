@@ -357,7 +357,7 @@ def _consequences(kind: str, report: Any) -> Sick:
     condition = health.conditions(report).get(name)
     return Sick(
         severity=finding.severity,
-        sentence=finding.sentence,
+        sentence=finding.text,
         taints=(
             effect(defaults["taint_failed"], defaults["taint_degraded"]),
             effect("NoExecute", "NoExecute"),

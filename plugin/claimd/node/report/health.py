@@ -96,7 +96,7 @@ def serious(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def message(findings: Sequence[Finding]) -> str:
     """Returns a text for people, cut to the size that the kubelet and the API server accept."""
-    text = "; ".join(finding.sentence for finding in findings)
+    text = "; ".join(finding.text for finding in findings)
     if len(text.encode()) <= MESSAGE_LIMIT:
         return text
     return text.encode()[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."

@@ -17,6 +17,7 @@ from .exit_codes import OK
 
 if TYPE_CHECKING:
     from claimd_devices.gpu import Gpu, Inventory
+    from claimd_devices.health import HealthReport
 
 _Column = tuple[str, Callable[["Gpu"], object]]
 
@@ -28,9 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     with machine.open_machine(settings) as here:
         inventory = here.scan()
         if arguments.output in ("json", "yaml"):
+            report = _look_at_health(here.settings, inventory)
             document = {
                 "gpus": output.plain(inventory.gpus),
                 "skipped": output.plain(inventory.skipped),
+                "findings": _findings(report),
             }
             output.print_document(document, arguments.output)
             return OK
@@ -100,13 +103,15 @@ def _print_sharing(settings: Config, inventory: Inventory) -> None:
         output.print_line(f"not known: which claims have shares: {problem}")
 
 
-def _print_health(settings: Config, inventory: Inventory) -> None:
-    """Prints the health of each GPU.
+def _look_at_health(
+    settings: Config, inventory: Inventory, complain: Callable[[str], None] = lambda text: None
+) -> HealthReport:
+    """Returns the health of each GPU.
 
     Some faults show only over time. They are in the state that a `claimd run` on this machine has
-    written.
+    written. `complain` is told if that state cannot be read.
     """
-    from claimd.common import names, timestamps
+    from claimd.common import names
     from claimd.node.report import health_state
     from claimd_devices import monitor
     from claimd_devices.health import HealthState
@@ -116,16 +121,45 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
         state = health_state.read_file(folder, health_state.boot_id(settings.roots))
     except (OSError, ValueError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        output.print_line(f"not known: what a running claimd has seen: {reason}")
+        complain(f"not known: what a running claimd has seen: {reason}")
         state = HealthState()
 
     # Findings of the state and of the files that can be read now, together.
-    report = monitor.check_once(settings.roots, inventory, state)
+    return monitor.check_once(settings.roots, inventory, state)
+
+
+def _findings(report: HealthReport) -> list[dict[str, object]]:
+    """Returns the findings for programs, each with its device."""
+    from claimd.common import timestamps
+
+    rows: list[dict[str, object]] = []
+    for name, findings in report.findings:
+        for finding in findings:
+            since = timestamps.rfc3339(finding.since) if finding.since else None
+            rows.append(
+                {
+                    "device": name,
+                    "kind": finding.kind,
+                    "value": finding.value,
+                    "severity": finding.severity,
+                    "sentence": finding.sentence,
+                    "source": finding.source,
+                    "since": since,
+                }
+            )
+    return rows
+
+
+def _print_health(settings: Config, inventory: Inventory) -> None:
+    """Prints the health of each GPU."""
+    from claimd.common import timestamps
+
+    report = _look_at_health(settings, inventory, output.print_line)
     sentences = []
     for name, findings in report.findings:
         for finding in findings:
             since = f" (since {timestamps.rfc3339(finding.since)})" if finding.since else ""
-            sentences.append((name, f"{finding.severity}: {finding.sentence}{since}"))
+            sentences.append((name, f"{finding.severity}: {finding.text}{since}"))
     _print_once(sentences, inventory)
     for unwatched in report.unwatched:
         output.print_line(f"not watched: {unwatched}")

@@ -171,7 +171,7 @@ class Facts:
     wants_binding: bool = False
     has_iommu: bool = True
     has_vfio_pci: bool = True
-    sick: tuple[tuple[str, str, str], ...] = ()  # device, severity, sentence
+    sick: tuple[tuple[str, str, str], ...] = ()  # device, severity, sentence and source
     unwatched: tuple[str, ...] = ()
 
     @property
@@ -408,7 +408,7 @@ def look(sight: Sight) -> Facts:
     sick = []
     for device, findings in report.findings:
         for finding in findings:
-            sick.append((device, str(finding.severity), finding.sentence))
+            sick.append((device, str(finding.severity), finding.text))
 
     # All GPUs of NVIDIA have the same kernel module.
     version = None

@@ -74,7 +74,7 @@ def test_a_gpu_that_falls_sick_is_told_to_its_holders_first_and_to_the_node():
     world = World(first, other)
     world.announcements.set_health(sick(FIRST))
     assert world.reported == ["one"], "a claim that holds another GPU has nothing new to say"
-    note = f"{FIRST} on {NODE}: it hangs"
+    note = f"{FIRST} on {NODE}: it hangs [sysfs]"
     assert world.events == [
         (events.claim("default", "one", "uid-one"), "DeviceUnhealthy", note, True),
         (NODE_REF, "DeviceUnhealthy", note, True),
@@ -122,7 +122,7 @@ def test_a_part_that_falls_sick_with_its_gpu_makes_no_event_of_the_node():
     for there, retained in (((gpu(0), part), ()), ((), (gpu(0), part))):
         world = World(there=Inventory.from_unsorted(there))
         world.announcements.set_health(sick(FIRST, part.name, retained=retained))
-        assert [note for _, _, note, _ in world.events] == [f"{FIRST} on {NODE}: it hangs"]
+        assert [note for _, _, note, _ in world.events] == [f"{FIRST} on {NODE}: it hangs [sysfs]"]
 
 
 def test_a_part_that_falls_sick_alone_does():

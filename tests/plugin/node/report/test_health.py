@@ -83,9 +83,11 @@ def test_rows_have_every_device_and_those_that_vanished() -> None:
         ),
     )
     assert health.of_devices(inventory(2).gpus, told) == (
-        health.DeviceHealth(device=FIRST, state=health.UNHEALTHY, message="it hangs; narrow"),
+        health.DeviceHealth(
+            device=FIRST, state=health.UNHEALTHY, message="it hangs [sysfs]; narrow [sysfs]"
+        ),
         health.DeviceHealth(device=SECOND),
-        health.DeviceHealth(device=kept.name, state=health.UNKNOWN, message="silent"),
+        health.DeviceHealth(device=kept.name, state=health.UNKNOWN, message="silent [sysfs]"),
     )
 
 
@@ -109,7 +111,7 @@ def test_the_condition_of_a_claim() -> None:
         "Healthy",
         "False",
         "AerFatal",
-        "it hangs",
+        "it hangs [sysfs]",
     )
     assert sick.last_transition_time == MOMENT
     assert [condition.type for condition in second.conditions] == ["Ready"]
@@ -139,14 +141,15 @@ def test_the_next_eviction_is_the_earliest_of_what_has_just_begun() -> None:
     ("length", "cut"), [(1023, False), (1024, False), (1025, True), (2000, True)]
 )
 def test_a_message_is_cut_only_if_it_has_to_be(length: int, cut: bool) -> None:
-    text = health.message([finding(sentence="x" * length)])
-    assert text == ("x" * 1021 + "..." if cut else "x" * length)
+    one = finding(sentence="x" * (length - len(" [sysfs]")))
+    text = health.message([one])
+    assert text == (one.text[:1021] + "..." if cut else one.text)
 
 
 def test_the_state_of_a_device_is_that_of_its_worst_finding() -> None:
     told = report(finding(UNKNOWN, sentence="silent"), finding(DEGRADED, sentence="narrow"))
     (device,) = health.of_devices([gpu(0)], told)
-    assert (device.state, device.message) == (health.UNKNOWN, "silent; narrow")
+    assert (device.state, device.message) == (health.UNKNOWN, "silent [sysfs]; narrow [sysfs]")
     (condition,) = health.conditions(told).values()
     assert condition.status == "Unknown"
 

@@ -9,6 +9,7 @@ import yaml
 from claimd.node.prepare import checkpoint
 from claimd.node.prepared import PreparedClaim, PreparedDevice
 from claimd.tools.cli import devices
+from claimd_devices import fake, faults
 from claimd_devices.gpu import DeviceNode, Gpu
 from tests.support import nvml_stub
 
@@ -253,3 +254,19 @@ def test_a_gpu_as_a_row_of_the_widest_table(capsys):
     ]
     devices._print_gpus(devices.NARROW, [])
     assert capsys.readouterr().out == "NAME  VENDOR  PRODUCT  MEMORY  NUMA  DRIVER\n"
+
+
+def test_findings_for_programs_name_their_source(claimd, tmp_path):
+    tree = tmp_path / "tree"
+    fake.write(tree, fake.parse(["nvidia:h100"]))
+    faults.inject(tree, "xid", "0000:11:00.0", "79")
+    _, out, _ = claimd("devices", "--root", str(tree), "-o", "json")
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["device"], finding["kind"], finding["value"], finding["source"]) == (
+        "gpu-0000-11-00-0",
+        "xid",
+        "79",
+        "kernel log",
+    )
+    _, out, _ = claimd("devices", "--root", str(tree), "-o", "wide")
+    assert "reboot the node [kernel log] (since " in out
