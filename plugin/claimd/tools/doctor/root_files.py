@@ -8,6 +8,7 @@ opened. All files of one look together have a budget.
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 import time
 
@@ -37,9 +38,12 @@ class RootFiles:
         return self._files.real(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Returns True if the path leads to a folder."""
-        place = self._files.real(path)
-        return place is not None and os.path.isdir(f"{self._files.host}{place}")
+        """Returns True if there is a folder at the path. A link to a folder is no folder."""
+        above, name = posixpath.split(path)
+        place = self._files.real(above)
+        if place is None:
+            return False
+        return sysfs.is_folder(f"{self._files.host}{place}/{name}", follow=False)
 
     def names(self, folder: str) -> list[str]:
         """Returns the names in a folder, sorted, or no names if it cannot be read.

@@ -203,7 +203,10 @@ def crio(sight: Sight, files: RootFiles) -> dict[str, Any]:
 
 
 def _files_below(files: RootFiles, folder: str) -> list[str]:
-    """Returns every file in a folder and in its subfolders, in the order of CRI-O's drop-ins."""
+    """Returns every file in a folder and in its subfolders, in the order of CRI-O's drop-ins.
+
+    As in CRI-O, a link counts as a file, also one to a folder, which nobody can read as a file.
+    """
     paths = []
     for name in files.names(folder) if folder else ():
         path = posixpath.join(folder, name)

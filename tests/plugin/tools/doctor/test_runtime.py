@@ -255,6 +255,23 @@ def test_crio_without_a_main_file(root):
     assert look(root, "cri-o://1.34.0").folders is None
 
 
+@pytest.mark.parametrize("target", [".", "loop", "10"])
+def test_a_link_in_crios_folder_is_read_as_a_file(root, target):
+    """CRI-O does not follow a link to a folder either, and does not start with it."""
+    write(root, "etc/crio/crio.conf.d/10/x", '[crio.runtime]\ncdi_spec_dirs = ["/ten"]\n')
+    (root / "etc/crio/crio.conf.d/loop").symlink_to(target)
+    running(root, "crio")
+    facts = look(root, "cri-o://1.34.0")
+    assert "/etc/crio/crio.conf.d/loop" in f"{facts.trouble}{facts.unread}"
+
+
+def test_a_link_to_a_file_in_crios_folder_is_followed(root):
+    write(root, "opt/x", '[crio.runtime]\ncdi_spec_dirs = ["/ten"]\n')
+    (root / "etc/crio/crio.conf.d").mkdir(parents=True)
+    (root / "etc/crio/crio.conf.d/link").symlink_to("/opt/x")
+    assert look(root, "cri-o://1.34.0").folders == ("/ten",)
+
+
 def test_a_file_that_crio_would_not_start_with(root):
     """CRI-O reads every file in the folder."""
     write(root, "etc/crio/crio.conf.d/README", "Put files here\n")
