@@ -3,7 +3,8 @@
 A claim is collected only if three conditions hold, and hold again after a grace period:
 
 - The API server says that this claim is deleted, created again with another uid, deallocated, or
-  allocated elsewhere. A failed request proves nothing.
+  allocated elsewhere. A failed request proves nothing. A claim whose name was lost cannot be asked
+  for: there the kubelet's list alone counts, if this kubelet lists claims at all.
 - The kubelet says that no pod uses the claim. If the kubelet cannot be asked, nothing is collected.
 - No call prepares the claim at the same time. The driver takes care of that.
 
@@ -99,11 +100,9 @@ class GarbageCollector:
         async with checkpoints.lock():
             claims = dict(checkpoints.claims)
 
-            # A claim whose checkpoint was lost ends by the same rule. Without its name, the API
-            # server cannot be asked.
+            # A claim whose checkpoint was lost ends by the same rule.
             for lost in self.driver.claims.lost():
-                if lost.name:
-                    claims[lost.uid] = lost
+                claims[lost.uid] = lost
 
         # Claims that were unprepared meanwhile are forgotten here.
         for uid in self._confirmed_at.keys() - claims.keys():
@@ -121,7 +120,7 @@ class GarbageCollector:
             if find_user(prepared, pods) or confirmed_at > now - CONFIRMED_FOR:
                 continue
             try:
-                await self._check(prepared, garbage_since.get(uid, now), now)
+                await self._check(prepared, pods, garbage_since.get(uid, now), now)
             except kube_errors.ApiError as error:
                 log.info(
                     "claim %s stays, since the API server cannot be asked: %s",
@@ -136,10 +135,12 @@ class GarbageCollector:
                 log.warning("claim %s cannot be unprepared: %s", prepared.title, error)
             await asyncio.sleep(self.spacing)
 
-    async def _check(self, prepared: PreparedClaim, since: float, now: float) -> None:
+    async def _check(self, prepared: PreparedClaim, pods: Pods, since: float, now: float) -> None:
         """Checks a claim that no pod uses. `since` is when it was first known to be garbage."""
-        if not await self._reason_for_garbage(prepared):
-            self._confirmed_at[prepared.uid] = now
+        if not await self._reason_for_garbage(prepared, pods):
+            # What the kubelet says costs no request, so it is asked each time.
+            if prepared.name:
+                self._confirmed_at[prepared.uid] = now
         elif now - since < self.grace or not await self._collect(prepared):
             self._garbage_since[prepared.uid] = since
 
@@ -153,15 +154,16 @@ class GarbageCollector:
             pods = await self._ask_kubelet()
             if pods is None or find_user(prepared, pods):
                 return False
-            reason = await self._reason_for_garbage(prepared)
+            reason = await self._reason_for_garbage(prepared, pods)
             return bool(reason)
 
         if not await self.driver.collect(prepared, still_unused):
             return False
 
         metrics.GARBAGE.add()
+        claim = f"{prepared.title} (uid {prepared.uid})" if prepared.name else f"uid {prepared.uid}"
         note = (
-            f"Claim {prepared.title} (uid {prepared.uid}) was unprepared by the driver: {reason}, "
+            f"Claim {claim} was unprepared by the driver: {reason}, "
             f"and no pod uses it; it had {prepared.device_names}"
         )
         log.warning("%s", note, extra={"claim_uid": prepared.uid})
@@ -170,11 +172,13 @@ class GarbageCollector:
         )
         return True
 
-    async def _reason_for_garbage(self, prepared: PreparedClaim) -> str:
-        """Returns the reason why the claim is garbage, or "" if it is not.
+    async def _reason_for_garbage(self, prepared: PreparedClaim, pods: Pods) -> str:
+        """Returns the reason why a claim that no pod uses is garbage, or "" if it is not.
 
         Raises ApiError if the API server does not answer.
         """
+        if not prepared.name:
+            return _reason_without_name(pods)
         try:
             claim = await self.driver.resources.claim(
                 prepared.namespace, prepared.name, REQUEST_TIMEOUT
@@ -221,9 +225,25 @@ def reason_to_unprepare(
     return "it is allocated elsewhere"
 
 
+def _reason_without_name(pods: Pods) -> str:
+    """Returns why a claim is garbage if neither its name is known nor a pod uses it, or "".
+
+    An old kubelet lists pods without their claims. Then nothing is known.
+    """
+    lists_claims = any(pods.values())
+    return "its checkpoint and its name were lost" if lists_claims else ""
+
+
 def find_user(prepared: PreparedClaim, pods: Pods) -> str:
     """Returns a pod that uses the claim, or may use it as far as we know; "" if no pod does."""
     prefix = f"{names.CDI_KIND}="
+    if not prepared.name:
+        for (namespace, pod), claims in pods.items():
+            for cdi_ids in claims.values():
+                if any(id_.startswith(f"{prefix}{prepared.uid}-") for id_ in cdi_ids):
+                    return f"{namespace}/{pod}"
+        return ""
+
     for (namespace, pod), claims in pods.items():
         if namespace != prepared.namespace:
             continue

@@ -164,6 +164,62 @@ async def test_a_claim_whose_name_nobody_tells_stays_until_the_kubelet_tells_it(
     assert world.kept() == {"uid-c"}
 
 
+async def lose_name(world):
+    """The checkpoint is gone, and with it everything that tells the claim's name."""
+    remove(world.checkpoint())
+    (world.tmp_path / "plugin/metadata/uid-c_gpu.json").unlink()
+    return await world.restart()
+
+
+async def test_a_claim_without_a_name_is_collected_when_no_pod_has_it(world, kubelet):
+    instance = await lose_name(world)
+    kubelet.runs("pod-other", other=["vendor.com/gpu=0"])
+    await world.sweeps()
+    assert world.spec().exists(), "pod-c uses it"
+
+    del kubelet.pods["pod-c"]
+    await world.sweep()
+    assert world.spec().exists(), "once is not enough"
+    clock.leap(GRACE)
+    asked = world.asked()
+    await world.sweep()
+    assert world.asked() == asked, "the API server cannot be asked without a name"
+    assert (world.spec().exists(), world.list_quarantined()) == (False, [])
+    assert isinstance(await instance.prepare(world.claim("rival")), PreparedClaim)
+    await apiserver.until(lambda: "ClaimCollected" in world.reasons())
+    (note,) = [event["note"] for event in world.events() if event["reason"] == "ClaimCollected"]
+    assert note == (
+        "Claim uid uid-c was unprepared by the driver: its checkpoint and its name were lost, "
+        f"and no pod uses it; it had {FIRST}."
+    )
+
+
+@pytest.mark.parametrize("pods", [{}, {"pod-c": {}}])
+async def test_a_claim_without_a_name_stays_while_the_kubelet_lists_no_claims(world, kubelet, pods):
+    """An old kubelet lists none, and one that has just started may know no pod yet."""
+    await lose_name(world)
+    kubelet.pods = dict(pods)
+    await world.sweeps()
+    assert world.spec().exists()
+
+
+async def test_a_claim_without_a_name_that_a_pod_gets_at_the_last_moment_stays(world, kubelet):
+    instance = await lose_name(world)
+    kubelet.pods = {"pod-other": {"other": ["vendor.com/gpu=0"]}}
+    await world.sweep()
+    clock.leap(GRACE)
+    count = kubelet.asked
+
+    async def appear():
+        if kubelet.asked == count + 1:
+            kubelet.runs("pod-c", c=[ID])
+
+    instance.asking = appear
+    await world.sweep()
+    assert kubelet.asked == count + 2
+    assert world.spec().exists()
+
+
 def create_again(world):
     world.api.delete("resourceclaims", "c", "default")
     world.claim("c", SECOND, uid="uid-new")
