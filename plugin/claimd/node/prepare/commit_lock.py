@@ -72,7 +72,12 @@ class CommitLock:
 
         # The file may have been removed before we locked it. Another instance may then have created
         # a new file and locked it, so our lock is useless.
-        current = self._current()
+        try:
+            current = self._current()
+        except OSError:
+            if self._descriptor is not None:
+                self._unlock()
+            raise
         if current != descriptor:
             if current is None:
                 self._close()
@@ -82,8 +87,11 @@ class CommitLock:
 
     def release(self) -> None:
         """Releases the lock."""
-        assert self._descriptor is not None
         self._is_held = False
+        self._unlock()
+
+    def _unlock(self) -> None:
+        assert self._descriptor is not None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         except OSError:
@@ -124,24 +132,34 @@ class CommitLock:
         try:
             descriptor = self._current()
         except OSError:
-            descriptor = None
+            # The path cannot be looked at. The file that is open has the count all the same.
+            descriptor = self._descriptor
         if descriptor is None:
-            # The file is gone. It was removed by others if there ever was a commit.
+            # There is no file, or we cannot open it. Others have removed or replaced it if there
+            # ever was a commit.
             return self.seen > 0
         return _read_count(descriptor) != self.seen
 
     def _current(self) -> int | None:
         """Returns a descriptor of the file that is at the path now, or None if there is no file.
 
-        The file stays open between calls. It is opened again only if another one is at the path.
+        The file stays open between calls. It is opened again only if another one is at the path. If
+        that one cannot be opened, none is open afterwards.
         """
         try:
             status = os.stat(self._path)
             if self._file != (status.st_dev, status.st_ino):
-                self._replace(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
+                self._replace(self._open_other())
         except FileNotFoundError:
             return None
         return self._descriptor
+
+    def _open_other(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            self._close()
+            raise
 
     def _create(self) -> int:
         self._folder.mkdir(parents=True, exist_ok=True)

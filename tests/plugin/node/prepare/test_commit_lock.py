@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import gc
 import os
@@ -206,3 +207,45 @@ async def test_calls_that_wait_for_another_process_begin_once(shared, tmp_path):
     other.release()
     await asyncio.gather(*calls)
     assert (begun, shared.users) == ([1], 3)
+
+
+async def test_a_lock_that_cannot_be_looked_at_is_free_for_others(locks, monkeypatch):
+    first, second = locks
+    async with holding(first):
+        first.seen = first.count()
+
+    def fail(path, **how):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            first.try_acquire()
+        assert not first.others_announced(), "the open file has the count"
+    async with holding(second, patience=0.0):
+        second.seen = second.count()
+        second.announce()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", fail)
+        assert first.others_announced()
+
+
+async def test_a_file_that_cannot_be_opened_has_an_unknown_count(locks, monkeypatch):
+    first, second = locks
+    async with holding(first):
+        first.seen = first.count()
+        first.announce()
+    os.unlink(first._path)
+    async with holding(second):
+        pass
+
+    def fail(path, flags, *mode):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        assert first.others_announced()
+        with pytest.raises(OSError, match="Too many open files"):
+            first.try_acquire()
+    assert first.try_acquire()
+    first.release()

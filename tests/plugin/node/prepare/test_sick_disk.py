@@ -24,7 +24,17 @@ class SickDisk:
         self.fails = ""
         self._folder = str(folder)
         self._monkeypatch = monkeypatch
-        for name in ("open", "listdir", "fsync", "fstat", "rename", "unlink", "mkdir", "pwrite"):
+        for name in (
+            "open",
+            "listdir",
+            "fsync",
+            "fstat",
+            "stat",
+            "rename",
+            "unlink",
+            "mkdir",
+            "pwrite",
+        ):
             self._replace(os, name)
         self._replace(fcntl, "flock")
 
@@ -72,9 +82,20 @@ def fail_to_stat(name, arguments):
     return errno.EIO if name == "fstat" else 0
 
 
+def fail_to_look_at_the_lock(name, arguments):
+    return errno.EIO if name == "stat" and str(arguments[0]).endswith("claims.lock") else 0
+
+
 FAULTS = {
     function.__name__: function
-    for function in (be_read_only, lack_descriptors, lack_locks, fail_to_sync, fail_to_stat)
+    for function in (
+        be_read_only,
+        lack_descriptors,
+        lack_locks,
+        fail_to_sync,
+        fail_to_stat,
+        fail_to_look_at_the_lock,
+    )
 }
 
 
@@ -141,12 +162,15 @@ async def test_a_claim_that_is_allocated_with_another_device_is_refused(world, d
     assert "claim default/a" in await world.prepare(a, by=driver)
 
 
-@pytest.mark.parametrize("fault", ["lack_locks", "lack_descriptors"])
+@pytest.mark.parametrize("fault", ["lack_locks", "lack_descriptors", "fail_to_look_at_the_lock"])
 async def test_a_claim_that_another_instance_may_have_given_back_is_refused(world, disk, fault):
+    # The report of a claim takes the lock as well, and would look at the folder again.
+    _, reporting = world.closing[0]
+    reporting.cancel()
     a, b = world.claim("a"), world.claim("b", result(SECOND))
     await world.prepare(a)
     other = world.instance()
-    await world.prepare(b, by=other)
+    assert isinstance(await world.prepare(b, by=other), PreparedClaim)
     disk.fails = fault
     assert "claim default/a" in await world.prepare(a)
 
@@ -163,3 +187,15 @@ async def test_a_claim_whose_own_write_failed_is_refused(world, disk):
     disk.fails = ""
     assert (await world.prepare(a)).devices[0].device == FIRST
     assert world.records() == ["uid-a.json"]
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - {"fail_to_stat"}))
+async def test_a_failed_unprepare_brings_the_cdi_file_back(world, disk, fault):
+    a = world.claim("a")
+    await world.prepare(a)
+    spec = world.spec(a).read_bytes()
+    disk.fails = fault
+    assert "claim default/a" in await world.unprepare(a)
+    disk.fails = ""
+    await world.driver.claims.restorer.repair()
+    assert world.spec(a).read_bytes() == spec
