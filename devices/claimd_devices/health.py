@@ -129,7 +129,10 @@ class HealthReport:
 class HealthState:
     """Facts that are reported once and must outlive the process. The field names are on disk."""
 
-    gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
+    gone: tuple[tuple[Gpu, float], ...] = ()  # absent GPUs, and since when
+
+    # The names of those that no scan saw gone: their files were only unreadable.
+    unread: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()  # that still count
 
     # Those of the last HealthReport, for `check_once`.

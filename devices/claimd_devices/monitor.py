@@ -154,6 +154,7 @@ class Monitor:
     def state(self) -> HealthState:
         """The state that the next process needs, on the same boot."""
         gone: list[tuple[Gpu, float]] = []
+        unread: list[str] = []
         events: set[health.Event] = set()
         for tracked in self._tracked.values():
             events.update(tracked.history.current_events())
@@ -163,6 +164,8 @@ class Monitor:
                 events.add(health.Event(address=tracked.gpu.address, kind=health.BOUND, at=at))
             if tracked.is_absent:
                 gone.append((tracked.gpu, tracked.missing_since))
+                if not tracked.was_gone:
+                    unread.append(tracked.gpu.name)
 
         serious: list[tuple[str, tuple[Finding, ...]]] = []
         for name, findings in self.last.findings:
@@ -172,6 +175,7 @@ class Monitor:
 
         return HealthState(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
+            unread=tuple(sorted(unread)),
             events=tuple(sorted(events, key=_event_order)),
             findings=tuple(serious),
         )
@@ -195,10 +199,14 @@ class Monitor:
         """
         self._earlier = state
         for gpu, since in state.gone:
-            missing = _absent(since, _VANISHED)
-            self._tracked[gpu.name] = _TrackedGpu(
-                gpu=gpu, missing=missing, missing_since=since, was_gone=True
+            tracked = _TrackedGpu(
+                gpu=gpu,
+                missing=_absent(since, _VANISHED),
+                missing_since=since,
+                was_gone=gpu.name not in state.unread,
             )
+            self._tracked[gpu.name] = tracked
+            self._restore_history(tracked)
 
     async def run(self, changed: Listener) -> None:
         """Calls `changed` with the last report, and then with every different one.
@@ -223,8 +231,9 @@ class Monitor:
                 # Events that came during the check end the wait at once, but not before SPACING is
                 # over.
                 await asyncio.sleep(min(SPACING, self._interval))
+                seconds = self._seconds_to_next_check()
                 try:
-                    async with asyncio.timeout(self._seconds_to_next_check()):
+                    async with asyncio.timeout(seconds):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
@@ -266,8 +275,7 @@ class Monitor:
         is_new = tracked is None
         if tracked is None:
             self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
-            tracked.history.restore(dict(self._earlier.findings).get(gpu.name, ()))
-            tracked.add_events(self._earlier.events)
+            self._restore_history(tracked)
 
         # A part that is created does not initialize its GPU, so it has the GPU's findings. A GPU that
         # reappears was initialized again, so its history is dropped. A GPU whose files could not be
@@ -284,6 +292,11 @@ class Monitor:
             others = [event for event in self._earlier.events if event.address != gpu.address]
             self._earlier = replace(self._earlier, events=tuple(others))
         tracked.gpu, tracked.missing, tracked.was_gone = gpu, None, False
+
+    def _restore_history(self, tracked: _TrackedGpu) -> None:
+        """Gives a GPU what the process before this one knew about it."""
+        tracked.history.restore(dict(self._earlier.findings).get(tracked.gpu.name, ()))
+        tracked.add_events(self._earlier.events)
 
     def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
         """Notes why a tracked GPU is not in the Inventory: it hangs, or the scan's reason, or it is

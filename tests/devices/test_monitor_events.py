@@ -219,6 +219,28 @@ async def test_a_gpu_whose_files_cannot_be_read_for_a_while_stays_failed(
     assert kinds == (["xid"] if is_unread else [])
 
 
+@pytest.mark.parametrize("is_unread", [True, False])
+async def test_a_gpu_that_was_unreadable_stays_failed_in_the_next_process(
+    make_tree: Make, is_unread: bool
+) -> None:
+    tree = make_tree("nvidia:h100")
+    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    first = await checked(tree)
+    first.on_inventory(skipped_for(FIRST, is_unread=is_unread))
+    (tree.folder / "dev/kmsg").write_text("")
+
+    # The file of the first process may have it from the process before.
+    second = monitor.Monitor(tree.roots, grace=300, interval=20.0)
+    second.restore(first.state)
+    second.on_inventory(skipped_for(FIRST, is_unread=is_unread))
+    assert second.state == first.state
+    third = monitor.Monitor(tree.roots, grace=300, interval=20.0)
+    third.restore(second.state)
+    third.on_inventory(tree.scan())
+    kinds = [finding.kind for finding in third.last.findings_of(NAME)]
+    assert kinds == (["xid"] if is_unread else [])
+
+
 async def test_new_instances_of_a_failed_gpu_are_failed(make_tree: Make) -> None:
     tree = make_tree("nvidia:a100,mig=2")
     whole, first, second = tree.scan().gpus
