@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,8 @@ OPTIONS = [
     "tests.reach",
     "-p",
     "no:cacheprovider",
+    "-m",
+    "not slow",
     "-W",
     "ignore::pytest.PytestAssertRewriteWarning",
 ]
@@ -46,13 +50,19 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)
 
 
+def start(target: Callable[..., None], arguments: tuple[object, ...]) -> ForkServerProcess:
+    """Starts a function in a fresh process."""
+    process = _context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
 def run(
     folder: Path, arguments: list[str], environment: dict[str, str], timeout: float
 ) -> tuple[int, str]:
     """pytest's exit status, and what it printed; TimeoutError when it was ended for its time."""
     output = folder / "output.txt"
-    process = _context.Process(target=_pytest, args=(folder, arguments, environment, output))
-    process.start()
+    process = start(_pytest, (folder, arguments, environment, output))
     process.join(timeout)
     if process.exitcode is None:
         assert process.pid is not None
@@ -63,7 +73,17 @@ def run(
 
 
 def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], output: Path) -> None:
-    """Everything of ours is imported from the folder, since a module in it may have been changed."""
+    enter(folder, environment, output)
+    status = pytest.main([*OPTIONS, *arguments])
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+def enter(folder: Path, environment: dict[str, str], output: Path) -> None:
+    """Prepares a fresh process for pytest in a copy of the sources.
+
+    Everything of ours is imported from the copy, since a module in it may have been changed.
+    """
     os.setsid()
     with output.open("w") as written:
         os.dup2(written.fileno(), 1)
@@ -73,7 +93,7 @@ def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], out
     copied = [str(folder / part) for part in ("plugin", "devices", "")]
     root = Path(__file__).resolve().parent.parent
     originals = ["", *(str(root / part) for part in ("plugin", "devices", ""))]
-    os.environ |= environment | {"PYTHONPATH": os.pathsep.join(copied), "EXAMPLES": "all"}
+    os.environ |= environment | {"PYTHONPATH": os.pathsep.join(copied)}
     sys.path[:] = [*copied, *(path for path in sys.path if path not in originals)]
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]
@@ -83,7 +103,3 @@ def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], out
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(folder / "bytecode")
-
-    status = pytest.main([*OPTIONS, *arguments])
-    sys.stdout.flush()
-    sys.exit(status)

@@ -1,18 +1,23 @@
 """Mutation testing: small mistakes, one at a time, are put into a copy; the module's own tests have to notice.
 
 `python -m tests.mutants` draws a sample by a seed (tests/mutations.py), runs for each mutant the
-test files that mirror its module (tests/mirrors.py), and prints the survivors and the score. The
-same seed on the same sources draws the same mutants.
+test files that mirror its module (tests/mirrors.py), without the slow tests, and prints the
+survivors and the score. The same seed on the same sources draws the same mutants.
 
 Before any mutant the same tests run on the copy as it is, and have to pass. That run is recorded
 (tests/reach.py) and kept in .mutants until the sources change: the tests that reach the changed
 lines then run first, the shortest first, and the first failure is the answer.
+
+The tests run in forks of a process that has collected them (tests/collected.py), which takes a
+fraction of a second. Only if none fails there, or the mutant does not fit in there, they run once
+more in a fresh process, with the mutant in the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import hashlib
 import itertools
 import json
@@ -22,11 +27,12 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests import forked, mirrors, mutations, omissions, reach
+from tests.collected import Order, Session
 from tests.mutations import Mutant
 
 ROOT = mirrors.ROOT
@@ -70,7 +76,10 @@ class Record:
     def reaching(self, mutant: Mutant) -> list[str]:
         """The tests during which the mutated code runs; all of them if it runs on import."""
         reached = [test for test, lines in self.lines.items() if _touch(lines, mutant)]
-        return list(self.seconds) if "" in reached else reached
+        return list(self.seconds) if reach.OUTSIDE in reached else reached
+
+    def runs_on_import(self, mutant: Mutant) -> bool:
+        return _touch(self.lines.get(reach.OUTSIDE, {}), mutant)
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,8 @@ def make_copy(copy: Path) -> None:
 # The run without a mutant.
 
 
-def records_of(files: list[str], copy: Path) -> dict[str, Record]:
-    """Runs what is not known yet, on a copy that nothing was done to; ends the program if it fails."""
+def records_of(files: list[str], copies: list[Path]) -> dict[str, Record]:
+    """Runs what is not known yet, on copies that nothing was done to; ends the program if it fails."""
     KEPT.mkdir(exist_ok=True)
     sources = _digest_of_sources()
     kept: dict[str, Path] = {}
@@ -107,14 +116,15 @@ def records_of(files: list[str], copy: Path) -> dict[str, Record]:
         kept[file] = KEPT / f"{digest}.json"
 
     missing = [file for file in files if not kept[file].exists()]
-    if missing:
-        whole = _recorded(missing, copy)
-        for file in missing:
-            own = {
-                part: {test: told for test, told in whole[part].items() if _is_of(file, test)}
-                for part in ("seconds", "lines")
-            }
-            kept[file].write_text(json.dumps(own))
+    shares = [missing[start :: len(copies)] for start in range(min(len(copies), len(missing)))]
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        for share, whole in zip(shares, pool.map(_recorded, shares, copies), strict=True):
+            for file in share:
+                own = {
+                    part: {test: told for test, told in whole[part].items() if _is_of(file, test)}
+                    for part in ("seconds", "lines")
+                }
+                kept[file].write_text(json.dumps(own))
 
     records: dict[str, Record] = {}
     for file in files:
@@ -159,13 +169,62 @@ def _recorded(files: list[str], copy: Path) -> dict[str, dict[str, Any]]:
 # The run with one.
 
 
-def verdict(mutant: Mutant, copy: Path, records: dict[str, Record], *, whole: bool) -> Verdict:
-    """Runs the mirrored tests on a copy that has the mutant, and puts the module right again."""
+@dataclass(frozen=True)
+class Worker:
+    """A copy of the sources, and a process that has collected the tests in it."""
+
+    copy: Path
+    session: Session
+    sound: dict[str, bool] = field(default_factory=dict)  # tests that pass in a fork, or do not
+
+    def is_noticed_in_fork(self, mutant: Mutant, tests: dict[str, float]) -> bool:
+        """Returns True if a test fails that passes without the mutant.
+
+        A test that takes long has to fail twice, as in `_killed`.
+        """
+        failed = self._first_failure(mutant, tests)
+        if not failed or failed not in tests or not self._is_sound(failed, tests[failed]):
+            return False
+        is_long = tests[failed] >= LONG_TEST
+        return not is_long or self._first_failure(mutant, {failed: tests[failed]}) is not None
+
+    def _first_failure(self, mutant: Mutant | None, tests: dict[str, float]) -> str | None:
+        order = Order(
+            path=str(self.copy / mutant.module) if mutant is not None else "",
+            text=mutant.text if mutant is not None else "",
+            line=mutant.line if mutant is not None else 0,
+            limits={test: _limit(seconds) for test, seconds in tests.items()},
+            seconds=60 + PATIENCE * sum(tests.values()),
+        )
+        return self.session.run(order).failed
+
+    def _is_sound(self, test: str, seconds: float) -> bool:
+        if test not in self.sound:
+            self.sound[test] = self._first_failure(None, {test: seconds}) is None
+        return self.sound[test]
+
+
+def _limit(seconds: float) -> float:
+    return max(SHORTEST_LIMIT, PATIENCE * seconds)
+
+
+def verdict(mutant: Mutant, worker: Worker, records: dict[str, Record], *, whole: bool) -> Verdict:
+    """Runs the mirrored tests with the mutant."""
     began = time.monotonic()
     tests = chosen(mutant, records, whole=whole)
     if not tests:
         return Verdict(mutant, "untested", 0.0)
+    files = mirrors.tests_of(mutant.module)
+    on_import = any(records[file].runs_on_import(mutant) for file in files)
 
+    is_noticed = not on_import and worker.is_noticed_in_fork(mutant, tests)
+    if not is_noticed:
+        is_noticed = _is_noticed_in_file(mutant, worker.copy, tests)
+    return Verdict(mutant, "killed" if is_noticed else "survived", time.monotonic() - began)
+
+
+def _is_noticed_in_file(mutant: Mutant, copy: Path, tests: dict[str, float]) -> bool:
+    """Runs the tests on a copy that has the mutant, and puts the module right again."""
     place = copy / mutant.module
     original, status = place.read_text(), place.stat()
     place.write_text(mutant.text)
@@ -173,15 +232,18 @@ def verdict(mutant: Mutant, copy: Path, records: dict[str, Record], *, whole: bo
     # Bytecode is told from its source by whole seconds and size: no two have the same second.
     os.utime(place, (status.st_atime, status.st_mtime + 10 * next(_numbers)))
     try:
-        killed = _killed(copy, tests)
+        return _killed(copy, tests)
     finally:
         place.write_text(original)
         os.utime(place, (status.st_atime, status.st_mtime))
-    return Verdict(mutant, "killed" if killed else "survived", time.monotonic() - began)
 
 
 def chosen(mutant: Mutant, records: dict[str, Record], *, whole: bool) -> dict[str, float]:
-    """How long each test takes, in the order in which they run."""
+    """How long each test takes, in the order in which they run.
+
+    Without `whole` these are the tests that reach the mutant. If none does in its own process, a
+    program that a test starts may: then all tests run.
+    """
     reaching: dict[str, float] = {}
     others: dict[str, float] = {}
     for file in mirrors.tests_of(mutant.module):
@@ -190,7 +252,7 @@ def chosen(mutant: Mutant, records: dict[str, Record], *, whole: bool) -> dict[s
         reached = set(record.reaching(mutant))
         reaching |= {test: record.seconds[test] for test in by_length if test in reached}
         others |= {test: record.seconds[test] for test in by_length if test not in reached}
-    return reaching | others if whole else reaching
+    return reaching | others if whole or not reaching else reaching
 
 
 def _killed(copy: Path, tests: dict[str, float]) -> bool:
@@ -213,7 +275,7 @@ def _first_failure(copy: Path, tests: dict[str, float]) -> str | None:
     """The name of the test that failed, empty if it was no single one; None if none failed."""
     names = copy / "chosen.json"
     names.write_text(json.dumps(list(tests)))
-    each = max(SHORTEST_LIMIT, PATIENCE * max(tests.values()))
+    each = _limit(max(tests.values()))
     files = dict.fromkeys(test.split("::")[0] for test in tests)
     try:
         status, output = forked.run(
@@ -234,27 +296,31 @@ def _first_failure(copy: Path, tests: dict[str, float]) -> str | None:
 
 def run(mutants: list[Mutant], workers: int, *, whole: bool) -> list[Verdict]:
     """Each worker has a copy of its own; the order of the verdicts is that of the mutants."""
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copies: queue.Queue[Path] = queue.Queue()
-        for number in range(workers):
-            copy = Path(folder) / str(number)
-            make_copy(copy)
-            copies.put(copy)
+    files: dict[str, None] = {}
+    for mutant in mutants:
+        files |= dict.fromkeys(mirrors.tests_of(mutant.module))
 
-        files: dict[str, None] = {}
-        for mutant in mutants:
-            files |= dict.fromkeys(mirrors.tests_of(mutant.module))
-        records = records_of(list(files), copy)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, contextlib.ExitStack() as stack:
+        copies = [Path(folder) / str(number) for number in range(workers)]
+        for copy in copies:
+            make_copy(copy)
+        records = records_of(list(files), copies)
+
+        free: queue.Queue[Worker] = queue.Queue()
+        for copy in copies:
+            session = Session(copy, list(files))
+            stack.callback(session.close)
+            free.put(Worker(copy, session))
 
         def judge(mutant: Mutant) -> Verdict:
-            copy = copies.get()
+            worker = free.get()
             try:
-                answer = verdict(mutant, copy, records, whole=whole)
+                answer = verdict(mutant, worker, records, whole=whole)
             finally:
-                copies.put(copy)
+                free.put(worker)
             print(
                 f"{answer.outcome:9} {mutant.module}:{mutant.line}: {mutant.what} "
-                f"({answer.seconds:.0f} s)",
+                f"({answer.seconds:.1f} s)",
                 flush=True,
             )
             return answer

@@ -108,7 +108,7 @@ class _Sites(ast.NodeVisitor):
         for word in node.keywords:
             if word.arg not in CLASS_FLAGS:
                 self.visit(word.value)
-        outer, self._in_error = self._in_error, _is_error(node)
+        outer, self._in_error = self._in_error, is_error(node)
         for statement in node.body:
             self.visit(statement)
         self._in_error = outer
@@ -214,7 +214,7 @@ def _only_says(node: ast.AST) -> bool:
     )
 
 
-def _is_error(node: ast.ClassDef) -> bool:
+def is_error(node: ast.ClassDef) -> bool:
     names = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
     return any(name.endswith(("Error", "Exception")) for name in names)
 

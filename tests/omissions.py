@@ -2,13 +2,24 @@
 
 A statement, a reset or a guard is left out, a `finally` or a lock is forgotten, two awaits change
 their places, an `except` catches too much. `mutations` has the mistakes within an expression.
+
+Five kinds of omissions are left out, because no test could notice them:
+
+- A call that only informs people: a log line, a metric, the text that an exception passes to its
+  base class.
+- A `return` or `continue` at the end of its function or loop, which goes on in the same way without
+  it.
+- The jump of a guard that does nothing else, because the guard itself is left out already.
+- An `except OSError` around plain calls of the operating system, which raise nothing else for
+  arguments of the right types. The same holds for the other rows of `_RAISING_ONLY`.
+- A wider `except` that logs the error as before and raises it again.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tests import mutations
 from tests.mutations import Mutant
@@ -16,38 +27,112 @@ from tests.mutations import Mutant
 # A call on one of these, or of these functions, changes no result: it informs people or a checker.
 _TELLING = (*mutations.LOGGERS, "metrics")
 _WIDEST = ("Exception", "BaseException")
+_JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+# What a block that calls only these functions and methods raises, for arguments of the right types.
+_RAISING_ONLY = {
+    "OSError": (
+        *("os.close", "os.dup", "os.fchmod", "os.fstat", "os.fsync", "os.kill", "os.link"),
+        *("os.listdir", "os.lstat", "os.major", "os.makedev", "os.minor", "os.mkdir", "os.mkfifo"),
+        *("os.open", "os.path.join", "os.pipe", "os.pread", "os.read", "os.readlink", "os.rename"),
+        *("os.replace", "os.rmdir", "os.scandir", "os.stat", "os.statvfs", "os.strerror"),
+        *("os.symlink", "os.unlink", "os.utime", "os.write", "os.fsencode", "fcntl.flock", "len"),
+        *("fcntl.lockf", "sorted", "socket.socket", "stat.S_ISCHR", "stat.S_ISDIR", "stat.S_ISREG"),
+        *(".accept", ".bind", ".connect", ".encode", ".exists", ".iterdir", ".listen", ".lstat"),
+        *(".mkdir", ".read_bytes", ".readlink", ".rename", ".rmdir", ".send", ".setsockopt"),
+        *(
+            ".sendall",
+            ".stat",
+            "str",
+            "stack.enter_context",
+            ".symlink_to",
+            ".touch",
+            ".unlink",
+            ".write_bytes",
+        ),
+    ),
+    "ValueError": ("int", "float", "str", ".encode", ".strip", ".partition"),
+    "UnicodeDecodeError": (".decode", ".rstrip", ".strip", ".read"),
+    "TimeoutError": ("asyncio.timeout", ".wait"),
+    "subprocess.TimeoutExpired": (".wait",),
+    "AttributeError": ("getattr",),
+    "(RuntimeError, MemoryError)": ("threading.Thread", ".start"),
+}
 
 
 def of_source(module: str, source: str) -> list[Mutant]:
     """Returns every omission of a module, in the order of its text."""
     text = _Text(module, source)
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+    idle: set[ast.stmt] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append(node)
+            idle |= set(_idle_jumps(node.body, ast.Return))
+        elif isinstance(node, ast.ClassDef) and mutations.is_error(node):
+            idle |= set(_texts_of_error(node))
+
     mutants: list[Mutant] = []
-    for function in ast.walk(ast.parse(source)):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for body in _bodies(function):
-                mutants += _of_body(text, body)
+    for function in functions:
+        for body in _bodies(function):
+            mutants += _of_body(text, body, idle)
     return sorted(
         {mutant.text: mutant for mutant in mutants}.values(), key=lambda omission: omission.line
     )
 
 
 def _bodies(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yields the blocks of a function, without those that only jump."""
     for node in ast.walk(function):
         for name in ("body", "orelse", "finalbody"):
             body = getattr(node, name, None)
             if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
-                yield body
+                is_jump = len(body) == 1 and isinstance(body[0], _JUMPS)
+                if not (is_jump and isinstance(node, ast.If) and not node.orelse):
+                    yield body
 
 
-def _of_body(text: _Text, body: list[ast.stmt]) -> Iterator[Mutant]:
+def _idle_jumps(body: list[ast.stmt], jump: type[ast.stmt] | None) -> Iterator[ast.stmt]:
+    """Yields the jumps at the end of a block that lead where the end of the block leads.
+
+    `jump` is the kind of these jumps: a return in the body of a function, a continue in a loop.
+    """
     for statement in body:
-        if _is_step(statement):
+        kind = jump if statement is body[-1] else None
+        has_value = getattr(statement, "value", None) is not None
+        if kind is not None and isinstance(statement, kind) and not has_value:
+            yield statement
+
+        inner = kind
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue
+            case ast.For() | ast.AsyncFor() | ast.While():
+                inner = ast.Continue
+            case ast.Try(orelse=[_, *_]):
+                inner = None  # the jump leaves the else block out
+        yield from _idle_jumps(getattr(statement, "body", []), inner)
+        yield from _idle_jumps(getattr(statement, "orelse", []), kind)
+        for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+            yield from _idle_jumps(part.body, kind)
+
+
+def _texts_of_error(error: ast.ClassDef) -> Iterator[ast.stmt]:
+    """Yields the statements by which an exception passes its text to its base class."""
+    for node in ast.walk(error):
+        if isinstance(node, ast.Expr) and ast.unparse(node).startswith("super().__init__("):
+            yield node
+
+
+def _of_body(text: _Text, body: list[ast.stmt], idle: Collection[ast.stmt]) -> Iterator[Mutant]:
+    for statement in body:
+        if _is_step(statement) and statement not in idle:
             yield text.with_replaced([statement], "pass")
         match statement:
-            case ast.If(orelse=[]) if isinstance(
-                statement.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break
-            ):
-                yield text.with_replaced([statement], "pass")
+            case ast.If(orelse=[]) if isinstance(statement.body[-1], _JUMPS):
+                if len(statement.body) > 1 or statement.body[0] not in idle:
+                    yield text.with_replaced([statement], "pass")
             case (
                 ast.With(items=[ast.withitem(optional_vars=None)])
                 | ast.AsyncWith(items=[ast.withitem(optional_vars=None)])
@@ -57,12 +142,43 @@ def _of_body(text: _Text, body: list[ast.stmt]) -> Iterator[Mutant]:
                 if statement.finalbody:
                     yield text.with_replaced(statement.finalbody, "pass")
                 for handler in statement.handlers:
-                    if handler.type is not None and ast.unparse(handler.type) not in _WIDEST:
+                    if handler.type is not None and _may_widen(statement, handler):
                         yield text.with_replaced([handler.type], "Exception")
 
     for first, second in itertools.pairwise(body):
         if _awaits(first) and _awaits(second):
             yield text.with_swapped(first, second)
+
+
+def _may_widen(block: ast.Try, handler: ast.ExceptHandler) -> bool:
+    """Returns True if the handler would get errors that it does not get now, and treat them."""
+    caught = ast.unparse(handler.type) if handler.type is not None else ""
+    if caught in _WIDEST or _raises_only(block.body, _RAISING_ONLY.get(caught, ())):
+        return False
+    return not (handler is block.handlers[-1] and _only_raises_again(handler))
+
+
+def _only_raises_again(handler: ast.ExceptHandler) -> bool:
+    *others, last = handler.body
+    only_tell = all(isinstance(other, ast.Expr) and not _is_step(other) for other in others)
+    return only_tell and isinstance(last, ast.Raise) and last.exc is None
+
+
+def _raises_only(body: Sequence[ast.stmt], harmless: Sequence[str]) -> bool:
+    """Returns True if every call in the block is of a function, or a method, in a list."""
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and not _is_one_of(node, harmless):
+                return False
+            if isinstance(node, ast.Raise | ast.Subscript | ast.Import | ast.ImportFrom):
+                return False
+    return bool(harmless)
+
+
+def _is_one_of(call: ast.Call, names: Sequence[str]) -> bool:
+    called = ast.unparse(call.func)
+    method = f".{called.rpartition('.')[2]}"
+    return called in names or ("." in called and method in names)
 
 
 def _is_step(statement: ast.stmt) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from tests import mutations, omissions
 
 
@@ -72,6 +74,62 @@ def test_an_except_catches_too_much() -> None:
                 return 1
     """
     assert omitted(source) == ["(OSError, ValueError)  ->  Exception"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # An exception passes its text on.
+        "class E(Exception):\n    def __init__(self, text):\n        super().__init__(text)",
+        # The end of the function or of the loop is the next step in any case.
+        "def f():\n    if a:\n        return",
+        "def f():\n    for a in b:\n        match a:\n            case 1:\n                continue",
+        # The calls raise nothing else.
+        "def f():\n    try:\n        x = os.stat(path)\n    except OSError:\n        x = None",
+        "def f():\n    try:\n        x = place.read_bytes()\n    except OSError:\n        x = None",
+        # The error is raised again.
+        "def f():\n    try:\n        x = g()\n    except OSError:\n        log.info(1)\n        raise",
+    ],
+)
+def test_omissions_without_an_effect_are_none(source: str) -> None:
+    assert omitted(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # The guard and its jump are one omission.
+        (
+            "def f():\n    for a in b:\n        if a:\n            continue\n        x = a",
+            ["if a: continue  ->  pass"],
+        ),
+        # The else block and the statements behind the jump would run.
+        (
+            "def f():\n    try:\n        return\n    except E:\n        x = 1\n    else:\n        x = 2",
+            ["return  ->  pass", "E  ->  Exception"],
+        ),
+        (
+            "def f():\n    for a in b:\n        if a:\n            return",
+            ["if a: return  ->  pass"],
+        ),
+        # A part of the errors is treated, or a function of ours raises others.
+        (
+            "def f():\n    try:\n        x = os.stat(path)\n    except FileNotFoundError:\n        x = None",
+            ["FileNotFoundError  ->  Exception"],
+        ),
+        (
+            "def f():\n    try:\n        x = read(path)\n    except OSError:\n        x = None",
+            ["OSError  ->  Exception"],
+        ),
+        # The later handler would not get its error any more.
+        (
+            "def f():\n    try:\n        x = g()\n    except A:\n        raise\n    except B:\n        x = 1",
+            ["A  ->  Exception", "B  ->  Exception"],
+        ),
+    ],
+)
+def test_omissions_with_an_effect(source: str, expected: list[str]) -> None:
+    assert omitted(source) == expected
 
 
 def test_a_sample_of_them_is_drawn_by_the_seed_and_compiles() -> None:
