@@ -75,15 +75,11 @@ class HostFiles:
 
         `links` is the number of links that were followed before, which bounds the recursion.
         """
-        if path in self._followed:
-            return self._followed[path]
-
         place: str | None = ""
         for name in path.split("/")[1:]:
             place = self._step(f"{place}/{name}", links)
             if place is None:
-                break
-        self._followed[path] = place
+                return None
         return place
 
     def _step(self, place: str, links: int) -> str | None:

@@ -65,6 +65,9 @@ class Log:
         self._rest = b""  # the first part of a record that was read in part
         self._newest = -1.0  # of the newest line from dmesg, in seconds since the boot
 
+    def __del__(self) -> None:
+        self._close()
+
     def read_new_lines(self) -> list[Line]:
         """Returns the lines since the last call. The first call returns all lines that the kernel
         has.

@@ -92,19 +92,16 @@ class Files:
         self.folder = folder
         self.last_errno = 0  # of the last read; 0 if it succeeded
         self._failed: list[str] = []
-        self._is_hung = False
 
     def bytes(self, name: str) -> bytes:
         """Returns the content of a file; empty if the file is missing or not readable.
 
-        Only a read that hangs and EIO are symptoms: they come from the device. LookFailedError is
-        raised if we could not look.
+        Only EIO is a symptom: it comes from the device. LookFailedError is raised if we could not
+        look.
         """
         self.last_errno = 0
         try:
             return sysfs.read(f"{self.folder}/{name}")
-        except deadline.DeadlineExceeded:
-            self._is_hung = True
         except OSError as error:
             self.last_errno = error.errno or 0
             if error.errno == errno.EIO:
@@ -128,9 +125,7 @@ class Files:
         return sysfs.names(f"{self.folder}/{name}", []) or []
 
     def with_errors(self, symptoms: list[Symptom]) -> tuple[Symptom, ...]:
-        """Returns the symptoms, and one for files that hang or fail with EIO."""
-        if self._is_hung:
-            return (unresponsive(),)
+        """Returns the symptoms, and one for files that fail with EIO."""
         if self._failed:
             sentence = (
                 f"reading {', '.join(self._failed)} fails with input/output errors: "

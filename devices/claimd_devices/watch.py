@@ -116,18 +116,19 @@ class Watch:
         clock = asyncio.get_running_loop().time
         pause, woken_at = FIRST, clock() - CALM
         while True:
+            seconds = self._seconds_to_next_scan()
             try:
-                async with asyncio.timeout(self._seconds_to_next_scan()):
+                async with asyncio.timeout(seconds):
                     await self._wake.wait()
-
+            except TimeoutError:
+                pass
+            else:
                 if clock() - woken_at >= CALM:
                     pause = FIRST
                 else:
                     pause = min(max(COALESCE, pause * 2), SLOWEST)
                 await asyncio.sleep(pause)
                 woken_at = clock()
-            except TimeoutError:
-                pass
 
             # The flag is cleared before the scan: an event that comes during the scan may not be
             # visible in its result, and must lead to another scan.

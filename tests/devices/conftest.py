@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import fcntl
+import gc
+import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -9,6 +12,19 @@ import pytest
 
 from claimd_devices import fake, sysfs
 from tests.devices.trees import Make, Tree
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_stays() -> Iterator[None]:
+    """Fails a test after which more descriptors are open than before it."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    patience = time.monotonic() + 2.0
+    while (count := len(os.listdir("/proc/self/fd"))) > before and time.monotonic() < patience:
+        # A thread may still be at its end, and an object of libudev in a cycle.
+        gc.collect()
+        time.sleep(0.01)
+    assert count <= before
 
 
 @pytest.fixture

@@ -92,6 +92,19 @@ def test_what_is_wrong_is_wrong_again(
     assert scan_capture(tmp_path / "c.tar", tmp_path / "again") == before
 
 
+def test_a_file_that_nobody_can_read_is_no_file_in_the_capture(
+    make_tree: Make, tmp_path: Path
+) -> None:
+    tree = make_tree("amd:mi210")
+    path = tree.function(tree.only().address) / "vbios_version"
+    path.unlink()
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+    (note,) = pack(tree, tmp_path / "c.tar").gpus[0].notes
+    assert "vbios_version: No such device or address" in note
+    (note,) = scan_capture(tmp_path / "c.tar", tmp_path / "again").gpus[0].notes
+    assert "vbios_version: Input/output error" in note
+
+
 def test_serials_are_replaced_on_request(make_tree: Make, tmp_path: Path) -> None:
     tree = make_tree("nvidia:h100", "amd:mi210")
     before = pack(tree, tmp_path / "c.tar", redact=True)
@@ -378,6 +391,11 @@ def test_a_capture_that_fails_leaves_what_was_there(make_tree: Make, tmp_path: P
     with pytest.raises(OSError, match="Input/output error"):
         capture.pack(file, tree.roots, fail)
     assert file.read_text() == "before"
+
+
+def test_a_capture_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        capture.unpack(tmp_path / "c.tar", tmp_path)
 
 
 def test_an_error_of_ours_is_no_part_of_a_capture(make_tree: Make, tmp_path: Path) -> None:

@@ -66,6 +66,19 @@ def test_heal_takes_back_what_was_done(make_tree: Make, model: str, fault: str) 
     assert snapshot(tree.folder) == before
 
 
+def test_a_gpu_that_hangs_already_keeps_its_pipes(make_tree: Make) -> None:
+    """Heal wakes those who wait at them."""
+    tree = make_tree("nvidia:h100")
+    faults.inject(tree.folder, "hang", FIRST)
+    pipe = tree.function(FIRST) / "config"
+    waiting = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        faults.inject(tree.folder, "hang", FIRST)
+        assert os.path.samestat(os.fstat(waiting), pipe.stat())
+    finally:
+        os.close(waiting)
+
+
 def test_unplug_and_plug(make_tree: Make) -> None:
     tree = make_tree("nvidia:h100=2")
     before = snapshot(tree.folder)
@@ -304,6 +317,13 @@ def test_what_was_saved_and_makes_no_sense_is_told(make_tree: Make, text: str) -
     (tree.folder / ".claimd-faults").write_text(text)
     with pytest.raises(ValueError, match=r"\.claimd-faults "):
         faults.inject(tree.folder, "heal", FIRST)
+
+
+def test_a_folder_in_place_of_what_was_saved(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.folder / faults._SAVED).mkdir()
+    with pytest.raises(IsADirectoryError):
+        faults.check(tree.folder, "hot", FIRST)
 
 
 def test_no_file_gets_to_be_set_uid(make_tree: Make) -> None:

@@ -45,6 +45,12 @@ def test_where_a_path_leads(host: Path, path: str, place: str | None) -> None:
     assert HostFiles(str(host)).real(path) == place
 
 
+def test_below_nothing_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hostNone").mkdir()
+    (tmp_path / "hostNone/a").touch()
+    assert HostFiles(f"{tmp_path}/host").real("/missing/a") is None
+
+
 @pytest.mark.parametrize(
     ("path", "place"),
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from tests.support.limits import without_descriptors
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
+def log(tmp_path: Path) -> Iterator[Log]:
     (tmp_path / "dev").mkdir()
-    return Log(Roots.in_folder(tmp_path))
+    log = Log(Roots.in_folder(tmp_path))
+    yield log
+    log._close()
 
 
 def write(tmp_path: Path, *texts: str) -> None:
@@ -58,6 +61,12 @@ def test_a_log_that_cannot_be_read_is_named(log: Log, tmp_path: Path) -> None:
     (tmp_path / "dev/kmsg").symlink_to("/proc/self/mem")
     assert log.read_new_lines() == []
     assert log.unavailable == f"{tmp_path}/dev/kmsg: Input/output error"
+
+
+def test_a_folder_in_place_of_the_log_is_named(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "dev/kmsg").mkdir()
+    assert log.read_new_lines() == []
+    assert log.unavailable == f"{tmp_path}/dev/kmsg: Is a directory"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel's own log takes root")

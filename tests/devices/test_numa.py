@@ -90,3 +90,10 @@ def test_a_neighbour_of_no_known_socket_is_none(make_tree: Make) -> None:
     assert tree.scan().gpus[0].numa_nodes == (0,)
     tree.put(f"{NODES}/node1/cpulist", "0-7\n")
     assert tree.scan().gpus[0].numa_nodes == (0, 1), "the first processor tells the socket"
+
+
+def test_nodes_of_unknown_sockets_are_no_neighbours(make_tree: Make) -> None:
+    tree = make_tree("amd:mi210=4", "numa=4")
+    for cpu in (0, 8, 16, 24):
+        (tree.folder / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id").unlink()
+    assert tree.scan().gpus[0].numa_nodes == (0,)

@@ -65,11 +65,25 @@ def test_mig_is_off(library: Path) -> None:
     assert answer(library)["gpus"][0] == {"address": "0000:11:00.0", "mig": False, "parts": []}
 
 
-def test_a_library_without_a_function_answers_the_rest(library: Path) -> None:
-    nvml_stub.build(library, "WITHOUT_ATTRIBUTES")
+@pytest.mark.parametrize(
+    ("flag", "missing"),
+    [
+        ("WITHOUT_UUID", {"uuid"}),
+        ("WITHOUT_NAME", {"profile"}),
+        ("WITHOUT_ATTRIBUTES", {"multiprocessors", "memory"}),
+    ],
+)
+def test_a_library_without_a_function_answers_the_rest(
+    library: Path, flag: str, missing: set[str]
+) -> None:
+    nvml_stub.build(library, flag)
     (part,) = answer(library)["gpus"][0]["parts"]
-    assert part["profile"] == "1g.10gb+me"
-    assert "memory" not in part
+    assert {"uuid", "profile", "multiprocessors", "memory"} - part.keys() == missing
+
+
+def test_a_gpu_whose_mig_mode_is_not_told_is_left_out(library: Path) -> None:
+    nvml_stub.build(library, no_mig="15")
+    assert [gpu["address"] for gpu in answer(library)["gpus"]] == ["0000:11:00.0"]
 
 
 def test_a_gpu_that_cannot_be_asked_is_left_out(library: Path) -> None:
@@ -89,6 +103,33 @@ def test_a_library_of_something_else(library: Path) -> None:
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
     subprocess.run(command, input=source, text=True, check=True)
     assert answer(library) == {"error": "nvmlInit_v2: missing"}
+
+
+def test_the_librarys_own_clean_up_is_left_out(library: Path) -> None:
+    nvml_stub.build(library, crashes_in="exit")
+    assert len(answer(library)["gpus"]) == 2
+
+
+LIMITS = """
+#include <stdio.h>
+#include <sys/resource.h>
+int nvmlInit_v2(void) {
+    struct rlimit core, file;
+    int score = 0;
+    FILE *text = fopen("/proc/self/oom_score_adj", "r");
+    getrlimit(RLIMIT_CORE, &core);
+    getrlimit(RLIMIT_FSIZE, &file);
+    fscanf(text, "%d", &score);
+    return 100 + (core.rlim_max == 0) + 2 * (file.rlim_max == 1 << 20) + 4 * (score == 1000);
+}
+"""
+
+
+def test_the_harm_of_a_library_is_limited(library: Path) -> None:
+    """It writes neither a core nor a large file, and is the first to end if memory is short."""
+    command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=LIMITS, text=True, check=True)
+    assert answer(library) == {"error": "nvmlInit_v2: error 107"}
 
 
 @pytest.mark.parametrize("where", ["init", "parts"])

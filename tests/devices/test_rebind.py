@@ -230,6 +230,38 @@ def test_a_function_that_is_gone_needs_no_driver(kernel: PlayingKernel) -> None:
     assert kernel.state() == {ITS_SOUND: OWN[ITS_SOUND]}
 
 
+@pytest.mark.parametrize("former", ["nvidia", rebind.KERNELS_CHOICE])
+@pytest.mark.parametrize("override", ["", "nouveau"])
+def test_a_driver_that_somebody_bound_meanwhile_stays(
+    kernel: PlayingKernel, former: str, override: str
+) -> None:
+    gpu, sound = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    functions = (replace(gpu, driver=former), sound)
+    rebind.take(attempt(kernel), functions)
+    kernel.bind(GPU, "nouveau")
+    if override:
+        path = kernel.folder / f"sys/bus/pci/devices/{GPU}/driver_override"
+        path.write_text(f"{override}\n")
+    for _ in range(2):
+        rebind.give_back(attempt(kernel), functions)
+        assert kernel.state() == {GPU: ("nouveau", override), ITS_SOUND: OWN[ITS_SOUND]}
+
+
+def test_an_attempt_that_is_given_up_while_it_gives_back_says_nothing(
+    kernel: PlayingKernel,
+) -> None:
+    class Given(playing_kernel.Attempt):
+        def wait_until(self, fact: Callable[[], bool]) -> bool:
+            is_fact = super().wait_until(fact)
+            self.given_up = not is_fact
+            return is_fact
+
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    kernel.unwilling.add("vfio-pci")
+    with pytest.raises(rebind._GivenUp):
+        rebind.take(Given(kernel), functions)
+
+
 def test_a_driver_that_is_not_loaded_now_gets_it_from_the_kernel(kernel: PlayingKernel) -> None:
     functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
@@ -306,10 +338,14 @@ def test_processes_that_cannot_be_listed(kernel: PlayingKernel, errors_of) -> No
     assert "Permission denied" in refusal(kernel)
 
 
-def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> None:
+@pytest.mark.parametrize("node", ["/dev/vfio/20", "/dev/vfio/devices/vfio0"])
+def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel, node: str) -> None:
     functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
     rebind.take(attempt(kernel), functions)
-    kernel.open_by(33, "qemu-system-x86", "/dev/vfio/20")
+    device = (kernel.folder / f"sys/bus/pci/devices/{GPU}").resolve() / "vfio-dev/vfio0"
+    device.mkdir(parents=True)
+    (device / "dev").write_text("242:0\n")
+    kernel.open_by(33, "qemu-system-x86", node)
     with pytest.raises(rebind.InUse, match=r"^qemu-system-x86 \(pid 33\) still has it open"):
         rebind.give_back(attempt(kernel), functions)
     assert kernel.state() == TAKEN
@@ -480,6 +516,15 @@ def test_a_gpu_with_a_file_that_cannot_be_read_is_refused(
     assert "Input/output error" in refusal(kernel)
     errors_of({f"{kernel.folder}/{file}": errno.EMFILE})
     with pytest.raises((rebind.Refused, LookFailedError), match="Too many open files"):
+        rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+
+
+@pytest.mark.parametrize("name", ["driver", "iommu_group/devices"])
+def test_a_look_that_failed_is_no_reason_to_refuse(
+    kernel: PlayingKernel, errors_of, name: str
+) -> None:
+    errors_of({f"{kernel.folder}/{SYSFS}/{name}": errno.EMFILE})
+    with pytest.raises(LookFailedError, match="Too many open files"):
         rebind.bindings(Roots.in_folder(kernel.folder), GPU)
 
 

@@ -204,6 +204,31 @@ async def test_faults_of_a_fake_tree_are_heard_while_the_block_lasts(tmp_path: P
     assert uevents.broadcast(tmp_path, message) == 0
 
 
+def test_a_dead_listener_is_removed_and_a_folder_is_left_alone(tmp_path: Path) -> None:
+    place = tmp_path / uevents.SOCKETS
+    (place / "folder").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(place / "dead"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as alive:
+        alive.bind(str(place / "alive"))
+        assert uevents.broadcast(tmp_path, b"x") == 1
+    assert sorted(path.name for path in place.iterdir()) == ["alive", "folder"]
+
+
+def test_a_listener_that_does_not_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uevents, "_SEND_TIMEOUT", 0.01)
+    (tmp_path / uevents.SOCKETS).mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as full:
+        full.bind(str(tmp_path / uevents.SOCKETS / "full"))
+        for _ in range(10_000):
+            if not uevents.broadcast(tmp_path, b"x"):
+                break
+        assert uevents.broadcast(tmp_path, b"x") == 0
+    assert (tmp_path / uevents.SOCKETS / "full").exists()
+
+
 async def test_a_tree_without_the_folder_is_heard_by_the_clock_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,7 +250,7 @@ async def test_a_tree_without_the_folder_is_heard_by_the_clock_alone(
 class Monitor:
     """A monitor like pyudev's over a socket of ours. Each poll raises an error."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: Exception) -> None:
         self.theirs, self.ours = socket.socketpair(type=socket.SOCK_DGRAM)
         self.error = error
 
@@ -254,6 +279,33 @@ async def test_events_that_are_lost_lead_to_a_look(
         assert len(looks) == (2 if goes_on else 1)
     lost = "kernel uevents are lost, changes are seen by the clock alone"
     assert (lost in caplog.text) is not goes_on
+    monitor.ours.close()
+    monitor.theirs.close()
+
+
+async def test_a_mistake_is_not_taken_for_a_missing_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make_mistake() -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(uevents, "_monitor", make_mistake)
+    with pytest.raises(RuntimeError, match="a mistake"), uevents.listening(lambda: None):
+        pass
+
+
+async def test_a_mistake_is_not_taken_for_lost_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = Monitor(RuntimeError("a mistake"))
+    monkeypatch.setattr(uevents, "_monitor", lambda: monitor)
+    mistakes: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: mistakes.append(context["exception"])
+    )
+    looks: list[None] = []
+    with uevents.listening(lambda: looks.append(None)):
+        monitor.ours.send(b"x")
+        await until(lambda: bool(mistakes))
+    assert (mistakes, looks) == ([monitor.error], [])
     monitor.ours.close()
     monitor.theirs.close()
 

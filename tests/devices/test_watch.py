@@ -240,6 +240,7 @@ async def test_rescan_raises_what_the_scan_raised(make_tree: Make) -> None:
     watch = Watch(make_tree("amd:mi210").roots, Rules(include=("nobody",)), NEVER)
     with pytest.raises(ValueError, match="'nobody' is no rule"):
         await watch.rescan()
+    assert watch.failure == "", "the hardware could be looked at"
 
 
 async def test_what_is_wrong_is_said_once(

@@ -27,12 +27,14 @@ static int gpus[3] = {0, 1, 2};
 static void misbehave(const char *where) {
     puts("the library prints where nobody asked it to");
     fflush(stdout);
+    fputs("and complains there, too", stderr);
     if (strcmp(HANGS_IN, where) == 0)
         for (;;) pause();
     if (strcmp(CRASHES_IN, where) == 0)
         *(volatile int *)8 = 1;
 }
 
+__attribute__((destructor)) static void clean_up(void) { misbehave("exit"); }
 int nvmlInit_v2(void) { misbehave("init"); return INIT; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
@@ -46,7 +48,7 @@ int nvmlDeviceGetPciInfo_v3(int *gpu, struct place *place) {
 }
 int nvmlDeviceGetMigMode(int *gpu, unsigned *mode, unsigned *pending) {
     *mode = *pending = MIG_ON;
-    return *gpu == 1 ? (*mode = *pending = 0, 3) : 0; /* not supported */
+    return *gpu == 1 ? (*mode = *pending = 0, NO_MIG) : 0;
 }
 #ifndef OLD
 int nvmlDeviceGetMaxMigDeviceCount(int *gpu, unsigned *count) { *count = 7; return 0; }
@@ -62,14 +64,18 @@ int nvmlDeviceGetMigDeviceHandleByIndex(int *gpu, unsigned index, void **part) {
 }
 int nvmlDeviceGetGpuInstanceId(struct part *part, unsigned *id) { *id = part->gi; return 0; }
 int nvmlDeviceGetComputeInstanceId(struct part *part, unsigned *id) { *id = part->ci; return 0; }
+#ifndef WITHOUT_UUID
 int nvmlDeviceGetUUID(struct part *part, char *text, unsigned size) {
     snprintf(text, size, "MIG-%08d-0000-0000-0000-%012d", part->gi, part->ci);
     return 0;
 }
+#endif
+#ifndef WITHOUT_NAME
 int nvmlDeviceGetName(struct part *part, char *text, unsigned size) {
     snprintf(text, size, "NVIDIA A100-SXM4-80GB MIG %s", part->name);
     return 0;
 }
+#endif
 #ifndef WITHOUT_ATTRIBUTES
 int nvmlDeviceGetAttributes_v2(struct part *part, struct attributes *attributes) {
     memset(attributes, 0, sizeof *attributes);
@@ -85,12 +91,14 @@ PART = '{7, 0, "1g.10gb+me", 14, 9728},'
 def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words: str) -> None:
     """Writes the library to `place`.
 
-    `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`). `flags` are
-    macros: OLD and WITHOUT_ATTRIBUTES, which leave functions away.
+    `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, or `exit` for the
+    library's own clean-up), and `no_mig`: the error of a GPU without MIG. `flags` are macros: OLD
+    and WITHOUT_UUID, WITHOUT_NAME and WITHOUT_ATTRIBUTES, which leave functions away.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     options = [f"-D{flag}" for flag in flags]
     options += [f"-DPARTS={parts}", f"-DMIG_ON={mig_on}", f"-DINIT={words.get('init', '0')}"]
+    options.append(f"-DNO_MIG={words.get('no_mig', '3')}")  # 3: not supported
     for name in ("hangs_in", "crashes_in"):
         options.append(f'-D{name.upper()}="{words.get(name, "")}"')
     shutil.copy(_built(tuple(options)), place)
