@@ -239,8 +239,8 @@ def find_user(prepared: PreparedClaim, pods: Pods) -> str:
     prefix = f"{names.CDI_KIND}="
     if not prepared.name:
         for (namespace, pod), claims in pods.items():
-            for cdi_ids in claims.values():
-                if any(id_.startswith(f"{prefix}{prepared.uid}-") for id_ in cdi_ids):
+            for given in claims.values():
+                if any(id_.startswith(f"{prefix}{prepared.uid}-") for id_ in given):
                     return f"{namespace}/{pod}"
         return ""
 
