@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from claimd.tools.view import prometheus
 from tests.support import apiserver, cluster_objects, large_cluster, viewing
+from tests.support import prometheus as prometheus_server
 from tests.support.cluster_objects import claim, name
 
 from . import chromium
@@ -26,12 +28,15 @@ DRAWN = "document.querySelectorAll('.row .cell').length > 0"
 
 
 @contextlib.asynccontextmanager
-async def opened(documents, folder):
+async def opened(documents, folder, recorded=None):
     """A tab with the page of these objects, the API server, the browser's process."""
     async with apiserver.serve() as api:
         for document in documents:
             api.put_document(document)
-        async with viewing.serve(api, folder) as page, chromium.browser() as (tab, process):
+        async with (
+            viewing.serve(api, folder, recorded) as page,
+            chromium.browser() as (tab, process),
+        ):
             shown = await tab()
             await shown.size(1440, 860)
             yield shown, page, api, process
@@ -187,6 +192,25 @@ async def test_changes_are_announced_and_the_numbers_drawn_over_time(tmp_path):
         await tab.until("document.querySelectorAll('#trend polygon').length === 3")
         words = await tab.value("document.querySelector('#trend').innerText")
         assert "6 free, 9 held, 1 sick; at least 6 free" in words
+
+
+async def test_the_numbers_of_a_day_by_prometheus(tmp_path):
+    with prometheus_server.serve() as server:
+        server.series = {
+            "free": [10 - index % 6 for index in range(480)],
+            "held": [5 + index % 6 for index in range(480)],
+            "sick": [1] * 480,
+        }
+        recorded = prometheus.Prometheus(server.url)
+        async with opened(viewing.small_cluster(), tmp_path, recorded) as (tab, page, *_):
+            await tab.open(page.address)
+            await tab.until("document.querySelectorAll('#trend polygon').length === 3")
+            words = await tab.value("document.querySelector('#trend').innerText")
+            assert (
+                f"5 free, 10 held, 1 sick; at least 5 free in the last 23 h, by Prometheus at {server.url}"
+                in words
+            )
+            await take_picture(tab, "view-trend.png")
 
 
 async def test_names_of_strangers_stay_text(tmp_path):

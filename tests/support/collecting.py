@@ -14,6 +14,7 @@ from claimd.node.prepare import (
     checkpoint,
     claim_reports,
     garbage,
+    gone_claims,
     lost_checkpoints,
     metadata,
 )
@@ -62,7 +63,7 @@ class Instance:
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
         self.may_collect = True
-        self.taints = {}  # the last that were set for lost checkpoints
+        self.taints = {}  # the last that were set for lost or gone claims
         self.garbage = garbage.GarbageCollector(
             driver=self.driver,
             pods=self.pods,
@@ -75,6 +76,11 @@ class Instance:
             driver=self.driver,
             pods=self.pods,
             another_publishes=lambda: False,
+            record_event=self.events.record,
+            set_taints=self.set_taints,
+        )
+        self.gone = gone_claims.GoneClaims(
+            driver=self.driver,
             record_event=self.events.record,
             set_taints=self.set_taints,
         )

@@ -21,13 +21,13 @@ HOSTILE = (
 
 
 @contextlib.asynccontextmanager
-async def serve(api, folder):
+async def serve(api, folder, recorded=None):
     """The page of the API server's cluster."""
     config = kubeconfigs.write(folder / "kubeconfig", {"server": api.url}, {})
     connection = client.Client(auth.client_config(str(config), folder), agent="test")
     board = Board()
     try:
-        async with follow.from_cluster(board, connection) as picture:
+        async with follow.from_cluster(board, connection, recorded) as picture:
             page = Page(board, picture)
             async with page.serve():
                 yield page

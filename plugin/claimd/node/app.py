@@ -35,6 +35,7 @@ from .prepare import (
     container_files,
     driver,
     garbage,
+    gone_claims,
     hardware,
     library_hook,
     lost_checkpoints,
@@ -281,7 +282,12 @@ def build(config: Config) -> App:
         pods=pods,
         another_publishes=instance_.another_publishes,
         record_event=events_.record,
-        set_taints=listener.set_lost_taints,
+        set_taints=functools.partial(listener.set_claim_taints, lost_checkpoints.TAINT),
+    )
+    gone = gone_claims.GoneClaims(
+        driver=driver_,
+        record_event=events_.record,
+        set_taints=functools.partial(listener.set_claim_taints, gone_claims.TAINT),
     )
     background = _checks(
         config,
@@ -293,6 +299,7 @@ def build(config: Config) -> App:
         record_node_event=record_node_event,
     )
     background.append(("the rebuilding of lost checkpoints", lost.run))
+    background.append(("the look for claims that are gone", gone.run))
     if config.garbage_grace:
         collector = _garbage_collector(config, driver_, pods, instance_, events_)
         background.append(("the collection of garbage", collector.run))

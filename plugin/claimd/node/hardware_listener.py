@@ -54,8 +54,8 @@ class HardwareListener:
     folder: Path
     boot_id: str
 
-    # The taints of devices whose claims have lost their checkpoints, by the device's name.
-    lost_taints: Mapping[str, DeviceTaint] = field(default_factory=dict)
+    # The taints of devices whose claims are lost or gone: by the taint's key, then by the device.
+    claim_taints: dict[str, Mapping[str, DeviceTaint]] = field(default_factory=dict)
 
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -79,9 +79,9 @@ class HardwareListener:
         """Keeps the GPUs' health up to date. Runs until cancelled."""
         await self.monitor.run(self._on_health)
 
-    def set_lost_taints(self, taints: Mapping[str, DeviceTaint]) -> None:
-        """Publishes these taints, in place of those of the last call, with those of sick GPUs."""
-        self.lost_taints = taints
+    def set_claim_taints(self, key: str, taints: Mapping[str, DeviceTaint]) -> None:
+        """Publishes the taints with this key, in place of those before, with those of sick GPUs."""
+        self.claim_taints[key] = taints
         self._publish()
 
     def _on_inventory(self, inventory: Inventory) -> None:
@@ -138,8 +138,9 @@ class HardwareListener:
             report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now
         )
 
-        for device, taint in self.lost_taints.items():
-            taints.setdefault(device, []).append(taint)
+        for of_key in self.claim_taints.values():
+            for device, taint in of_key.items():
+                taints.setdefault(device, []).append(taint)
 
         # A finding that has just begun does not evict pods yet. Publish again when it does.
         if self._eviction_timer is not None:

@@ -243,7 +243,8 @@ class Allocator:
                 trouble = "being updated" if pool.is_incomplete else "invalid"
                 raise AllocationError(
                     f"{request}: asks for all devices, "
-                    f"but resource pool {pool.pool_id} is currently {trouble}"
+                    f"but resource pool {pool.pool_id} is currently {trouble}",
+                    detail=pool.trouble,
                 )
             for candidate in self._devices.for_slices(pool.slices):
                 if _is_one_of_all(request, candidate, devices):

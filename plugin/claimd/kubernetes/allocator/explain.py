@@ -64,7 +64,8 @@ def explain_node(
     except CancelledError:
         return dataclasses.replace(verdict, outcome="unknown", summary=_NOT_LOOKED_AT)
     except AllocationError as error:
-        return _error(verdict, str(error), error)
+        summary = f"{error}: {error.detail}" if error.detail else str(error)
+        return _error(verdict, summary, error)
 
     question = _Question(allocator, search_input, held)
     # Sentences about unusable pools belong to the verdict, whatever the outcome is.
@@ -168,12 +169,8 @@ def add_remedies(  # noqa: PLR0913 - as explain_node(), and what may not be free
 
 def _trouble(pool: Pool) -> str:
     """Returns a sentence about a pool that cannot be used."""
-    if pool.is_incomplete:
-        return (
-            f"pool {pool.pool_id} is incomplete: "
-            f"{pool.slices_there} of its {pool.slices_expected} slices are there"
-        )
-    return f"pool {pool.pool_id} is invalid: {pool.invalid_reason}"
+    state = "incomplete" if pool.is_incomplete else "invalid"
+    return f"pool {pool.pool_id} is {state}: {pool.trouble}"
 
 
 class _Question:

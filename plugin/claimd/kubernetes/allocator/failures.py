@@ -7,12 +7,13 @@ class AllocationError(Exception):
     """The allocator cannot decide, because of a mistake in the claims, classes or slices.
 
     If `node_only` is True, another node may still succeed. Otherwise the attempt to schedule the
-    pod is over.
+    pod is over. `detail` is for people and is not among the words of Kubernetes' own allocator.
     """
 
-    def __init__(self, message: str, *, node_only: bool = False) -> None:
+    def __init__(self, message: str, *, node_only: bool = False, detail: str = "") -> None:
         super().__init__(message)
         self.node_only = node_only
+        self.detail = detail
 
 
 class CancelledError(AllocationError):

@@ -31,7 +31,8 @@ class Places:
     def matching(self, claim: int) -> Iterator[tuple[Group, Count]]:
         """Yields the shortages of a claim's matchAttribute constraints, with their groups.
 
-        A group that lacks devices even without the constraint is left out if it is alone.
+        A group that has too few suitable devices even without the constraint is left out if it is
+        alone.
         """
         by_attribute: dict[str, list[frozenset[str]]] = {}
         for constraint in self._groups.search_input.constraints[claim]:
@@ -43,7 +44,7 @@ class Places:
             profiles: dict[Hashable, list[list[Request]]] = {}
             for requests in self._components(claim, of_constraints):
                 profile = self._profile(requests)
-                alone = len(profile) == 1 and any(group.is_short for group in profile)
+                alone = len(profile) == 1 and not any(map(_would_suffice, profile))
                 if not alone and not any(group.shared for group in profile):
                     profiles.setdefault(frozenset(profile.items()), []).append(requests)
 
@@ -292,6 +293,11 @@ class Places:
                     requests=request_paths(under),
                     namespace=self._groups.namespace,
                 )
+
+
+def _would_suffice(group: Group) -> bool:
+    """Returns True if the group would have enough devices if no claim held any."""
+    return len(group.suitable) >= group.devices_needed
 
 
 def _without_overlaps(components: Sequence[dict[int, Request]]) -> list[dict[int, Request]]:

@@ -47,6 +47,13 @@ class Pool:
     def is_usable(self) -> bool:
         return not self.is_incomplete and not self.invalid_reason
 
+    @property
+    def trouble(self) -> str:
+        """The reason why the pool cannot be used."""
+        if self.is_incomplete:
+            return f"{self.slices_there} of its {self.slices_expected} slices are there"
+        return self.invalid_reason
+
 
 class SliceIndex:
     """An index of slices by node and by pool, so that each node examines only a few slices.

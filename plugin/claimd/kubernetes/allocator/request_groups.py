@@ -214,7 +214,7 @@ class RequestGroups:
 
         # Name the reasons of the most devices.
         common = sorted(texts.items(), key=lambda item: -len(item[1]))[:_MOST_OBSTACLES]
-        return "; ".join(f"{join_names(names)}: {text}" for text, names in common)
+        return "; ".join(f"{_whose(names, len(there))}: {text}" for text, names in common)
 
     def _no_driver(self, request: Request) -> str:
         """Returns a sentence if the class is for a driver that publishes nothing. Else empty."""
@@ -237,6 +237,15 @@ class RequestGroups:
 
 
 # Words
+
+
+def _whose(names: Sequence[str], there: int) -> str:
+    """Returns the name of a device with an obstacle, or how many of the devices have it."""
+    if len(names) == 1:
+        return names[0]
+    if len(names) < there:
+        return f"{len(names)} of them"
+    return "both" if there == 2 else f"all {there}"
 
 
 def noun_for(class_name: str) -> str:

@@ -179,15 +179,7 @@ class GarbageCollector:
         """
         if not prepared.name:
             return _reason_without_name(pods)
-        try:
-            claim = await self.driver.resources.claim(
-                prepared.namespace, prepared.name, REQUEST_TIMEOUT
-            )
-        except kube_errors.NotFound:
-            return "it does not exist any more"
-        return reason_to_unprepare(
-            prepared, claim, self.driver.claims.name, self.driver.claims.node
-        )
+        return await read_reason(prepared, self.driver)
 
     async def _ask_kubelet(self) -> Pods | None:
         """Returns the kubelet's pods, or None if it cannot be asked, which is logged once."""
@@ -204,6 +196,18 @@ class GarbageCollector:
             return None
         self._kubelet_failed = False
         return pods
+
+
+async def read_reason(prepared: PreparedClaim, driver_: driver.Driver) -> str:
+    """Reads the claim; returns why it need not stay prepared, or "" if it must stay.
+
+    Raises ApiError if the API server does not answer.
+    """
+    try:
+        claim = await driver_.resources.claim(prepared.namespace, prepared.name, REQUEST_TIMEOUT)
+    except kube_errors.NotFound:
+        return "it does not exist any more"
+    return reason_to_unprepare(prepared, claim, driver_.claims.name, driver_.claims.node)
 
 
 def reason_to_unprepare(

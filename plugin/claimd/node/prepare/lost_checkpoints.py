@@ -24,11 +24,10 @@ from claimd.common import log as logs
 from claimd.kubernetes.api.resource import DeviceTaint, ResourceClaim
 from claimd.kubernetes.kube import errors as kube_errors
 from claimd_devices import values
-from claimd_devices.gpu import Inventory
 
 from ..prepared import PreparedClaim
 from ..report import events, health
-from . import checkpoint_trouble, driver, garbage, plan
+from . import checkpoint_trouble, claim_taints, driver, garbage, plan
 
 log = logging.getLogger(__name__)
 
@@ -214,10 +213,7 @@ class LostCheckpoints:
             ours.reports.report_lost(allocated, sentence)
 
     def _publish_taints(self, lost: list[PreparedClaim]) -> None:
-        """Taints the devices of claims whose checkpoints stay lost, so that no pod waits for them.
-
-        Shares are not tainted, since other claims may still get a share of the device.
-        """
+        """Taints the devices of claims whose checkpoints stay lost, so that no pod waits for them."""
         now = asyncio.get_running_loop().time()
         inventory = self.driver.claims.hardware.inventory
         taints: dict[str, DeviceTaint] = {}
@@ -225,15 +221,7 @@ class LostCheckpoints:
             failure = self._failures.get(claim.uid)
             if failure is None or not failure.is_decided or now - failure.since < TAINT_AFTER:
                 continue
-            for device in claim.devices:
-                if device.admin or device.share_id:
-                    continue
-                for name in _excluded_devices(device.device, inventory):
-                    taints[name] = DeviceTaint(
-                        key=TAINT,
-                        effect="NoSchedule",
-                        time_added=timestamps.rfc3339(failure.since_wall),
-                    )
+            taints |= claim_taints.taints_for(claim, inventory, TAINT, failure.since_wall)
         if taints != self._taints:
             self._taints = taints
             self.set_taints(taints)
@@ -247,14 +235,3 @@ def _find_name(lost: PreparedClaim, pods: garbage.Pods) -> PreparedClaim | None:
             if any(id_.startswith(prefix) for id_ in cdi_ids):
                 return msgspec.structs.replace(lost, namespace=namespace, name=name)
     return None
-
-
-def _excluded_devices(device: str, inventory: Inventory) -> set[str]:
-    """Returns the device, its parts, and the GPU that it is a part of."""
-    excluded = {device}
-    for gpu in inventory.gpus:
-        if gpu.parent == device:
-            excluded.add(gpu.name)
-        if gpu.name == device and gpu.parent is not None:
-            excluded.add(gpu.parent)
-    return excluded

@@ -54,6 +54,10 @@ class NodeClaims:
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
 
+    # The uids of claims that kept another claim from its devices. `is_held` is set when there is one.
+    holders: set[str] = field(default_factory=set)
+    is_held: asyncio.Event = field(default_factory=asyncio.Event)
+
     # By uid: claims that a running call has prepared; True if their report will be the first one.
     _first_report: dict[str, bool] = field(default_factory=dict)
 
@@ -182,14 +186,19 @@ class NodeClaims:
 
     def _plan(self, claim: ResourceClaim) -> PreparedClaim:
         inventory = self.hardware.inventory
-        prepared = plan.plan(
-            claim,
-            driver=self.name,
-            pool=self.node,  # the GPUs of a node are one pool, named after the node
-            inventory=inventory,
-            neighbours=self.checkpoints.claims.values(),
-            now=timestamps.now(),
-        )
+        try:
+            prepared = plan.plan(
+                claim,
+                driver=self.name,
+                pool=self.node,  # the GPUs of a node are one pool, named after the node
+                inventory=inventory,
+                neighbours=self.checkpoints.claims.values(),
+                now=timestamps.now(),
+            )
+        except plan.HeldError as error:
+            self.holders.add(error.holder)
+            self.is_held.set()
+            raise
         if self.require_libraries:
             plan.refuse_without_libraries(prepared, inventory)
 

@@ -31,6 +31,18 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _CAPACITY = re.compile(r"(?:[-a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
+class HeldError(errors.NotReadyError):
+    """A device of this claim is still prepared for another claim, whose uid is `holder`."""
+
+    def __init__(self, device: PreparedDevice, other: PreparedClaim) -> None:
+        super().__init__(
+            f"{device.device} is still prepared for claim {other.title} (uid {other.uid}); "
+            "it is free when that claim's pods are gone and the kubelet has unprepared it",
+            patience=HOLDER_PATIENCE,
+        )
+        self.holder = other.uid
+
+
 def plan(
     claim: ResourceClaim,
     *,
@@ -329,7 +341,7 @@ def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
 def _refuse_overlap(
     device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
 ) -> None:
-    """Raises NotReadyError if another claim has the device, a part of it, or its whole GPU.
+    """Raises HeldError if another claim has the device, a part of it, or its whole GPU.
 
     The scheduler prevents this already; this is an additional check. Parts of one GPU do not
     exclude each other, nor do shares of one device. Admin access excludes no other claim.
@@ -341,11 +353,7 @@ def _refuse_overlap(
     for other in others:
         held = _find_overlap(device, other, inventory)
         if held is not None:
-            raise errors.NotReadyError(
-                f"{held.device} is still prepared for claim {other.title} (uid {other.uid}); "
-                "it is free when that claim's pods are gone and the kubelet has unprepared it",
-                patience=HOLDER_PATIENCE,
-            )
+            raise HeldError(held, other)
 
 
 def _find_overlap(

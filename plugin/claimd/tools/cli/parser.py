@@ -466,6 +466,12 @@ def _add_view(commands: Commands) -> None:
         "--port", type=int, default=0, help="a port of 127.0.0.1; default: a free port"
     )
     _add_output(view, ("page", "table", "json"), "table, json: print the devices once")
+    view.add_argument(
+        "--prometheus",
+        metavar="URL",
+        default="",
+        help="show how many GPUs were free, held and sick in the last day, from claimd's metrics",
+    )
     view.add_argument("--open", action="store_true", help="open the page in the browser")
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from claimd.common import errors
 from claimd.node import config
 
-from ..view import follow, rows
+from ..view import follow, prometheus, rows
 from ..view.board import Board
 from ..view.server import Page, serve_cluster
 from . import output
@@ -23,6 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves the page until a signal ends it, or prints the devices once."""
     if not 0 <= arguments.port <= 65535:
         raise errors.UsageError(f"port {arguments.port}: expected 0 to 65535")
+    if arguments.prometheus and (arguments.file or arguments.output != "page"):
+        raise errors.UsageError("--prometheus is for the page of a cluster, without -f and -o")
     try:
         asyncio.run(_view_files(arguments) if arguments.file else _view_cluster(arguments))
     except OSError as error:
@@ -45,6 +47,7 @@ async def _view_cluster(arguments: argparse.Namespace) -> None:
     from claimd.kubernetes.kube import auth, client
     from claimd.kubernetes.kube import errors as kube_errors
 
+    recorded = prometheus.Prometheus(arguments.prometheus) if arguments.prometheus else None
     settings = config.load(vars(arguments))
     client_config = auth.as_kubectl(
         settings.kubeconfig, arguments.context, settings.service_account, os.environ
@@ -52,7 +55,7 @@ async def _view_cluster(arguments: argparse.Namespace) -> None:
     api = client.Client(client_config, agent="claimd-view")
     try:
         if arguments.output == "page":
-            await _serve_until_signal(arguments, serve_cluster(api, arguments.port))
+            await _serve_until_signal(arguments, serve_cluster(api, arguments.port, recorded))
             return
         async with follow.from_cluster(Board(), api) as picture:
             _print(picture, arguments.output)

@@ -18,7 +18,7 @@ from claimd.kubernetes.kube import errors as kube_errors
 from claimd.kubernetes.kube import resources
 from claimd.node.config import Config
 from claimd.node.kubelet import podresources
-from claimd.node.prepare import checkpoint, checkpoint_trouble
+from claimd.node.prepare import checkpoint, checkpoint_trouble, gone_claims
 from claimd.node.prepared import PreparedClaim, gpu_of
 from claimd.node.publish import sharing, slices
 from claimd_devices.gpu import Inventory
@@ -218,10 +218,29 @@ def _judge_claims(facts: Facts) -> list[Finding]:
             CLAIMS.unknown("the API server could not be asked", "kubectl get resourceclaims -A")
         ]
 
+    given = facts.given or {}
+    users = {claim.title: given[claim.uid] for claim in facts.prepared if claim.uid in given}
+    devices = {claim.title: claim.device_names for claim in facts.prepared}
+
     failures = []
     for title, trouble in sorted(facts.claims.items()):
-        failures.append(CLAIMS.failure(f"{title}: {trouble}"))
+        user = users.get(title)
+        if user is None:
+            failures.append(CLAIMS.failure(f"{title}: {trouble}"))
+            continue
+        seen = f"{title}: {trouble}, but {user} still uses {devices[title]}"
+        failures.append(CLAIMS.failure(seen, remedy=_remedy_for_used(user)))
     return failures or [CLAIMS.success("as they were prepared")]
+
+
+def _remedy_for_used(user: str) -> str:
+    namespace, _, name = user.removeprefix("pod ").partition("/")
+    return (
+        "somebody removed the claim by force, or its pod. The scheduler takes its devices as free: a "
+        "pod that gets them waits until this one has ended. After the first such pod the taint "
+        f"{gone_claims.TAINT} keeps the others away. If the pod need not run on:\n"
+        f"    kubectl delete pod -n {namespace} {name}"
+    )
 
 
 def _judge_slices(facts: Facts, registered: bool) -> list[Finding]:
@@ -273,7 +292,7 @@ async def look(
     """
     # The checkpoints are read where they can be seen from here, and reported under the host's path.
     settings = sight.settings
-    folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
+    folder = sight.plugin_folder
     prepared, problems = checkpoint.read_claims(folder)
     devices, incomplete = _published_devices(published, settings.driver_name)
     whole = _devices_to_publish(settings, inventory, partitions=False)

@@ -153,6 +153,7 @@ class Facts:
 
     inventory: Inventory
     vendors: frozenset[str]  # of all GPUs that are there, usable or not
+    are_fake: bool = False  # the running claimd has fake GPUs
     driver_of: Mapping[str, str]  # by the address of a GPU that is left alone
     has_uvm: bool = True
     # The version of NVIDIA's kernel module, and those of the libraries on the host with their
@@ -203,7 +204,8 @@ def judge(facts: Facts, systemd_cgroup: bool | None, how: str) -> list[Finding]:
 
 def _judge_gpus(facts: Facts) -> Finding:
     if facts.inventory.gpus:
-        return GPUS.success(f"{len(facts.inventory.gpus)} GPUs and parts")
+        fake = ", which are fake" if facts.are_fake else ""
+        return GPUS.success(f"{len(facts.inventory.gpus)} GPUs and parts{fake}")
     if facts.left_alone:
         return GPUS.failure(f"none of {len(facts.left_alone)} display devices can be published")
     seen = "there is no GPU on the PCI bus, or the rules leave all alone"
@@ -403,8 +405,7 @@ def look(sight: Sight) -> Facts:
     present = {gpu.vendor for gpu in inventory.gpus} | _vendors_of(roots, inventory)
 
     # Some faults show only over time. These come from the state of a running claimd.
-    folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
-    report = monitor.check_once(roots, inventory, _read_health_state(sight, folder))
+    report = monitor.check_once(roots, inventory, _read_health_state(sight, sight.plugin_folder))
     sick = []
     for device, findings in report.findings:
         for finding in findings:
@@ -434,11 +435,12 @@ def look(sight: Sight) -> Facts:
     return Facts(
         inventory=inventory,
         vendors=frozenset(present),
+        are_fake=bool(sight.fakes),
         driver_of=driver_of,
         has_uvm=_has_uvm(roots),
         module_version=version,
         library_versions=versions,
-        needs_libraries=settings.refuses_without_libraries,
+        needs_libraries=settings.refuses_without_libraries and not sight.fakes,
         driver_root=settings.nvidia_driver_root,
         driver_root_exists=os.path.isdir(f"{roots.host}{settings.nvidia_driver_root}"),
         hook=hook,
@@ -482,6 +484,8 @@ def _nodes_without_link(sight: Sight, gpus: tuple[Gpu, ...]) -> tuple[tuple[str,
     """Returns the device nodes, with their numbers, that have no link in the host's /dev/char."""
     if sight.files is None:
         return None
+    if sight.fakes:
+        return ()
 
     char = f"{sight.roots.dev}/char"
     missing = {}

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 
-from claimd.common import names
 from claimd.kubernetes.kube import client, errors, resources
 from claimd.node.config import Config
 from claimd.node.prepare import checkpoint
@@ -82,8 +81,7 @@ async def examine_node(
 
     # The checkpoints say which claims hold which GPU.
     progress.part = "the records of claims"
-    folder = names.plugin_folder(seen.place(settings.kubelet_dir), settings.driver_name)
-    claims = agreement.claims_by_address(checkpoint.read_claims(folder)[0])
+    claims = agreement.claims_by_address(checkpoint.read_claims(seen.plugin_folder)[0])
 
     async def judge_agreement() -> list[Finding]:
         ours = published = None

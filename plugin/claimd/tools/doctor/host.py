@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 from claimd.common import names
 from claimd_devices import sysfs
 
+from . import processes
 from .check import Check, Finding, Level
 from .sight import Sight
 
@@ -53,9 +52,6 @@ CHECKS = (SELINUX, DENIALS, DISK, OPEN_FILES)
 
 LEAST_BYTES, LEAST_INODES, LEAST_SHARE = 64 << 20, 1000, 0.05
 LEAST_LIMIT, MOST_OPEN = 256, 0.75
-
-_PEER = struct.Struct("3i")  # the process, user and group of the other end of a socket
-_SECONDS = 3.0
 
 _AUDIT_LOG = "/var/log/audit/audit.log"
 _TAIL = 1 << 20  # bytes at the end of the log
@@ -176,29 +172,8 @@ def look(sight: Sight) -> Facts:
 
 
 def running_claimd(sight: Sight) -> int | None:
-    """Returns the PID of the claimd that listens at our socket, or None if we see no such process.
-
-    The kernel tells which process listens. A process that only has the name claimd does not count.
-    """
-    folder = names.plugin_folder(
-        sight.place(sight.settings.kubelet_dir), sight.settings.driver_name
-    )
-    for name in sysfs.names(str(folder), []) or ():
-        if not names.is_dra_socket(name):
-            continue
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SECONDS)
-            try:
-                connection.connect(f"{folder}/{name}")
-                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            except OSError:
-                continue
-
-        # The number is 0 for a process of another PID namespace.
-        number: int = _PEER.unpack(peer)[0]
-        if number:
-            return number
-    return None
+    """Returns the PID of the claimd of this node, or None if we see no such process."""
+    return processes.find_claimd(str(sight.plugin_folder))
 
 
 def _space(folder: Path) -> os.statvfs_result | None:

@@ -8,9 +8,12 @@ cgroup of no pod, and has the host's root as its root. No capability is needed t
 from __future__ import annotations
 
 import re
+import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from claimd.common import names
 from claimd_devices import sysfs
 
 # In the first user namespace every user has the same number outside.
@@ -18,7 +21,10 @@ _FIRST_NAMESPACE = ["0", "0", "4294967295"]
 _ROOT = ["0", "0", "0", "0"]  # the real, effective and saved user, and the one for files
 # The cgroup of a pod has the pod's uid in its name. Its parent is called kubepods.
 _POD = re.compile(r"(^|/)([^/]*-)?(kubepods\b|pod[0-9a-f]{8})")
-_LONGEST_COMMAND = 1 << 16  # bytes
+_LONGEST_COMMAND = 1 << 16  # bytes, also of an environment
+
+_PEER = struct.Struct("3i")  # the process, user and group of the other end of a socket
+_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +54,42 @@ def host_commands(proc: str, host: str) -> Iterator[Command]:
         process = f"{proc}/{name}"
         if not _is_of_host(process, root):
             continue
-        content = sysfs.content(f"{process}/cmdline", [], _LONGEST_COMMAND)
+        words = read_words(f"{process}/cmdline")
 
         # A thread of the kernel, or a process that has just ended, has an empty command line.
-        if not content:
+        if words == [""]:
             continue
-        words = content.decode(errors="replace").rstrip("\0").split("\0")
         folder = sysfs.link(f"{process}/cwd", []) or "/"
         yield Command(number=int(name), words=tuple(words), folder=folder)
+
+
+def find_claimd(folder: str) -> int | None:
+    """Returns the PID of the claimd that listens in its folder, or None if we see no such process.
+
+    The kernel tells which process listens. A process that only has the name claimd does not count.
+    """
+    for name in sysfs.names(folder, []) or ():
+        if not names.is_dra_socket(name):
+            continue
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SECONDS)
+            try:
+                connection.connect(f"{folder}/{name}")
+                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            except OSError:
+                continue
+
+        # The number is 0 for a process of another PID namespace.
+        number: int = _PEER.unpack(peer)[0]
+        if number:
+            return number
+    return None
+
+
+def read_words(path: str) -> list[str]:
+    """Returns the words of a command line or of an environment, or no words if it is not readable."""
+    content = sysfs.content(path, [], _LONGEST_COMMAND) or b""
+    return content.decode(errors="replace").rstrip("\0").split("\0")
 
 
 def _is_of_host(process: str, root: list[str]) -> bool:

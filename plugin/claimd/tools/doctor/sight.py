@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from claimd.node.config import Config
+from claimd.common import names
+from claimd.node.config import Config, variable_of
 from claimd_devices.gpu import Roots
 from claimd_devices.host_files import HostFiles
 
@@ -69,6 +70,14 @@ class Sight:
     # The host's own processes; empty if the host's files cannot be seen.
     commands: tuple[Command, ...]
     settings_place: setting.Place
+    # The folder of the fake GPUs that the running claimd has, though our settings do not name it.
+    # Empty: it has real ones, or cannot be seen.
+    fakes: str = ""
+
+    @property
+    def plugin_folder(self) -> Path:
+        """The folder of claimd's sockets, as it can be read from here."""
+        return names.plugin_folder(self.place(self.settings.kubelet_dir), self.settings.driver_name)
 
     @property
     def how(self) -> str:
@@ -132,7 +141,7 @@ def look_around(
     commands: tuple[Command, ...] = ()
     if host is not None:
         commands = tuple(processes.host_commands(str(machine.proc), host))
-    return Sight(
+    sight = Sight(
         settings=settings,
         in_pod=in_pod,
         roots=roots,
@@ -141,6 +150,33 @@ def look_around(
         commands=commands,
         settings_place=setting.find_place(settings, environment, settings_file, in_pod=in_pod),
     )
+
+    # The other files of a node with fake GPUs are real. Only the GPUs are read from the fake tree.
+    fakes = "" if settings.root else _find_fakes(sight)
+    if not fakes:
+        return sight
+    return dataclasses.replace(sight, fakes=fakes, roots=Roots.in_folder(Path(fakes)))
+
+
+def _find_fakes(sight: Sight) -> str:
+    """Returns the folder of the running claimd's fake GPUs as it is seen from here, or ""."""
+    process = processes.find_claimd(str(sight.plugin_folder))
+    if process is None:
+        return ""
+
+    # A flag takes precedence over the variable, as in claimd itself.
+    place = f"{sight.machine.proc}/{process}"
+    root = ""
+    for variable in processes.read_words(f"{place}/environ"):
+        name, _, value = variable.partition("=")
+        if name == variable_of("root"):
+            root = value
+    flags = Flags(tuple(processes.read_words(f"{place}/cmdline")[1:])).values("root")
+    root = flags[-1] if flags else root
+
+    # The folder is one of claimd's container.
+    fakes = f"{place}/root{root}"
+    return fakes if root and os.path.isdir(fakes) else ""
 
 
 def is_pod(environment: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from . import remedies
 from .answer import Group, NodeAnswer
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from claimd.kubernetes.allocator.verdicts import Reason, RequestVerdict
     from claimd.kubernetes.scheduling.filters import Refusal
 
+Length = Literal["full", "brief", "least"]
+
 # The part of an error that differs between nodes with the same error.
-_ON_DEVICE = re.compile(r" on device \S+(?=:)")
+ON_DEVICE = re.compile(r" on device \S+(?=:)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,10 +86,14 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     )
 
 
-def predicate_of(group: Group, *, brief: bool = False) -> str:
-    """Returns the group's text with its verb in the singular or plural: "are cordoned"."""
+def predicate_of(group: Group, length: Length = "full") -> str:
+    """Returns the group's text with its verb in the singular or plural: "are cordoned".
+
+    "brief" leaves out the reason of single devices, and "least" the figures as well.
+    """
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
-    return f"{forms[group.verb]} {group.brief if brief else group.text}"
+    texts = {"full": group.text, "brief": group.brief, "least": " and ".join(group.causes)}
+    return f"{forms[group.verb]} {texts[length]}"
 
 
 _SINGULAR = {"be": "is", "have": "has", "do": "does"}
@@ -140,7 +146,7 @@ def causes_of(node: NodeAnswer) -> tuple[Cause, ...]:
     if node.outcome == "unknown":
         return (Cause(verb="be", text="not decided in time"),)
     if node.outcome == "error":
-        text = _ON_DEVICE.sub("", _strip_claim(node.summary))
+        text = ON_DEVICE.sub("", _strip_claim(node.summary))
         return (Cause(verb="have", text=f"an error: {text}"),)
 
     # The node has no devices, or its pools are not usable.

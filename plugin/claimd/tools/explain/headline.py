@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import evictions, groups, remedies
+from . import brief, evictions, groups, remedies
 from .answer import fits_somewhere
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 # The number of groups that the line names, and of remedies that are offered.
 _GROUPS = 3
 _WAYS = 3
-# The length of the groups in the line, in characters. The first group is named whatever its length.
-_LONGEST = 160
+# The length of the line in characters, and that of the part behind a long name of the subject. The
+# first group is named whatever the length of its cause.
+_LONGEST = 200
+_LEAST_ROOM = 150
 _NOT_LOOKED_AT = "not looked at: "
 _NOT_DECIDED = "not decided: "
 
@@ -29,15 +31,20 @@ def with_line(answer: Answer) -> Answer:
 
 
 def _line(answer: Answer) -> str:
-    if answer.blockers:
-        return f"{answer.subject}: {answer.blockers[0]}"
-    if not answer.nodes:
-        return f"{answer.subject}: no nodes are known"
+    return f"{answer.subject}: {_predicate(answer)}"
 
-    line = f"{answer.subject}: {count(answer)}"
+
+def _predicate(answer: Answer) -> str:
+    room = max(_LONGEST - len(answer.subject) - 2, _LEAST_ROOM)
+    if answer.blockers:
+        return brief.shorten(answer.blockers[0], room)
+    if not answer.nodes:
+        return "no nodes are known"
+
+    line = count(answer)
     if fits_somewhere(answer.nodes):
-        return line + _reservation(answer)
-    return f"{line}: {'; '.join(obstacles(answer, longest=_LONGEST))}"
+        return brief.shorten(line + _reservation(answer), room)
+    return f"{line}: {'; '.join(obstacles(answer, longest=room - len(line) - 2))}"
 
 
 def _reservation(answer: Answer) -> str:
@@ -85,34 +92,36 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
         node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
-        return [f"on {node.node} {words}" if node.refusals else words]
+        return [brief.shorten(f"on {node.node} {words}" if node.refusals else words, longest)]
 
     # A single group more takes no more room than "for other reasons".
     most = len(answer.groups) if len(answer.groups) == _GROUPS + 1 else _GROUPS
+    others = sum(len(group.nodes) for group in answer.groups)
     parts: list[str] = []
-    named = room = 0
     for group in answer.groups[:most]:
-        part = _group_phrase(group, answer)
-        if room + len(part) > longest:
-            part = _group_phrase(group, answer, brief=bool(parts))
-        if parts and room + len(part) > longest:
+        others -= len(group.nodes)
+        phrases = [_group_phrase(group, answer, length) for length in ("full", "brief", "least")]
+        fitting = []
+        for phrase in phrases:
+            if len("; ".join([*parts, phrase, *_rest(others)])) <= longest:
+                fitting.append(phrase)
+        if parts and not fitting:
+            others += len(group.nodes)
             break
-        parts.append(part)
-        named += len(group.nodes)
-        room += len(part)
-
-    others = sum(len(group.nodes) for group in answer.groups) - named
-    if others:
-        parts.append(f"{others} for other reasons")
-    return parts
+        parts.append(fitting[0] if fitting else phrases[1])
+    return [*parts, *_rest(others)]
 
 
-def _group_phrase(group: Group, answer: Answer, *, brief: bool = False) -> str:
+def _rest(nodes: int) -> list[str]:
+    return [f"{nodes} for other reasons"] if nodes else []
+
+
+def _group_phrase(group: Group, answer: Answer, length: groups.Length) -> str:
     """Returns the number of the group's nodes, or the name of the only one, and the predicate."""
     who = group.nodes[0] if len(group.nodes) == 1 else str(len(group.nodes))
     if len(group.nodes) == len(answer.nodes):
         who = "both" if len(group.nodes) == 2 else f"all {len(group.nodes)}"
-    return f"{who} {groups.predicate_of(group, brief=brief)}"
+    return f"{who} {groups.predicate_of(group, length)}"
 
 
 def own_words(node: NodeAnswer) -> str:

@@ -271,7 +271,7 @@ def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
         ends = "ends" if len(answers) < _ALL_ARE_LOOKED_AT else "may end"
         yield (
             f"an error on node {failed[0].node}{more} {ends} the scheduler's search on all nodes: "
-            f"{failed[0].summary}"
+            f"{groups.ON_DEVICE.sub('', failed[0].summary)}"
         )
 
 

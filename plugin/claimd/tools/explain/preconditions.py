@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ _COMPONENTS = {
     "amd.com": "amd-resources",
     "gpu.intel.com": "intel-resources",
 }
+_QUOTA = re.compile(
+    r"exceeded quota: (?P<name>\S+), requested: (?P<requested>\S+), used: (?P<used>\S+), "
+    r"limited: (?P<limited>\S+)"
+)
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
@@ -181,7 +186,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
             _, _, refusal = message.rpartition(" is forbidden: ")
             found.blockers.append(
-                f"claim {name} is not made: {refusal}"
+                f"claim {name} is not made: {_describe_refusal(refusal)}"
                 if refusal
                 else f"claim {name} is not made yet: the controller manager makes it of template "
                 f"{template.metadata.name}"
@@ -193,6 +198,25 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
 
     of_resources = _extended_claim(pod, objects)
     return [*claims, of_resources] if of_resources else claims
+
+
+def _describe_refusal(refusal: str) -> str:
+    """Returns the API server's reason. Of a quota it has each resource with its figures once."""
+    match = _QUOTA.fullmatch(refusal)
+    if match is None:
+        return refusal
+
+    requested, used, limited = (
+        dict(pair.partition("=")[::2] for pair in match[figures].split(","))
+        for figures in ("requested", "used", "limited")
+    )
+    parts = []
+    for resource, amount in requested.items():
+        parts.append(
+            f"{resource}: {amount} requested, {used.get(resource, '?')} of "
+            f"{limited.get(resource, '?')} used"
+        )
+    return f"exceeded quota: {match['name']} ({'; '.join(parts)})"
 
 
 def _report_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:

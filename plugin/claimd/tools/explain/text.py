@@ -154,6 +154,8 @@ def _lines(answer: Answer, wide: bool) -> Iterator[str]:
 def _head(answer: Answer) -> Iterator[str]:
     """Yields the answer, the changes that would help, and all quotes, changes and notes."""
     yield answer.line
+    if answer.blockers and answer.blockers[0] not in answer.line:
+        yield f"  in full: {answer.blockers[0]}"
     for blocker in answer.blockers[1:]:
         yield f"  also: {blocker}"
     if answer.blockers and answer.nodes:

@@ -26,6 +26,7 @@ from ..explain.objects import KINDS as READABLE
 from ..explain.objects import Objects, read_whole
 from . import rows, timeline, trend, world
 from .board import Board
+from .prometheus import Prometheus, PrometheusError
 from .timeline import Change
 
 if TYPE_CHECKING:
@@ -158,8 +159,23 @@ class Picture:
         self._pods_changed = True
 
     def draw_trend(self) -> None:
-        """Adds the numbers of this moment to the trend."""
-        self._board.set_entry("trend", self._trend.sample(self._clock()))
+        """Adds the numbers of this moment to the trend, and shows what this page has seen."""
+        self._show_trend(self._trend.sample(self._clock()), "", "")
+
+    def draw_recorded_trend(self, samples: list[list[float]], source: str) -> None:
+        """Shows the samples that another program has recorded."""
+        self._show_trend(samples, source, "")
+
+    def cannot_read_trend(self, why: str) -> None:
+        """Shows what this page has seen, and why it cannot show more."""
+        self._show_trend(self._trend.sample(self._clock()), "", why)
+
+    def _show_trend(self, samples: list[list[float]], source: str, trouble: str) -> None:
+        self._board.set_entry("trend", {"samples": samples, "source": source})
+        self._problems.pop("trend", None)
+        if trouble:
+            self._problems["trend"] = f"the numbers over time are of this page alone: {trouble}"
+        self._draw_problems()
 
     def set_trouble(self, trouble: Iterable[str]) -> None:
         """Shows why the picture may be out of date. This replaces earlier reasons."""
@@ -277,10 +293,12 @@ def _stages(pods: Iterable[Pod], objects: Objects) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Picture]:
+async def from_cluster(
+    board: Board, client_: client.Client, recorded: Prometheus | None = None
+) -> AsyncIterator[Picture]:
     """Draws a cluster and keeps the board current while the context is open.
 
-    Raises ApiError if the first lists fail.
+    The numbers over time are those of `recorded`, or those that the picture has seen itself. Raises ApiError if the first lists fail.
     """
     picture = Picture(board)
     changed = asyncio.Event()
@@ -297,7 +315,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
             asyncio.create_task(_draw(picture, changed), name="draw what changes"),
             asyncio.create_task(_explain(picture, copy, changed), name="explain what waits"),
             asyncio.create_task(_forget(picture), name="forget what is old"),
-            asyncio.create_task(_follow_trend(picture), name="follow the trend"),
+            asyncio.create_task(_follow_trend(picture, recorded), name="follow the trend"),
             asyncio.create_task(_tell_trouble(picture, copy), name="tell trouble"),
         ]
         try:
@@ -352,10 +370,17 @@ async def _tell_trouble(picture: Picture, copy: live.LiveObjects) -> None:
         picture.set_trouble(copy.trouble)
 
 
-async def _follow_trend(picture: Picture) -> None:
-    """Adds a sample to the trend every minute."""
+async def _follow_trend(picture: Picture, recorded: Prometheus | None) -> None:
+    """Draws the trend every minute, as far as possible from what Prometheus has recorded."""
     while True:
-        picture.draw_trend()
+        if recorded is None:
+            picture.draw_trend()
+        else:
+            try:
+                samples = await asyncio.to_thread(recorded.read_day, time.time())
+                picture.draw_recorded_trend(samples, recorded.name)
+            except PrometheusError as error:
+                picture.cannot_read_trend(str(error))
         await asyncio.sleep(trend.PERIOD)
 
 

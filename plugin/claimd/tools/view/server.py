@@ -26,6 +26,8 @@ from .board import Board
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
+    from .prometheus import Prometheus
+
 HOST = "127.0.0.1"
 # The number of pages that may be open at the same time, and of requests in progress.
 MOST_STREAMS = 32
@@ -53,14 +55,16 @@ _HEADERS = (
 
 
 @contextlib.asynccontextmanager
-async def serve_cluster(client_: client.Client, port: int = 0) -> AsyncIterator[str]:
+async def serve_cluster(
+    client_: client.Client, port: int = 0, recorded: Prometheus | None = None
+) -> AsyncIterator[str]:
     """Serves a page of the client's cluster until the context ends, and yields its address.
 
-    Raises ApiError if the cluster cannot be read, and OSError if the port is not available.
+    With `recorded` the numbers over time come from that Prometheus. Raises ApiError if the cluster cannot be read, and OSError if the port is not available.
     """
     board = Board()
     async with (
-        follow.from_cluster(board, client_) as picture,
+        follow.from_cluster(board, client_, recorded) as picture,
         Page(board, picture).serve(port) as address,
     ):
         yield address

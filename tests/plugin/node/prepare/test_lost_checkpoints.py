@@ -475,14 +475,6 @@ async def test_a_claim_that_was_given_back_is_not_lost_because_of_its_quarantine
     assert another.driver.claims.lost() == []
 
 
-def test_parts_and_their_gpu_are_tainted_together():
-    whole, part = gpu(0), gpu(1, parent=gpu(0).name)
-    devices = Inventory.from_unsorted([whole, part, gpu(2)])
-    for device in (whole, part):
-        excluded = lost_checkpoints._excluded_devices(device.name, devices)
-        assert excluded == {whole.name, part.name}
-
-
 def test_the_devices_of_a_spec():
     """Shares, parts and admin access, with edits that devices have in common and without."""
     device = "gpu-0000-41-00-0"

@@ -62,6 +62,19 @@ def test_a_port_that_is_none(claimd, manifests, port):
     assert (code, err) == (2, f"claimd: port {port}: expected 0 to 65535\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "table"), "--prometheus is for the page of a cluster, without -f and -o"),
+        (("-f", "cluster.yaml"), "--prometheus is for the page of a cluster, without -f and -o"),
+        ((), "--prometheus localhost:9090: expected a URL such as http://localhost:9090"),
+    ],
+)
+def test_a_prometheus_that_cannot_be_asked(claimd, words, said):
+    code, _, err = claimd("view", "--prometheus", "localhost:9090", *words)
+    assert (code, err) == (2, f"claimd: {said}\n")
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 def test_kubectl_finds_it(manifests):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

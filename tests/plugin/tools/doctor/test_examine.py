@@ -12,7 +12,7 @@ from claimd.node import config
 from claimd.tools.doctor import api, examine, sight
 from claimd.tools.doctor.check import Level
 from claimd.tools.doctor.setting import find_place
-from claimd_devices import faults
+from claimd_devices import fake, faults
 from tests.plugin.tools.doctor import test_api
 from tests.support import doctor_node, host_process
 from tests.support.doctor_node import CONTAINERD, DRIVER
@@ -275,6 +275,46 @@ async def test_a_pod_with_fake_gpus_runs_on_a_real_machine(node):
     results = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     unseen = {finding.check for finding in results if finding.level is Level.UNSEEN}
     assert {"cdi-enabled", "cdi-folders", "dev-char-links"} <= unseen
+
+
+def claimd_has_fakes(node, *, environ="", words="claimd run"):
+    """The process of a claimd that has these fake GPUs at /fake, as /proc shows it."""
+    folder = node.root / f"proc/{doctor_node.PROCESS}"
+    (folder / "environ").write_bytes(environ.encode())
+    (folder / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+    shutil.rmtree(folder / "root", ignore_errors=True)
+    fake.write(folder / "root/fake", fake.parse(["nvidia:l4=3"]))
+    node.set(
+        root="",
+        host_root=node.root,
+        sys_root=node.root / "sys",
+        proc_root=node.root / "proc",
+        require_libraries="auto",
+    )
+
+
+@pytest.mark.parametrize(
+    "claimd",
+    [
+        {"environ": "PATH=/bin\0CLAIMD_ROOT=/fake\0"},
+        {"words": "python3 claimd run --root=/fake"},
+        {"environ": "CLAIMD_ROOT=/elsewhere\0", "words": "claimd run --root /fake"},
+    ],
+)
+async def test_the_fake_gpus_of_the_running_claimd_are_found(node, claimd):
+    """Nobody says --root, and the GPUs of the machine are others."""
+    claimd_has_fakes(node, **claimd)
+    results = await findings(node)
+    assert not_well(results) == UNSEEN, [f for f in results if f.level != Level.WELL]
+    (gpus,) = [finding for finding in results if finding.check == "gpus"]
+    assert gpus.seen == "3 GPUs and parts, which are fake"
+
+
+@pytest.mark.parametrize("environ", ["", "CLAIMD_ROOT=\0", "CLAIMD_ROOT=/nowhere\0"])
+async def test_a_claimd_with_real_gpus_has_no_fakes(node, environ):
+    claimd_has_fakes(node, environ=environ)
+    (gpus,) = [finding for finding in await findings(node) if finding.check == "gpus"]
+    assert gpus.seen == "3 GPUs and parts"
 
 
 async def test_a_pod_with_the_hosts_root_sees_all(node):

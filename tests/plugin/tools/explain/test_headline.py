@@ -1,6 +1,8 @@
 """The answer in one line, and the changes that help: each is applied, and it does help."""
 
 import dataclasses
+import random
+import re
 
 import pytest
 
@@ -11,6 +13,9 @@ from claimd.kubernetes.scheduling.filters import Refusal
 from claimd.tools.explain import headline, objects, pending
 from claimd.tools.explain.answer import Answer, Group, NodeAnswer
 from tests.support.cluster_objects import (
+    A100,
+    H100,
+    ROOT,
     claim,
     class_,
     container,
@@ -199,6 +204,70 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     )
 
 
+# Four GPUs of one PCIe root, where others hold some: how many have to go under the best root.
+ONE_ROOT = [{"matchAttribute": ROOT, "requests": ["gpus"]}]
+LARGE = selector('device.attributes["gpu.claimd.dev"].productName.contains("H100")')
+
+
+def node_with_held(called, *held, model=H100, **more):
+    yield node(called, **more)
+    yield slice_(gpus(8, model), node=called)
+    for index in held:
+        yield claim(f"{called}-{index}", held=[name(index)], on=called, pinned=called)
+
+
+def test_the_nearest_miss_of_one_root_is_where_the_fewest_devices_have_to_go():
+    """Three GPUs are free on both nodes; on the first they are under two roots."""
+    first = node_with_held("n-1", 0, 1, 5, 6, 7)
+    second = node_with_held("n-2", 3, 4, 5, 6, 7)
+    answer = report(*first, *second, claim(count=4, constraints=ONE_ROOT), job())
+    assert answer.line == (
+        "pod default/job: 0 of 2 nodes could run it: both have too few free GPUs under one pcieRoot "
+        "(4 needed, 2 to 3 free, others held by claims)"
+    )
+    assert answer.nearest == "n-2"
+    assert answer.help[0] == f"free {name(3)} (claim n-2-3)"
+
+
+def mixed_fleet(nodes):
+    """Most nodes have the wrong model, some are cordoned or tainted, and all others lack devices."""
+    dice = random.Random(35)
+    for number in range(nodes):
+        model = A100 if dice.random() < 0.56 else H100
+        held = set(dice.sample(range(8), dice.randint(2, 8)))
+        for root in (range(4), range(4, 8)):
+            if not held.intersection(root):
+                held.add(dice.choice(root))
+        yield from node_with_held(
+            f"node-{number}",
+            *sorted(held),
+            model=model,
+            cordoned=dice.random() < 0.02,
+            tainted="dedicated=training:NoSchedule" if dice.random() < 0.04 else "",
+        )
+    yield claim(count=4, selectors=[LARGE], constraints=ONE_ROOT)
+    yield job()
+
+
+@pytest.mark.parametrize("nodes", [60, pytest.param(5000, marks=pytest.mark.slow)])
+def test_the_line_about_a_large_fleet_is_short_and_leads_with_the_nearest(nodes):
+    known = cluster(*mixed_fleet(nodes))
+    subject = pending.find_subject(known, "pod/job", "default")
+    answer = pending.report(known, subject, full=False)
+    assert len(answer.line) <= 200
+    head, _, groups = answer.line.partition(" could run it: ")
+    assert head == f"pod default/job: 0 of {nodes} nodes"
+    first, *_ = groups.split("; ")
+    assert re.fullmatch(
+        r"\d+ have too few free GPUs under one pcieRoot \(4 needed, 0 to 3 free, others held by claims\)",
+        first,
+    )
+    assert groups.endswith(" for other reasons")
+
+    # On the nearest node a single GPU has to go.
+    assert re.fullmatch(r"free gpu-0000-4\d-00-0 \(claim node-\d+-\d\)", answer.help[0])
+
+
 def build_answer(nodes=(), *group_sizes, detail="", **more):
     """Returns an answer with groups of these sizes."""
     groups_ = tuple(
@@ -250,8 +319,7 @@ def test_the_line_stays_short():
     )
     line = build_answer((), 1, 2, 3, detail=": " + 200 * "x").line
     assert (
-        line
-        == f"it: 0 of 6 nodes could have it: n0-0 has cause 0: {200 * 'x'}; 5 for other reasons"
+        line == "it: 0 of 6 nodes could have it: n0-0 has cause 0; 2 have cause 1; 3 have cause 2"
     )
 
 

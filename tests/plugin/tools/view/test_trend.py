@@ -45,7 +45,7 @@ def test_the_board_has_the_trend_of_the_picture():
     add(picture, claim("late", held=[name(7)], on="dgx-1"))
     picture.draw()
     picture.draw_trend()
-    samples = json.loads(picture._board.changes_since(0))["set"]["trend"]
+    samples = json.loads(picture._board.changes_since(0))["set"]["trend"]["samples"]
     assert samples == [[1000, 7, 8, 1], [1000, 6, 9, 1]]
 
 
@@ -55,4 +55,7 @@ def test_a_node_that_leaves_takes_its_devices_along():
     picture.take("ResourceSlice", slice_(gpus(2))["metadata"]["name"], None, "v1")
     picture.draw()
     picture.draw_trend()
-    assert json.loads(picture._board.changes_since(0))["set"]["trend"] == [[1000, 0, 0, 0]]
+    assert json.loads(picture._board.changes_since(0))["set"]["trend"] == {
+        "samples": [[1000, 0, 0, 0]],
+        "source": "",
+    }

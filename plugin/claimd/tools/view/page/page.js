@@ -369,7 +369,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const STATES = ["held", "sick", "free"]; // from the bottom to the top
 
 function drawTrend() {
-  const samples = entries.get("trend") || [];
+  const { samples, source } = entries.get("trend") || { samples: [], source: "" };
   const pane = byId("trend");
   const last = samples.at(-1);
   pane.hidden = samples.length < 2 || !(last[1] + last[2] + last[3]);
@@ -394,7 +394,7 @@ function drawTrend() {
   }
   const least = Math.min(...samples.map(([, free]) => free));
   const words = `${last[1]} free, ${last[2]} held, ${last[3]} sick; at least ${least} free`
-    + ` in the last ${ago(from * 1000, to * 1000)}`;
+    + ` in the last ${ago(from * 1000, to * 1000)}${source ? `, by Prometheus at ${source}` : ""}`;
   pane.replaceChildren(make("h2", {}, "GPUs over time"), drawing, make("p", { className: "soft" }, words));
 }
 
