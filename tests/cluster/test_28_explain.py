@@ -108,7 +108,7 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
         alone(image="localhost/none:1", imagePullPolicy="Never"),
         'image "localhost/none:1" is not present',
     ),
-    "an image name that is wrong": (alone(image="UPPER//CASE"), "InvalidImageName"),
+    "an image name that is wrong": (alone(image="UPPER//CASE"), "must be lowercase"),
     "a ConfigMap for variables": (
         alone(envFrom=[{"configMapRef": MISSING}]),
         'configmap "settings" not found',
@@ -128,7 +128,7 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
     ),
     "a folder of the node": (
         with_volume(hostPath={"path": "/does/not/exist", "type": "Directory"}),
-        "hostPath type check failed",
+        'path "/does/not/exist" does not exist',
     ),
     "a program that does not exist": (alone(command=["/no/program"]), "/no/program"),
     "a program that ends with an error": (sh("exit 3"), "exit code 3"),

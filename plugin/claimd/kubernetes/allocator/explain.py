@@ -215,6 +215,8 @@ class _Question:
         if not self._input.devices.candidates:
             if not self._input.pools:
                 return "no driver has devices here: no ResourceSlice is for this node"
+            if all(pool.is_usable for pool in self._input.pools):
+                return "no driver has devices here: the ResourceSlices for this node are empty"
             return "no driver has usable devices here"
         if shortage.counts:
             return self._count_sentence(shortage.counts[0])

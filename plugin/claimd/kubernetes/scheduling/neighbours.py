@@ -106,11 +106,13 @@ class Neighbours:
         # First the pod's own affinity.
         if self._near and not self._is_near(node):
             asked = ", ".join(describe(term) for term in self._near)
-            yield _refusal(
-                "node(s) didn't match pod affinity rules",
-                f"the pod has to be near to {asked}, and none is here",
-                is_resolvable=False,
-            )
+            detail = f"the pod has to be near to {asked}, and none is here"
+            for term in self._near:
+                if term.topology_key not in node.metadata.labels:
+                    detail = (
+                        f"it has no label {term.topology_key}: the pod has to be near to {asked}"
+                    )
+            yield _refusal("node(s) didn't match pod affinity rules", detail, is_resolvable=False)
             return
 
         # Then the pod's own anti-affinity.

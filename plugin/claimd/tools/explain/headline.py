@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import brief, evictions, groups, remedies
+from . import brief, evictions, groups, preconditions, remedies
 from .answer import fits_somewhere
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ def _reservation(answer: Answer) -> str:
     """
     for note in answer.notes:
         if note.startswith(evictions.EVICTED):
+            return f", but {note}"
+    for note in answer.notes:
+        if note.startswith(preconditions.OTHER_SCHEDULER):
             return f", but {note}"
     for quote in answer.quotes:
         if quote.unseen:

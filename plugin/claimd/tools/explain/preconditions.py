@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from .objects import ClaimTemplate, Objects
 
+# The beginning of the note about a pod that names its scheduler.
+OTHER_SCHEDULER = "scheduler"
 # The highest number of pods that may share a claim.
 _MOST_CONSUMERS = 256
 # The scheduler's default time in seconds for devices to get ready after their allocation.
@@ -105,7 +107,7 @@ def _blockers_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
 def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
     if scheduler not in ("", "default-scheduler"):
-        yield f"scheduler {scheduler} decides, this is what the default one would say"
+        yield f"{OTHER_SCHEDULER} {scheduler} decides, and this is what the default one would say"
     yield from _notes_on_resources(pod, objects)
     unseen = list(_unsupported_rules(pod))
     if unseen:

@@ -22,7 +22,9 @@ _PREFIX = re.compile(
 )
 _CRASH_LOOP = "CrashLoopBackOff"
 # The beginnings of reasons of Events that stop a pod.
-_FAILURES = ("Failed", "Err", "NetworkNotReady")
+_FAILURES = ("Failed", "Err", "InspectFailed", "NetworkNotReady")
+# The text of an Event that only repeats the reason why a container waits.
+_REASON_ALONE = re.compile(r"Error: \w+")
 # The field of a pod that an Event about one container names.
 _CONTAINER = re.compile(r"spec\.(?:initC|c)ontainers\{(.+)\}")
 
@@ -92,7 +94,8 @@ def _unready(running: list[ContainerStatus], pod: Pod, objects: Objects) -> str:
     if not unready:
         return ""
     if len(running) == len(pod.status.container_statuses):
-        probe = newest_message(pod, objects, "Unhealthy")
+        # The kubelet puts the output of the probe behind its words, and there may be none.
+        probe = newest_message(pod, objects, "Unhealthy").strip().removesuffix(":")
         return f", but container {unready[0]} is not ready{f': {probe}' if probe else ''}"
     return f", but container {unready[0]} does not run"
 
@@ -108,7 +111,20 @@ def newest_failure(pod: Pod, objects: Objects) -> Event | None:
         if is_failure and event.type == "Warning":
             failures.append(event)
     # Of two Events at the same time, the one without a reason of its own says less.
-    return max(failures, key=lambda each: (each.last_seen, each.reason != "Failed"), default=None)
+    failures.sort(key=lambda each: (each.last_seen, each.reason != "Failed"), reverse=True)
+    if failures and _REASON_ALONE.fullmatch(failures[0].text):
+        for event in failures[1:]:
+            if _field_path(event) == _field_path(failures[0]) and not _REASON_ALONE.fullmatch(
+                event.text
+            ):
+                return event
+    return failures[0] if failures else None
+
+
+def _field_path(event: Event) -> str:
+    """Returns the container that the Event is about, as a path into the pod; "" if about no one."""
+    about = event.involved_object or event.regarding
+    return about.field_path if about else ""
 
 
 def newest_event(pod: Pod, objects: Objects, reason: str) -> Event | None:
@@ -137,8 +153,7 @@ def _problem(event: Event) -> str:
         claim = f" of claim {match['claim']}" if match["claim"] else ""
         return f"the devices{claim} cannot be prepared: {event.text[match.end() :]}"
 
-    about = event.involved_object or event.regarding
-    container = _CONTAINER.fullmatch(about.field_path) if about else None
+    container = _CONTAINER.fullmatch(_field_path(event))
     if container is not None:
         return f"container {container[1]} does not start: {event.text.removeprefix('Error: ')}"
     return f"the kubelet says {event.reason}: {event.text}"

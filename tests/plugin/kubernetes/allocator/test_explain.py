@@ -69,7 +69,11 @@ def world_with_selector(expression):
         (world_with_selector("[].flatten(dyn('1')) == []"), "error", "flatten"),
         (world_with_selector("'x'.matches('(') == true"), "error", "selector 1"),
         (world_with_selector("device"), "error", "selector 1"),
-        (world([], {"count": 1}), "no", "no driver has usable devices here"),
+        (
+            world([], {"count": 1}),
+            "no",
+            "no driver has devices here: the ResourceSlices for this node are empty",
+        ),
         (world(rooted(1, 1), {"count": 33}), "error", "exceeds the claim limit of 32"),
     ],
 )

@@ -242,6 +242,13 @@ def test_it_is_said_in_detail():
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.rule == "InterPodAffinity"
     assert refusal.detail == "the pod has to be near to pods with app=db by zone, and none is here"
+    about = neighbours.Neighbours(
+        pod(affinity=near(term("rack", app="db"))), nodes(), {"a1": [there]}, [], {}
+    )
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert (
+        refusal.detail == "it has no label rack: the pod has to be near to pods with app=db by rack"
+    )
     about = neighbours.Neighbours(pod(labels={"app": "job"}), nodes(), {"a1": [there]}, [there], {})
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.detail == "pod default/q keeps it away from zone=a"

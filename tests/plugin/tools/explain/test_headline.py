@@ -193,6 +193,13 @@ def test_what_the_scheduler_says_of_it_is_said_instead():
     )
 
 
+def test_a_scheduler_of_its_own_is_named_in_the_line():
+    assert report(plain(), pod(schedulerName="batch")).line == (
+        "pod default/job: 1 of 1 nodes could run it, but scheduler batch decides, and this is what "
+        "the default one would say"
+    )
+
+
 def test_an_error_that_ends_the_search_stands_before_all_nodes():
     bad = {"name": "odd", "taints": [taint("x")]}
     reads = selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"')

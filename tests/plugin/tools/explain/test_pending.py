@@ -360,7 +360,9 @@ def test_a_node_without_slices_is_told_from_one_whose_slices_are_empty(explain):
         "no driver has devices on node-1: no ResourceSlice is for this node"
     )
     _, out = explain(node("node-1"), slice_([]), claim())
-    assert out.splitlines()[0].endswith("no driver has usable devices on node-1")
+    assert out.splitlines()[0].endswith(
+        "no driver has devices on node-1: the ResourceSlices for this node are empty"
+    )
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_the_scheduler_is_quoted():
     condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available."}
     check = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
     assert check.notes == [
-        "scheduler mine decides, this is what the default one would say",
+        "scheduler mine decides, and this is what the default one would say",
         "the scheduler says: 0/3 nodes are available.",
     ]
 

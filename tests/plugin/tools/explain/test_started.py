@@ -135,9 +135,25 @@ def test_an_event_about_a_container_names_it():
 
 def test_a_probe_that_fails_is_quoted():
     answer = describe(("Unhealthy", "Readiness probe failed: "), containers=[container(RUNNING)])
-    assert answer == (
-        "it runs on node n, but container main is not ready: Readiness probe failed: "
-    )
+    assert answer == ("it runs on node n, but container main is not ready: Readiness probe failed")
+
+
+def test_an_event_that_only_repeats_a_reason_says_less():
+    """The kubelet writes both about one image, the second a moment later."""
+    known = objects.Objects()
+    placed = pod(nodeName="n")
+    inspect = event(placed, "InspectFailed", 'couldn\'t parse image name "A//B"')
+    other = event(placed, "FailedMount", "of another thing")
+    failed = event(placed, "Failed", "Error: InvalidImageName", "2026-11-22T10:00:01Z")
+    for document in (inspect, failed):
+        document["involvedObject"]["fieldPath"] = "spec.containers{main}"
+    for document in (placed, other, failed):
+        known.add(document)
+    alone = started.describe(known.pods[0], known)
+    assert alone == "on node n container main does not start: InvalidImageName"
+    known.add(inspect)
+    answer = started.describe(known.pods[0], known)
+    assert answer == 'on node n container main does not start: couldn\'t parse image name "A//B"'
 
 
 def test_the_newest_problem_counts():
