@@ -36,27 +36,18 @@ def numbered(seed):
     return world(draw, size=draw.pick((1, 2, 3, 4, 5, 6, 8, 12)), selectors=draw.chance(60))
 
 
-def for_the_oldest_allocator(seed):
-    """The same with no feature that Kubernetes' oldest allocator lacks.
-
-    That one goes through slices as they are listed; here they are in the order of ours. Devices
-    that must be bound first come last in ours alone: no API server leaves any that have it off.
-    """
+def shuffled(seed):
+    """The same with its slices in random order, as an API server may list them."""
     numbered_world = numbered(seed)
-    numbered_world["features"] = sorted(features.STABLE.intersection(numbered_world["features"]))
-    numbered_world["slices"].sort(key=lambda each: (*_pool_of(each), each["metadata"]["name"]))
-    counts = {}
-    for slice_ in numbered_world["slices"]:
-        pool = slice_["spec"]["pool"]
-        key = (*_pool_of(slice_), pool["generation"])
-        pool["resourceSliceCount"] = counts.setdefault(key, pool["resourceSliceCount"])
-        for device in slice_["spec"].get("devices", ()):
-            device.pop("bindingConditions", None)
+    random.Random(seed).shuffle(numbered_world["slices"])
     return numbered_world
 
 
-def _pool_of(slice_):
-    return slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]
+def for_the_oldest_allocator(seed):
+    """The same with no feature that Kubernetes' oldest allocator lacks."""
+    shuffled_world = shuffled(seed)
+    shuffled_world["features"] = sorted(features.STABLE.intersection(shuffled_world["features"]))
+    return shuffled_world
 
 
 def world(draw, *, size=4, selectors=True):

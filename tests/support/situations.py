@@ -95,8 +95,9 @@ missing or being deleted, the scheduler gives no message at all. `--dry` takes m
 replaces a Deployment, a Job or another workload by the pods that it creates, accepts numbers as quantities, and takes
 limits as requests.
 
-An answer takes at most ten seconds (`--timeout`). The scheduler itself spends at most ten seconds on each node. If that
-is not enough, it says "timed out trying to allocate devices" and the pod stays pending.
+An answer takes at most ten seconds of processor time (`--timeout`), and at most three times as long on a busy machine.
+The scheduler itself spends at most ten seconds on each node. If that is not enough, it says "timed out trying to
+allocate devices" and the pod stays pending.
 
 The rest of this page has situations from real clusters with claimd's output. The tests check this output.
 """

@@ -11,11 +11,12 @@ of claimd use that package. The image of the node does not contain this module.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+
+from claimd.common.time_limit import TimeLimit
 
 from . import allocator as internal
 from .allocator import AllocationError, DeviceID, PoolID, explain, features, pools, state, taints
@@ -140,13 +141,10 @@ class Allocator:
 
         `outcome` is "yes", "no", "error" or "unknown". `summary` says in one line what is short.
         `claims` has the reasons against each device, and `shortage.remedies` the changes that would
-        help. The outcome is "unknown" if the search takes longer than `time_limit` seconds.
+        help. The outcome is "unknown" if the search takes longer than `time_limit` seconds of
+        processor time.
         """
-        end = time.monotonic() + time_limit
-
-        def is_over() -> bool:
-            return time.monotonic() > end
-
+        is_over = TimeLimit(time_limit).is_over
         where, claims = _node(node), self._waiting
         verdict = explain.explain_node(
             self._allocator, where, claims, self._holdings, always=True, expired=is_over

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from claimd.common.time_limit import TimeLimit
 
 from . import subproblems
 from .causes import Count, Shortage, claim_of_request
@@ -80,7 +81,7 @@ def explain_node(
         if limit.is_no:
             question.set_time_limit(None)
             return _no(verdict, question, claims, expired)
-        return _unknown(verdict, question, _a_little_longer())
+        return _unknown(verdict, question, TimeLimit(_MORE_TIME).is_over)
     except AllocationError as error:
         return _error(verdict, question.misspelt() or str(error), error)
 
@@ -117,11 +118,6 @@ def _unknown(verdict: NodeVerdict, question: _Question, expired: Callable[[], bo
         summary=summary,
         shortage=Shortage(counts=counts, finished=False),
     )
-
-
-def _a_little_longer() -> Callable[[], bool]:
-    end = time.monotonic() + _MORE_TIME
-    return lambda: time.monotonic() > end
 
 
 def _no(

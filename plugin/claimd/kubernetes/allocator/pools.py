@@ -26,8 +26,8 @@ class Pool:
     """A pool that has devices for the node.
 
     An incomplete pool lacks slices, an invalid one contradicts itself. No device of such pools is
-    allocated. `slices` have devices for the node and are sorted by name. `slices_elsewhere` are the
-    other slices of the pool. Their devices use the same counters.
+    allocated. `slices` have devices for the node, in the order of the search. `slices_elsewhere`
+    are the other slices of the pool. Their devices use the same counters.
     """
 
     pool_id: PoolID
@@ -66,8 +66,10 @@ class SliceIndex:
         self._by_pool: dict[PoolID, list[ResourceSlice]] = {}
         self._of_no_single_node: list[ResourceSlice] = []
         self._counters: list[ResourceSlice] = []
-        for slice_ in slices:
+        self._positions: dict[int, int] = {}
+        for position, slice_ in enumerate(slices):
             spec = slice_.spec
+            self._positions[id(slice_)] = position
             self._by_pool.setdefault(PoolID(spec.driver, spec.pool.name), []).append(slice_)
             if spec.node_name:
                 self._by_node.setdefault(spec.node_name, []).append(slice_)
@@ -77,12 +79,15 @@ class SliceIndex:
                 self._counters.append(slice_)
 
     def for_node(self, node: Node) -> list[ResourceSlice]:
-        """Returns the slices that may have devices for the node."""
+        """Returns the slices that may have devices for the node, those of only this node first."""
         return self._by_node.get(node.metadata.name, []) + self._of_no_single_node
 
-    def with_counters(self) -> list[ResourceSlice]:
-        """Returns the slices with shared counters, of all nodes."""
-        return self._counters
+    def with_counters_of_all_nodes(self, node: Node) -> list[ResourceSlice]:
+        """Returns the slices of `for_node` and all others with counters, in their given order."""
+        by_position = {self._positions[id(slice_)]: slice_ for slice_ in self._counters}
+        for slice_ in self.for_node(node):
+            by_position[self._positions[id(slice_)]] = slice_
+        return [by_position[position] for position in sorted(by_position)]
 
     def in_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
         """Returns the slices of a pool, of all generations and nodes."""
@@ -106,27 +111,25 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
 
     The index may serve many nodes. AllocationError if the node selector of a slice is invalid.
     """
-    # The oldest allocator takes slices with counters from all nodes, in a second pass.
-    counters_anywhere = takes_oldest(features)
+    # For the oldest allocator, slices with counters belong to every node.
+    oldest = takes_oldest(features)
+    candidates = index.with_counters_of_all_nodes(node) if oldest else index.for_node(node)
     newest: dict[PoolID, list[ResourceSlice]] = {}
-    for slice_ in index.for_node(node):
+    for slice_ in candidates:
         if not _is_understood(slice_, features):
             continue
-        if counters_anywhere and slice_.spec.shared_counters:
-            continue
-        if _is_for_node(slice_, node):
+        if (oldest and slice_.spec.shared_counters) or _is_for_node(slice_, node):
             _add(newest, slice_)
-
-    if counters_anywhere:
-        for slice_ in index.with_counters():
-            if _is_understood(slice_, features):
-                _add(newest, slice_)
 
     pools: list[Pool] = []
     for pool_id, slices in newest.items():
         pool = _pool(pool_id, slices, index, features)
         if pool:
             pools.append(pool)
+
+    # The oldest allocator begins with a random pool, and takes the others in their given order.
+    if oldest:
+        return pools
     # Devices with binding conditions delay the pod, so their pools are searched last.
     return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
 
@@ -223,7 +226,10 @@ def _complete(
     features: Features,
 ) -> Pool:
     """Returns a pool whose slices all exist. It is invalid if it contradicts itself."""
-    here = sorted(slices, key=lambda slice_: slice_.metadata.name)
+    # The oldest allocator searches the slices in the order in which the API server lists them.
+    here = list(slices)
+    if not takes_oldest(features):
+        here.sort(key=lambda slice_: slice_.metadata.name)
     elsewhere: list[ResourceSlice] = []
     if len(slices) < len(whole_pool):
         names = {slice_.metadata.name for slice_ in slices}

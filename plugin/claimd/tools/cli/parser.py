@@ -426,8 +426,8 @@ def _add_explain(commands: Commands) -> None:
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="answer `unknown` for nodes that are not decided by then (default 10, the scheduler's own "
-        "limit for a node)",
+        help="answer `unknown` for nodes that are not decided within this processor time, or three times "
+        "as much on a busy machine (default 10, the scheduler's own limit for a node)",
     )
     _add_context(explain)
     _add_files(explain)

@@ -6,12 +6,12 @@ The allocator judges nodes with the same devices in the same state only once.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from claimd.common.time_limit import TimeLimit
 from claimd.kubernetes import allocator
 from claimd.kubernetes.allocator import explain, extended, features, nodes, state, taints
 from claimd.kubernetes.allocator.identity import DeviceID
@@ -279,7 +279,7 @@ class Question:
         details are also in answers whose outcome is yes. After `time_limit` seconds the outcome of
         nodes that were not judged is unknown.
         """
-        end = time.monotonic() + time_limit
+        limit = TimeLimit(time_limit)
         keys = [self._key(node, full) for node in places]
         unjudged = {key for key in keys if key is not None and key not in self._verdicts}
 
@@ -291,7 +291,7 @@ class Question:
 
             if key in unjudged:
                 # The remaining time is shared, so that one node cannot use it up.
-                share = (end - time.monotonic()) / len(unjudged)
+                share = limit.remaining / len(unjudged)
                 self._verdicts[key] = self._judge_within(node, share, always)
                 unjudged.remove(key)
 
@@ -311,7 +311,7 @@ class Question:
             return _answer(node, self._refusals(node), None)
 
         # The node's own devices are better than those of a node that was judged in its place.
-        expired = _expiry_check(time_limit)
+        expired = TimeLimit(time_limit).is_over
         verdict = self._by_node.get(node.metadata.name)
         if verdict is None:
             verdict = self._judge(node, claims, expired, always=False)
@@ -355,7 +355,7 @@ class Question:
                 outcome="unknown",
                 summary="not decided: the time was over before this node was looked at",
             )
-        expired = _expiry_check(max(seconds, _LEAST_SHARE))
+        expired = TimeLimit(max(seconds, _LEAST_SHARE)).is_over
         return self._judge(node, self._claims(node), expired, always)
 
     def _claims(self, node: Node) -> list[ResourceClaim]:
@@ -498,9 +498,3 @@ def _own_devices(devices: Iterable[DeviceID], judged: str, node: str) -> Iterato
     # Nodes have the same shape only if their other pools are shared or have the same names.
     for device in devices:
         yield device._replace(pool=node) if device.pool == judged else device
-
-
-def _expiry_check(seconds: float) -> Callable[[], bool]:
-    """Returns a function that returns True when this time is over."""
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end

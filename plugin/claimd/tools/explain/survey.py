@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from claimd.common.time_limit import TimeLimit
 
 from . import pending
 from .answer import VERSION, Answer, Verdict
@@ -69,7 +70,7 @@ def survey_pods(
         waiting += found.waiting
     cluster = Cluster(objects, waiting)
 
-    end = time.monotonic() + time_limit
+    limit = TimeLimit(time_limit)
     members: dict[Hashable, list[Pod]] = {}
     first: dict[Hashable, Preconditions] = {}
     for pod, found in zip(pods, preconditions, strict=True):
@@ -80,7 +81,7 @@ def survey_pods(
     # The remaining time is shared among the remaining questions, so that one pod cannot use it up.
     answers: dict[Hashable, Answer] = {}
     for key, found in first.items():
-        share = max(end - time.monotonic(), 0.0) / (len(first) - len(answers))
+        share = max(limit.remaining, 0.0) / (len(first) - len(answers))
         answers[key] = pending.answer(
             cluster,
             members[key][0],

@@ -46,6 +46,23 @@ def test_a_pool_has_its_slices_by_name_and_is_trusted_when_all_are_there():
     assert pool.is_usable and not pool.is_invalid and not pool.is_incomplete
 
 
+def test_the_oldest_allocator_takes_slices_and_pools_as_they_are_listed():
+    listed = [
+        slice_("b", "x", count=3),
+        slice_("z", "x", pool="a"),
+        slice_("counters", count=3, sharedCounters=COUNTERS, nodeName="node-2"),
+        slice_("a", "y", count=3, allNodes=True),
+    ]
+    found = gather(*listed, enabled=features.STABLE)
+    assert [(pool.pool_id.pool, names(pool.slices)) for pool in found] == [
+        ("p", ["b", "a"]),
+        ("a", ["z"]),
+    ]
+    [first, second] = gather(*reversed(listed), enabled=features.STABLE)
+    assert names(first.slices) == ["a", "b"] and names(second.slices) == ["z"]
+    assert [pool.pool_id.pool for pool in gather(*listed)] == ["a", "p"]
+
+
 @pytest.mark.parametrize("slices", [1, 3])
 def test_a_pool_with_too_few_or_too_many_slices_is_incomplete(slices):
     [pool] = gather(*(slice_(f"s{number}", f"g{number}", count=2) for number in range(slices)))
@@ -166,10 +183,11 @@ def test_the_index_of_slices():
         slice_("a", "x"),
         slice_("b", "y", nodeName="node-2"),
         slice_("c", "z", pool="q", allNodes=True),
-        slice_("d", allNodes=True, sharedCounters=COUNTERS),
+        slice_("d", sharedCounters=COUNTERS),
     ]
     index = pools.SliceIndex(allocating.read(documents, list[ResourceSlice]))
     assert names(index.for_node(NODE)) == ["a", "c", "d"]
-    assert names(index.with_counters()) == ["d"]
+    other = allocating.read({"metadata": {"name": "node-2"}}, Node)
+    assert names(index.with_counters_of_all_nodes(other)) == ["b", "c", "d"]
     assert names(index.in_pool(PoolID(DRIVER, "q"))) == ["c"]
     assert index.drivers == {DRIVER}

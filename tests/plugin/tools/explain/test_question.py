@@ -1,7 +1,6 @@
 """Nodes are judged once exactly if their devices are the same and in the same state."""
 
 import json
-import types
 
 import pytest
 
@@ -199,19 +198,21 @@ def test_what_an_alike_node_would_get_is_its_own(load):
 
 
 def judged_by(monkeypatch, outcome):
-    """Returns a list of the seconds that each node got. `outcome` returns the next outcome."""
+    """Returns a list of the seconds of all nodes, and then of each. `outcome` is the next one."""
     seconds = []
 
-    def after(share):
-        seconds.append(share)
-        return lambda: False
+    class Unused:
+        def __init__(self, limit):
+            seconds.append(limit)
+            self.remaining = limit
+
+        def is_over(self):
+            return False
 
     def judge(_allocator, where, *_arguments, **_options):
         return NodeVerdict(node=where.metadata.name, outcome=outcome(), summary="judged")
 
-    clock = types.SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(question, "time", clock)
-    monkeypatch.setattr(question, "_expiry_check", after)
+    monkeypatch.setattr(question, "TimeLimit", Unused)
     monkeypatch.setattr(question.explain, "explain_node", judge)
     return seconds
 
@@ -219,7 +220,7 @@ def judged_by(monkeypatch, outcome):
 def test_nodes_share_the_time_with_those_that_differ(load, monkeypatch):
     seconds = judged_by(monkeypatch, lambda: "yes")
     like(load(*places(9), slice_(gpus(2, A100), node="n-9"), claim()))
-    assert seconds == [5, 10]
+    assert seconds == [10, 5, 10]
 
 
 def test_after_the_end_no_node_is_judged(load, monkeypatch):
@@ -228,7 +229,7 @@ def test_after_the_end_no_node_is_judged(load, monkeypatch):
     subject = pending.find_subject(objects, "claim/train", "default")
     answer = pending.report(objects, subject, time_limit=0.0)
     assert [node_answer.outcome for node_answer in answer.nodes] == ["unknown", "unknown"]
-    assert answer.verdict == "unknown" and not seconds[1:]
+    assert answer.verdict == "unknown" and not seconds[2:]
 
 
 @pytest.mark.parametrize(
