@@ -158,6 +158,9 @@ async def test_get_describe_explain(kubectl):
         ]["name"]
         == "c"
     )
+    described = await kubectl("explain", "resourceclaim.status.reservedFor")
+    assert "<empty>" not in described and "may use the claim" in described
+    assert "At most 256 items." in " ".join(described.split())
     assert "resourceClaimName\t<string>" in await kubectl("explain", "pod.spec.resourceClaims")
     assert "resourceclaims" in await kubectl(
         "api-resources", "--api-group=resource.k8s.io", "-o", "name"

@@ -297,6 +297,10 @@ def test_repr_shows_what_is_set():
 
 
 def test_a_running_plugin_never_loads_this():
-    code = "import sys, claimd.node.app, claimd.tools.cli; print([m for m in sys.modules if m.startswith('claimd.kubernetes.api.objects')])"
+    code = """
+import sys, claimd.node.app, claimd.tools.cli
+ours = ("claimd.kubernetes.api.objects", "claimd.kubernetes.structured", "claimd.common.time_limit")
+print([module for module in sys.modules if module.startswith((*ours, "tomllib"))])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
