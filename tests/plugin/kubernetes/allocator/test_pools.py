@@ -186,7 +186,7 @@ def test_the_index_of_slices():
         slice_("d", sharedCounters=COUNTERS),
     ]
     index = pools.SliceIndex(allocating.read(documents, list[ResourceSlice]))
-    assert names(index.for_node(NODE)) == ["a", "c", "d"]
+    assert names(index.for_node(NODE)) == ["a", "d", "c"]
     other = allocating.read({"metadata": {"name": "node-2"}}, Node)
     assert names(index.with_counters_of_all_nodes(other)) == ["b", "c", "d"]
     assert names(index.in_pool(PoolID(DRIVER, "q"))) == ["c"]
