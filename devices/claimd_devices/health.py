@@ -39,6 +39,8 @@ _CHECKS_TO_APPEAR = {
     "link": 3,
     "link-speed": 3,
     "unreadable": 3,
+    # At the start of a machine the GPUs join the fabric after the driver is loaded.
+    "fabric": 4,
 }
 _CHECKS_TO_CLEAR = {
     "hot": 3,

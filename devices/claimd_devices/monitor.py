@@ -393,6 +393,7 @@ def check_once(
     roots: Roots,
     inventory: Inventory,
     state: HealthState = HealthState(),  # noqa: B008  frozen
+    read_symptoms: ReadSymptoms = symptoms.read_gpus,
 ) -> HealthReport:
     """Returns the health of the GPUs by a single check, for commands that cannot wait for more
     checks.
@@ -403,7 +404,7 @@ def check_once(
     now = time.time()
     kernel_log = kmsg.Log(roots)
     shown, lines = deadline.run(
-        lambda: (symptoms.read_gpus(roots, inventory.gpus), kernel_log.read_new_lines())
+        lambda: (read_symptoms(roots, inventory.gpus), kernel_log.read_new_lines())
     )
     events = [*state.events]
     for line in lines:

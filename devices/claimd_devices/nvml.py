@@ -119,7 +119,7 @@ class Library:
         self._answer = Answer()
         self._asked: tuple[Gpu, ...] = ()
         self._stale_at = 0.0
-        self._hung: subprocess.Popen[bytes] | None = None
+        self._hung: Question | None = None
 
     def complete(self, inventory: Inventory) -> Inventory:
         """Returns the inventory with the library's facts about MIG; unchanged if no GPU has MIG.
@@ -153,10 +153,10 @@ class Library:
 
     def _ask(self, version: str | None) -> Answer:
         """Asks the library in another process. Any failure becomes the answer's `trouble`."""
-        path = self._library(version)
+        path = find_library(self._roots, version)
         if path is None:
             return Answer(trouble="the host's driver has no libnvidia-ml.so.1 that claimd can see")
-        if self._hung is not None and self._hung.poll() is None:
+        if self._hung is not None and self._hung.runs:
             return Answer(trouble="it hangs, and the process that asked it cannot be ended")
         try:
             return _parse_answer(self._output_of_helper(path))
@@ -165,51 +165,81 @@ class Library:
             # EAGAIN). The facts of the last answer stay in both cases.
             return Answer(trouble=f"{path}: {error}")
 
-    def _library(self, version: str | None) -> str | None:
-        """Returns the path of the library as we see it; None if the driver does not have it."""
-        driver = libraries.look(self._roots, version).driver
-        for mount in driver.mounts if driver else ():
-            if mount.target.endswith(_LIBRARY):
-                return f"{self._roots.host}{mount.source}"
-        return None
-
     def _output_of_helper(self, path: str) -> bytes:
         """Returns the output of the helper. Raises OSError if it fails, or does not end in time."""
-        command = [sys.executable, "-I", "-S", "-B", str(_HELPER), path]
+        question = Question(path)
+        try:
+            output = question.output(self._seconds)
+            if output is None:
+                if not question.end():
+                    self._hung = question
+                raise OSError(f"no answer within {self._seconds:g} s")
+            return output
+        finally:
+            question.close()
+
+
+def find_library(roots: Roots, version: str | None) -> str | None:
+    """Returns the path of the library as we see it; None if the driver does not have it."""
+    driver = libraries.look(roots, version).driver
+    for mount in driver.mounts if driver else ():
+        if mount.target.endswith(_LIBRARY):
+            return f"{roots.host}{mount.source}"
+    return None
+
+
+class Question:
+    """A process that asks the library. The constructor starts it. Raises OSError if it cannot."""
+
+    def __init__(self, path: str, *topics: str) -> None:
+        command = [sys.executable, "-I", "-S", "-B", str(_HELPER), path, *topics]
 
         # The output goes to a file. We would have to read a pipe while the process runs, and a
         # process that cannot be ended would keep it open.
-        output = os.memfd_create("nvml", os.MFD_CLOEXEC)
+        self._output = os.memfd_create("nvml", os.MFD_CLOEXEC)
         try:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=self._output,
                 stderr=subprocess.DEVNULL,
                 env={},
                 start_new_session=True,
             )
-            try:
-                code = process.wait(self._seconds)
-            except subprocess.TimeoutExpired:
-                self._end(process)
-                raise OSError(f"no answer within {self._seconds:g} s") from None
-            if code != 0:
-                raise OSError(f"the process that asked it ended with {code}")
-            return os.pread(output, _MOST_OUTPUT, 0)
-        finally:
-            os.close(output)
+        except OSError:
+            self.close()
+            raise
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills the process.
+    @property
+    def runs(self) -> bool:
+        """True if the process has not ended."""
+        return self._process.poll() is None
 
-        If it hangs in the driver and does not end, it is remembered as hung.
+    def output(self, seconds: float) -> bytes | None:
+        """Returns what the process has written; None if it does not end within `seconds`.
+
+        Raises OSError if it ended badly.
         """
-        process.kill()
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        if code != 0:
+            raise OSError(f"the process that asked it ended with {code}")
+        return os.pread(self._output, _MOST_OUTPUT, 0)
+
+    def end(self) -> bool:
+        """Kills the process. Returns False if it hangs in the driver and does not end."""
+        self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-            return
-        self._hung = process
+            self._process.wait(1.0)
+        return not self.runs
+
+    def close(self) -> None:
+        """Forgets the output. May be repeated."""
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
 
 
 def _parse_answer(output: bytes) -> Answer:

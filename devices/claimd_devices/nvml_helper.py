@@ -1,6 +1,6 @@
 """A script that asks NVIDIA's own library (NVML) about GPUs that MIG divides.
 
-    python -I nvml_helper.py LIBRARY
+    python -I nvml_helper.py LIBRARY [health]
 
 It loads the library (libnvidia-ml.so.1 of the host's driver) and prints one JSON document. `nvml`
 runs it as a process of its own, because the library may crash or hang. It imports no other module
@@ -22,6 +22,10 @@ NOT_SUPPORTED = 3
 _MOST_GPUS, _MOST_PARTS = 256, 64
 _MOST_OUTPUT = 1 << 20
 _NAME = 96  # bytes of a name or uuid in the library
+
+# Constants of the library: the field that says what a GPU needs, the errors that could not be
+# corrected, and counters since the driver was loaded.
+_RECOVERY_ACTION, _UNCORRECTED, _VOLATILE = 230, 1, 0
 
 # The end of an instance's name: NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb
 _PROFILE = re.compile(r".*\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z.]+)*)")
@@ -50,6 +54,31 @@ class Attributes(ctypes.Structure):
         ("gpu_slices", ctypes.c_uint),
         ("compute_slices", ctypes.c_uint),
         ("mebibytes", ctypes.c_ulonglong),
+    )
+
+
+class FieldValue(ctypes.Structure):
+    """A fact that has a number, as nvmlDeviceGetFieldValues writes it."""
+
+    _fields_ = (
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("type", ctypes.c_int),
+        ("code", ctypes.c_int),
+        ("value", ctypes.c_ulonglong),
+    )
+
+
+class FabricInfo(ctypes.Structure):
+    """How a GPU has joined the fabric of NVSwitches, as nvmlDeviceGetGpuFabricInfo writes it."""
+
+    _fields_ = (
+        ("cluster", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_int),
+        ("clique", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
     )
 
 
@@ -90,7 +119,7 @@ class Library:
         return room.value.decode(errors="replace")
 
 
-def answer(library: Library) -> list[dict[str, Any]]:
+def answer(library: Library, *, with_health: bool = False) -> list[dict[str, Any]]:
     """Describes all GPUs that the library can describe.
 
     Raises CallFailed if it does not work at all.
@@ -103,11 +132,11 @@ def answer(library: Library) -> list[dict[str, Any]]:
     for index in range(min(count.value, _MOST_GPUS)):
         # A GPU that is lost must not hide the others.
         with contextlib.suppress(CallFailed):
-            gpus.append(_gpu(library, index))
+            gpus.append(_gpu(library, index, with_health))
     return gpus
 
 
-def _gpu(library: Library, index: int) -> dict[str, Any]:
+def _gpu(library: Library, index: int, with_health: bool) -> dict[str, Any]:
     handle = ctypes.c_void_p()
     place = PciInfo()
     library.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
@@ -120,14 +149,17 @@ def _gpu(library: Library, index: int) -> dict[str, Any]:
         if error.code != NOT_SUPPORTED:
             raise
 
-    return {
+    described = {
         "address": f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0",
         "mig": mode.value == 1,
-        "parts": _parts(library, handle) if mode.value == 1 else [],
+        "parts": _parts(library, handle, with_health) if mode.value == 1 else [],
     }
+    if with_health:
+        described["health"] = _health(library, handle)
+    return described
 
 
-def _parts(library: Library, handle: ctypes.c_void_p) -> list[dict[str, Any]]:
+def _parts(library: Library, handle: ctypes.c_void_p, with_health: bool) -> list[dict[str, Any]]:
     most = library.number("nvmlDeviceGetMaxMigDeviceCount", handle)
     parts = []
     for index in range(min(most, _MOST_PARTS)):
@@ -137,7 +169,10 @@ def _parts(library: Library, handle: ctypes.c_void_p) -> list[dict[str, Any]]:
         # Most places are empty, and the library cannot describe an instance that is being created.
         with contextlib.suppress(CallFailed):
             library.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(part))
-            parts.append(_part(library, part))
+            described = _part(library, part)
+            if with_health:
+                described["health"] = _health(library, part)
+            parts.append(described)
     return parts
 
 
@@ -164,6 +199,32 @@ def _part(library: Library, part: ctypes.c_void_p) -> dict[str, Any]:
     return described
 
 
+def _health(library: Library, device: ctypes.c_void_p) -> dict[str, Any]:
+    """Describes the health of a GPU or an instance. Facts whose function fails are left out."""
+    told: dict[str, Any] = {}
+    with contextlib.suppress(CallFailed):
+        pending, failed = ctypes.c_uint(), ctypes.c_uint()
+        counts = [ctypes.byref(ctypes.c_uint()) for _ in range(2)]
+        places = (*counts, ctypes.byref(pending), ctypes.byref(failed))
+        library.call("nvmlDeviceGetRemappedRows", device, *places)
+        told |= {"remap_pending": pending.value != 0, "remap_failed": failed.value != 0}
+    with contextlib.suppress(CallFailed):
+        count = ctypes.c_ulonglong()
+        kind, since = ctypes.c_uint(_UNCORRECTED), ctypes.c_uint(_VOLATILE)
+        library.call("nvmlDeviceGetTotalEccErrors", device, kind, since, ctypes.byref(count))
+        told["uncorrected"] = count.value
+    with contextlib.suppress(CallFailed):
+        field = FieldValue(field=_RECOVERY_ACTION)
+        library.call("nvmlDeviceGetFieldValues", device, ctypes.c_int(1), ctypes.byref(field))
+        if field.code == 0:
+            told["recovery"] = field.value & 0xFFFFFFFF
+    with contextlib.suppress(CallFailed):
+        fabric = FabricInfo()
+        library.call("nvmlDeviceGetGpuFabricInfo", device, ctypes.byref(fabric))
+        told |= {"fabric": fabric.state, "fabric_status": fabric.status}
+    return told
+
+
 def _limit_harm() -> int:
     """Limits what a crash of the library can do. Returns a descriptor for the document.
 
@@ -182,10 +243,11 @@ def _limit_harm() -> int:
     return out
 
 
-def main(path: str) -> None:
+def main(path: str, *topics: str) -> None:
     out = _limit_harm()
     try:
-        document: dict[str, Any] = {"gpus": answer(Library(path))}
+        gpus = answer(Library(path), with_health="health" in topics)
+        document: dict[str, Any] = {"gpus": gpus}
     except (CallFailed, OSError) as error:
         document = {"error": str(error)}
     os.write(out, json.dumps(document).encode())
@@ -195,4 +257,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

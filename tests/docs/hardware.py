@@ -21,7 +21,7 @@ from claimd.node import config
 from claimd.node.publish import device as publish
 from claimd.node.report import health
 from claimd.tools import cli
-from claimd_devices import fake, faults, monitor, scan, vendors
+from claimd_devices import fake, faults, monitor, nvml_health, scan, vendors
 from claimd_devices import health as severities
 from claimd_devices import xids as xid_table
 from claimd_devices.gpu import UNKNOWN, Roots
@@ -36,6 +36,7 @@ from tests.docs.common import (
     maybe_code,
     table,
 )
+from tests.support import nvml_stub
 
 # ---------------------------------------------------------------- attributes
 
@@ -286,6 +287,16 @@ def _line(text: str) -> Callable[[Path, str], None]:
     return write
 
 
+def _library(told: str) -> Callable[[Path, str], None]:
+    """Gives the driver a library that says this about the GPU: the numbers of a stub."""
+
+    def write(tree: Path, address: str) -> None:
+        place = tree / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+        nvml_stub.build(place, f"HEALTH={told}", mig_on=0)
+
+    return write
+
+
 # Events of the kernel that end findings and are none.
 NO_FINDINGS = ("bound",)
 # How each kind of finding is brought about, and on which model.
@@ -314,6 +325,10 @@ PROVOKED: dict[str, tuple[str, Callable[[Path, str], None]]] = {
     "unresponsive": ("amd:mi210", _order("hang")),
     "wedged": ("intel:b580", _order("wedge")),
     "xid": ("nvidia:h100", _order("xid", "79")),
+    "row-remap": ("nvidia:h100", _library("1, 1, 0, 0, 0, 0, 0")),
+    "ecc": ("nvidia:h100", _library("0, 0, 1, 0, 0, 0, 0")),
+    "recovery": ("nvidia:h100", _library("0, 0, 0, 0, 1, 0, 0")),
+    "fabric": ("nvidia:h100", _library("0, 0, 0, 0, 0, 1, 0")),
 }
 
 
@@ -330,12 +345,13 @@ async def _provoke(kind: str, model: str, act: Callable[[Path, str], None]) -> S
         roots = Roots.in_folder(tree)
         inventory = scan.scan(roots)
         address = inventory.gpus[0].address
-        watched = monitor.Monitor(roots, grace=300.0, interval=20.0)
+        reader = nvml_health.Reader(roots, waits=True, every=0.0)
+        watched = monitor.Monitor(roots, grace=300.0, interval=20.0, read_symptoms=reader.read_gpus)
         watched.on_inventory(inventory)
         await watched.check()
 
         act(tree, address)
-        for _ in range(3):  # what is there or not is believed after up to three looks
+        for _ in range(4):  # what is there or not is believed after up to four looks
             watched.on_inventory(scan.scan(roots))
             await watched.check()
         with contextlib.suppress(ValueError):

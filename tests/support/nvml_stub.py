@@ -84,6 +84,43 @@ int nvmlDeviceGetAttributes_v2(struct part *part, struct attributes *attributes)
     return 0;
 }
 #endif
+#ifdef HEALTH
+/* Facts about the first GPU; instances count their own errors, the first of them two. */
+struct value { unsigned field, scope; long long at, latency; int type, code;
+               unsigned long long value; };
+struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
+struct health { unsigned pending, failed, errors, part_errors, recovery, state, status; };
+static struct health health = { HEALTH };
+static int is_gpu(void *device) { return device >= (void *)gpus && device < (void *)(gpus + 3); }
+static int is_first(void *device) { return device == (void *)&gpus[0]; }
+
+int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed) {
+    if (!is_first(device)) return 3;
+    *corrected = *uncorrected = 0;
+    *pending = health.pending;
+    *failed = health.failed;
+    return 0;
+}
+int nvmlDeviceGetTotalEccErrors(void *device, int kind, int since, unsigned long long *count) {
+    if (kind != 1 || since != 0) return 2;
+    *count = is_first(device) ? health.errors : 0;
+    if (!is_gpu(device)) *count = device == (void *)&parts[0] ? health.part_errors : 0;
+    return 0;
+}
+int nvmlDeviceGetFieldValues(void *device, int count, struct value *value) {
+    if (!is_gpu(device) || count != 1) return 3;
+    value->code = value->field == 230 ? 0 : 3;
+    value->value = is_first(device) ? health.recovery : 0;
+    return 0;
+}
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric *fabric) {
+    if (!is_first(device)) return 3;
+    fabric->state = health.state;
+    fabric->status = health.status;
+    return 0;
+}
+#endif
 """
 PART = '{7, 0, "1g.10gb+me", 14, 9728},'
 
@@ -93,7 +130,8 @@ def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words:
 
     `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, or `exit` for the
     library's own clean-up), and `no_mig`: the error of a GPU without MIG. `flags` are macros: OLD
-    and WITHOUT_UUID, WITHOUT_NAME and WITHOUT_ATTRIBUTES, which leave functions away.
+    and WITHOUT_UUID, WITHOUT_NAME and WITHOUT_ATTRIBUTES, which leave functions away, and HEALTH=…
+    with the numbers of `struct health`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     options = [f"-D{flag}" for flag in flags]

@@ -19,7 +19,7 @@ from typing import Any
 
 from claimd.common import budgets, errors, metrics, names, pacing
 from claimd.kubernetes.kube import auth, client, resources
-from claimd_devices import monitor, scan, values, watch
+from claimd_devices import monitor, scan, symptoms, values, watch
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
 
@@ -469,8 +469,16 @@ def _check(config: Config) -> None:
 
 def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
     """Builds the watch, which passes uevents to the monitor, and the monitor, which requests scans."""
+    read_symptoms = symptoms.read_gpus
+    if config.nvml:
+        from claimd_devices import nvml_health
+
+        read_symptoms = nvml_health.Reader(config.roots).read_gpus
     monitor_ = monitor.Monitor(
-        config.roots, grace=config.absent_grace, interval=config.health_interval
+        config.roots,
+        grace=config.absent_grace,
+        interval=config.health_interval,
+        read_symptoms=read_symptoms,
     )
     watch_ = watch.Watch(
         config.roots, config.rules, config.rescan, _scan(config), on_uevent=monitor_.on_uevent

@@ -113,7 +113,7 @@ def _look_at_health(
     """
     from claimd.common import names
     from claimd.node.report import health_state
-    from claimd_devices import monitor
+    from claimd_devices import monitor, symptoms
     from claimd_devices.health import HealthState
 
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
@@ -125,7 +125,12 @@ def _look_at_health(
         state = HealthState()
 
     # Findings of the state and of the files that can be read now, together.
-    return monitor.check_once(settings.roots, inventory, state)
+    read_symptoms = symptoms.read_gpus
+    if settings.nvml:
+        from claimd_devices import nvml_health
+
+        read_symptoms = nvml_health.Reader(settings.roots, waits=True).read_gpus
+    return monitor.check_once(settings.roots, inventory, state, read_symptoms)
 
 
 def _findings(report: HealthReport) -> list[dict[str, object]]:

@@ -10,7 +10,17 @@ from pathlib import Path
 
 from claimd.common import names
 from claimd.node.report import health_state
-from claimd_devices import kfd, monitor, nvidia_files, scan, sysfs, vendors, vfio
+from claimd_devices import (
+    kfd,
+    monitor,
+    nvidia_files,
+    nvml_health,
+    scan,
+    symptoms,
+    sysfs,
+    vendors,
+    vfio,
+)
 from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, NotUsable, Roots, Skipped
 from claimd_devices.health import HealthState
 
@@ -405,7 +415,11 @@ def look(sight: Sight) -> Facts:
     present = {gpu.vendor for gpu in inventory.gpus} | _vendors_of(roots, inventory)
 
     # Some faults show only over time. These come from the state of a running claimd.
-    report = monitor.check_once(roots, inventory, _read_health_state(sight, sight.plugin_folder))
+    read_symptoms = symptoms.read_gpus
+    if settings.nvml:
+        read_symptoms = nvml_health.Reader(roots, waits=True).read_gpus
+    state = _read_health_state(sight, sight.plugin_folder)
+    report = monitor.check_once(roots, inventory, state, read_symptoms)
     sick = []
     for device, findings in report.findings:
         for finding in findings:
