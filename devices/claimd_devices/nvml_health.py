@@ -36,8 +36,8 @@ _NO_FABRIC, _FABRIC_COMPLETED = 0, 3
 class Reader:
     """Adds the library's symptoms to those of the kernel's files. For one caller at a time.
 
-    Most calls do not wait for the library: it is asked in another process, and a later call takes
-    the answer. An answer holds until there is a new one. A GPU that sleeps is not asked about,
+    Most calls do not wait for the library: another process asks it, and a later call takes the
+    answer. An answer holds until there is a new one. A GPU that sleeps is not asked about,
     because the driver would wake it.
     """
 
