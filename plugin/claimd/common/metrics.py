@@ -64,10 +64,9 @@ class Gauge(Counter):
     def set(self, value: float) -> None:
         self.values[()] = value
 
-    def replace(self, values: Mapping[str, float]) -> None:
-        """Sets all values of the only label. A value that is missing now becomes 0."""
-        zeros = dict.fromkeys(self.values, 0.0)
-        self.values = zeros | {(label,): value for label, value in values.items()}
+    def replace(self, values: Mapping[Labels, float]) -> None:
+        """Sets all values, by the values of the labels. A value that is missing now becomes 0."""
+        self.values = dict.fromkeys(self.values, 0.0) | dict(values)
 
 
 class Scraped(Metric):
@@ -177,8 +176,9 @@ SCANS_FAILED = Counter(
 )
 SICK = Gauge(
     "claimd_gpu_findings",
-    "Findings about GPUs, by kind: absent, wedged, hot and so on.",
+    "Findings about GPUs, by kind (absent, wedged, hot and so on) and severity.",
     "kind",
+    "severity",
 )
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")
 

@@ -90,7 +90,7 @@ class HardwareListener:
             len(inventory.gpus),
             len(inventory.skipped),
         )
-        metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
+        metrics.GPUS.replace(collections.Counter((gpu.vendor,) for gpu in inventory.gpus))
 
         # If the inventory changes the GPUs' health, `_on_health` is called and publishes both
         # together.
@@ -121,9 +121,9 @@ class HardwareListener:
     def _on_health(self, report: HealthReport) -> None:
         health_state.save(self.folder, self.boot_id, self.monitor.state)
 
-        kinds: collections.Counter[str] = collections.Counter()
+        kinds: collections.Counter[tuple[str, ...]] = collections.Counter()
         for _, findings in report.findings:
-            kinds.update(finding.kind for finding in findings)
+            kinds.update((finding.kind, finding.severity) for finding in findings)
         metrics.SICK.replace(kinds)
 
         self._publish()
