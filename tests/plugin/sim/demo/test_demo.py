@@ -118,6 +118,15 @@ async def test_the_story_of_one_gpu_for_four_pods():
     assert "late runs, in the room that notebook-b has left" in out
 
 
+@pytest.mark.slow
+async def test_the_story_of_an_instance_that_fails():
+    process = await start("mig")
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 0, out
+    assert "training runs again, on an instance of the other GPU" in out
+    assert "notebook has not noticed" in out
+
+
 async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
     file = folder / "mine.yaml"
     file.write_text(SMALL + WRONG)
