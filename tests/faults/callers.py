@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from claimd.common import probe
+from claimd.common import budgets, probe
 from claimd.node.kubelet import server
 from claimd.node.prepare import calls as node_calls
 from tests.support import apiserver, call_flood, flood, progress
@@ -46,7 +46,7 @@ class Calls:
     def is_too_much(self) -> bool:
         """Whether even the kubelet is told to ask again, as docs/security.md says."""
         under_way = min(self.many, server.MOST_CALLS_A_CONNECTION)
-        return under_way * self.connections >= node_calls.MOST_CLAIMS
+        return under_way * self.connections >= budgets.CALLS.limit - budgets.CALLS.kept
 
 
 CALLS: dict[str, Calls] = {

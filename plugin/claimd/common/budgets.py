@@ -22,6 +22,26 @@ class Budget(msgspec.Struct, frozen=True):
         return f"{self.limit:,} {self.unit}"
 
 
+class DividedBudget(Budget, frozen=True):
+    """A limit that all namespaces share, and that no single one can use up.
+
+    The last `kept` are only for namespaces that have few.
+    """
+
+    kept: int
+    few: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.limit:,} {self.unit}, of which the last {self.kept:,} are kept for namespaces "
+            f"with at most {self.few}"
+        )
+
+    def has_room(self, total: int, own: int) -> bool:
+        """Returns True if all namespaces together may have `total`, and one of them `own`."""
+        return total <= (self.limit if own <= self.few else self.limit - self.kept)
+
+
 VARIABLES = Budget(
     "variables in all configurations of one claim, those of its class included",
     1024,
@@ -36,11 +56,21 @@ ENVIRONMENT = Budget(
     "the checkpoint and the CDI spec contain them, and a container runtime reads the spec at every "
     "start of a container; for 128 devices both files together stay below 1 MiB",
 )
-CHECKPOINTS = Budget(
+CHECKPOINTS = DividedBudget(
     "claims that are prepared on one node",
     4096,
     "claims",
     "claimd keeps all of them in memory; even GPUs with hundreds of shares need fewer",
+    kept=1024,
+    few=64,
+)
+CALLS = DividedBudget(
+    "claims in the calls that the kubelet has under way",
+    2560,
+    "claims",
+    "claimd works on them at the same time; beyond this, the kubelet is told to ask again",
+    kept=512,
+    few=64,
 )
 CHECKPOINT = Budget(
     "the file of one checkpoint",
@@ -57,4 +87,4 @@ ANSWER = Budget(
     "an answer is a claim, or the slices of one node; decoded it needs up to 40 times this memory",
 )
 
-ALL = (VARIABLES, ENVIRONMENT, CHECKPOINTS, CHECKPOINT, ANSWER)
+ALL = (VARIABLES, ENVIRONMENT, CHECKPOINTS, CALLS, CHECKPOINT, ANSWER)

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Items that are handled without a turn for other tasks: see `in_portions`.
+PORTION = 32
 
 # The bounds of the random factor for the seconds that a server asks us to wait.
 ASKED_JITTER = (1.0, 1.5)
@@ -86,6 +93,14 @@ class TokenBucket:
     def take(self) -> None:
         """Takes the token that `ready` has waited for."""
         self._tokens -= 1.0
+
+
+async def in_portions(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yields the items. Other tasks run after each portion, so that many items delay nobody."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % PORTION == 0:
+            await asyncio.sleep(0)
 
 
 async def wait(event: asyncio.Event, timeout: float | None) -> bool:

@@ -415,6 +415,7 @@ def _claims(
         vm_gpus=vm_gpus_,
         restorer=restorer_,
         reports=reports,
+        record_event=events_.record,
         require_libraries=config.refuses_without_libraries,
         mps_daemons=mps.Daemons(host=config.roots.host),
     )

@@ -135,3 +135,19 @@ async def test_a_wait_for_any_that_is_cancelled_leaves_nothing_behind():
     await asyncio.gather(waiting, return_exceptions=True)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_other_tasks_have_their_turn_between_portions():
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    items = [item async for item in pacing.in_portions(range(3 * pacing.PORTION))]
+    counting.cancel()
+    assert items == list(range(3 * pacing.PORTION))
+    assert turns == 3

@@ -11,7 +11,7 @@ from typing import Any, cast
 import grpc.aio
 
 from claimd.common import log as logs
-from claimd.common import names
+from claimd.common import names, pacing
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
@@ -42,7 +42,7 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         outcomes = await self._calls.answer("prepare", _refs(request.claims), _call_time(context))
 
         response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
-        for uid, outcome in outcomes.items():
+        async for uid, outcome in pacing.in_portions(outcomes.items()):
             entry = response.claims[uid]
             if outcome.prepared is not None:
                 self._add_devices(entry, outcome.prepared)
@@ -58,7 +58,7 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
 
         response: v1.NodeUnprepareResourcesResponse
         response = self._messages.NodeUnprepareResourcesResponse()
-        for uid, outcome in outcomes.items():
+        async for uid, outcome in pacing.in_portions(outcomes.items()):
             response.claims[uid].error = outcome.error
         return response
 

@@ -1,18 +1,20 @@
 """The running calls of the kubelet: each claim of a call gets its own answer, and gets it in time.
 
-A call starts one task for each of its claims. The tasks continue when the kubelet gives up: a half
-prepared claim is useless, but a prepared one is the answer to the next call. This module limits the
-number of claims in all calls. The driver does the work for a claim.
+A call starts one task for each of its claims, in portions. The tasks continue when the kubelet gives
+up: a half prepared claim is useless, but a prepared one is the answer to the next call. `places`
+limits the number of claims in all calls. The driver does the work for a claim.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
 
-from claimd.common import plain_text
+from claimd.common import budgets, pacing, plain_text
 
 from ..prepared import ClaimRef, Outcome
 from . import driver
@@ -22,17 +24,13 @@ log = logging.getLogger(__name__)
 
 Verb = Literal["prepare", "unprepare"]
 
-# The largest number of claims in the running calls, over all connections. (`kubelet.server` limits
-# the calls of one connection.) A kubelet has one connection, and sends one call for each pod that
-# starts or ends. A caller with more claims is not a kubelet; an error asks it to try again later.
-MOST_CLAIMS = 2048
-
 LATE = (
     "it takes longer than the kubelet waits: a disk, the kernel or another instance of the plugin "
-    "does not come back; the work goes on, and the next call finds it done"
+    "does not come back, or many claims of the namespace come first; the work goes on, and the next "
+    "call finds it done"
 )
 STOPPING = "the plugin is being stopped; ask again"
-BUSY = f"calls for {MOST_CLAIMS:,} claims are under way, which is the most; ask again"
+BUSY = f"calls for too many claims are under way; the most are {budgets.CALLS}; ask again"
 
 
 class Calls:
@@ -48,7 +46,6 @@ class Calls:
         self._driver = driver_
         self.on_answered = on_answered
         self._under_way: set[_Call] = set()
-        self._claims = 0  # in all of these calls
 
     async def answer(
         self, verb: Verb, refs: Sequence[ClaimRef], call_time: CallTime
@@ -59,19 +56,13 @@ class Calls:
         claim gets an error, and the work continues. Cancelling this stops only the wait, never the
         work.
         """
-        size = max(1, len(refs))
-        if self._claims + size > MOST_CLAIMS:
+        if not refs:
+            return {}
+        if not self._driver.places.begin(refs):
             return {ref.uid: Outcome(error=BUSY) for ref in refs}
 
         work = self._driver.prepare if verb == "prepare" else self._driver.unprepare
-        tasks: dict[str, asyncio.Task[Outcome]] = {}
-        for ref in {ref.uid: ref for ref in refs}.values():
-            tasks[ref.uid] = asyncio.create_task(work(ref, call_time), name=verb)
-        if not tasks:
-            return {}
-
-        self._claims += size
-        call = _Call(tasks, size, self._on_ended)
+        call = _Call(refs, functools.partial(work, call_time=call_time), self._on_ended)
         self._under_way.add(call)
 
         loop = asyncio.get_running_loop()
@@ -90,7 +81,7 @@ class Calls:
 
         outcomes = call.outcomes(reason)
         if reason != STOPPING:
-            for uid, outcome in outcomes.items():
+            async for uid, outcome in pacing.in_portions(outcomes.items()):
                 if outcome.error:
                     brief_uid = plain_text.brief(uid)
                     log.warning("claim uid %s was not %sd: %s", brief_uid, verb, outcome.error)
@@ -117,9 +108,12 @@ class Calls:
         being prepared.
         """
         self._under_way.discard(call)
-        self._claims -= call.size
+        self._driver.places.end(call.refs)
+        self._report(list(call.tasks.values()))
 
-        for task in call.tasks.values():
+    def _report(self, tasks: list[asyncio.Task[Outcome]]) -> None:
+        """Reports what the tasks have prepared, in portions."""
+        for task in tasks[: pacing.PORTION]:
             # Asking for the exception keeps asyncio from complaining when no caller is left.
             if task.cancelled() or task.exception() is not None:
                 continue
@@ -127,29 +121,42 @@ class Calls:
             if prepared is not None:
                 self._driver.claims.report_new(prepared)
 
+        if rest := tasks[pacing.PORTION :]:
+            asyncio.get_running_loop().call_soon(self._report, rest)
+
 
 class _Call:
     """The tasks of one call, and the end of the kubelet's wait for them."""
 
     def __init__(
         self,
-        tasks: dict[str, asyncio.Task[Outcome]],
-        size: int,
+        refs: Sequence[ClaimRef],
+        work: Callable[[ClaimRef], Coroutine[Any, Any, Outcome]],
         on_ended: Callable[[_Call], None],
     ) -> None:
-        """Takes the `size` that counts for MOST_CLAIMS, and `on_ended`, which follows the last
-        task.
-        """
-        self.tasks = tasks
-        self.size = size
+        """Takes the `work` for each claim, and `on_ended`, which follows the last task."""
+        self.refs = refs
+        self._work = work
         self._on_ended = on_ended
-        self._unfinished = len(tasks)
+
+        # By uid: the tasks that have started, and the claims whose task will start.
+        self.tasks: dict[str, asyncio.Task[Outcome]] = {}
+        self._unstarted = {ref.uid: ref for ref in refs}
+        self._unfinished = len(self._unstarted)
 
         # The result is the error of each claim that has no outcome. It is "" if all have one.
         self.waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._start()
 
-        for task in tasks.values():
+    def _start(self) -> None:
+        """Starts the tasks, in portions."""
+        for uid in list(itertools.islice(self._unstarted, pacing.PORTION)):
+            task = asyncio.create_task(self._work(self._unstarted.pop(uid)))
             task.add_done_callback(self._on_task_done)
+            self.tasks[uid] = task
+
+        if self._unstarted:
+            asyncio.get_running_loop().call_soon(self._start)
 
     def stop_waiting(self, reason: str) -> None:
         """Ends the kubelet's wait, unless it is over."""
@@ -159,6 +166,8 @@ class _Call:
     def outcomes(self, reason: str) -> dict[str, Outcome]:
         """Returns the outcome of each claim by uid, with `reason` for claims that have none yet."""
         outcomes: dict[str, Outcome] = {}
+        for uid in self._unstarted:
+            outcomes[uid] = Outcome(error=reason)
         for uid, task in self.tasks.items():
             outcomes[uid] = task.result() if task.done() else Outcome(error=reason)
         return outcomes

@@ -27,7 +27,7 @@ from claimd.kubernetes.kube import resources
 from claimd_devices import values
 
 from ..prepared import ClaimRef, Outcome, PreparedClaim
-from . import hardware, node_claims
+from . import hardware, node_claims, places
 from .call_time import API_PATIENCE, CallTime
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Driver:
 
     resources: resources.Resources
     claims: node_claims.NodeClaims
+    places: places.Places = field(default_factory=places.Places)
 
     # The turn of each claim. A lock disappears when no call holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
@@ -90,7 +91,8 @@ class Driver:
         with _Attempt(ref, metrics.UNPREPARES) as attempt:
             turn = await self._take_turn(ref, call_time)
             try:
-                await self.claims.unprepare(ref)
+                async with self.places.place(ref.namespace, call_time):
+                    await self.claims.unprepare(ref)
             finally:
                 turn.release()
         return attempt.outcome()
@@ -178,7 +180,8 @@ class Driver:
         # not change while a pod uses the claim, and the kubelet unprepares the claim before it can
         # change. So the API server need not be asked again.
         if self.claims.is_confirmed(ref.uid):
-            prepared = await self.claims.prepare_from_checkpoint(ref)
+            async with self.places.place(ref.namespace, call_time):
+                prepared = await self.claims.prepare_from_checkpoint(ref)
             if prepared is not None:
                 return prepared
 
@@ -187,10 +190,11 @@ class Driver:
         backoff = pacing.Backoff(0.1, 2.0)
         while True:
             try:
-                claim = await self._read_claim(ref, call_time)
-                if claim is None:
-                    return await self._prepare_unread(ref)
-                return await self.claims.prepare(claim)
+                async with self.places.place(ref.namespace, call_time):
+                    claim = await self._read_claim(ref, call_time)
+                    if claim is None:
+                        return await self._prepare_unread(ref)
+                    return await self.claims.prepare(claim)
             except errors.NotReadyError as error:
                 pause = max(backoff.next_delay(), error.retry_after)
                 if not call_time.allows_retry(pause, began, error.patience):

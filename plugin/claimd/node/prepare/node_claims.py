@@ -12,6 +12,7 @@ This module knows neither the kubelet's calls and their time nor the API server.
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import field
@@ -23,6 +24,7 @@ from claimd.kubernetes.api.resource import ResourceClaim
 from claimd_devices import values
 
 from ..prepared import ClaimRef, PreparedClaim
+from ..report import events
 from . import checkpoint, claim_reports, mps, passthrough, plan
 from .container_files import ContainerFiles
 from .hardware import Hardware
@@ -48,6 +50,7 @@ class NodeClaims:
     vm_gpus: VmGpus
     restorer: Restorer
     reports: claim_reports.ClaimReports
+    record_event: events.RecordEvent = events.discard
     require_libraries: bool = False
     mps_daemons: mps.Daemons = field(default_factory=mps.Daemons)
 
@@ -147,13 +150,9 @@ class NodeClaims:
         """Plans the claim with its present allocation; returns the plan after storing it as a
         checkpoint.
         """
-        most = budgets.CHECKPOINTS.limit
-        if replaces is None and len(self.checkpoints.claims) >= most:
-            raise errors.ClaimError(
-                f"{most} claims are prepared on this node, and no more can be; "
-                "delete pods that need theirs no longer"
-            )
-        if replaces is not None:
+        if replaces is None:
+            self._refuse_beyond_budget(claim.metadata.namespace)
+        else:
             await self.vm_gpus.give_back(replaces)
 
         prepared = self._plan(claim)
@@ -183,6 +182,32 @@ class NodeClaims:
             extra={"claim_uid": uid},
         )
         return prepared
+
+    def _refuse_beyond_budget(self, namespace: str) -> None:
+        """Raises ClaimError if the namespace can have no more claims on this node."""
+        budget, claims = budgets.CHECKPOINTS, self.checkpoints.claims
+        total = len(claims) + 1
+        if budget.has_room(total, total):
+            return
+
+        # The node has many claims. Usually there are few, and counting them would take time.
+        holders = collections.Counter(other.namespace for other in claims.values())
+        own = holders[namespace] + 1
+        if budget.has_room(total, own):
+            return
+
+        ((largest, _),) = holders.most_common(1)
+        self.record_event(
+            events.node(self.node),
+            "TooManyClaims",
+            f"A claim was refused on {self.node}, because too many are prepared there: the most are "
+            f"{budget}. Namespace {largest} has more than any other.",
+        )
+        raise errors.ClaimError(
+            f"{len(claims):,} claims are prepared on this node, {own - 1:,} of them of namespace "
+            f"{namespace}; the most are {budget}; delete pods of this namespace that need their "
+            "claims no longer, or let the pod run on another node"
+        )
 
     def _plan(self, claim: ResourceClaim) -> PreparedClaim:
         inventory = self.hardware.inventory

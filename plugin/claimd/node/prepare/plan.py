@@ -120,10 +120,10 @@ def refuse_unrecorded(
     `reason` says why we assume that the other claim has its devices.
     """
     for device in prepared.devices:
-        held = _find_overlap(device, other, inventory)
-        if held is not None:
+        overlap = _find_overlap(device, [other], inventory)
+        if overlap is not None:
             raise errors.NotReadyError(
-                f"{held.device} is not free: {reason}", patience=HOLDER_PATIENCE
+                f"{overlap[1].device} is not free: {reason}", patience=HOLDER_PATIENCE
             )
 
 
@@ -350,33 +350,39 @@ def _refuse_overlap(
         return
 
     _refuse_too_much(device, others, inventory)
-    for other in others:
-        held = _find_overlap(device, other, inventory)
-        if held is not None:
-            raise HeldError(held, other)
+    overlap = _find_overlap(device, others, inventory)
+    if overlap is not None:
+        other, held = overlap
+        raise HeldError(held, other)
 
 
 def _find_overlap(
-    device: PreparedDevice, other: PreparedClaim, inventory: Inventory
-) -> PreparedDevice | None:
-    """Returns a device of the other claim that excludes this one, or None."""
+    device: PreparedDevice, others: Iterable[PreparedClaim], inventory: Inventory
+) -> tuple[PreparedClaim, PreparedDevice] | None:
+    """Returns the first of the other claims that excludes this device, and its device; or None."""
     if device.admin:
         return None
 
+    # By name: True if a device of this name is the GPU of this device, or a part of it. The others
+    # may be thousands, with shares of a few devices.
     gpu = _whole_gpu(device, inventory)
-    for held in other.devices:
-        if held.admin:
-            continue
-        if held.device == device.device:
-            conflict = not (device.share_id and held.share_id)
-        else:
-            # If the device is a part, another claim may have the whole GPU. If it is a whole
-            # GPU, another claim may have a part of it. A part has no parts of its own.
-            conflict = held.device == gpu or (
-                gpu is None and device.device == _whole_gpu(held, inventory)
-            )
-        if conflict:
-            return held
+    related: dict[str, bool] = {}
+    for other in others:
+        for held in other.devices:
+            name = held.device
+            if name == device.device:
+                conflict = not (device.share_id and held.share_id)
+            elif name in related:
+                conflict = related[name]
+            else:
+                # If the device is a part, another claim may have the whole GPU. If it is a whole
+                # GPU, another claim may have a part of it. A part has no parts of its own.
+                conflict = name == gpu or (
+                    gpu is None and device.device == _whole_gpu(held, inventory)
+                )
+                related[name] = conflict
+            if conflict and not held.admin:
+                return other, held
     return None
 
 

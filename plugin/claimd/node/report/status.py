@@ -193,12 +193,15 @@ class StatusReporter:
                     free = 0
 
                 for uid, report in self._reports.items():
+                    # Thousands of reports may wait. They are looked at when there is room.
+                    if free <= 0:
+                        break
                     if uid in self._under_way:
                         continue
                     due = max(report.due, self._quiet_until)
                     if due > now:
                         next_due = due if next_due is None else min(next_due, due)
-                    elif free > 0:
+                    else:
                         free -= 1
                         self._under_way[uid] = group.create_task(self._send(uid, report))
 

@@ -4,15 +4,17 @@ import asyncio
 import gc
 
 import grpc
+import msgspec
 import pytest
 
-from claimd.common import names
+from claimd.common import budgets, names
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from claimd.node.kubelet import dra
 from claimd.node.prepare import calls as node_calls
+from claimd.node.prepare import places
 from claimd.node.prepare.call_time import CALL_TIMEOUT
 from claimd.node.prepared import ClaimRef, Outcome, PreparedClaim, PreparedDevice
 from tests.support import sockets
@@ -44,6 +46,7 @@ class Driver:
         self.gate = asyncio.Event()
         self.gate.set()
         self.finished = 0
+        self.places = places.Places()
 
     @property
     def claims(self):
@@ -240,7 +243,7 @@ async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
 
 async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeypatch):
     """Whoever sends thousands of calls at once hears of it in each claim, and nobody is cut off."""
-    monkeypatch.setattr(node_calls, "MOST_CLAIMS", 3)
+    monkeypatch.setattr(budgets, "CALLS", msgspec.structs.replace(budgets.CALLS, limit=3, kept=0))
     driver.answers = {"u": outcome_of("u")}
     driver.gate.clear()
     calls = [asyncio.ensure_future(prepare(channel)) for _ in range(40)]
@@ -254,14 +257,15 @@ async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeyp
 async def test_one_call_for_thousands_of_claims_counts_as_all_of_them(channel, driver, calls):
     """At its edge, and what was under way makes room again when it has ended."""
     driver.answers = {}
-    most = [f"u-{number}" for number in range(node_calls.MOST_CLAIMS)]
+    limit = budgets.CALLS.limit - budgets.CALLS.kept
+    most = [f"u-{number}" for number in range(limit)]
     for _ in range(2):
         answers = (await prepare(channel, uids=most)).claims
         assert {answer.error for answer in answers.values()} == {""}
     answers = (await prepare(channel, uids=[*most, "v"])).claims
     assert {answer.error for answer in answers.values()} == {node_calls.BUSY}
-    assert len(answers) == node_calls.MOST_CLAIMS + 1
-    assert len(driver.calls) == 2 * node_calls.MOST_CLAIMS
+    assert len(answers) == limit + 1
+    assert len(driver.calls) == 2 * limit
 
 
 async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, driver, calls, caplog):

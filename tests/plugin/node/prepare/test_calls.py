@@ -1,20 +1,23 @@
 """The calls of the kubelet, with the real driver behind them; test_dra has the rest."""
 
 import asyncio
+import collections
 import inspect
 from pathlib import Path
 
 import grpc
 
 import claimd.node
+from claimd.common import pacing
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 from claimd.node.kubelet import dra
-from claimd.node.prepare import call_time, calls, plan
+from claimd.node.prepare import call_time, calls, places, plan
 from claimd.node.prepare.container_files import ContainerFiles
-from tests.plugin.node.prepare.test_driver import SECOND, ref, world
+from claimd.node.prepared import ClaimRef, Outcome, PreparedClaim
+from tests.plugin.node.prepare.test_driver import FIRST, SECOND, ref, world
 from tests.support import apiserver, sockets
-from tests.support.worlds import result
+from tests.support.worlds import claim_object, result
 
 __all__ = ["world"]  # the fixture
 
@@ -97,6 +100,68 @@ async def test_a_claim_that_hangs_does_not_keep_the_answers_of_the_others(world,
     assert again["uid-c"].prepared is not None
     assert again["uid-d"] == outcomes["uid-d"]
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
+
+
+async def test_a_large_call_leaves_a_neighbour_its_turn(world):
+    """Counted in claims of the large call that are prepared meanwhile, which no busy machine
+    changes.
+    """
+    crowd = []
+    for number in range(100):
+        obj = claim_object(f"crowd-{number}", result(FIRST, shareID=f"s{number}"))
+        obj["metadata"]["namespace"] = "crowd"
+        world.api.put("resourceclaims", obj)
+        crowd.append(ClaimRef("crowd", obj["metadata"]["name"], obj["metadata"]["uid"]))
+    calls_ = calls.Calls(world.driver)
+    prepared = world.driver.claims.checkpoints.claims
+
+    large = asyncio.create_task(calls_.answer("prepare", crowd, _seconds(45)))
+    await apiserver.until(lambda: len(prepared) >= places.PLACES)
+    before = len(prepared)
+    neighbour = ref(world.claim("c", result(SECOND)))
+    outcomes = await calls_.answer("prepare", [neighbour], _seconds(45))
+    assert outcomes["uid-c"].prepared is not None
+    assert len(prepared) - before < 8 * places.PLACES
+
+    outcomes = await large
+    assert [outcome.error for outcome in outcomes.values()] == [""] * 100
+
+
+class _CountingDriver:
+    """Counts what a call asks of the driver in each turn of the loop."""
+
+    def __init__(self):
+        self.places = places.Places()
+        self.claims = self
+        self.turn = 0
+        self.prepared = collections.Counter()
+        self.reported = collections.Counter()
+
+    async def prepare(self, ref, call_time):
+        self.prepared[self.turn] += 1
+        return Outcome(prepared=PreparedClaim(namespace="", name="", uid=ref.uid, prepared_at=""))
+
+    def report_new(self, prepared):
+        self.reported[self.turn] += 1
+
+    async def count_turns(self):
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+async def test_a_large_call_starts_and_reports_in_portions():
+    """All other work of the process has its turn after each of them."""
+    driver = _CountingDriver()
+    ticking = asyncio.create_task(driver.count_turns())
+    refs = [ClaimRef("ns", f"c-{number}", f"uid-{number}") for number in range(1000)]
+    outcomes = await calls.Calls(driver).answer("prepare", refs, _seconds(45))
+    assert outcomes.keys() == {ref.uid for ref in refs}
+    await apiserver.until(lambda: driver.reported.total() == 1000)
+    ticking.cancel()
+    for counts in (driver.prepared, driver.reported):
+        assert counts.total() == 1000
+        assert max(counts.values()) <= pacing.PORTION
 
 
 def _seconds(number):

@@ -266,14 +266,51 @@ async def test_a_uid_that_is_prepared_answers_to_its_own_name_alone(world):
 
 
 async def test_a_node_holds_no_more_claims_than_its_budget(world, monkeypatch):
-    few = msgspec.structs.replace(budgets.CHECKPOINTS, limit=1)
+    few = msgspec.structs.replace(budgets.CHECKPOINTS, limit=1, kept=0)
     monkeypatch.setattr(budgets, "CHECKPOINTS", few)
     first, second = world.claim("c"), world.claim("d", result(SECOND))
     assert isinstance(await world.prepare(first), PreparedClaim)
-    assert "1 claims are prepared on this node, and no more can be" in await world.prepare(second)
+    assert "1 claims are prepared on this node, 1 of them of namespace" in await world.prepare(
+        second
+    )
     assert isinstance(await world.prepare(first), PreparedClaim), "who has one keeps it"
     await world.unprepare(first)
     assert isinstance(await world.prepare(second), PreparedClaim)
+
+
+async def test_one_namespace_cannot_use_up_the_budget_of_the_node(world, monkeypatch):
+    """The others can prepare a few claims each, and the Event names who has the most."""
+    told = []
+    world.driver.claims.record_event = lambda *event: told.append(event)
+    small = msgspec.structs.replace(budgets.CHECKPOINTS, limit=6, kept=3, few=2)
+    monkeypatch.setattr(budgets, "CHECKPOINTS", small)
+
+    def share(namespace, number):
+        obj = claim_object(f"{namespace}-{number}", result(FIRST, shareID=f"{namespace}{number}"))
+        obj["metadata"]["namespace"] = namespace
+        return world.api.put("resourceclaims", obj)
+
+    crowd = [share("crowd", number) for number in range(4)]
+    *taken, refused = [await world.prepare(claim) for claim in crowd]
+    assert all(isinstance(answer, PreparedClaim) for answer in taken)
+    assert refused == (
+        "3 claims are prepared on this node, 3 of them of namespace crowd; the most are 6 claims, "
+        "of which the last 3 are kept for namespaces with at most 2; delete pods of this namespace "
+        "that need their claims no longer"
+    )
+    ((about, reason, note),) = told
+    assert (about.kind, reason) == ("Node", "TooManyClaims")
+    assert "Namespace crowd has more than any other" in note
+
+    for number in range(2):
+        assert isinstance(await world.prepare(share("tenant", number)), PreparedClaim)
+    assert "2 of them of namespace tenant" in await world.prepare(share("tenant", 2))
+    assert isinstance(await world.prepare(share("other", 0)), PreparedClaim)
+    assert "6 claims are prepared" in await world.prepare(share("another", 0))
+
+    await world.unprepare(crowd[0])
+    assert isinstance(await world.prepare(share("another", 0)), PreparedClaim)
+    assert "3 of them" not in await world.prepare(crowd[3])
 
 
 @pytest.mark.parametrize("driver", ["d.example.com", "gpu.claimd.dev"])
