@@ -161,5 +161,5 @@ def command(
 
 
 if __name__ == "__main__":
-    ours = (loops.Workloads, loops.Jobs, loops.CronJobs)
+    ours = (loops.Workloads, loops.Jobs)
     sys.exit(command(__doc__, workload_scenarios.ALL, CONTROLLERS, ours, record_all))

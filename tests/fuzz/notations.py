@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from typing import Any
 
 from claimd.kubernetes.allocator import amounts
 from claimd.kubernetes.api import quantity
 from claimd.kubernetes.cel import quantity as cel_quantity
 from claimd.kubernetes.cel.errors import EvalError
-from claimd.sim import cron_schedule
 from claimd.sim.apiserver.rules import canonical
 from claimd.sim.apiserver.types import selectors
 from claimd.sim.apiserver.types.status_errors import StatusError
@@ -82,42 +80,6 @@ def _selectors() -> list[bytes]:
     ]
 
 
-def _schedule(data: bytes) -> None:
-    """A schedule, a time zone, and the seconds since 1970 after which something is to happen."""
-    lines = [*data.decode(errors="replace").split("\n"), "", ""]
-    try:
-        schedule = cron_schedule.parse(lines[0], lines[1])
-    except cron_schedule.ScheduleError as error:
-        assert str(error)
-        return
-
-    # Any time that an object can name.
-    moment = float(int.from_bytes(lines[2].encode(errors="replace")[:6], "big") % 253402300800)
-    for _ in range(3):
-        following = schedule.next(moment)
-        if following is None:
-            return
-        assert following > moment
-        moment = following
-        if schedule.every:
-            continue
-        local = datetime.fromtimestamp(moment, UTC).astimezone(schedule.zone)
-        assert local.minute in schedule.minute.values
-        assert local.hour in schedule.hour.values
-        assert local.month in schedule.month.values
-
-
-def _schedules() -> list[bytes]:
-    return [
-        b"* * * * *\nEurope/Berlin\ngIB\x00",
-        b"0 6-8/2,22 ? jan-mar MON\n\nhAB\x00",
-        b"*/20 0 31 * *\nAmerica/Havana\niAB\x00",
-        b"@every 1h30m5s\n\niAB\x00",
-        b"@daily\nAustralia/Lord_Howe\niAB\x00",
-        b"5/20 1,2 10 feb,apr fri-sat\nUTC\nj123",
-    ]
-
-
 TARGETS = {
     "quantities": target.Target(
         read=_quantity,
@@ -135,11 +97,5 @@ TARGETS = {
         ),
         examples=_selectors,
         words=(b" in (", b" notin (", b"!=", b"==", b">", b"<", b",", b"!", b"\n"),
-    ),
-    "schedules": target.Target(
-        read=_schedule,
-        parts=(cron_schedule,),
-        examples=_schedules,
-        words=(b"@every ", b"*/", b"?", b",", b"-", b"sun", b"dec", b"Asia/Tokyo", b"1h", b"\n"),
     ),
 }

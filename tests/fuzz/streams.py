@@ -1,28 +1,20 @@
 """What comes over a connection that stays: an API server's answers in pieces, and what a client sends
-through a WebSocket to a command or to a pod's port.
+through a WebSocket to a command.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
 import struct
-import zlib
 from collections.abc import Callable
-from functools import cache
 
 from claimd.common import websocket
 from claimd.kubernetes.kube import http1
-from claimd.sim.apiserver.handlers import pod_port_forward, pod_streams
-from claimd.sim.apiserver.wire import spdy
+from claimd.sim.apiserver.handlers import pod_streams
 from tests.plugin.common import test_websocket
-from tests.plugin.sim.apiserver.wire import test_spdy
 from tests.support import http_answers
 
 from . import target
-
-_PATIENCE = 0.2  # seconds for a session that waits for somebody to take what came
 
 
 def _answer(data: bytes) -> None:
@@ -136,84 +128,6 @@ def _some_frames() -> list[bytes]:
     ]
 
 
-class _Messages:
-    """A WebSocket whose client has sent all that it will; others go on between its messages."""
-
-    def __init__(self, messages: list[bytes]) -> None:
-        self._messages = messages
-
-    async def receive(self) -> bytes | None:
-        for _ in range(4):
-            await asyncio.sleep(0)
-        return self._messages.pop(0) if self._messages else None
-
-    async def send(self, data: bytes) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-
-class _Watched(pod_port_forward._Forwarding):
-    """What a connection ends with is seen, and not left to its task."""
-
-    wrong: BaseException | None = None
-
-    async def _forward(self, data: spdy.Stream, errors: spdy.Stream) -> None:
-        try:
-            await super()._forward(data, errors)
-        except Exception as error:
-            self.wrong = error
-            raise
-
-
-async def _connect(port: int) -> pod_port_forward.Connection:
-    """As the system does it for a pod on which somebody listens at ports that are odd numbers."""
-    if not 0 <= port <= 0xFFFF:
-        raise OverflowError("connect(): port must be 0-65535.")
-    if port % 2 == 0:
-        raise ConnectionRefusedError("nobody listens")
-    return target.said(b"answer"), _Writer()  # type: ignore[return-value]
-
-
-def _forwarded(data: bytes) -> None:
-    async def attend() -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await forwarding.attend(_Messages(_cut(data, 2)))  # type: ignore[arg-type]
-
-    forwarding = _Watched(_connect, "p")
-    _running_loop().run_until_complete(attend())
-    if forwarding.wrong is not None:
-        raise forwarding.wrong
-
-
-@cache
-def _running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
-
-
-def _sessions() -> list[bytes]:
-    examples = []
-    for port in ("7", "8", "70000", "x"):
-        client = test_spdy.Client()
-        errors = client.open(1, streamtype="error", port=port, requestid="0", flags=1)
-        opened = errors + client.open(3, streamtype="data", port=port, requestid="0")
-        examples.append(opened + test_spdy.data(3, b"hello") + test_spdy.data(3, b"", flags=1))
-    examples.append(
-        examples[0] + test_spdy.control(6, b"\0\0\0\1") + test_spdy.control(3, bytes(8))
-    )
-    examples.append(
-        opened + test_spdy.control(3, b"\0\0\0\3\0\0\0\5") + test_spdy.control(7, bytes(8))
-    )
-
-    # Not compressed, so that what they say can be changed.
-    client = test_spdy.Client()
-    client._deflate = zlib.compressobj(level=0, zdict=spdy.DICTIONARY)
-    errors = client.open(1, streamtype="error", port="7", requestid="0")
-    return [*examples, errors + client.open(3, streamtype="data", port="7", requestid="0")]
-
-
 TARGETS = {
     "http1": target.Target(
         read=_answer,
@@ -231,13 +145,6 @@ TARGETS = {
         parts=(websocket.WebSocket, websocket._unmask, pod_streams._receive),
         examples=_some_frames,
         words=(b"\x81", b"\x82", b"\x80\x80", b"\x88", b"\x89", b"\xfe", b"\xff", b'"Width":'),
-        longest=400,
-    ),
-    "port-forward": target.Target(
-        read=_forwarded,
-        parts=(spdy.Session, spdy.Stream, spdy._headers, pod_port_forward),
-        examples=_sessions,
-        words=(b"\x80\x03\x00\x01", b"\x80\x03\x00\x03", b"\x80\x03\x00\x06", b"\x00\x00\x00\x01"),
         longest=400,
     ),
 }

@@ -22,7 +22,6 @@ from claimd.sim.apiserver.storage.registry import Registry
 from claimd.sim.apiserver.storage.store import Store
 from claimd.sim.apiserver.types.user import ServerSecrets
 from claimd.sim.controllers import (
-    cron_jobs,
     job_indexes,
     jobs,
     not_simulated,
@@ -213,7 +212,6 @@ class PlayedCluster:
         for requests, wait in (
             jobs.sync(objects, self.backoffs, self.now),
             ttl_after_finished.sync(objects, self.now),
-            cron_jobs.sync(objects, self.now),
         ):
             wants += requests
             waits.append(wait)

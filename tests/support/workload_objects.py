@@ -58,8 +58,3 @@ def deployment(name="demo", command="sleep 1000", **spec):
         "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": "demo"}}, "template": template} | spec,
     }
-
-
-def stateful_set(name="demo", command="sleep 1000000", **spec):
-    document = deployment(name, command, **spec)
-    return document | {"kind": "StatefulSet"}

@@ -36,10 +36,9 @@ from . import (
 from .apiserver import kinds as served_kinds
 from .apiserver import server
 from .client import ApiClient
-from .controllers import loops, revisions
+from .controllers import loops, templates, workloads
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
-from .runtime.attached import Attached
 from .runtime.executed import Executed
 from .runtime.runtime import Runtime
 
@@ -202,24 +201,6 @@ class Cluster:
         kubelet, uid = location
         return await kubelet.execute(uid, container, command, stdin=stdin, tty=tty)
 
-    async def attach(
-        self, namespace: str, pod: str, container: str, writes: bool
-    ) -> Attached | None:
-        """Returns the streams of a container, or None if it is not running."""
-        location = self._find(namespace, pod)
-        if location is None:
-            return None
-        kubelet, uid = location
-        return kubelet.attach(uid, container, writes=writes)
-
-    async def connect(
-        self, namespace: str, pod: str, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connects to a port of the pod on this machine's network. Raises OSError if that fails."""
-        if self._find(namespace, pod) is None:
-            raise ConnectionRefusedError(f"no node runs pod {namespace}/{pod}")
-        return await asyncio.open_connection("127.0.0.1", port)
-
     def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
         """Returns the output of a container until its end, or None if it has not started."""
         location = self._find(namespace, pod)
@@ -260,7 +241,7 @@ async def up(
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs, cluster.follow_logs)
-        api.serve_streams(cluster.execute, cluster.attach, cluster.connect)
+        api.serve_exec(cluster.execute)
         api.registry.advice = _advice
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set: Document = {}
@@ -445,14 +426,14 @@ async def _create_plugin_pod(
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    digest = revisions.digest_of(template)
+    digest = templates.template_hash(template)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": f"{metadata['name']}-{node}",
             "namespace": NAMESPACE,
-            "labels": template["metadata"]["labels"] | {revisions.POD_LABEL: digest},
+            "labels": template["metadata"]["labels"] | {workloads.POD_LABEL: digest},
             "annotations": {kubelets.MIRROR: node},
             "ownerReferences": [owner],
         },

@@ -35,8 +35,6 @@ KINDS = {
     ("apps/v1", "Deployment"): "apps/v1.Deployment",
     ("apps/v1", "ReplicaSet"): "apps/v1.ReplicaSet",
     ("apps/v1", "DaemonSet"): "apps/v1.DaemonSet",
-    ("apps/v1", "StatefulSet"): "apps/v1.StatefulSet",
-    ("batch/v1", "CronJob"): "batch/v1.CronJob",
     ("batch/v1", "Job"): "batch/v1.Job",
     ("scheduling.k8s.io/v1", "PriorityClass"): "scheduling/v1.PriorityClass",
 }

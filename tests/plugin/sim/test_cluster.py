@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import struct
-import sys
 import tempfile
 import termios
 from pathlib import Path
@@ -322,64 +321,3 @@ async def test_a_container_waits_for_the_config_map_of_its_variables(running):
         return running.logs("default", "p") == "found\n"
 
     await until(has_said)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
-async def test_kubectl_attaches_to_a_container_and_forwards_its_ports(running, tmp_path):
-    server = """if True:
-        import http.server, sys
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            def do_GET(self):
-                self.send_response(200)
-                self.send_header("Content-Length", "3000000")
-                self.end_headers()
-                self.wfile.write(b"x" * 3000000)
-        served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        print(served.server_port, flush=True)
-        served.serve_forever()
-    """
-    echo = ["sh", "-c", "while read line; do echo got $line; done; echo end"]
-    containers = [
-        {"name": "echo", "image": "i", "command": echo, "stdin": True, "stdinOnce": True},
-        {"name": "web", "image": "i", "command": [sys.executable, "-c", server]},
-    ]
-    pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never", "containers": containers}}
-    pods = "/api/v1/namespaces/default/pods"
-    await running.client.request("POST", pods, body=json.dumps(pod).encode())
-
-    async def prints():
-        return running.logs("default", "p", "web").endswith("\n")
-
-    await until(prints)
-
-    async def kubectl(*words):
-        return await asyncio.create_subprocess_exec(
-            *("kubectl", *words),
-            env=os.environ | {"KUBECONFIG": str(running.kubeconfig), "HOME": str(tmp_path)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    attached = await kubectl("attach", "-q", "-i", "p", "-c", "echo")
-    async with asyncio.timeout(60):
-        out, err = await attached.communicate(b"one\ntwo\n")
-    assert (attached.returncode, out, err) == (0, b"got one\ngot two\nend\n", b"")
-
-    port = running.logs("default", "p", "web").strip()
-    forwarding = await kubectl("port-forward", "pod/p", f":{port}", "--address=127.0.0.1")
-    try:
-        async with asyncio.timeout(60):
-            line = (await forwarding.stdout.readline()).decode()
-            local = int(line.split("127.0.0.1:")[1].split(" ")[0])
-            for _ in range(3):
-                reader, writer = await asyncio.open_connection("127.0.0.1", local)
-                writer.write(b"GET / HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n")
-                answer = await reader.read(-1)
-                assert answer.endswith(b"\r\n\r\n" + b"x" * 3000000)
-                writer.close()
-    finally:
-        forwarding.terminate()
-        await forwarding.wait()

@@ -61,9 +61,7 @@ class Dispatch:
         # The simulated cluster sets these when it runs pods.
         self.logs: pod_logs.Logs | None = None
         self.follow_logs: pod_logs.Follow | None = None
-        # The handlers of requests for streams, by the subresource of pods. The cluster sets them,
-        # too.
-        self.streams: dict[str, Callable[[ResourceRequest], HttpResponse]] = {}
+        self.execute: Callable[[ResourceRequest], HttpResponse] | None = None
         # True for a server without TLS.
         self.token_in_path = True
         self.non_resource = NonResource(catalog)
@@ -122,11 +120,11 @@ class Dispatch:
     ) -> HttpResponse:
         """Authorizes a request and passes it to its handler. `served` is the path's resource."""
         rbac.check(self._registry.store, user, _attributes(info, http))
-        # A request with an upgrade goes to a handler of streams, or is refused.
-        streams = None
-        if info.resource == "pods" and http.header("upgrade"):
-            streams = self.streams.get(info.subresource)
-        if streams is None:
+        # A request with an upgrade runs a command in a pod, or is refused.
+        execute = None
+        if (info.resource, info.subresource) == ("pods", "exec") and http.header("upgrade"):
+            execute = self.execute
+        if execute is None:
             _check_no_upgrade(http)
 
         if not info.resource:
@@ -147,8 +145,8 @@ class Dispatch:
         if self.logs and (info.resource, info.subresource, info.verb) == ("pods", "log", "get"):
             return pod_logs.respond(self._registry.store, self.logs, self.follow_logs, request)
 
-        if streams is not None:
-            return streams(request)
+        if execute is not None:
+            return execute(request)
 
         # Negotiate first, so that a client that accepts no format of ours has written nothing.
         negotiated = responses.negotiate(http)

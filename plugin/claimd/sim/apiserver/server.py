@@ -27,7 +27,7 @@ from .access import certificates
 from .access.tokens import Tokens
 from .catalog import Catalog
 from .dispatch import Dispatch
-from .handlers import pod_exec, pod_logs, pod_port_forward
+from .handlers import pod_exec, pod_logs
 from .storage import bootstrap
 from .storage.housekeeping import Housekeeping
 from .storage.registry import Registry
@@ -137,19 +137,9 @@ class Api:
         """
         self._dispatch.logs, self._dispatch.follow_logs = logs, follow
 
-    def serve_streams(
-        self,
-        execute: pod_exec.Execute,
-        attach: pod_exec.Attach,
-        connect: pod_port_forward.Connect,
-    ) -> None:
-        """Makes these functions serve `kubectl exec`, `attach` and `port-forward`."""
-        store = self.registry.store
-        self._dispatch.streams = {
-            "exec": partial(pod_exec.execute, store, execute),
-            "attach": partial(pod_exec.attach, store, attach),
-            "portforward": partial(pod_port_forward.respond, store, connect),
-        }
+    def serve_exec(self, execute: pod_exec.Execute) -> None:
+        """Makes this function serve `kubectl exec`."""
+        self._dispatch.execute = partial(pod_exec.execute, self.registry.store, execute)
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Writes a kubeconfig file, which only its owner may read. It is JSON, which is valid YAML.

@@ -21,7 +21,6 @@ from ..requests import Request
 from ..work_loop import WorkLoop
 from . import (
     claims,
-    cron_jobs,
     evictions,
     jobs,
     namespaces,
@@ -222,7 +221,7 @@ class Namespaces:
 
 
 class Workloads:
-    """Reconciles Deployments, ReplicaSets, DaemonSets and StatefulSets."""
+    """Reconciles Deployments, ReplicaSets and DaemonSets."""
 
     RESOURCES = (
         "pods",
@@ -230,8 +229,6 @@ class Workloads:
         "deployments",
         "replicasets",
         "daemonsets",
-        "statefulsets",
-        "controllerrevisions",
     )
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
@@ -264,22 +261,6 @@ class Jobs:
         return _soonest([wait, next_look, next_expiry])
 
 
-class CronJobs:
-    """Creates Jobs from CronJobs, and reports each event once."""
-
-    RESOURCES = ("jobs", "cronjobs")
-
-    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
-        self._loop = loop
-        self._clock = clock
-        self._reported: set[tuple[str, str]] = set()  # (CronJob's uid, note)
-
-    async def reconcile(self) -> float | None:
-        wanted, next_look = cron_jobs.sync(_snapshot(self._loop), self._clock())
-        fresh, self._reported = requests.news(wanted, self._reported)
-        return _soonest([await self._loop.send_all(fresh), next_look])
-
-
 class NotSimulated:
     """Warns about fields that this cluster ignores, once for each object and message."""
 
@@ -291,15 +272,9 @@ class NotSimulated:
         self._reported: set[tuple[str, str]] = set()  # (object's uid, sentence)
 
     async def reconcile(self) -> float | None:
-        events = {}
-        for event in not_simulated.sync(_snapshot(self._loop)):
-            events[event.body["regarding"]["uid"], event.body["note"]] = event
-
-        reported = self._reported
-        self._reported = set(events)
-        return await self._loop.send_all(
-            [event for identity, event in events.items() if identity not in reported]
-        )
+        wanted = not_simulated.sync(_snapshot(self._loop))
+        fresh, self._reported = requests.news(wanted, self._reported)
+        return await self._loop.send_all(fresh)
 
 
 ALL = (
@@ -311,7 +286,6 @@ ALL = (
     Namespaces,
     Workloads,
     Jobs,
-    CronJobs,
     NotSimulated,
 )
 

@@ -17,8 +17,6 @@ RESOURCES = (
     "deployments",
     "replicasets",
     "daemonsets",
-    "statefulsets",
-    "cronjobs",
     "jobs",
     "nodes",
     "services",
@@ -26,7 +24,7 @@ RESOURCES = (
     "priorityclasses",
 )
 # Pods of these kinds are skipped: the event about the template says the same.
-_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob")
+_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "Job")
 
 
 def sync(objects: Objects) -> Iterator[Request]:

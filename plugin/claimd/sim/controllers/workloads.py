@@ -1,8 +1,7 @@
 """The DaemonSet controller, and the round over all workloads.
 
 After a change of the template one pod of a DaemonSet is replaced at a time, and the next one when
-its successor is ready. Each template is stored as a ControllerRevision, whose hash labels the
-pods.
+its successor is ready. The hash of the template labels the pods.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.scheduling import daemon_sets
 
 from ..requests import Request
-from . import deployments, replica_sets, revisions, stateful_sets
+from . import deployments, replica_sets
 from .objects import Objects, has_ended, is_terminating, is_tolerated, name_suffix
 from .templates import (
     NAME_LIMIT,
@@ -24,14 +23,17 @@ from .templates import (
     is_ready,
     name_of,
     revision,
+    template_hash,
     update_status,
 )
+
+# The label of a pod that has the hash of its template.
+POD_LABEL = "controller-revision-hash"
 
 
 def sync(objects: Objects, now: float) -> list[Request]:
     """Returns all requests for all workloads, including their statuses."""
     wanted = [*deployments.sync(objects, now), *replica_sets.sync(objects, now)]
-    wanted += stateful_sets.sync(objects, now)
     for daemon_set in objects["daemonsets"].values():
         if not is_terminating(daemon_set) and has_template(daemon_set):
             wanted += _sync_daemon_set(objects, daemon_set)
@@ -41,19 +43,11 @@ def sync(objects: Objects, now: float) -> list[Request]:
 def next_look(objects: Objects, now: float) -> float | None:
     """Returns the seconds until something is due without any change of objects, or None."""
     waits = [deployments.next_deadline(objects, now), replica_sets.next_available(objects, now)]
-    waits.append(stateful_sets.next_available(objects, now))
     return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request]:
-    history = revisions.History(objects, "DaemonSet", daemon_set)
-    revised = history.revise()
-    if revised is not None or history.update is None:
-        if revised is not None:
-            yield revised
-        return
-
-    digest = revisions.hash_of(history.update)
+    digest = template_hash(daemon_set["spec"]["template"])
     pods = children(objects, "pods", daemon_set)
     by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
     nodes = [name for name, node in objects["nodes"].items() if _may_run_on(daemon_set, node)]
@@ -66,13 +60,13 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
         name = f"{name_of(daemon_set)[:NAME_LIMIT]}-{suffix}"
         if node not in by_node and name not in taken:
             more = _only_on(node, daemon_set)
-            yield create_pod("DaemonSet", daemon_set, name, {revisions.POD_LABEL: digest}, more)
+            yield create_pod("DaemonSet", daemon_set, name, {POD_LABEL: digest}, more)
 
     # Replace one outdated pod, once every node has a pod and all updated pods are ready.
     alive = [by_node[name] for name in nodes if name in by_node]
     alive = [pod for pod in alive if not is_terminating(pod)]
-    outdated = [pod for pod in alive if revisions.label_of(pod) != digest]
-    updated = [pod for pod in alive if revisions.label_of(pod) == digest]
+    outdated = [pod for pod in alive if _label_of(pod) != digest]
+    updated = [pod for pod in alive if _label_of(pod) == digest]
     strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type")
     may_replace = len(alive) == len(nodes) and all(map(is_ready, updated))
     if outdated and may_replace and strategy != "OnDelete":
@@ -84,11 +78,6 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
     for pod in (*ended, *misplaced):
         if not is_terminating(pod):
             yield delete_pod("DaemonSet", daemon_set, pod)
-
-    # Keep every revision that a pod still has, and the current one.
-    live = set(map(revisions.label_of, pods)) | {digest}
-    kept = [name_of(item) for item in history.revisions if revisions.hash_of(item) in live]
-    yield from history.forget_old(kept)
 
     ready = sum(map(is_ready, alive))
     counts = {
@@ -143,6 +132,10 @@ def _only_on(node: str, daemon_set: Document) -> Document:
         "affinity": (spec.get("affinity") or {}) | {"nodeAffinity": required},
         "tolerations": daemon_sets.pod_tolerations(spec),
     }
+
+
+def _label_of(pod: Document) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(POD_LABEL, ""))
 
 
 def _node_of(pod: Document) -> str:

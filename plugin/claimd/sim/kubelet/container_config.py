@@ -86,8 +86,6 @@ def generate(
         working_dir=container.get("workingDir") or "",
         hostname=pod["spec"].get("hostname") or pod["metadata"]["name"],
         cdi_devices=cdi_ids,
-        stdin=bool(container.get("stdin")),
-        stdin_once=bool(container.get("stdinOnce")),
     )
 
 

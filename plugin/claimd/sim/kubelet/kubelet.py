@@ -17,7 +17,6 @@ from claimd.common import names
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.kube.client import Client
 
-from ..runtime.attached import Attached
 from ..runtime.container import Container
 from ..runtime.executed import Executed
 from ..runtime.runtime import Runtime
@@ -116,11 +115,6 @@ class Kubelet:
         """Runs a command in the container; returns None if the container is not running."""
         attempt = self._runtime.running(uid, container)
         return await attempt.begin(command, stdin=stdin, tty=tty) if attempt else None
-
-    def attach(self, uid: str, container: str, *, writes: bool) -> Attached | None:
-        """Connects to the container's own streams; returns None if the container is not running."""
-        attempt = self._runtime.running(uid, container)
-        return Attached(attempt, writes=writes) if attempt else None
 
     async def run(self) -> None:
         """Runs until cancelled; the containers keep running.

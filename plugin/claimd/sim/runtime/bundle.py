@@ -25,8 +25,6 @@ class ContainerConfig:
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = ""
     hostname: str = ""
-    stdin: bool = False  # keeps standard input open; otherwise it is empty
-    stdin_once: bool = False  # the first client that attaches closes it at the end
     cdi_devices: tuple[str, ...] = ()  # qualified names
     mounts: tuple[cdi_spec.Mount, ...] = ()  # mounted before those of CDI
 

@@ -14,7 +14,6 @@ from .executed import LAUNCH, PYTHON, Executed
 
 FOLLOW_POLL = 0.05  # seconds between two reads of a followed log
 _OUTPUT_LIMIT = 10_000  # bytes of an executed command's output
-_PIPE = asyncio.subprocess.PIPE
 _NOT_RUNNING = 126  # the exit code of a command that could not be run
 
 # Called with "+" and the process group when a container starts, and with "-" when the group is
@@ -45,7 +44,6 @@ class Container:
         self._waiting: asyncio.Task[None] | None = None
         self._observer: GroupObserver = lambda *_: None
         self._executed: set[Executed] = set()
-        self._input: asyncio.StreamWriter | None = None
 
     @property
     def config(self) -> ContainerConfig:
@@ -72,7 +70,7 @@ class Container:
                     self.bundle.launch_file,
                     str(write),
                     str(os.getpid()),
-                    stdin=_PIPE if self.config.stdin else asyncio.subprocess.DEVNULL,
+                    stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     pass_fds=(write,),
@@ -88,7 +86,6 @@ class Container:
         observer("+", process.pid)
         self._observer = observer
         self.pid, self.started_at = process.pid, datetime.now(UTC)
-        self._input = process.stdin
         self._waiting = asyncio.create_task(
             self._wait(process, observer), name=f"container {self.config.name}"
         )
@@ -151,26 +148,6 @@ class Container:
             self._executed.discard(executed)
             self._observer("-", executed.pid)
 
-    async def write(self, data: bytes) -> None:
-        """Writes to the standard input, if there is one. Raises OSError if the reader has closed
-        it.
-        """
-        if self._input is not None:
-            self._input.write(data)
-            await self._input.drain()
-
-    def end_input(self) -> None:
-        if self._input is not None:
-            self._input.close()
-
-    @property
-    def printed_bytes(self) -> int:
-        """The number of bytes printed so far."""
-        try:
-            return self.bundle.log.stat().st_size
-        except OSError:
-            return 0
-
     def output(self) -> str:
         """Returns the output so far."""
         try:
@@ -178,13 +155,12 @@ class Container:
         except OSError:
             return ""
 
-    async def follow(self, start: int = 0) -> AsyncIterator[bytes]:
-        """Yields the output from the byte `start` on, until the container has ended.
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Yields the output until the container has ended.
 
         The log is polled, because a file does not notify about growth.
         """
         with self.bundle.log.open("rb") as log:
-            log.seek(start)
             while True:
                 has_ended = self.ended.is_set()
                 if printed := log.read():

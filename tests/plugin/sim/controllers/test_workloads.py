@@ -63,35 +63,6 @@ def test_a_daemon_set_that_is_updated_by_hand():
     assert played.images == ["a"]
 
 
-def test_the_templates_of_a_daemon_set_are_kept():
-    played = Played(
-        daemonsets=[workload("DaemonSet", revisionHistoryLimit=1)], nodes=[node("a"), node("b")]
-    )
-    daemon_set = played.objects["daemonsets"]["default/demo"]
-    container = daemon_set["spec"]["template"]["spec"]["containers"][0]
-
-    def rolled_out(image):
-        container["image"] = image
-        for _ in range(3):
-            played.settle()
-            played.ready()
-        assert played.images == [image, image]
-        kept = played.objects["controllerrevisions"].values()
-        return {
-            pod_["data"]["spec"]["template"]["spec"]["containers"][0]["image"]: pod_["revision"]
-            for pod_ in kept
-        }
-
-    assert rolled_out("a") == {"a": 1}
-    (revision,) = played.objects["controllerrevisions"].values()
-    labels = {pod_["metadata"]["labels"]["controller-revision-hash"] for pod_ in played.pods}
-    assert labels == {revision["metadata"]["labels"]["controller-revision-hash"]}
-    assert rolled_out("b") == {"a": 1, "b": 2}
-    # One of before is the latest then, and what is beyond the limit goes.
-    assert rolled_out("a") == {"a": 3, "b": 2}
-    assert rolled_out("c") == {"a": 3, "c": 4}
-
-
 def test_pods_of_a_node_that_is_gone_fail_and_go():
     there = copies(
         pods=[pod("a", on="node-1"), pod("b", on="gone"), pod("c")], nodes=[node("node-1")]

@@ -1,7 +1,6 @@
-"""The handlers of `kubectl exec` and `kubectl attach`.
+"""The handler of `kubectl exec`: checks the request and opens the channels.
 
-They check the request and open the channels. The part of the simulated cluster that runs the pods
-starts the command, or attaches to the container's process.
+The part of the simulated cluster that runs the pods starts the command.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from .pod_streams import Streams
 # Starts a command. The parameters are namespace, pod, container, command, whether it has an input,
 # and whether it has a terminal. Returns None if the container does not run.
 Execute = Callable[[str, str, str, Sequence[str], bool, bool], Awaitable[Streams | None]]
-# Attaches to a container. The parameters are namespace, pod, container, and whether the client
-# writes to it. Returns None if the container does not run.
-Attach = Callable[[str, str, str, bool], Awaitable[Streams | None]]
 
 
 def execute(store: Store, execute: Execute, request: ResourceRequest) -> HttpResponse:
@@ -44,14 +40,6 @@ def execute(store: Store, execute: Execute, request: ResourceRequest) -> HttpRes
         http.flag("stdin"),
         http.flag("tty"),
     )
-    return pod_streams.channels(http, start)
-
-
-def attach(store: Store, attach: Attach, request: ResourceRequest) -> HttpResponse:
-    """Switches to a WebSocket with the streams of the container."""
-    http, info = request.http, request.info
-    container = _running_container(store, request)
-    start = partial(attach, info.namespace, info.name, container, http.flag("stdin"))
     return pod_streams.channels(http, start)
 
 

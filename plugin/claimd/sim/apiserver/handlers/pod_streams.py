@@ -1,21 +1,20 @@
-"""The streams of a container as channels of a WebSocket, and the switch of a request to one.
+"""The streams of a command as channels of a WebSocket, for `kubectl exec`.
 
-`kubectl exec`, `attach` and `port-forward` share this. The protocols are v5.channel.k8s.io and v4.
-The first byte of a message is its channel.
+The protocols are v5.channel.k8s.io and v4. The first byte of a message is its channel.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Protocol
 
 import msgspec
 
 from claimd.common import websocket
-from claimd.common.http_server import HttpRequest, HttpResponse, Upgrade
+from claimd.common.http_server import HttpRequest, HttpResponse
 from claimd.kubernetes.api.document import Document
 
 from ..types.status_errors import StatusError, bad_request
@@ -58,11 +57,11 @@ class _TerminalSize(msgspec.Struct, rename="pascal"):
     height: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 
-def switch(http: HttpRequest, protocols: Sequence[str], attend: Upgrade) -> HttpResponse:
-    """Switches to a WebSocket, on which `attend` runs.
+def channels(http: HttpRequest, start: Callable[[], Awaitable[Streams | None]]) -> HttpResponse:
+    """Switches to the channels of a WebSocket, and then calls `start`.
 
-    All checks of a request must come before this. If a WebSocket is refused, kubectl tries SPDY and
-    shows the answer to that.
+    `start` returns the streams, or None if the container has ended. All checks of a request must
+    come before this. If a WebSocket is refused, kubectl tries SPDY and shows the answer to that.
     """
     protocol = http.header("upgrade")
     if protocol.lower() != "websocket":
@@ -72,25 +71,17 @@ def switch(http: HttpRequest, protocols: Sequence[str], attend: Upgrade) -> Http
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
         ("Sec-WebSocket-Accept", websocket.accept(http.header("sec-websocket-key"))),
-        ("Sec-WebSocket-Protocol", _protocol(http, protocols)),
+        ("Sec-WebSocket-Protocol", _protocol(http)),
     )
-    return HttpResponse(101, headers=headers, upgrade=attend)
+    return HttpResponse(101, headers=headers, upgrade=partial(_attend, start))
 
 
-def channels(http: HttpRequest, start: Callable[[], Awaitable[Streams | None]]) -> HttpResponse:
-    """Switches to the channels of a WebSocket, and then calls `start`.
-
-    `start` returns the streams, or None if the container has ended.
-    """
-    return switch(http, PROTOCOLS, partial(_attend, start))
-
-
-def _protocol(http: HttpRequest, protocols: Sequence[str]) -> str:
+def _protocol(http: HttpRequest) -> str:
     offered = [word.strip() for word in http.header("sec-websocket-protocol").split(",")]
-    for protocol in protocols:
+    for protocol in PROTOCOLS:
         if protocol in offered:
             return protocol
-    raise bad_request(f"no protocol of {offered} is known; there are {', '.join(protocols)}")
+    raise bad_request(f"no protocol of {offered} is known; there are {', '.join(PROTOCOLS)}")
 
 
 async def _attend(

@@ -83,13 +83,6 @@ def spec_with_defaults(spec: Document) -> Document:
     return defaults | given
 
 
-def template_with_defaults(spec: Document) -> Document:
-    """Adds the defaults of pods to a CronJob. Its Jobs get their own defaults at their creation."""
-    if "template" not in spec:
-        return spec
-    return spec | {"template": core_kinds.template_with_defaults(spec["template"])}
-
-
 def with_selector(job: Document) -> Document:
     """Returns the Job with a unique selector, unless it asks for a manual one.
 
@@ -143,7 +136,7 @@ def validate(errors: FieldErrors, job: Document, old: Document | None) -> None:
 
 
 def validate_spec(errors: FieldErrors, spec: Document, path: str) -> None:
-    """Validates everything but the selector, for a Job or for a CronJob's template of Jobs."""
+    """Validates everything but the selector."""
     for name in _NUMBERS:
         value = spec.get(name)
         if value is not None and value < 0:

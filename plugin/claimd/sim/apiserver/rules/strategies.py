@@ -8,7 +8,7 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.objects import models
 
 from ..types.resource import GroupResource
-from . import apps, canonical, classic, core_kinds, cron_jobs, dra, jobs, priorities, stateful_sets
+from . import apps, canonical, classic, core_kinds, dra, jobs, priorities
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -93,30 +93,6 @@ class AppsStrategy(Strategy):
         apps.validate(errors, self.kind, new)
 
 
-class CronJobStrategy(Strategy):
-    """The strategy of CronJobs."""
-
-    def with_defaults(self, obj: Document, context: Context) -> Document:
-        return cron_jobs.with_defaults(obj)
-
-    def _validate(
-        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
-    ) -> None:
-        cron_jobs.validate(errors, new, old)
-
-
-class StatefulSetStrategy(Strategy):
-    """The strategy of StatefulSets."""
-
-    def with_defaults(self, obj: Document, context: Context) -> Document:
-        return stateful_sets.with_defaults(obj)
-
-    def _validate(
-        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
-    ) -> None:
-        stateful_sets.validate(errors, new, old)
-
-
 class PriorityClassStrategy(Strategy):
     """The strategy of PriorityClasses."""
 
@@ -152,13 +128,9 @@ def choose_strategy(resource: GroupResource, version: str, release: str) -> Stra
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
     elif resource.kind == "PriorityClass":
         strategy = PriorityClassStrategy
-    elif resource.kind == "StatefulSet":
-        strategy = StatefulSetStrategy
     elif resource.group == "apps":
         strategy = AppsStrategy
-    elif resource.kind == "CronJob":
-        strategy = CronJobStrategy
-    elif resource.group == "batch":
+    elif resource.kind == "Job":
         strategy = JobStrategy
     elif not resource.group:
         strategy = CoreStrategy

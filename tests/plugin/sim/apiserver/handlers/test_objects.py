@@ -314,13 +314,6 @@ async def test_nobody_creates_an_object_with_its_status(raw):
     assert created.json["status"]["phase"] == "Running"
 
 
-async def test_a_cron_job_without_a_name_is_refused_as_others_are(raw):
-    cron_jobs = "/apis/batch/v1/namespaces/default/cronjobs"
-    answer = await raw("POST", cron_jobs, {"spec": {}})
-    assert answer.status == 422
-    assert "name or generateName is required" in answer.json["message"]
-
-
 async def test_a_kind_that_is_only_kept_is_known_by_its_fields(raw):
     """Checks that a kind without simulation is stored, without unknown fields."""
     bundles = "/apis/certificates.k8s.io/v1/clustertrustbundles"
