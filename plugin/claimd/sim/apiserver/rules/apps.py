@@ -1,4 +1,7 @@
-"""Deployments, ReplicaSets and DaemonSets: their defaults and their validation."""
+"""Deployments, ReplicaSets, DaemonSets and StatefulSets: their defaults and their validation.
+
+StatefulSets are for Kubernetes' own controllers. They would fail without the defaults.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,17 @@ _DEFAULTS: dict[str, Document] = {
     "Deployment": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
     "ReplicaSet": {"replicas": 1},
     "DaemonSet": {"revisionHistoryLimit": 10},
+    "StatefulSet": {
+        "podManagementPolicy": "OrderedReady",
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+    },
 }
 # The field of the spec for the update strategy, and the defaults of a rolling update.
 _ROLLING: dict[str, tuple[str, Document]] = {
     "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
     "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
+    "StatefulSet": ("updateStrategy", {"partition": 0, "maxUnavailable": 1}),
 }
 
 

@@ -44,6 +44,19 @@ from tests.support.workload_objects import deployment
                 },
             },
         ),
+        (
+            "StatefulSet",
+            {},
+            {
+                "podManagementPolicy": "OrderedReady",
+                "replicas": 1,
+                "revisionHistoryLimit": 10,
+                "updateStrategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"partition": 0, "maxUnavailable": 1},
+                },
+            },
+        ),
         ("ReplicaSet", {"replicas": None}, {"replicas": 1}),
         ("ControllerRevision", {"replicas": None}, {"replicas": None}),
     ],
