@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -68,7 +69,7 @@ def _put_crowd(world: hostile.World, calls: int, each: int) -> list[list[dict[st
         claims = []
         for number in range(each):
             name = f"crowd-{call}-{number}"
-            share = result(world.gpus[0].name, shareID=f"s{call}-{number}")
+            share = result(world.gpus[0].name, shareID=str(uuid.uuid4()))
             obj = claim_object(name, share)
             obj["metadata"]["namespace"] = "crowd"
             claims.append(world.api.put("resourceclaims", obj))

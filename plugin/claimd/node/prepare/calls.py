@@ -8,11 +8,9 @@ limits the number of claims in all calls. The driver does the work for a claim.
 from __future__ import annotations
 
 import asyncio
-import functools
-import itertools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from claimd.common import budgets, pacing, plain_text
 
@@ -61,13 +59,16 @@ class Calls:
         if not self._driver.places.begin(refs):
             return {ref.uid: Outcome(error=BUSY) for ref in refs}
 
-        work = self._driver.prepare if verb == "prepare" else self._driver.unprepare
-        call = _Call(refs, functools.partial(work, call_time=call_time), self._on_ended)
+        call = _Call(refs, self._on_ended)
         self._under_way.add(call)
 
         loop = asyncio.get_running_loop()
         last_call = loop.call_at(call_time.last_call(), call.stop_waiting, LATE)
+        work = self._driver.prepare if verb == "prepare" else self._driver.unprepare
         try:
+            async for ref in pacing.in_portions({ref.uid: ref for ref in refs}.values()):
+                call.add(ref.uid, asyncio.create_task(work(ref, call_time), name=verb))
+            call.end_of_tasks()
             reason = await call.waiting
         except asyncio.CancelledError:
             log.warning(
@@ -78,6 +79,7 @@ class Calls:
             raise
         finally:
             last_call.cancel()
+            call.end_of_tasks()
 
         outcomes = call.outcomes(reason)
         if reason != STOPPING:
@@ -128,35 +130,30 @@ class Calls:
 class _Call:
     """The tasks of one call, and the end of the kubelet's wait for them."""
 
-    def __init__(
-        self,
-        refs: Sequence[ClaimRef],
-        work: Callable[[ClaimRef], Coroutine[Any, Any, Outcome]],
-        on_ended: Callable[[_Call], None],
-    ) -> None:
-        """Takes the `work` for each claim, and `on_ended`, which follows the last task."""
+    def __init__(self, refs: Sequence[ClaimRef], on_ended: Callable[[_Call], None]) -> None:
+        """Takes `on_ended`, which follows the last task."""
         self.refs = refs
-        self._work = work
+        self.tasks: dict[str, asyncio.Task[Outcome]] = {}  # by the claim's uid
         self._on_ended = on_ended
 
-        # By uid: the tasks that have started, and the claims whose task will start.
-        self.tasks: dict[str, asyncio.Task[Outcome]] = {}
-        self._unstarted = {ref.uid: ref for ref in refs}
-        self._unfinished = len(self._unstarted)
+        # One more than the unfinished tasks while more of them are added.
+        self._unfinished = 1
+        self._has_all_tasks = False
 
         # The result is the error of each claim that has no outcome. It is "" if all have one.
         self.waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._start()
 
-    def _start(self) -> None:
-        """Starts the tasks, in portions."""
-        for uid in list(itertools.islice(self._unstarted, pacing.PORTION)):
-            task = asyncio.create_task(self._work(self._unstarted.pop(uid)))
-            task.add_done_callback(self._on_task_done)
-            self.tasks[uid] = task
+    def add(self, uid: str, task: asyncio.Task[Outcome]) -> None:
+        """Adds the task of one claim."""
+        self.tasks[uid] = task
+        self._unfinished += 1
+        task.add_done_callback(self._on_done)
 
-        if self._unstarted:
-            asyncio.get_running_loop().call_soon(self._start)
+    def end_of_tasks(self) -> None:
+        """Says that no more tasks are added. May be repeated."""
+        if not self._has_all_tasks:
+            self._has_all_tasks = True
+            self._on_done()
 
     def stop_waiting(self, reason: str) -> None:
         """Ends the kubelet's wait, unless it is over."""
@@ -166,13 +163,11 @@ class _Call:
     def outcomes(self, reason: str) -> dict[str, Outcome]:
         """Returns the outcome of each claim by uid, with `reason` for claims that have none yet."""
         outcomes: dict[str, Outcome] = {}
-        for uid in self._unstarted:
-            outcomes[uid] = Outcome(error=reason)
         for uid, task in self.tasks.items():
             outcomes[uid] = task.result() if task.done() else Outcome(error=reason)
         return outcomes
 
-    def _on_task_done(self, _: asyncio.Task[Outcome]) -> None:
+    def _on_done(self, _: object = None) -> None:
         self._unfinished -= 1
         if self._unfinished == 0:
             self.stop_waiting("")

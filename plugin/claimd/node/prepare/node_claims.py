@@ -206,7 +206,7 @@ class NodeClaims:
         raise errors.ClaimError(
             f"{len(claims):,} claims are prepared on this node, {own - 1:,} of them of namespace "
             f"{namespace}; the most are {budget}; delete pods of this namespace that need their "
-            "claims no longer, or let the pod run on another node"
+            "claims no longer"
         )
 
     def _plan(self, claim: ResourceClaim) -> PreparedClaim:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import socket
+import uuid
 
 import msgspec
 import pytest
@@ -286,7 +287,8 @@ async def test_one_namespace_cannot_use_up_the_budget_of_the_node(world, monkeyp
     monkeypatch.setattr(budgets, "CHECKPOINTS", small)
 
     def share(namespace, number):
-        obj = claim_object(f"{namespace}-{number}", result(FIRST, shareID=f"{namespace}{number}"))
+        share = result(FIRST, shareID=str(uuid.uuid4()))
+        obj = claim_object(f"{namespace}-{number}", share)
         obj["metadata"]["namespace"] = namespace
         return world.api.put("resourceclaims", obj)
 
