@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from claimd.common import durable, names
@@ -120,9 +120,16 @@ class ClaimFiles:
 
     def is_disturbed(self) -> bool:
         """Returns True if others have removed or changed a file of ours since its `ensure`."""
-        # Another thread may be adding to the dictionary, so this goes over a copy.
-        seen = self._seen.copy()
-        return any(durable.mark(self.path(name)) != mark for name, (_, mark) in seen.items())
+        return any(self.disturbances())
+
+    def disturbances(self) -> Iterator[bool]:
+        """Yields for each file whether others have removed or changed it since its `ensure`.
+
+        The caller may wait between two files, in which files are written and removed.
+        """
+        for name in list(self._seen):
+            seen = self._seen.get(name)
+            yield seen is not None and durable.mark(self.path(name)) != seen[1]
 
     def _write(self, path: str, content: bytes) -> durable.Mark:
         """Replaces the file as a whole, so that no reader sees half of it; returns its mark.

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import field
 
-from claimd.common import durable, metrics
+from claimd.common import durable, metrics, pacing
 from claimd_devices import values
 
 from ..prepared import PreparedClaim, PreparedDevice
@@ -190,10 +191,10 @@ class ContainerFiles:
             namespace=namespace, name=name, uid=uid, prepared_at="", devices=devices
         )
 
-    def is_disturbed(self) -> bool:
+    async def is_disturbed(self) -> bool:
         """Returns True if others have changed or removed a file of ours, or the hook's program."""
-        return (
-            self.specs.is_disturbed()
-            or self.metadata.is_disturbed()
-            or self.library_hook.is_disturbed()
-        )
+        files = itertools.chain(self.specs.disturbances(), self.metadata.disturbances())
+        async for is_disturbed in pacing.in_portions(files):
+            if is_disturbed:
+                return True
+        return self.library_hook.is_disturbed()

@@ -8,7 +8,7 @@ of a file depends only on the checkpoint and the hardware, and this module keeps
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -283,6 +283,10 @@ class MetadataFolder:
     def is_disturbed(self) -> bool:
         """Returns True if others have removed or changed a file of ours since its `ensure`."""
         return self._files.is_disturbed()
+
+    def disturbances(self) -> Iterator[bool]:
+        """Yields for each file whether others have disturbed it: see ClaimFiles."""
+        return self._files.disturbances()
 
 
 def _uid_of(name: str) -> str:

@@ -101,11 +101,12 @@ class Restorer:
         """
         await self.checkpoints.retry()
 
+        is_disturbed = await self.files.is_disturbed()
+
         # A call may have read the folder before this, but a call does not follow up.
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
         )
-        is_disturbed = self.files.is_disturbed()
         is_ours_now = self._left_to_another and not self.another_publishes()
         if others_committed:
             await self.follow_up()

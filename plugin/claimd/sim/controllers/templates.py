@@ -47,10 +47,6 @@ def without_empty(value: Any) -> Any:
     return {name: field for name, field in fields.items() if field not in (None, "", [], {})}
 
 
-def hash_of(obj: Document) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(TEMPLATE_HASH, ""))
-
-
 def name_of(obj: Document) -> str:
     return str(obj["metadata"]["name"])
 
