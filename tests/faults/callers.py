@@ -4,6 +4,8 @@ A kubelet goes on meanwhile: it prepares claim after claim and gives each back. 
 may fail, live has to be answered within a second, and each of the thousands has to be answered. Of
 more connections than are served beside the kubelet's, all may be told to ask again, and hear it.
 
+Then one neighbour prepares next to calls for thousands of claims: see `large_calls`.
+
     python -m tests.faults.callers
 """
 
@@ -24,7 +26,7 @@ from claimd.node.prepare import calls as node_calls
 from tests.support import apiserver, call_flood, flood, progress
 from tests.support.kubelet import Caller, calling
 
-from . import hostile
+from . import hostile, large_calls
 
 About = Literal["nobody's claims", "one claim", "claims of its own", "a device of another"]
 
@@ -157,6 +159,8 @@ def main() -> None:
     argparse.ArgumentParser(prog="python -m tests.faults.callers", description=__doc__).parse_args()
     for name in CALLS:
         print(f"{name}: {asyncio.run(attack(name))}", flush=True)
+    for name in large_calls.CASES:
+        print(f"{name}: {asyncio.run(large_calls.measure(name))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from claimd.common import pacing
 from claimd.node.prepare import call_time, mps
 from claimd.node.prepared import PreparedClaim
 from claimd_devices.gpu import Inventory
@@ -195,3 +196,28 @@ async def test_a_daemon_has_to_be_there_again_after_a_reboot(world, api):
     with mps_daemon(world):
         assert isinstance(await world.prepare(claim, by=fresh), PreparedClaim)
     assert await world.unprepare(claim, by=fresh) is None
+
+
+async def test_a_look_at_thousands_of_files_leaves_others_their_turn(world):
+    files, turns = world.driver.claims.files, 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    for number in range(10 * pacing.PORTION):
+        files.specs.ensure(f"c-{number}", b"{}")
+    counting = asyncio.create_task(count_turns())
+    assert not await files.is_disturbed()
+    assert turns >= 10
+
+    # A file that is removed by us during the look is no disturbance, and one of others is.
+    looking = asyncio.create_task(files.is_disturbed())
+    await asyncio.sleep(0)
+    files.specs.remove(f"c-{9 * pacing.PORTION}")
+    assert not await looking
+    os.unlink(files.specs.path("c-1"))
+    assert await files.is_disturbed()
+    counting.cancel()
