@@ -1,9 +1,10 @@
 """Places: divide the time of the node between the namespaces whose claims the kubelet asks for.
 
 The claims of a namespace are worked on at once, unless the running calls have more than AT_ONCE of
-them. Then the namespace is a crowd. A claim of a crowd waits for one of a few places. A free place
-goes to the next crowd in turn, and there to the next call in turn. So a call with thousands of
-claims takes little time from the calls of other namespaces, and of its own.
+them. Then the namespace is a crowd. A claim of a crowd waits for one of a few places, of which there
+is only one while claims of other namespaces are worked on. A free place goes to the next crowd in
+turn, and there to the next call in turn. So a call with thousands of claims takes little time from
+the calls of other namespaces, and from other calls of its own.
 
 A call counts from its begin to its end, and a claim has a place only while it is worked on.
 """
@@ -22,9 +23,13 @@ from ..prepared import ClaimRef
 # The claims of a namespace that are worked on without a place.
 AT_ONCE = 32
 
-# The claims of all crowds that are worked on at the same time. With more, the claims of others wait
-# for the processor. With fewer, a crowd waits for the disk after each claim.
+# The claims of all crowds that are worked on at the same time. With fewer, a crowd waits for the disk
+# after each claim.
 PLACES = 4
+
+# The same while a claim of another namespace is worked on. That one waits for the processor, which
+# each claim of a crowd needs for two milliseconds.
+PLACES_NEXT_TO_OTHERS = 1
 
 # Seconds after which work that has not ended gives its place to another claim: it waits for a disk,
 # a device or the API server.
@@ -32,18 +37,19 @@ PATIENCE = 1.0
 
 
 class _NoPlace:
-    """The place of a claim that needs none."""
+    """The work on a claim that needs no place, during a block."""
 
-    __slots__ = ()
+    __slots__ = ("_places",)
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
 
     async def __aenter__(self) -> None:
-        return
+        self._places.others += 1
 
     async def __aexit__(self, *_: object) -> None:
-        return
-
-
-_NO_PLACE = _NoPlace()
+        self._places.others -= 1
+        self._places.give_next()
 
 
 class _Place:
@@ -78,7 +84,9 @@ class Places:
         self._claims: collections.Counter[str] = collections.Counter()
         self._total = 0
 
-        self._free = PLACES
+        self._taken = 0
+        self.others = 0  # claims that are worked on without a place
+        self._no_place = _NoPlace(self)
 
         # By namespace, then by call: the claims that wait. The next one in turn comes first.
         self._waiting: dict[str, dict[object, collections.deque[asyncio.Future[None]]]] = {}
@@ -113,13 +121,13 @@ class Places:
         The claim has a place during the block. `call` is any object that tells the calls apart.
         """
         if self._claims[namespace] <= AT_ONCE:
-            return _NO_PLACE
+            return self._no_place
         return _Place(self, namespace, call)
 
     async def take(self, namespace: str, call: object) -> None:
         """Waits for a free place and takes it."""
-        if self._free > 0 and not self._waiting:
-            self._free -= 1
+        if self._has_room() and not self._waiting:
+            self._taken += 1
             return
 
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -134,12 +142,19 @@ class Places:
 
     def give_back(self) -> None:
         """Returns a place, and gives it to the next claim that waits."""
-        self._free += 1
-        while self._free > 0 and self._waiting:
+        self._taken -= 1
+        self.give_next()
+
+    def give_next(self) -> None:
+        """Gives free places to the next claims that wait."""
+        while self._waiting and self._has_room():
             turn = self._next_turn()
             if not turn.done():
-                self._free -= 1
+                self._taken += 1
                 turn.set_result(None)
+
+    def _has_room(self) -> bool:
+        return self._taken < (PLACES_NEXT_TO_OTHERS if self.others else PLACES)
 
     def _next_turn(self) -> asyncio.Future[None]:
         """Returns the turn of the next claim. Its namespace and its call go to the end of the row."""

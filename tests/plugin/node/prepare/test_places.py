@@ -73,6 +73,21 @@ async def test_a_crowd_has_a_few_places_and_others_wait_for_none(work):
     assert work.begun[places.PLACES :] == ["small"] * 3
 
 
+async def test_a_crowd_has_one_place_while_others_are_at_work(work):
+    work.start("crowd", "large", 100)
+    await rest()
+    work.start("neighbour", "small", 2)
+    await rest()
+    await work.end(places.PLACES)
+    assert work.begun[places.PLACES :] == ["small"] * 2 + ["large"] * places.PLACES_NEXT_TO_OTHERS
+
+    # It has all places again when the last of the others has ended.
+    await work.end(1)
+    assert work.begun.count("large") == places.PLACES + places.PLACES_NEXT_TO_OTHERS
+    await work.end(1)
+    assert work.begun.count("large") == 2 * places.PLACES
+
+
 async def test_many_small_calls_of_a_namespace_are_a_crowd(work):
     for number in range(20):
         work.start("crowd", number, 100)
