@@ -33,8 +33,8 @@ class DividedBudget(Budget, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"{self.limit:,} {self.unit}, of which the last {self.kept:,} are kept for namespaces "
-            f"with at most {self.few}"
+            f"{self.limit:,} {self.unit}, and the last {self.kept:,} are for namespaces that have at "
+            f"most {self.few}"
         )
 
     def has_room(self, total: int, own: int) -> bool:

@@ -23,6 +23,4 @@ def test_the_last_places_are_for_namespaces_with_few(total, own, has_room):
 
 
 def test_a_divided_budget_says_how_it_is_divided():
-    assert str(BUDGET) == (
-        "100 claims, of which the last 30 are kept for namespaces with at most 5"
-    )
+    assert str(BUDGET) == ("100 claims, and the last 30 are for namespaces that have at most 5")

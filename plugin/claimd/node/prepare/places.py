@@ -1,8 +1,8 @@
 """Places: divide the time of the node between the namespaces whose claims the kubelet asks for.
 
 The claims of a namespace are worked on at once, unless the running calls have more than AT_ONCE of
-them. Then the namespace is a crowd. A claim of a crowd waits for one of a few places, of which there
-is only one while claims of other namespaces are worked on. A free place goes to the next crowd in
+them. Then the namespace is a crowd. A claim of a crowd waits for one of a few places. There is only
+one place while claims of other namespaces are worked on. A free place goes to the next crowd in
 turn, and there to the next call in turn. So a call with thousands of claims takes little time from
 the calls of other namespaces, and from other calls of its own.
 

@@ -296,9 +296,9 @@ async def test_one_namespace_cannot_use_up_the_budget_of_the_node(world, monkeyp
     *taken, refused = [await world.prepare(claim) for claim in crowd]
     assert all(isinstance(answer, PreparedClaim) for answer in taken)
     assert refused == (
-        "3 claims are prepared on this node, 3 of them of namespace crowd; the most are 6 claims, "
-        "of which the last 3 are kept for namespaces with at most 2; delete pods of this namespace "
-        "that need their claims no longer"
+        "3 claims are prepared on this node, 3 of them of namespace crowd; the most are 6 claims, and "
+        "the last 3 are for namespaces that have at most 2; delete pods of this namespace that need "
+        "their claims no longer"
     )
     ((about, reason, note),) = told
     assert (about.kind, reason) == ("Node", "TooManyClaims")
