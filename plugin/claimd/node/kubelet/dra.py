@@ -39,7 +39,8 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
         self._begin(context)
-        outcomes = await self._calls.answer("prepare", _refs(request.claims), _call_time(context))
+        refs = await _read_refs(request.claims)
+        outcomes = await self._calls.answer("prepare", refs, _call_time(context))
 
         response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
         async for uid, outcome in pacing.in_portions(outcomes.items()):
@@ -54,7 +55,8 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
         self._begin(context)
-        outcomes = await self._calls.answer("unprepare", _refs(request.claims), _call_time(context))
+        refs = await _read_refs(request.claims)
+        outcomes = await self._calls.answer("unprepare", refs, _call_time(context))
 
         response: v1.NodeUnprepareResourcesResponse
         response = self._messages.NodeUnprepareResourcesResponse()
@@ -92,8 +94,11 @@ def add_to(server: grpc.aio.Server, calls_: calls.Calls) -> None:
     v1beta1_grpc.add_DRAPluginServicer_to_server(cast("Any", DRAPlugin(calls_, v1beta1)), server)
 
 
-def _refs(claims: Iterable[Any]) -> list[ClaimRef]:
-    return [ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]
+async def _read_refs(claims: Iterable[Any]) -> list[ClaimRef]:
+    refs = []
+    async for claim in pacing.in_portions(claims):
+        refs.append(ClaimRef(claim.namespace, claim.name, claim.uid))
+    return refs
 
 
 def _call_time(context: Context) -> CallTime:
