@@ -51,8 +51,8 @@ class Calls:
         """Prepares or unprepares all claims at the same time; returns the outcome of each, by uid.
 
         Returns before the kubelet gives up. If the work for a claim has not ended by then, the
-        claim gets an error, and the work continues. Cancelling this stops only the wait, never the
-        work.
+        claim gets an error, and the work continues. Cancelling this stops only the wait, never
+        work that has begun.
         """
         if not refs:
             return {}
