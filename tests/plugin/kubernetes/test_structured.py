@@ -231,6 +231,10 @@ class V1ResourceClaim:
         }
 
 
+class ResourceV1ResourceClaim(V1ResourceClaim):
+    """As newer clients call it, because the core API has a class of this name, too."""
+
+
 class V1beta1ResourceClaim:
     def to_dict(self):
         request = {"name": "gpu", "device_class_name": "gpu", "exactly": None}
@@ -241,6 +245,7 @@ class V1beta1ResourceClaim:
     "given",
     [
         V1ResourceClaim(),
+        ResourceV1ResourceClaim(),
         V1ResourceClaim().to_dict(),
         V1beta1ResourceClaim(),
         v1beta1.ResourceClaim.from_dict(
