@@ -83,6 +83,10 @@ class Event:
     vendor: str = ""
     source: str = KERNEL_LOG
 
+    # The number of its line in the kernel's log. For an event that is no line, the number of the
+    # first line after it. None: not known, so that only the time says what came first.
+    number: int | None = None
+
 
 @values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Finding:
@@ -173,6 +177,11 @@ class History:
     def __init__(self) -> None:
         self.bound_at = 0.0  # when the driver was bound or the GPU was reset; 0 if unknown
 
+        # The newest of those resets whose place in the kernel's log is known, and the time of the
+        # newest other one.
+        self._reset_number: int | None = None
+        self._reset_at = 0.0
+
         self._persistence: dict[str, _Persistence] = {}
         self._counters: dict[str, _ErrorCounter] = {}
 
@@ -199,9 +208,9 @@ class History:
         changes nothing.
         """
         if event.kind == BOUND:
-            self.reset(event.at)
+            self.reset(event.at, event.number)
             return
-        if event.at <= self.bound_at:
+        if self._is_over(event):
             return
 
         key = event.kind, event.value
@@ -219,18 +228,41 @@ class History:
                 events.append(replace(newest, at=since))
         return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
-    def reset(self, at: float) -> None:
+    def reset(self, at: float, number: int | None = None) -> None:
         """Forgets everything that was reported or counted up to `at`.
 
-        The GPU's driver was bound again at that time.
+        The GPU's driver was bound again at that time. `number` is that of the first line of the
+        kernel's log after it, or of its own line.
         """
         self.bound_at = max(self.bound_at, at)
+        if number is None:
+            self._reset_at = max(self._reset_at, at)
+        else:
+            self._reset_number = max(self._reset_number or 0, number)
         for key, (_, newest) in list(self._events.items()):
-            if newest.at <= at:
+            if self._is_over(newest):
                 del self._events[key]
         for counter in self._counters.values():
             if counter.last_at <= at:
                 counter.first_at = None
+
+    def resets(self, address: str) -> tuple[Event, ...]:
+        """Returns the events that a later process needs to know what is over."""
+        events = []
+        if self._reset_number is not None:
+            number = self._reset_number
+            events.append(Event(address=address, kind=BOUND, at=self.bound_at, number=number))
+        if self._reset_at:
+            events.append(Event(address=address, kind=BOUND, at=self._reset_at))
+        return tuple(events)
+
+    def _is_over(self, event: Event) -> bool:
+        """Returns True if an event came before a reset."""
+        if event.number is None:
+            return event.at <= self.bound_at
+        if self._reset_number is not None and event.number < self._reset_number:
+            return True
+        return event.at <= self._reset_at
 
     def observe(self, symptoms: Iterable[Symptom], now: float) -> None:
         """Takes the result of one check. A symptom that is not in it was not there."""
@@ -341,6 +373,13 @@ class History:
         for key, (_, event) in list(self._events.items()):
             if event.lasts is not None and now - event.at >= event.lasts:
                 del self._events[key]
+
+
+def is_before(event: Event, reset: Event) -> bool:
+    """Returns True if an event came before a reset, as far as the two alone say."""
+    if event.number is None or reset.number is None:
+        return event.at <= reset.at
+    return event.number < reset.number
 
 
 def _without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:

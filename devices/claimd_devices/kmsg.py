@@ -12,6 +12,7 @@ from its first character.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -24,7 +25,7 @@ from .gpu import Roots
 
 # A record of /dev/kmsg: facility and level, sequence number, microseconds since the boot, flags,
 # then the text. Facts about the device follow in lines of their own that begin with a space.
-_RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,([0-9]{1,18}),([^,;]*)[^;]*;(.*)")
+_RECORD = re.compile(r"([0-9]{1,9}),([0-9]{1,18}),([0-9]{1,18}),([^,;]*)[^;]*;(.*)")
 _DEVICE = " DEVICE="
 _WHOLE = "-"  # the flag of a record that is a line of its own
 
@@ -41,6 +42,9 @@ _ROOM, _ROOM_LATER = 1 << 18, 1 << 16
 _MOST_RECORDS = 20_000
 
 
+_MOST_MARKS = 64
+
+
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A line that the kernel wrote."""
@@ -48,6 +52,10 @@ class Line:
     at: float  # seconds since 1970
     text: str
     device: str = ""  # such as +pci:0000:11:00.0; empty if the record names no device
+
+    # Its place in the log of this boot; None: not known. The clock of the log and the time of day
+    # drift apart, so only the numbers say which of two lines came first.
+    number: int | None = None
 
 
 class Log:
@@ -65,8 +73,14 @@ class Log:
         self._rest = b""  # the first part of a record that was read in part
         self._newest = -1.0  # of the newest line from dmesg, in seconds since the boot
 
+        # The number of the line that comes next, as far as we have read.
+        self.next_number = 0
+        self._marks: set[int] = set()  # descriptors of `mark_end`
+
     def __del__(self) -> None:
         self._close()
+        for mark in self._marks:
+            os.close(mark)
 
     def read_new_lines(self) -> list[Line]:
         """Returns the lines since the last call. The first call returns all lines that the kernel
@@ -93,7 +107,49 @@ class Log:
             self.unavailable = "" if is_missing else reason
             return []
         self.unavailable = ""
-        return lines
+
+        # The clock of the log drifts, and nothing is from the future.
+        now = time.time()
+        return [line if line.at <= now else replace(line, at=now) for line in lines]
+
+    def mark_end(self) -> int:
+        """Returns a descriptor at the end of the log, for `number_at`; -1 if it cannot be opened.
+
+        Does not block. There are at most _MOST_MARKS at a time.
+        """
+        if len(self._marks) >= _MOST_MARKS:
+            return -1
+        try:
+            mark = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return -1
+        try:
+            os.lseek(mark, 0, os.SEEK_END)
+        except OSError:
+            os.close(mark)
+            return -1
+        self._marks.add(mark)
+        return mark
+
+    def number_at(self, mark: int) -> int:
+        """Closes a mark. Returns the number of the first line after it.
+
+        Must come after `read_new_lines`: if no line came after the mark, it is the next number.
+        """
+        text = ""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                text = os.read(mark, 8192).decode(errors="replace")
+
+            # If the kernel has dropped the line, the next read gives the oldest that it still has.
+            text = text or os.read(mark, 8192).decode(errors="replace")
+        except OSError:
+            pass
+        finally:
+            self._marks.discard(mark)
+            os.close(mark)
+        match = _RECORD.match(text)
+        return int(match[2]) if match is not None else self.next_number
 
     def _read_records(self) -> list[Line]:
         # A tree may get a new log, for example when it is written again.
@@ -122,8 +178,18 @@ class Log:
             if not chunk:
                 break
             *whole, self._rest = (self._rest + chunk).split(b"\n")
-            lines += parse_records([line.decode(errors="replace") for line in whole], boot)
+            texts = [line.decode(errors="replace") for line in whole]
+            lines += parse_records(texts, boot)
+            self._count(texts)
         return lines
+
+    def _count(self, texts: list[str]) -> None:
+        """Notes the number of the newest record, whoever wrote it."""
+        for text in reversed(texts):
+            match = _RECORD.match(text)
+            if match is not None:
+                self.next_number = int(match[2]) + 1
+                return
 
     def _read_dmesg(self) -> list[Line]:
         # Imported late, because a tree of files does not need it.
@@ -165,9 +231,10 @@ def parse_records(lines: Iterable[str], boot: float) -> list[Line]:
     for line in lines:
         match = _RECORD.fullmatch(line)
         if match is not None:
-            is_ours = int(match[1]) < _LEVELS and match[3] == _WHOLE
+            is_ours = int(match[1]) < _LEVELS and match[4] == _WHOLE
             if is_ours:
-                found.append(Line(at=boot + int(match[2]) / 1e6, text=match[4]))
+                at = boot + int(match[3]) / 1e6
+                found.append(Line(at=at, text=match[5], number=int(match[2])))
         elif is_ours and line.startswith(_DEVICE):
             found[-1] = replace(found[-1], device=line.removeprefix(_DEVICE))
     return found

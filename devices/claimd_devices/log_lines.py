@@ -10,6 +10,7 @@ that any program chose, such as the name of a program that has crashed.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from .health import (
     BOUND,
@@ -220,14 +221,14 @@ def event_of(line: Line) -> Event | None:
     """
     match = _PCI_ERROR_AT_PORT.match(line.text)
     if match is not None:
-        return _pci_error(match[3], match[2], line.at) if _is_of(line, match[1]) else None
-
-    event = _event_of_text(line.text, line.at)
-    return event if event is not None and _is_of(line, event.address) else None
-
-
-def _is_of(line: Line, address: str) -> bool:
-    return line.device in ("", f"+pci:{address}")
+        event: Event | None = _pci_error(match[3], match[2], line.at)
+        reporter = match[1]
+    else:
+        event = _event_of_text(line.text, line.at)
+        reporter = event.address if event is not None else ""
+    if event is None or line.device not in ("", f"+pci:{reporter}"):
+        return None
+    return replace(event, number=line.number)
 
 
 def _event_of_text(text: str, at: float) -> Event | None:

@@ -92,6 +92,9 @@ class Monitor:
         self._roots, self._grace, self._interval = roots, grace, interval
         self._read_symptoms = read_symptoms
         self._kernel_log = kmsg.Log(roots)
+
+        # Drivers that were bound since the last check, each with a mark in the kernel's log.
+        self._marks: list[tuple[health.Event, int]] = []
         self._tracked: dict[str, _TrackedGpu] = {}  # by name
 
         # The state of the process before this one, for GPUs that are not tracked yet.
@@ -132,12 +135,26 @@ class Monitor:
         if uevent.wedged:
             event = log_lines.wedged_event(uevent.address, uevent.wedged, now, health.UEVENT)
         elif uevent.action == "bind" and uevent.subsystem == "pci" and self._sets_up(uevent):
-            event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
+            event = self._mark_bind(uevent.address, now)
 
         if event is not None:
             self._add_event(event)
             self._update_report(now)
         self._wake.set()
+
+    def _mark_bind(self, address: str, now: float) -> health.Event:
+        """Returns the event of a driver that was bound now.
+
+        Marks the end of the kernel's log, because the clock of the log may differ from ours. The
+        next check learns from the mark which lines came before.
+        """
+        mark = self._kernel_log.mark_end()
+        if mark < 0:
+            return health.Event(address=address, kind=health.BOUND, at=now)
+        number = self._kernel_log.next_number
+        event = health.Event(address=address, kind=health.BOUND, at=now, number=number)
+        self._marks.append((event, mark))
+        return event
 
     def _sets_up(self, uevent: Uevent) -> bool:
         """Returns True if the new driver initializes the GPU. vfio-pci does not touch it.
@@ -158,10 +175,9 @@ class Monitor:
         events: set[health.Event] = set()
         for tracked in self._tracked.values():
             events.update(tracked.history.current_events())
-            if tracked.history.bound_at and tracked.gpu.parent is None:
-                # The kernel's log may still have the errors from before, and not this event.
-                at = tracked.history.bound_at
-                events.add(health.Event(address=tracked.gpu.address, kind=health.BOUND, at=at))
+            if tracked.gpu.parent is None:
+                # The kernel's log may still have the errors from before, and not these events.
+                events.update(tracked.history.resets(tracked.gpu.address))
             if tracked.is_absent:
                 gone.append((tracked.gpu, tracked.missing_since))
                 if not tracked.was_gone:
@@ -198,6 +214,11 @@ class Monitor:
         A GPU that is in the first Inventory is not absent, even if the state says so.
         """
         self._earlier = state
+        for event in state.events:
+            if event.number is not None:
+                # A line is followed by the next number. A reset has the number of the next line.
+                number = event.number + (event.kind != health.BOUND)
+                self._kernel_log.next_number = max(self._kernel_log.next_number, number)
         for gpu, since in state.gone:
             tracked = _TrackedGpu(
                 gpu=gpu,
@@ -244,15 +265,20 @@ class Monitor:
         """Checks every GPU that is present, and the kernel's log, once. Returns the new report."""
         self._wake.clear()
         present = [tracked.gpu for tracked in self._tracked.values() if tracked.missing is None]
-        shown, lines = await deadline.run_in_thread(
-            lambda: (self._read_symptoms(self._roots, present), self._kernel_log.read_new_lines())
-        )
+        marks, self._marks = self._marks, []
+        try:
+            shown, lines, bound = await deadline.run_in_thread(lambda: self._look(present, marks))
+        except BaseException:
+            self._marks = [*marks, *self._marks]
+            raise
 
         now = time.time()
+        for event in bound:
+            self._add_event(event)
         for line in lines:
-            event = log_lines.event_of(line)
-            if event is not None:
-                self._add_event(event)
+            told = log_lines.event_of(line)
+            if told is not None:
+                self._add_event(told)
         for cleared in self.read_clearings():
             self._add_event(cleared)
 
@@ -268,6 +294,15 @@ class Monitor:
         self._is_suspicious = _shows_anything(shown)
         self._update_report(now)
         return self.last
+
+    def _look(
+        self, present: list[Gpu], marks: list[tuple[health.Event, int]]
+    ) -> tuple[dict[str, tuple[Symptom, ...]], list[kmsg.Line], list[health.Event]]:
+        """Returns symptoms, new lines of the kernel's log, and the marked events with their place."""
+        shown = self._read_symptoms(self._roots, present)
+        lines = self._kernel_log.read_new_lines()
+        bound = [replace(event, number=self._kernel_log.number_at(mark)) for event, mark in marks]
+        return shown, lines, bound
 
     def _track_present(self, gpu: Gpu, now: float) -> None:
         """Starts or continues to track a GPU that is in the Inventory."""
@@ -288,7 +323,7 @@ class Monitor:
             if is_new or is_back:
                 tracked.add_events(parent.history.current_events())
         elif is_back:
-            tracked.history.reset(now)
+            tracked.history.add_event(self._mark_bind(gpu.address, now))
             others = [event for event in self._earlier.events if event.address != gpu.address]
             self._earlier = replace(self._earlier, events=tuple(others))
         tracked.gpu, tracked.missing, tracked.was_gone = gpu, None, False
@@ -318,7 +353,7 @@ class Monitor:
             kept = [
                 earlier
                 for earlier in self._earlier.events
-                if earlier.address != event.address or earlier.at > event.at
+                if earlier.address != event.address or not health.is_before(earlier, event)
             ]
             self._earlier = replace(self._earlier, events=(*kept, event))
         for tracked in self._tracked.values():

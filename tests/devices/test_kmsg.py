@@ -99,13 +99,14 @@ no record
 
 def test_records_with_what_is_known_of_the_device() -> None:
     assert kmsg.parse_records(RECORDS, 1000.0) == [
-        Line(at=1001.5, text="first"),
+        Line(at=1001.5, text="first", number=100),
         Line(
             at=1002.5,
             text="xe 0000:03:00.0: [drm] second; with a semicolon",
             device="+pci:0000:03:00.0",
+            number=101,
         ),
-        Line(at=1005.5, text="last"),
+        Line(at=1005.5, text="last", number=104),
     ]
 
 
@@ -141,7 +142,7 @@ def test_a_program_s_line_does_not_lend_its_prefix() -> None:
 
 def test_what_is_known_of_a_device_belongs_to_a_record() -> None:
     assert kmsg.parse_records([" DEVICE=+pci:0000:03:00.0", "6,1,0,-;first"], 0.0) == [
-        Line(at=0.0, text="first")
+        Line(at=0.0, text="first", number=1)
     ]
 
 
@@ -206,3 +207,39 @@ def test_after_records_that_were_overwritten_the_oldest_left_is_read(
     write(tmp_path, "three")
     assert [line.text for line in log.read_new_lines()] == ["three"]
     assert log.unavailable == ""
+
+
+def test_a_mark_knows_the_first_line_after_it(log: Log, tmp_path: Path) -> None:
+    path = tmp_path / "dev/kmsg"
+    path.write_text("6,40,1,-;one\n12,41,2,-;a program's\n")
+    assert [line.number for line in log.read_new_lines()] == [40]
+    assert log.next_number == 42
+    mark = log.mark_end()
+    assert log.number_at(mark) == 42
+
+    mark = log.mark_end()
+    with path.open("a") as file:
+        file.write("6,45,3,-;two\n6,46,4,-;three\n")
+    log.read_new_lines()
+    assert log.number_at(mark) == 45
+    path.unlink()
+    assert log.mark_end() == -1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the kernel's own log takes root")
+def test_a_mark_in_the_kernel_s_own_log() -> None:
+    log = Log(Roots())
+    lines = log.read_new_lines()
+    mark = log.mark_end()
+    Path("/dev/kmsg").write_text(f"claimd test {os.urandom(4).hex()}\n")
+    log.read_new_lines()
+    number = log.number_at(mark)
+    assert lines[-1].number is not None
+    assert lines[-1].number < number < log.next_number
+
+
+def test_no_line_is_from_the_future(log: Log, tmp_path: Path) -> None:
+    ahead = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 + 69_000_000
+    (tmp_path / "dev/kmsg").write_text(f"6,1,{ahead},-;one\n")
+    (line,) = log.read_new_lines()
+    assert line.at <= time.time()

@@ -20,10 +20,9 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 def log(tree: Tree, text: str) -> None:
     """Appends a line to the tree's kernel log."""
     path = tree.folder / "dev/kmsg"
-    number = len(path.read_bytes().splitlines()) if path.exists() else 0
     microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
     with path.open("a") as file:
-        file.write(f"6,{number},{microseconds},-;{text}\n")
+        file.write(f"6,{microseconds},{microseconds},-;{text}\n")
 
 
 async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(make_tree: Make) -> None:
@@ -295,3 +294,80 @@ async def test_a_finding_names_its_source(make_tree: Make) -> None:
         "reset-failed": health.KERNEL_LOG,
         "wedged": health.UEVENT,
     }
+
+
+DRIFT = 69.0  # seconds between the clock of the kernel's log and the time of day, after 100 days
+
+
+def log_at(tree: Tree, text: str, seconds: float) -> None:
+    """Appends a line whose time is wrong by `seconds`."""
+    microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    late = microseconds + int(seconds * 1e6)
+    with (tree.folder / "dev/kmsg").open("a") as file:
+        file.write(f"6,{microseconds},{late},-;{text}\n")
+
+
+XID = "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x"
+BIND = Uevent(action="bind", subsystem="pci", path=f"/devices/pci0000:00/{FIRST}")
+
+
+@pytest.mark.parametrize("drift", [DRIFT, 0.0, -DRIFT])
+async def test_an_error_before_a_bind_is_over_and_one_after_it_is_not(
+    make_tree: Make, drift: float
+) -> None:
+    tree = make_tree("nvidia:h100=2")
+    log_at(tree, "the machine starts", drift)
+    async with watching(tree) as world:
+        log_at(tree, XID, drift)
+        world.monitor.on_uevent(BIND)
+        await world.monitor.check()
+        assert world.kinds() == []
+
+        log_at(tree, XID, drift)
+        await world.monitor.check()
+        assert world.kinds() == [("xid", FAILED)]
+        world.monitor.on_uevent(BIND)
+        assert world.kinds() == []
+        await world.monitor.check()
+        assert world.kinds() == []
+        log_at(tree, XID, drift)
+        await world.monitor.check()
+        assert world.kinds() == [("xid", FAILED)]
+        last = world.monitor
+
+    # A later process reads all lines again, with a clock that has drifted on.
+    for again in (DRIFT, -DRIFT):
+        text = (tree.folder / "dev/kmsg").read_text()
+        moved = [shifted(line, again) for line in text.splitlines()]
+        (tree.folder / "dev/kmsg").write_text("".join(f"{line}\n" for line in moved))
+        after = next_process(tree, last)
+        await after.check()
+        assert [one.kind for one in after.last.findings_of(NAME)] == ["xid"]
+        after.on_uevent(BIND)
+        await after.check()
+        assert after.last.findings == ()
+
+        later = next_process(tree, after)
+        await later.check()
+        assert later.last.findings == (), "the bind is known to later processes, too"
+
+
+def shifted(line: str, seconds: float) -> str:
+    head, _, text = line.partition(";")
+    level, number, microseconds, flag = head.split(",")
+    return f"{level},{number},{int(microseconds) + int(seconds * 1e6)},{flag};{text}"
+
+
+async def test_a_gpu_that_is_plugged_in_again_forgets_what_the_log_says_from_before(
+    make_tree: Make,
+) -> None:
+    tree = make_tree("nvidia:h100=2")
+    log_at(tree, "the machine starts", DRIFT)
+    async with watching(tree) as world:
+        faults.inject(tree.folder, "unplug", FIRST)
+        world.monitor.on_inventory(tree.scan())
+        log_at(tree, XID, DRIFT)
+        faults.inject(tree.folder, "plug", FIRST)
+        world.monitor.on_inventory(tree.scan())
+        await world.monitor.check()
+        assert world.kinds() == []

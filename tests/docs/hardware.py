@@ -282,7 +282,7 @@ def _line(text: str) -> Callable[[Path, str], None]:
     def write(tree: Path, address: str) -> None:
         microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
         with (tree / "dev/kmsg").open("a") as log:
-            log.write(f"3,1,{microseconds},-;{text.format(address)}\n")
+            log.write(f"3,{microseconds},{microseconds},-;{text.format(address)}\n")
 
     return write
 

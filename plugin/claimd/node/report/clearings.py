@@ -34,10 +34,17 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     reason: str = ""
 
+    # The number of the next line of the kernel's log; None: not known.
+    number: int | None = None
+
     def event(self) -> health.Event:
         """Returns the event that ends the findings from before."""
         return health.Event(
-            address=self.address, kind=health.BOUND, at=self.at, instance=self.instance
+            address=self.address,
+            kind=health.BOUND,
+            at=self.at,
+            instance=self.instance,
+            number=self.number,
         )
 
     def sentence(self) -> str:

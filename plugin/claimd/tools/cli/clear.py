@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import time
@@ -10,7 +11,9 @@ import time
 from claimd.common import errors, names
 from claimd.node import config
 from claimd.node.report import clearings, health_state
-from claimd_devices import mig
+from claimd_devices import kmsg, mig
+from claimd_devices.failures import LookFailedError
+from claimd_devices.gpu import Roots
 
 from . import machine
 from .exit_codes import OK
@@ -38,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         at=time.time(),
         by=arguments.by or _user(),
         reason=arguments.reason,
+        number=_next_line(settings.roots),
     )
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
     try:
@@ -49,6 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     print(f"{clearing.sentence()}; a running claimd follows at its next look")
     return OK
+
+
+def _next_line(roots: Roots) -> int | None:
+    """Returns the number of the next line of the kernel's log; None if it cannot be read."""
+    log = kmsg.Log(roots)
+    with contextlib.suppress(LookFailedError):
+        log.read_new_lines()
+    return log.next_number or None
 
 
 def _user() -> str:
