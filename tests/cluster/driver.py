@@ -122,7 +122,8 @@ class Driver:
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
         """Device → key and effect of each of its taints."""
-        listed = [device for each in self.slices() for device in each["spec"]["devices"]]
+        # A slice of counters has no devices.
+        listed = [device for each in self.slices() for device in each["spec"].get("devices", [])]
         return {d["name"]: [(t["key"], t["effect"]) for t in d.get("taints", [])] for d in listed}
 
     def metric(self, name: str) -> float:

@@ -111,7 +111,7 @@ def test_an_error_of_a_program_changes_a_metric_alone(
     running("user")
     ((device,),) = allotted(ns.get("resourceclaim", "one")).values()
     before = driver.metric("claimd_device_events_total")
-    published_before = driver.published()
+    published_before = [each["spec"] for each in driver.slices()]
 
     driver.give("xid", device, "31")
     wait_for(
@@ -119,7 +119,7 @@ def test_an_error_of_a_program_changes_a_metric_alone(
         lambda: driver.metric("claimd_device_events_total") == before + 1,
         seconds=15,
     )
-    assert driver.published() == published_before
+    assert [each["spec"] for each in driver.slices()] == published_before
     assert tainted(driver) == set()
     (entry,) = ns.get("resourceclaim", "one")["status"]["devices"]
     assert [one for one in entry["conditions"] if one["type"] == "Healthy"] == []
