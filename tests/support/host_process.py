@@ -24,6 +24,8 @@ def write(
     folder = root / f"proc/{number}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+    name = words.split(maxsplit=1)[0].rpartition("/")[2]
+    (folder / "comm").write_text(f"{name[:15]}\n")
     (folder / "status").write_text(f"Name:\tany\nUid:\t{uids}\nGid:\t0 0 0 0\n")
     (folder / "uid_map").write_text(uid_map)
     (folder / "cgroup").write_text(f"0::{cgroup}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from claimd_devices import (
 from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, NotUsable, Roots, Skipped
 from claimd_devices.health import HealthState
 
+from . import processes
 from .check import Check, Finding, Level
 from .sight import Sight
 
@@ -135,6 +137,16 @@ KERNEL_LOG = Check(
     expected="a kernel log that claimd may read: some errors are reported only there",
     remedy="add deploy/components/kernel-log, or set kernel.dmesg_restrict=0 on the node",
 )
+FABRIC = Check(
+    name="fabric-manager",
+    level=Level.ERROR,
+    looks_at="whether the Fabric Manager runs, where the node has NVSwitches or a GPU has not joined "
+    "their fabric",
+    expected="a running nv-fabricmanager: without it CUDA does not start on the GPUs",
+    remedy="install the nvidia-fabricmanager of the driver's version, and run `systemctl enable --now "
+    "nvidia-fabricmanager` on the node. If the switches are in machines of their own (GB200 NVL72), "
+    "look there",
+)
 CHECKS = (
     GPUS,
     DRIVER_LOADED,
@@ -149,9 +161,12 @@ CHECKS = (
     IOMMU,
     VFIO_PCI,
     HEALTH,
+    FABRIC,
     KERNEL_LOG,
 )
 
+
+_SWITCH = re.compile(r"nvidia-nvswitch[0-9]{1,3}")  # a device node of an NVSwitch
 
 # The level of a finding about a GPU's health, by its severity.
 _LEVELS = {"failed": Level.ERROR, "degraded": Level.WARNING, "unknown": Level.WARNING}
@@ -184,6 +199,10 @@ class Facts:
     has_vfio_pci: bool = True
     sick: tuple[tuple[str, str, str], ...] = ()  # device, severity, sentence and source
     unwatched: tuple[str, ...] = ()
+    switches: int = 0  # NVSwitches of the node
+    unjoined: tuple[str, ...] = ()  # GPUs that have not joined the fabric, by NVIDIA's library
+    # None: the processes cannot be seen.
+    has_fabric_manager: bool | None = None
 
     @property
     def left_alone(self) -> list[Skipped]:
@@ -209,6 +228,7 @@ def judge(facts: Facts, systemd_cgroup: bool | None, how: str) -> list[Finding]:
         _judge_kfd(facts),
         *_judge_virtual_machines(facts),
         *_judge_health(facts),
+        _judge_fabric(facts, how),
     ]
 
 
@@ -402,6 +422,19 @@ def _judge_health(facts: Facts) -> list[Finding]:
     return findings
 
 
+def _judge_fabric(facts: Facts, how: str) -> Finding:
+    if not facts.switches and not facts.unjoined:
+        return FABRIC.success("not needed: there is no NVSwitch")
+    if facts.has_fabric_manager is None:
+        return FABRIC.unknown("the processes of the host cannot be seen", how)
+    if facts.has_fabric_manager:
+        return FABRIC.success("it runs")
+    reason = f"NVSwitches: {facts.switches}"
+    if facts.unjoined:
+        reason = f"not joined: {', '.join(facts.unjoined)}"
+    return FABRIC.failure(f"nv-fabricmanager does not run ({reason})")
+
+
 # ---------------------------------------------------------------- looking
 
 
@@ -421,8 +454,11 @@ def look(sight: Sight) -> Facts:
     state = _read_health_state(sight, sight.plugin_folder)
     report = monitor.check_once(roots, inventory, state, read_symptoms)
     sick = []
+    unjoined = []
     for device, findings in report.findings:
         for finding in findings:
+            if finding.kind == "fabric":
+                unjoined.append(device)
             sick.append((device, str(finding.severity), finding.text))
 
     # All GPUs of NVIDIA have the same kernel module.
@@ -466,6 +502,9 @@ def look(sight: Sight) -> Facts:
         has_iommu=bool(sysfs.names(f"{roots.sys}/kernel/iommu_groups", [])),
         has_vfio_pci=sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{vfio.DRIVER}"),
         sick=tuple(sick),
+        switches=sum(map(bool, map(_SWITCH.fullmatch, sysfs.names(str(roots.dev), []) or ()))),
+        unjoined=tuple(unjoined),
+        has_fabric_manager=_has_fabric_manager(sight),
         unwatched=report.unwatched,
     )
 
@@ -509,3 +548,10 @@ def _nodes_without_link(sight: Sight, gpus: tuple[Gpu, ...]) -> tuple[tuple[str,
             if not os.path.lexists(f"{char}/{numbers}"):
                 missing[node.path] = numbers
     return tuple(sorted(missing.items()))
+
+
+def _has_fabric_manager(sight: Sight) -> bool | None:
+    """It may run in the container of the driver."""
+    if processes.is_running(str(sight.machine.proc), "nv-fabricmanager"):
+        return True
+    return False if sight.commands else None

@@ -21,6 +21,7 @@ _FIRST_NAMESPACE = ["0", "0", "4294967295"]
 _ROOT = ["0", "0", "0", "0"]  # the real, effective and saved user, and the one for files
 # The cgroup of a pod has the pod's uid in its name. Its parent is called kubepods.
 _POD = re.compile(r"(^|/)([^/]*-)?(kubepods\b|pod[0-9a-f]{8})")
+_LONGEST_NAME = 15  # characters that the kernel keeps of a process's name
 _LONGEST_COMMAND = 1 << 16  # bytes, also of an environment
 
 _PEER = struct.Struct("3i")  # the process, user and group of the other end of a socket
@@ -92,8 +93,22 @@ def read_words(path: str) -> list[str]:
     return content.decode(errors="replace").rstrip("\0").split("\0")
 
 
-def _is_of_host(process: str, root: list[str]) -> bool:
-    """Returns True for a process of root, outside of pods, whose root is the host's."""
+def is_running(proc: str, name: str) -> bool:
+    """Returns True if a program of root runs on the node, on the host or in a container.
+
+    A privileged pod can take any name: only good news may follow from it.
+    """
+    for number in sysfs.names(proc, []) or ():
+        process = f"{proc}/{number}"
+        if not number.isdecimal() or sysfs.text(f"{process}/comm", []) != name[:_LONGEST_NAME]:
+            continue
+        if _is_of_root(process):
+            return True
+    return False
+
+
+def _is_of_root(process: str) -> bool:
+    """Returns True for a process of root in the first user namespace."""
     uids: list[str] = []
     for line in sysfs.lines(f"{process}/status", []) or ():
         if line.startswith("Uid:"):
@@ -102,7 +117,12 @@ def _is_of_host(process: str, root: list[str]) -> bool:
         return False
 
     namespace = sysfs.text(f"{process}/uid_map", []) or ""
-    if namespace.split() != _FIRST_NAMESPACE:
+    return namespace.split() == _FIRST_NAMESPACE
+
+
+def _is_of_host(process: str, root: list[str]) -> bool:
+    """Returns True for a process of root, outside of pods, whose root is the host's."""
+    if not _is_of_root(process):
         return False
 
     # A line is NUMBER:CONTROLLERS:PATH. There are several with the first version of cgroups.

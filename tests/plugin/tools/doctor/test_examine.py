@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from claimd.node import config
-from claimd.tools.doctor import api, examine, sight
+from claimd.tools.doctor import api, drivers, examine, sight
 from claimd.tools.doctor.check import Level
 from claimd.tools.doctor.setting import find_place
 from claimd_devices import fake, faults
+from claimd_devices.gpu import Inventory
 from tests.plugin.tools.doctor import test_api
 from tests.support import doctor_node, host_process
 from tests.support.doctor_node import CONTAINERD, DRIVER
@@ -123,6 +124,12 @@ def deny_by_selinux(node):
     )
 
 
+def with_switch(node):
+    node.write("dev/nvidia-nvswitch0", "")
+    node.write("dev/nvidia-nvswitchctl", "")
+    host_process.write(node.root, 7, "/usr/bin/containerd")
+
+
 ERROR, WARNING, NOTE = "error", "warning", "note"
 
 # What is done to the node, and what has to be said: a check with its level, and words of the finding.
@@ -212,6 +219,12 @@ BROKEN = {
         "container_t",
     ),
     "denials": (deny_by_selinux, "selinux-denials", WARNING, "1 in the last hour"),
+    "no fabric manager": (
+        with_switch,
+        "fabric-manager",
+        ERROR,
+        "nv-fabricmanager does not run (NVSwitches: 1)",
+    ),
     "iommu off": (setting(vfio_bind=("amd",)), "iommu", ERROR, "no IOMMU group"),
     "driver root": (
         setting(nvidia_driver_root="/run/nvidia/driver"),
@@ -335,6 +348,38 @@ async def test_a_pod_with_the_hosts_root_sees_all(node):
     (node.root / "run/of-this-host").mkdir()
     seen = sight.look_around(node.settings, pod)
     assert seen.place(Path("/var/run/of-this-host")) == node.root / "run/of-this-host"
+
+
+@pytest.mark.parametrize("cgroup", [host_process.SERVICE, "/kubepods.slice/pod01234567/a"])
+async def test_a_fabric_manager_runs(node, cgroup):
+    """As a service of the host, or in the container of the driver."""
+    with_switch(node)
+    host_process.write(node.root, 8, "/usr/bin/nv-fabricmanager -c fm.cfg", cgroup=cgroup)
+    assert not_well(await findings(node)) == UNSEEN
+
+
+async def test_a_fabric_manager_of_a_tenant_does_not_count(node):
+    with_switch(node)
+    host_process.write(node.root, 8, "nv-fabricmanager", uids="1000 1000 1000 1000")
+    assert ("fabric-manager", ERROR) in not_well(await findings(node))
+
+
+def test_a_gpu_has_not_joined_the_fabric():
+    """The switches may be where the host has no device of them."""
+    facts = drivers.Facts(
+        inventory=Inventory(gpus=(), skipped=()),
+        vendors=frozenset(),
+        driver_of={},
+        unjoined=("gpu-0000-11-00-0",),
+        has_fabric_manager=False,
+    )
+    (finding,) = [f for f in drivers.judge(facts, None, "") if f.check == "fabric-manager"]
+    assert finding.seen == "nv-fabricmanager does not run (not joined: gpu-0000-11-00-0)"
+
+
+async def test_a_fabric_manager_cannot_be_seen(node):
+    node.write("dev/nvidia-nvswitch0", "")
+    assert not_well(await findings(node)) == UNSEEN | {("fabric-manager", "not looked at")}
 
 
 @pytest.mark.parametrize("name", BROKEN)
