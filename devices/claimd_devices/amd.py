@@ -44,7 +44,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     allocated.
     """
     # Imported late, because the imports cost time and few nodes have such a GPU.
-    from . import amdgpu, kfd
+    from . import amdgpu, kfd, xgmi
 
     notes: list[str] = []
     mode, profile = _mode(function, notes)
@@ -122,6 +122,8 @@ def describe(roots: Roots, function: Function) -> Detail:
         memory=memory,
         profile=profile,
         counters=(("partitions", count),) if parts else (),
+        setup=amdgpu.setup(function, notes),
+        fabric=xgmi.fabric(function, notes),
         family=amd_ids.family(target, function.device_id),
         architecture=target,
         vbios=sysfs.text(f"{function.folder}/vbios_version", notes),

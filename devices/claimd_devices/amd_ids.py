@@ -28,6 +28,7 @@ _APU_TARGETS = frozenset((
 # Facts about Instinct GPUs by PCI id: the compile target of chips without a table of their cores,
 # the number of compute units, and the number of dies. Other ids belong to chips of different sizes.
 _TARGETS = {
+    **dict.fromkeys((0x66A0, 0x66A1, 0x66A2, 0x66A3, 0x66A7, 0x66AF), "gfx906"),
     0x738C: "gfx908",
     0x738E: "gfx908",
     0x7408: "gfx90a",
@@ -36,10 +37,12 @@ _TARGETS = {
 }
 _COMPUTE_UNITS = {
     0x738C: 120, 0x7408: 110, 0x740F: 104, 0x74A0: 228, 0x74A1: 304, 0x74A2: 80, 0x74A5: 304,
-    0x74A8: 80, 0x74A9: 304, 0x75A0: 256, 0x75A3: 256,
+    0x74A8: 80, 0x74A9: 304, 0x74B5: 304, 0x74B6: 80, 0x74B9: 304, 0x74BD: 304, 0x75A0: 256, 0x75A3: 256, 0x75B0: 256,
+    0x75B3: 256,
 }  # fmt: skip
 _DIES = {
-    0x74A0: 6, 0x74A1: 8, 0x74A2: 4, 0x74A5: 8, 0x74A8: 4, 0x74A9: 8, 0x75A0: 8, 0x75A3: 8,
+    0x74A0: 6, 0x74A1: 8, 0x74A2: 4, 0x74A5: 8, 0x74A8: 4, 0x74A9: 8, 0x74B5: 8, 0x74B6: 4, 0x74B9: 8, 0x74BD: 8, 0x75A0: 8, 0x75A3: 8, 0x75B0: 8,
+    0x75B3: 8,
 }  # fmt: skip
 
 

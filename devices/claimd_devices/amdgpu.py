@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from . import drm, sysfs, values
-from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
+from .gpu import NOT_READY, DeviceNode, NotUsable, Roots, Setup
 from .pci import Function
 
 _RENDER = re.compile(r"renderD([0-9]{1,7})")
@@ -69,6 +69,55 @@ def _is_harvested(path: str, notes: list[str]) -> bool:
     """Returns True if the maker has turned the core off. Older kernels do not list such cores."""
     value = sysfs.hexadecimal(path, notes)
     return value is not None and value != 0
+
+
+# ---------------------------------------------------------------- the setup
+
+_MICROWATTS = 1_000_000
+
+# The page, its size, and its state: reserved, pending, or failed.
+_BAD_PAGE = re.compile(rb"0x[0-9a-f]{1,16} : 0x[0-9a-f]{1,16} : [RPF]")
+
+
+def setup(function: Function, notes: list[str]) -> Setup | None:
+    """Returns how the board is set up: error correction, pages that are no longer used, power.
+
+    None for a virtual function. The driver makes files about the errors of the memory only where
+    correction is on; their absence says nothing, because small GPUs have none.
+    """
+    if function.physical is not None:
+        return None
+    has_ecc = sysfs.is_file(f"{function.folder}/ras/umc_err_count")
+    pages = None
+    if has_ecc:
+        content = sysfs.content(f"{function.folder}/ras/gpu_vram_bad_pages", notes)
+        if content is not None:
+            pages = _count_pages(content, notes)
+    return Setup(
+        ecc=has_ecc or None,
+        retired_pages=pages,
+        power_cap=_power_cap(function, notes),
+    )
+
+
+def _count_pages(content: bytes, notes: list[str]) -> int | None:
+    """Counts the pages in a list of the driver, one a line. None if it is no such list."""
+    lines = [line for line in content.splitlines() if line.strip()]
+    if all(_BAD_PAGE.fullmatch(line.strip()) for line in lines):
+        return len(lines)
+    notes.append("gpu_vram_bad_pages is no list of pages")
+    return None
+
+
+def _power_cap(function: Function, notes: list[str]) -> int | None:
+    """Returns the limit of the board's power in watts. A sleeping GPU is not asked: it would wake."""
+    if function.link.is_asleep:
+        return None
+    for monitor in sysfs.names(f"{function.folder}/hwmon", notes) or ():
+        value = sysfs.decimal(f"{function.folder}/hwmon/{monitor}/power1_cap", notes)
+        if value is not None and value > 0:
+            return value // _MICROWATTS
+    return None
 
 
 # ---------------------------------------------------------------- the partitions

@@ -102,6 +102,30 @@ CDI, MOUNTED, NONE = "cdi", "mounted", "none"
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """The links of a vendor that join GPUs with each other, and the place of a GPU among them."""
+
+    # The same text for all GPUs that are joined: xgmi-0x5d1ee1d6a7f4ae6c, or nvlink- with the
+    # cluster and the clique. Empty if it is not known.
+    domain: str = ""
+    size: int | None = None  # the number of GPUs of the domain in this machine
+    position: int | None = None  # of this GPU, from 1 on
+    state: str | None = None  # of its registration with the fabric, in the vendor's words
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The state that an administrator has put the driver and the board into; None if unknown."""
+
+    cuda: str | None = None  # the newest CUDA version that the driver serves: 13.0.0
+    kernel_module: str | None = None  # open, proprietary, or proprietary-gsp
+    gpu_direct: str | None = None  # how a network card reaches the memory: none, dmabuf, ...
+    ecc: bool | None = None  # the memory has error correction, and it is on
+    power_cap: int | None = None  # watts
+    retired_pages: int | None = None  # pages of memory that are no longer used, or will not be
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU, or a part of a GPU that can be allocated separately, as the kernel shows it.
 
@@ -166,6 +190,9 @@ class Gpu:
 
     carve_out: int | None = None  # bytes of the machine's memory that firmware keeps for it
     iommu_group: int | None = None
+    most_virtual: int | None = None  # the most virtual functions that it can be divided into
+    setup: Setup | None = None
+    fabric: Fabric | None = None
 
     # Its own NUMA node, then the nearest other ones on the same socket.
     numa_nodes: tuple[int, ...] = ()
@@ -251,6 +278,8 @@ class Detail:
     tiles: int | None = None
     carve_out: int | None = None
     libraries: Libraries | None = None
+    setup: Setup | None = None
+    fabric: Fabric | None = None
     parts: tuple[Part, ...] = ()
 
 

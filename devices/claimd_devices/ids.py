@@ -24,11 +24,12 @@ class Known:
     family: str = UNKNOWN
     architecture: str | None = None
     integrated: bool | None = None
-    memory: int | None = None  # bytes
+    memory: int | None = None  # bytes that a driver can use
     is_package: bool = False  # integrated, and the machine is built around it
 
 
 _NOTHING = Known()
+_GIB = 1 << 30
 _PLACEMENTS = {"integrated": True, "package": True, "discrete": False}
 
 
@@ -77,6 +78,6 @@ def _look_up(key: str) -> Known:
         family=family or UNKNOWN,
         architecture=architecture or None,
         integrated=_PLACEMENTS.get(placement),
-        memory=int(gib) << 30 if gib else None,
+        memory=int(float(gib) * _GIB) if gib else None,
         is_package=placement == "package",
     )

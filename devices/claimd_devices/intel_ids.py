@@ -9,7 +9,7 @@ from . import ids
 
 VENDOR_ID = 0x8086
 
-_TWO_TILES = (0x0B69, 0x0BD4, 0x0BD5, 0x0BD6, 0x0BD7, 0x0BD8)
+_TWO_TILES = (0x0B69, 0x0BD0, 0x0BD4, 0x0BD5, 0x0BD6, 0x0BD7, 0x0BD8)
 # A GPU that is part of the processor has always had this address.
 _OF_PROCESSOR = "0000:00:02.0"
 

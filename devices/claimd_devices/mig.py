@@ -25,7 +25,11 @@ _NUMBERS = range(15)
 
 # The number of smallest instances into which a GPU can be divided.
 _SMALLEST_BY_ARCHITECTURE = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_103": 8}
-_SMALLEST_BY_ID = {0x20B7: 4}  # an A30
+_SMALLEST_BY_ID = {
+    0x20B6: 4, 0x20B7: 4,  # A30
+    0x2BB1: 4, 0x2BB4: 4, 0x2BB5: 4,  # RTX PRO 6000 Blackwell
+    0x2BB3: 2, 0x2C31: 2, 0x2C3A: 2,  # RTX PRO 5000 and 4500 Blackwell
+}  # fmt: skip
 
 # Architectures with GPUs that MIG can divide: these, and large GPUs of sm_120.
 _ARCHITECTURES = (*_SMALLEST_BY_ARCHITECTURE, "sm_120")

@@ -11,8 +11,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import drm, nvidia_ids, sysfs
-from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
+from . import drm, nvidia_ids, sysfs, values
+from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots, Setup
 from .pci import DISPLAY, Function
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ _MAJOR = 195  # fixed; /proc/devices has several names for it
 _CONTROL, _MODESET = 255, 254
 _VERSION = re.compile(r"NVRM version:.*Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_VGPU = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A10-4Q: a guest's share of a board, with the board's id
+
+# NVIDIA A10-4Q and GRID A100D-1-10C: a guest's share of a board, with the board's id. The number is the GiB of the
+# share, and 0 means a half.
+_VGPU = re.compile(r"-([0-9]{1,4})[ABCQ]4?$")
+_MACHINE_MEMORY = re.compile(r"MemTotal:\s*([0-9]{1,15}) kB")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
@@ -59,16 +63,15 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     # Facts that all GPUs share are read once in a scan.
     majors = function.cache.read_once("/proc/devices", lambda notes: _majors(roots, notes), notes)
-    version = function.cache.read_once(
-        "nvidia version", lambda notes: _driver_version(roots, notes), notes
-    )
+    driver = function.cache.read_once("nvidia version", lambda notes: _driver(roots, notes), notes)
+    version = driver.version
     host = function.cache.read_once(
         "nvidia libraries", lambda notes: libraries.look(roots, version), []
     )
 
     # A program opens a MIG instance by the nodes of its GPU and by two nodes of the instance.
     common = _nodes(roots, function, minor, majors, notes)
-    memory = _memory(function.device_id, product)
+    memory = _memory(roots, function, product, notes)
     board = mig.Board.from_ids(function.device_id, architecture, memory)
     instances = mig.parts(roots, minor, board, common, majors.get("nvidia-caps"), notes)
     parts = _with_libraries(instances, host)
@@ -84,6 +87,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         architecture=architecture,
         vbios=_vbios(information.get("Video BIOS")),
         integrated=nvidia_ids.is_integrated(function.device_id),
+        setup=_setup(driver, information),
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
         environment=_ENVIRONMENT,
@@ -139,11 +143,31 @@ def _uuid(path: str, information: dict[str, str], notes: list[str]) -> str | Non
     return None
 
 
-def _memory(device_id: int, product: str | None) -> int | None:
-    """Returns the bytes of memory, if known. A vGPU has the id of the board, but less memory."""
-    if product and _VGPU.search(product):
-        return None
-    return nvidia_ids.memory(device_id, product)
+def _memory(roots: Roots, function: Function, product: str | None, notes: list[str]) -> int | None:
+    """Returns the bytes of memory that the driver can use; None if that is not known.
+
+    A GPU in a processor's package uses the machine's memory. A vGPU has the id of its board, and
+    its name says how much of the board's memory it has.
+    """
+    if nvidia_ids.is_integrated(function.device_id):
+        return function.cache.read_once(
+            "/proc/meminfo", lambda notes: _machine_memory(roots, notes), notes
+        )
+    share = _VGPU.search(product or "")
+    if share is None:
+        return nvidia_ids.memory(function.device_id, product)
+
+    gibibytes = int(share[1])
+    named = gibibytes << 30 if gibibytes else 1 << 29
+    of_board = nvidia_ids.memory(function.device_id, None)
+    return min(named, of_board) if of_board else named
+
+
+def _machine_memory(roots: Roots, notes: list[str]) -> int | None:
+    for line in sysfs.lines(f"{roots.proc}/meminfo", notes) or ():
+        if match := _MACHINE_MEMORY.match(line):
+            return int(match[1]) << 10
+    return None
 
 
 def _vbios(value: str | None) -> str | None:
@@ -152,11 +176,49 @@ def _vbios(value: str | None) -> str | None:
     return None
 
 
-def _driver_version(roots: Roots, notes: list[str]) -> str | None:
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class _Driver:
+    """The facts of the kernel module that all GPUs share."""
+
+    version: str | None
+    cuda: str | None
+    kind: str | None  # open or proprietary
+    gpu_direct: str | None
+
+
+def _driver(roots: Roots, notes: list[str]) -> _Driver:
+    version, kind = None, None
     for line in sysfs.lines(f"{roots.proc}/driver/nvidia/version", notes) or ():
         if match := _VERSION.match(line):
-            return match[1]
-    return sysfs.text(f"{roots.sys}/module/nvidia/version", notes)
+            version = match[1]
+            kind = "open" if " Open Kernel Module" in line else "proprietary"
+            break
+    version = version or sysfs.text(f"{roots.sys}/module/nvidia/version", notes)
+    cuda = nvidia_ids.cuda(version)
+    return _Driver(version=version, cuda=cuda, kind=kind, gpu_direct=_gpu_direct(roots, kind))
+
+
+def _gpu_direct(roots: Roots, kind: str | None) -> str | None:
+    """Returns how a network card can reach the memory of the GPUs.
+
+    That is `dmabuf`, which only the open module has, `peermem`, a module of its own, both, or
+    `none`.
+    """
+    if kind is None:
+        return None
+    ways = ["dmabuf"] if kind == "open" else []
+    if sysfs.is_folder(f"{roots.sys}/module/nvidia_peermem"):
+        ways.append("peermem")
+    return "+".join(ways) or "none"
+
+
+def _setup(driver: _Driver, information: dict[str, str]) -> Setup:
+    """Returns how the driver is set up. The open module always uses the GPU's own firmware."""
+    kind = driver.kind
+    firmware = information.get("GPU Firmware", "N/A")
+    if kind == "proprietary" and firmware != "N/A" and "?" not in firmware:
+        kind = "proprietary-gsp"
+    return Setup(cuda=driver.cuda, kernel_module=kind, gpu_direct=driver.gpu_direct)
 
 
 def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:

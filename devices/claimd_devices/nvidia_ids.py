@@ -39,6 +39,13 @@ _ROWS = (
 )
 _STARTS = [row[0] for row in _ROWS]
 
+# The CUDA version of each branch of the driver, as nvidia-smi prints it.
+_CUDA = {
+    450: "11.0", 455: "11.1", 460: "11.2", 465: "11.3", 470: "11.4", 495: "11.5", 510: "11.6", 515: "11.7", 520: "11.8",
+    525: "12.0", 530: "12.1", 535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8",
+    575: "12.9", 580: "13.0", 590: "13.1", 595: "13.2",
+}  # fmt: skip
+
 VENDOR_ID = 0x10DE
 
 
@@ -63,7 +70,7 @@ def is_integrated(device_id: int) -> bool | None:
 
 
 def memory(device_id: int, product: str | None) -> int | None:
-    """Returns the bytes of memory on the board. A program can use slightly fewer.
+    """Returns the bytes of memory that the driver can use. A program can use slightly fewer.
 
     The id decides, and also the product's name if boards with one id differ.
     """
@@ -71,3 +78,12 @@ def memory(device_id: int, product: str | None) -> int | None:
     if by_id is not None or product is None:
         return by_id
     return ids.find_board(VENDOR_ID, device_id, product.removeprefix("NVIDIA ")).memory
+
+
+def cuda(driver_version: str | None) -> str | None:
+    """Returns the CUDA version that belongs to a version of the driver: 13.0 for 580.95.05.
+
+    None if the table does not have its branch.
+    """
+    branch, _, _ = (driver_version or "").partition(".")
+    return _CUDA.get(int(branch)) if branch.isdecimal() and len(branch) < 6 else None

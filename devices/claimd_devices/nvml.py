@@ -1,8 +1,10 @@
-"""Adds what NVIDIA's own library (NVML) knows about MIG and the kernel does not show.
+"""Adds what NVIDIA's own library (NVML) knows and the kernel does not show.
 
-The library is a file of the host's driver. `nvml_helper`, a separate process, loads it. If that
-process crashes or hangs, the inventory has no such facts, and nothing else happens. This is off
-unless the setting `nvml` is on.
+These are the facts about MIG, the size and the state of the memory, the place in an NVLink fabric,
+and the load. The library is a file of the host's driver. `nvml_helper`, a separate process, loads
+it. If that process crashes or hangs, the inventory has no such facts, and nothing else happens.
+This is off unless the setting `nvml` is on. A sleeping GPU is not woken for it: the library opens
+all GPUs, so while one of them sleeps, none is asked about.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from . import libraries, mig, values
-from .gpu import DIVIDED, Gpu, Inventory, Roots
+from .gpu import DIVIDED, Fabric, Gpu, Inventory, Roots, Setup
 
 SECONDS = 10.0  # the most for an answer; the driver may first wake a GPU up
 
@@ -31,6 +33,9 @@ FRESH = 600.0
 # The same for an answer that lacks something, for example an instance that was just being created.
 SOON = 60.0
 
+# Seconds between two measurements. Each starts a process.
+MEASURE_AGAIN = 15.0
+
 _HELPER = Path(__file__).with_name("nvml_helper.py")
 _LIBRARY = "/libnvidia-ml.so.1"
 
@@ -39,6 +44,11 @@ _NOT_UNDERSTOOD = (ValueError, TypeError, KeyError, AttributeError, RecursionErr
 _MOST_OUTPUT = 1 << 20
 _UUID = re.compile(r"MIG-[0-9a-zA-Z/-]{1,60}")
 _PROFILE = re.compile(r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:[+-][a-z.]{1,16}){0,4}")
+
+_CUDA = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_CLUSTER = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+_FABRIC_STATES = {1: "not-started", 2: "in-progress", 3: "completed"}
+_COMPLETED, _FAILED = 3, "failed"
 
 _ON_WITHOUT_INSTANCE = (
     "MIG is on and there is no instance, so that nothing can compute on it: make instances, or turn"
@@ -57,6 +67,17 @@ class Part:
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The library's facts about a whole GPU; None if the library does not have one."""
+
+    memory: int | None = None
+    ecc: bool | None = None
+    power_cap: int | None = None
+    retired_pages: int | None = None
+    fabric: Fabric | None = None
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An answer of the library about the whole machine, or the reason for its absence."""
 
@@ -69,6 +90,10 @@ class Answer:
     # Instances by the names of their devices.
     parts: dict[str, Part] = field(default_factory=dict)
 
+    # Whole GPUs by their addresses.
+    boards: dict[str, Board] = field(default_factory=dict)
+
+    cuda: str | None = None  # the newest CUDA version that the driver serves
     trouble: str = ""
 
     def covers(self, gpus: Iterable[Gpu]) -> bool:
@@ -86,6 +111,9 @@ class Answer:
             described=self.described & addresses,
             divided=self.divided & addresses,
             parts={name: part for name, part in self.parts.items() if name in names},
+            boards={
+                address: board for address, board in self.boards.items() if address in addresses
+            },
         )
 
     def with_older(self, older: Answer) -> Answer:
@@ -95,11 +123,59 @@ class Answer:
             described=self.described | older.described,
             divided=self.divided | (older.divided - self.described),
             parts=older.parts | self.parts,
+            boards=older.boards | self.boards,
+            cuda=self.cuda or older.cuda,
         )
 
 
+class Helper:
+    """Asks the library, in another process. For one caller at a time."""
+
+    def __init__(self, roots: Roots, seconds: float = SECONDS) -> None:
+        self._roots = roots
+        self._seconds = seconds
+        self._hung: Question | None = None
+
+    def ask(self, version: str | None, *topics: str) -> dict[str, Any]:
+        """Returns the helper's document about the GPUs of a driver of this version.
+
+        Raises OSError if the library is not there, or the helper ended badly or late, or could not
+        be started (EMFILE, ENOMEM, EAGAIN). Raises one of _NOT_UNDERSTOOD for other output.
+        """
+        # Imported late, because the import costs a millisecond.
+        import json
+
+        path = find_library(self._roots, version)
+        if path is None:
+            raise OSError("the host's driver has no libnvidia-ml.so.1 that claimd can see")
+        if self._hung is not None and self._hung.runs:
+            raise OSError("it hangs, and the process that asked it cannot be ended")
+        try:
+            output = self._output(path, topics)
+        except OSError as error:
+            raise OSError(f"{path}: {error}") from error
+        document: dict[str, Any] = json.loads(output)
+        if "error" in document:
+            raise OSError(f"{path}: {str(document['error'])[:200]}")
+        return document
+
+    def _output(self, path: str, topics: tuple[str, ...]) -> bytes:
+        """Returns the output of the helper. Raises OSError if it fails, or does not end in time."""
+        question = Question(path, *topics)
+        try:
+            output = question.output(self._seconds)
+            if output is None:
+                if not question.end():
+                    self._hung = question
+                raise OSError(f"no answer within {self._seconds:g} s")
+            return output
+        finally:
+            question.close()
+
+
 class Library:
-    """The library. It is asked again when the instances change, and from time to time.
+    """The library's facts. It is asked again when the GPUs or instances change, and from time to
+    time.
 
     Its facts about a GPU or an instance stay valid until a newer answer has other ones. So a
     divided GPU does not become a whole one while the library cannot be asked. For one caller at a
@@ -113,26 +189,26 @@ class Library:
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._roots = roots
-        self._seconds = seconds
+        self._helper = Helper(roots, seconds)
         self._clock = clock
         self._answer = Answer()
         self._asked: tuple[Gpu, ...] = ()
         self._stale_at = 0.0
-        self._hung: Question | None = None
 
     def complete(self, inventory: Inventory) -> Inventory:
-        """Returns the inventory with the library's facts about MIG; unchanged if no GPU has MIG.
+        """Returns the inventory with the library's facts; unchanged if no GPU is NVIDIA's.
 
-        Waits for the library, at most `seconds`. Does not ask it if nothing has changed.
+        Waits for the library, at most `seconds`. Does not ask it if nothing has changed, nor while
+        a GPU sleeps.
         """
-        asked = [gpu for gpu in inventory.gpus if mig.may_divide(gpu)]
+        asked = [gpu for gpu in inventory.gpus if _is_known_to_library(gpu)]
         if not asked:
             return inventory
 
         # The kernel's files show which instances exist. If these changed, the answer is stale.
         is_other = {_key(gpu) for gpu in asked} != {_key(gpu) for gpu in self._asked}
-        if is_other or self._clock() >= self._stale_at:
+        is_stale = is_other or self._clock() >= self._stale_at
+        if is_stale and not any(gpu.is_asleep for gpu in asked):
             self._renew(asked)
 
         parents = {gpu.parent for gpu in asked}
@@ -153,30 +229,45 @@ class Library:
 
     def _ask(self, version: str | None) -> Answer:
         """Asks the library in another process. Any failure becomes the answer's `trouble`."""
-        path = find_library(self._roots, version)
-        if path is None:
-            return Answer(trouble="the host's driver has no libnvidia-ml.so.1 that claimd can see")
-        if self._hung is not None and self._hung.runs:
-            return Answer(trouble="it hangs, and the process that asked it cannot be ended")
         try:
-            return _parse_answer(self._output_of_helper(path))
+            return _parse_answer(self._helper.ask(version))
         except (OSError, *_NOT_UNDERSTOOD) as error:
-            # OSError: the helper ended badly or late, or claimd could not start it (EMFILE, ENOMEM,
-            # EAGAIN). The facts of the last answer stay in both cases.
-            return Answer(trouble=f"{path}: {error}")
+            # The facts of the last answer stay.
+            return Answer(trouble=str(error))
 
-    def _output_of_helper(self, path: str) -> bytes:
-        """Returns the output of the helper. Raises OSError if it fails, or does not end in time."""
-        question = Question(path)
-        try:
-            output = question.output(self._seconds)
-            if output is None:
-                if not question.end():
-                    self._hung = question
-                raise OSError(f"no answer within {self._seconds:g} s")
-            return output
-        finally:
-            question.close()
+
+class Sensors:
+    """Measures the load, the memory in use, the power and the temperature of NVIDIA's GPUs.
+
+    For one caller at a time.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._helper = Helper(roots, seconds)
+        self._clock = clock
+        self._stale_at = 0.0
+        self._last: dict[str, Measured] = {}
+
+    def measure(self, inventory: Inventory) -> dict[str, Measured]:
+        """Returns what was measured in the last seconds, by PCI address.
+
+        Empty if the library does not answer, or one of the GPUs sleeps.
+        """
+        asked = [gpu for gpu in inventory.gpus if _is_known_to_library(gpu) and not gpu.parent]
+        if not asked or any(gpu.is_asleep for gpu in asked):
+            return {}
+        if self._clock() >= self._stale_at:
+            self._last = {}
+            with contextlib.suppress(OSError, *_NOT_UNDERSTOOD):
+                self._last = _parse_measured(self._helper.ask(asked[0].driver_version, "measure"))
+            self._stale_at = self._clock() + MEASURE_AGAIN
+        return self._last
 
 
 def find_library(roots: Roots, version: str | None) -> str | None:
@@ -242,25 +333,79 @@ class Question:
             self._output = -1
 
 
-def _parse_answer(output: bytes) -> Answer:
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a GPU does at one moment; None if the library does not tell."""
+
+    busy: int | None = None  # percent
+    memory_used: int | None = None  # bytes
+    milliwatts: int | None = None
+    degrees: int | None = None
+
+
+def _parse_measured(document: dict[str, Any]) -> dict[str, Measured]:
+    measured = {}
+    for gpu in document["gpus"]:
+        measured[str(gpu["address"])] = Measured(
+            busy=_number(gpu.get("busy"), 100),
+            memory_used=_number(gpu.get("memory_used"), _LARGEST),
+            milliwatts=_number(gpu.get("milliwatts"), _LARGEST),
+            degrees=_number(gpu.get("degrees"), 200),
+        )
+    return measured
+
+
+def _parse_answer(document: dict[str, Any]) -> Answer:
     """Parses the helper's document. Raises one of _NOT_UNDERSTOOD for another form."""
-    # Imported late, because the import costs a millisecond and few nodes have MIG.
-    import json
-
-    document = json.loads(output)
-    if "error" in document:
-        return Answer(trouble=str(document["error"])[:200])
-
     described = set()
     divided = set()
     parts = {}
+    boards = {}
     for gpu in document["gpus"]:
         address = str(gpu["address"])
         described.add(address)
         if gpu["mig"] is True:
             divided.add(address)
         parts.update(_parts(address, gpu["parts"]))
-    return Answer(described=frozenset(described), divided=frozenset(divided), parts=parts)
+        boards[address] = Board(
+            memory=_amount(gpu.get("memory")),
+            ecc=gpu["ecc"] if isinstance(gpu.get("ecc"), bool) else None,
+            power_cap=_amount(gpu.get("power_cap")),
+            retired_pages=_number(gpu.get("retired_pages"), _LARGEST),
+            fabric=_fabric(gpu.get("fabric") or {}),
+        )
+    return Answer(
+        described=frozenset(described),
+        divided=frozenset(divided),
+        parts=parts,
+        boards=boards,
+        cuda=_text(document.get("cuda"), _CUDA),
+    )
+
+
+def _fabric(described: dict[str, Any]) -> Fabric | None:
+    """Returns the place of a GPU in an NVLink fabric; None if it is in none.
+
+    GPUs whose fabric does not leave their machine have a cluster of zeros, which is no name.
+    """
+    state = described.get("state")
+    word = _FABRIC_STATES.get(state) if isinstance(state, int) else None
+    if word is None:
+        return None
+    if state == _COMPLETED and described.get("status") != 0:
+        word = _FAILED
+
+    cluster = _CLUSTER.fullmatch(str(described.get("cluster")))
+    clique = _number(described.get("clique"), 1 << 32)
+    domain = ""
+    if cluster is not None and clique is not None and cluster[0].strip("0"):
+        domain = f"nvlink-{'-'.join(cluster.groups())}.{clique}"
+    return Fabric(domain=domain, state=word)
+
+
+def _is_known_to_library(gpu: Gpu) -> bool:
+    """Returns True for a GPU that NVIDIA's driver has, and for its MIG instances."""
+    return gpu.vendor == "nvidia" and gpu.kind in ("gpu", DIVIDED, "partition")
 
 
 def _key(gpu: Gpu) -> tuple[str, str | None]:
@@ -292,29 +437,61 @@ def _text(value: Any, form: re.Pattern[str]) -> str | None:
     return value if is_fit else None
 
 
-def _amount(value: Any) -> int | None:
-    is_fit = isinstance(value, int) and 0 < value < 1 << 60
+_LARGEST = 1 << 60
+
+
+def _number(value: Any, most: int) -> int | None:
+    is_fit = isinstance(value, int) and 0 <= value <= most
     return value if is_fit else None
+
+
+def _amount(value: Any) -> int | None:
+    """Returns a number of more than zero."""
+    return _number(value, _LARGEST) or None
 
 
 def _complete_gpu(gpu: Gpu, answer: Answer, parents: set[str | None]) -> Gpu:
     """Returns the GPU or part with the facts that the answer adds."""
-    part = answer.parts.get(gpu.name)
-    if part is not None and gpu.kind == "partition":
-        return replace(
-            gpu,
-            uuid=part.uuid or gpu.uuid,
-            profile=part.profile or gpu.profile,
-            memory=part.memory or gpu.memory,
-            compute_units=part.multiprocessors,
-        )
-
-    if not mig.may_divide(gpu) or gpu.parent is not None:
+    if not _is_known_to_library(gpu):
         return gpu
+    board = answer.boards.get(gpu.address, _NO_BOARD)
+    gpu = replace(gpu, setup=_setup(gpu, board, answer.cuda), fabric=board.fabric or gpu.fabric)
+
+    part = answer.parts.get(gpu.name)
+    if gpu.kind == "partition":
+        return _complete_part(gpu, part) if part is not None else gpu
+
     if answer.trouble:
-        note = f"MIG: NVIDIA's library cannot be asked: {answer.trouble}"
+        note = f"NVIDIA's library cannot be asked: {answer.trouble}"
         gpu = replace(gpu, notes=(*gpu.notes, note))
+    if gpu.kind == "gpu" and board.memory:
+        gpu = replace(gpu, memory=board.memory)
     if gpu.address in answer.divided and gpu.name not in parents:
         notes = (*gpu.notes, _ON_WITHOUT_INSTANCE)
         gpu = replace(gpu, kind=DIVIDED, memory=None, notes=notes)
     return gpu
+
+
+_NO_BOARD = Board()
+
+
+def _setup(gpu: Gpu, board: Board, cuda: str | None) -> Setup:
+    is_whole = gpu.parent is None
+    setup = gpu.setup or Setup()
+    return replace(
+        setup,
+        cuda=cuda or setup.cuda,
+        ecc=board.ecc,
+        power_cap=board.power_cap if is_whole else None,
+        retired_pages=board.retired_pages if is_whole else None,
+    )
+
+
+def _complete_part(gpu: Gpu, part: Part) -> Gpu:
+    return replace(
+        gpu,
+        uuid=part.uuid or gpu.uuid,
+        profile=part.profile or gpu.profile,
+        memory=part.memory or gpu.memory,
+        compute_units=part.multiprocessors,
+    )

@@ -1,6 +1,6 @@
-"""A script that asks NVIDIA's own library (NVML) about GPUs that MIG divides.
+"""A script that asks NVIDIA's own library (NVML) about GPUs and their MIG instances.
 
-    python -I nvml_helper.py LIBRARY [health]
+    python -I nvml_helper.py LIBRARY [health | measure]
 
 It loads the library (libnvidia-ml.so.1 of the host's driver) and prints one JSON document. `nvml`
 runs it as a process of its own, because the library may crash or hang. It imports no other module
@@ -18,6 +18,7 @@ import resource
 import sys
 from typing import Any
 
+HEALTH, MEASURE = "health", "measure"
 NOT_SUPPORTED = 3
 _MOST_GPUS, _MOST_PARTS = 256, 64
 _MOST_OUTPUT = 1 << 20
@@ -26,6 +27,12 @@ _NAME = 96  # bytes of a name or uuid in the library
 # Constants of the library: the field that says what a GPU needs, the errors that could not be
 # corrected, and counters since the driver was loaded.
 _RECOVERY_ACTION, _UNCORRECTED, _VOLATILE = 230, 1, 0
+
+# Retirement has two causes: several errors that were corrected, and one that was not. The sensor
+# with the number 0 is that of the chip.
+_INSUFFICIENT_SIZE = 7
+_CAUSES_OF_RETIREMENT = (0, 1)
+_CORE = 0
 
 # The end of an instance's name: NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb
 _PROFILE = re.compile(r".*\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z.]+)*)")
@@ -55,6 +62,22 @@ class Attributes(ctypes.Structure):
         ("compute_slices", ctypes.c_uint),
         ("mebibytes", ctypes.c_ulonglong),
     )
+
+
+class Memory(ctypes.Structure):
+    """The sizes in bytes, as nvmlDeviceGetMemoryInfo writes them."""
+
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+class Utilization(ctypes.Structure):
+    """The percentages of time, as nvmlDeviceGetUtilizationRates writes them."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class FieldValue(ctypes.Structure):
@@ -119,8 +142,8 @@ class Library:
         return room.value.decode(errors="replace")
 
 
-def answer(library: Library, *, with_health: bool = False) -> list[dict[str, Any]]:
-    """Describes all GPUs that the library can describe.
+def answer(library: Library, what: str = "") -> list[dict[str, Any]]:
+    """Describes or measures all GPUs that the library can describe.
 
     Raises CallFailed if it does not work at all.
     """
@@ -132,16 +155,31 @@ def answer(library: Library, *, with_health: bool = False) -> list[dict[str, Any
     for index in range(min(count.value, _MOST_GPUS)):
         # A GPU that is lost must not hide the others.
         with contextlib.suppress(CallFailed):
-            gpus.append(_gpu(library, index, with_health))
+            handle, address = _handle(library, index)
+            if what == MEASURE:
+                facts = _measurements(library, handle)
+            else:
+                facts = _gpu(library, handle, with_health=what == HEALTH)
+            gpus.append({"address": address, **facts})
     return gpus
 
 
-def _gpu(library: Library, index: int, with_health: bool) -> dict[str, Any]:
+def cuda_version(library: Library) -> str:
+    """Returns the newest CUDA version that the driver serves. Raises CallFailed without an answer."""
+    version = ctypes.c_int()
+    library.call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def _handle(library: Library, index: int) -> tuple[ctypes.c_void_p, str]:
     handle = ctypes.c_void_p()
     place = PciInfo()
     library.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
     library.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(place))
+    return handle, f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0"
 
+
+def _gpu(library: Library, handle: ctypes.c_void_p, *, with_health: bool) -> dict[str, Any]:
     mode, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
         library.call("nvmlDeviceGetMigMode", handle, ctypes.byref(mode), ctypes.byref(pending))
@@ -150,13 +188,89 @@ def _gpu(library: Library, index: int, with_health: bool) -> dict[str, Any]:
             raise
 
     described = {
-        "address": f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0",
         "mig": mode.value == 1,
         "parts": _parts(library, handle, with_health) if mode.value == 1 else [],
     }
     if with_health:
         described["health"] = _health(library, handle)
+    else:
+        described |= _board(library, handle)
     return described
+
+
+def _board(library: Library, handle: ctypes.c_void_p) -> dict[str, Any]:
+    """Describes the board of a GPU. Facts whose function fails are left out."""
+    board: dict[str, Any] = {}
+    with contextlib.suppress(CallFailed):
+        memory = Memory()
+        library.call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        board["memory"] = memory.total
+    with contextlib.suppress(CallFailed):
+        now, after_reboot = ctypes.c_uint(), ctypes.c_uint()
+        library.call("nvmlDeviceGetEccMode", handle, ctypes.byref(now), ctypes.byref(after_reboot))
+        board["ecc"] = now.value == 1
+    with contextlib.suppress(CallFailed):
+        milliwatts = library.number("nvmlDeviceGetPowerManagementLimit", handle)
+        board["power_cap"] = milliwatts // 1000
+    with contextlib.suppress(CallFailed):
+        board["retired_pages"] = _retired_pages(library, handle)
+    with contextlib.suppress(CallFailed):
+        board["fabric"] = _fabric(library, handle)
+    return board
+
+
+def _retired_pages(library: Library, handle: ctypes.c_void_p) -> int:
+    """Returns the rows of memory that spare rows replace; for GPUs before Ampere, pages."""
+    with contextlib.suppress(CallFailed):
+        counts = [ctypes.c_uint() for _ in range(4)]
+        places = [ctypes.byref(count) for count in counts]
+        library.call("nvmlDeviceGetRemappedRows", handle, *places)
+        return counts[0].value + counts[1].value
+
+    pages = 0
+    for cause in _CAUSES_OF_RETIREMENT:
+        count = ctypes.c_uint()
+        try:
+            library.call(
+                "nvmlDeviceGetRetiredPages", handle, ctypes.c_uint(cause), ctypes.byref(count), None
+            )
+        except CallFailed as error:
+            # There is no room for the addresses of the pages, but the number is there.
+            if error.code != _INSUFFICIENT_SIZE:
+                raise
+        pages += count.value
+    return pages
+
+
+def _fabric(library: Library, handle: ctypes.c_void_p) -> dict[str, Any]:
+    fabric = FabricInfo()
+    library.call("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(fabric))
+    return {
+        "state": fabric.state,
+        "status": fabric.status,
+        "cluster": bytes(fabric.cluster).hex(),
+        "clique": fabric.clique,
+    }
+
+
+def _measurements(library: Library, handle: ctypes.c_void_p) -> dict[str, Any]:
+    """Measures a GPU. What cannot be measured is left out, as the load of a GPU with MIG on."""
+    measured: dict[str, Any] = {}
+    with contextlib.suppress(CallFailed):
+        load = Utilization()
+        library.call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(load))
+        measured["busy"] = load.gpu
+    with contextlib.suppress(CallFailed):
+        memory = Memory()
+        library.call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        measured["memory_used"] = memory.used
+    with contextlib.suppress(CallFailed):
+        measured["milliwatts"] = library.number("nvmlDeviceGetPowerUsage", handle)
+    with contextlib.suppress(CallFailed):
+        degrees = ctypes.c_uint()
+        library.call("nvmlDeviceGetTemperature", handle, _CORE, ctypes.byref(degrees))
+        measured["degrees"] = degrees.value
+    return measured
 
 
 def _parts(library: Library, handle: ctypes.c_void_p, with_health: bool) -> list[dict[str, Any]]:
@@ -246,8 +360,12 @@ def _limit_harm() -> int:
 def main(path: str, *topics: str) -> None:
     out = _limit_harm()
     try:
-        gpus = answer(Library(path), with_health="health" in topics)
-        document: dict[str, Any] = {"gpus": gpus}
+        library = Library(path)
+        what = "".join(topics)
+        document: dict[str, Any] = {"gpus": answer(library, what)}
+        with contextlib.suppress(CallFailed):
+            if not what:
+                document["cuda"] = cuda_version(library)
     except (CallFailed, OSError) as error:
         document = {"error": str(error)}
     os.write(out, json.dumps(document).encode())

@@ -60,6 +60,7 @@ class Function:
     physical: str | None = None
 
     iommu_group: int | None = None
+    most_virtual: int | None = None  # the most virtual functions that it can have
     link: Link = _NO_LINK
     cache: sysfs.ScanCache = field(default_factory=sysfs.ScanCache, compare=False, repr=False)
 
@@ -173,10 +174,19 @@ def _function(
         boot_vga=boot_vga,
         physical=_address(physical) if is_virtual else None,
         iommu_group=_group(group),
+        most_virtual=None if is_virtual else _most_virtual(path, notes),
         link=link,
         cache=cache,
         notes=tuple(notes),
     )
+
+
+def _most_virtual(path: str, notes: list[str]) -> int | None:
+    """Returns the most virtual functions that a device can have; None if it can have none.
+
+    The kernel answers from its own memory, so the read wakes no device.
+    """
+    return sysfs.decimal(f"{path}/sriov_totalvfs", notes) or None
 
 
 def slot(address: str) -> str:

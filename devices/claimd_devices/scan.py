@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import deadline, drm, failures, ids, numa, pci, vfio
+from . import deadline, drm, failures, ids, numa, pci, tegra, vfio
 from .gpu import (
     DIVIDED,
     VFIO,
@@ -27,6 +27,7 @@ from .gpu import (
     Part,
     Roots,
     Rules,
+    Setup,
     Skipped,
     address_of,
     name_of,
@@ -62,7 +63,7 @@ def scan(
 def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
     """Returns the inventory, where sleeping GPUs have the links of the last inventory.
 
-    A scan does not read the link of a sleeping GPU, but the link stays the same.
+    A scan does not read the link and the power cap of a sleeping GPU, but both stay the same.
     """
     gpus = []
     for gpu in inventory.gpus:
@@ -72,10 +73,18 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
             gpu.device_id,
         )
         if before is not None and is_same:
-            gpus.append(replace(gpu, link_width=before.link_width, link_speed=before.link_speed))
+            gpus.append(_awake(before, gpu))
         else:
             gpus.append(gpu)
     return replace(inventory, gpus=tuple(gpus))
+
+
+def _awake(before: Gpu, asleep: Gpu) -> Gpu:
+    """Returns a sleeping GPU with what was read while it was awake."""
+    setup = asleep.setup
+    if setup and before.setup:
+        setup = replace(setup, power_cap=before.setup.power_cap)
+    return replace(asleep, link_width=before.link_width, link_speed=before.link_speed, setup=setup)
 
 
 def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
@@ -169,6 +178,7 @@ def _scan(
         except Exception as error:  # noqa: BLE001
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))
+    skipped += tegra.skipped(roots)
     return Inventory.from_unsorted(_without_orphans_counters(gpus), skipped)
 
 
@@ -227,6 +237,9 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
         tiles=detail.tiles,
         carve_out=detail.carve_out,
         libraries=detail.libraries,
+        most_virtual=function.most_virtual,
+        setup=detail.setup,
+        fabric=detail.fabric,
     )
     return [whole, *(_part(whole, part) for part in detail.parts)]
 
@@ -312,7 +325,14 @@ def _part(whole: Gpu, part: Part) -> Gpu:
         tiles=None,
         carve_out=None,
         libraries=part.libraries,
+        most_virtual=None,
+        setup=_setup_of_part(whole.setup),
     )
+
+
+def _setup_of_part(setup: Setup | None) -> Setup | None:
+    """Returns what is true of a part too: not the power and the pages of the whole GPU."""
+    return setup and replace(setup, power_cap=None, retired_pages=None)
 
 
 def _is_bound_on_demand(function: pci.Function, wanted: _Wanted) -> bool:

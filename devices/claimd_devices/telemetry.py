@@ -1,17 +1,20 @@
 """Reads the sensors of GPUs: temperature, power, load, memory in use.
 
 The sensors are read only on request, and only of GPUs that are awake, because a read must not wake
-a GPU. Values that a driver does not show are left out. NVIDIA's driver shows none in files; use
-dcgm-exporter for NVIDIA's GPUs.
+a GPU. Values that a driver does not show are left out. NVIDIA's driver shows none in files; its
+library does, which `nvml` asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import deadline, symptoms
 from .gpu import Gpu, Roots
+
+if TYPE_CHECKING:
+    from . import nvml
 
 _MICRO = 1_000_000
 
@@ -35,6 +38,29 @@ def readings(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Reading, ...]
         return {name: read_gpu(roots, address) for name, address in addresses.items()}
 
     return deadline.run(read_all)
+
+
+def nvidia_readings(
+    gpus: Iterable[Gpu], measured: Mapping[str, nvml.Measured]
+) -> dict[str, tuple[Reading, ...]]:
+    """Returns the readings of NVIDIA's GPUs, by name, from what the library measured by address."""
+    found = {}
+    for gpu in gpus:
+        values = measured.get(gpu.address)
+        if gpu.parent is None and values is not None:
+            found[gpu.name] = tuple(_readings_of(values))
+    return found
+
+
+def _readings_of(values: nvml.Measured) -> Iterator[Reading]:
+    if values.degrees is not None:
+        yield Reading("temperature", values.degrees, "core")
+    if values.milliwatts is not None:
+        yield Reading("power", values.milliwatts / 1000)
+    if values.busy is not None:
+        yield Reading("busy", values.busy / 100)
+    if values.memory_used is not None:
+        yield Reading("memory used", values.memory_used)
 
 
 def read_gpu(roots: Roots, address: str) -> tuple[Reading, ...]:

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from claimd_devices.gpu import DeviceNode
+from claimd_devices import scan
+from claimd_devices.gpu import DeviceNode, Setup
 from tests.devices.trees import Make, Tree
 
 ADDRESS = "0000:13:00.0"
@@ -360,3 +361,31 @@ def edit(tree: Tree, node: int, old: str, new: str) -> None:
     text = path.read_text()
     assert f"{old}\n" in text
     path.write_text(text.replace(f"{old}\n", f"{new}\n"))
+
+
+# ---------------------------------------------------------------- the board's setup
+
+
+def test_error_correction_retired_pages_and_the_limit_of_power(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x")
+    assert tree.only().setup == Setup(ecc=True, retired_pages=0, power_cap=750)
+    folder = tree.function(tree.only().address)
+    pages = "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n"
+    tree.put(str(folder.relative_to(tree.folder) / "ras/gpu_vram_bad_pages"), pages)
+    assert tree.only().setup == Setup(ecc=True, retired_pages=2, power_cap=750)
+
+
+def test_a_board_that_shows_nothing_of_its_setup(make_tree: Make) -> None:
+    assert make_tree("amd:radeon").only().setup == Setup()
+
+
+def test_the_limit_of_power_of_a_sleeping_gpu_is_not_read(make_tree: Make) -> None:
+    """The read would wake it. The limit stays the one that was read before."""
+    tree = make_tree("amd:mi300x")
+    awake = tree.scan()
+    path = tree.function(awake.gpus[0].address) / "power/runtime_status"
+    path.chmod(0o644)
+    path.write_text("suspended\n")
+    asleep = tree.scan()
+    assert asleep.gpus[0].setup == Setup(ecc=True, retired_pages=0)
+    assert scan.with_links_of(awake, asleep).gpus == awake.gpus

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from claimd_devices.gpu import DeviceNode
+from claimd_devices import nvidia_ids
+from claimd_devices.gpu import DeviceNode, Setup
 from tests.devices.trees import Make
 
 ADDRESS = "0000:11:00.0"
@@ -150,13 +151,24 @@ def test_a_model_that_is_none(make_tree: Make) -> None:
     [
         ("nvidia:h100", 80),
         ("nvidia:a100", 80),
-        ("nvidia:l4", 24),
-        ("nvidia:t4", 16),
+        ("nvidia:l4", 22.5),
+        ("nvidia:l40s", 45),
+        ("nvidia:t4", 15),
         ("nvidia:rtx4090", 24),
+        ("nvidia:gtx1650-laptop", 4),
+        ("nvidia:rtx3060", 12),
     ],
 )
-def test_memory_of_known_boards(make_tree: Make, model: str, gib: int) -> None:
-    assert make_tree(model).only().memory == gib << 30
+def test_memory_of_known_boards(make_tree: Make, model: str, gib: float) -> None:
+    assert make_tree(model).only().memory == int(gib * (1 << 30))
+
+
+def test_a_gpu_in_the_processors_package_has_the_machines_memory(make_tree: Make) -> None:
+    tree = make_tree("machine:gb10")
+    tree.put("proc/meminfo", "MemTotal:       125513088 kB\nMemFree:         1024 kB\n")
+    assert tree.only().memory == 125513088 << 10
+    tree.put("proc/meminfo", "MemFree:         1024 kB\n")
+    assert tree.only().memory is None
 
 
 def test_memory_of_an_unknown_board_is_unknown(make_tree: Make) -> None:
@@ -165,13 +177,26 @@ def test_memory_of_an_unknown_board_is_unknown(make_tree: Make) -> None:
     assert tree.only().memory is None
 
 
-@pytest.mark.parametrize("model", ["NVIDIA A10-4Q", "NVIDIA A100-7-40C", "GRID T4-16A"])
-def test_a_share_of_a_board_does_not_have_the_boards_memory(make_tree: Make, model: str) -> None:
-    """In a virtual machine, the share has the PCI id of the whole board."""
-    tree = make_tree("nvidia:l4")
+@pytest.mark.parametrize(
+    ("board", "model", "gib"),
+    [
+        ("nvidia:l4", "NVIDIA L4-4Q", 4),
+        ("nvidia:l4", "NVIDIA L4-0B", 0.5),
+        ("nvidia:l4", "NVIDIA L4-1B4", 1),
+        ("nvidia:l4", "NVIDIA L4-24C", 22.5),
+        ("nvidia:a100", "GRID A100D-20C", 20),
+        ("nvidia:a100", "GRID A100D-1-10C", 10),
+        ("nvidia:rtxpro6000", "NVIDIA RTX Pro 6000 Blackwell DC-24Q", 24),
+    ],
+)
+def test_the_name_of_a_share_says_its_memory(
+    make_tree: Make, board: str, model: str, gib: float
+) -> None:
+    """In a virtual machine, the share has the PCI id of the whole board, but not all its memory."""
+    tree = make_tree(board)
     tree.put(INFORMATION, edit("NVIDIA GeForce RTX 3090", model))
     gpu = tree.only()
-    assert (gpu.product, gpu.memory) == (model, None)
+    assert (gpu.product, gpu.memory) == (model, int(gib * (1 << 30)))
 
 
 def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(make_tree: Make) -> None:
@@ -296,3 +321,52 @@ def test_what_the_driver_tells_of_a_gpu_cannot_be_read(make_tree: Make) -> None:
     file.mkdir()
     assert "information: " in tree.refusal()
     assert not tree.refusal().startswith("not ready: ")
+
+
+# ---------------------------------------------------------------- the driver's setup
+
+PROPRIETARY = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"
+)
+
+
+def test_the_open_module_lets_network_cards_reach_the_memory(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    assert tree.only().setup == Setup(cuda="13.0", kernel_module="open", gpu_direct="dmabuf")
+    (tree.folder / "sys/module/nvidia_peermem").mkdir()
+    setup = tree.only().setup
+    assert setup
+    assert setup.gpu_direct == "dmabuf+peermem"
+    tree.put(VERSION, f"{PROPRIETARY}\n")
+    (tree.folder / "sys/module/nvidia_peermem").rmdir()
+    setup = tree.only().setup
+    assert setup
+    assert setup.gpu_direct == "none"
+
+
+@pytest.mark.parametrize(
+    ("firmware", "kind"),
+    [("N/A", "proprietary"), ("??", "proprietary"), ("535.183.01", "proprietary-gsp")],
+)
+def test_the_proprietary_module_with_and_without_the_gpus_own_firmware(
+    make_tree: Make, firmware: str, kind: str
+) -> None:
+    tree = make_tree("nvidia:h100")
+    tree.put(VERSION, f"{PROPRIETARY}\n")
+    tree.put(INFORMATION, edit("590.48.01", firmware))
+    (tree.folder / "sys/module/nvidia_peermem").mkdir()
+    assert tree.only().setup == Setup(cuda="12.2", kernel_module=kind, gpu_direct="peermem")
+
+
+def test_without_the_drivers_version_nothing_is_told_of_its_setup(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.folder / VERSION).unlink()
+    assert tree.only().setup == Setup(cuda="13.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda"),
+    [("535.183.01", "12.2"), ("595.71.05", "13.2"), ("999.1", None), (None, None), ("x", None)],
+)
+def test_the_cuda_version_of_a_driver(version: str | None, cuda: str | None) -> None:
+    assert nvidia_ids.cuda(version) == cuda

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from claimd_devices import nvml
-from claimd_devices.gpu import Gpu, Inventory
+from claimd_devices.gpu import Fabric, Gpu, Inventory, Setup
 from tests.devices.trees import Make, Tree
 from tests.support import nvml_stub
 
 GIB = 1 << 30
+MEMORY = 85520809984  # bytes, of the stub
 PLACE = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
 
 
@@ -65,7 +66,7 @@ def test_what_it_adds_to_an_instance(make_tree: Make) -> None:
     stub(tree)
     before = tree.scan()
     divided, part = library_of(tree).complete(before).gpus
-    assert divided == before.gpus[0]
+    assert (divided.kind, divided.memory, divided.notes) == ("divided", None, ())
     assert (part.profile, part.memory, part.compute_units) == ("1g.10gb+me", 9728 << 20, 14)
     assert part.uuid == "MIG-00000007-0000-0000-0000-000000000000"
     assert part.nodes == before.gpus[1].nodes
@@ -91,13 +92,102 @@ def test_mig_is_on_and_there_is_no_instance(make_tree: Make) -> None:
     empty, whole = library_of(tree).complete(tree.scan()).gpus
     assert (empty.address, empty.kind, empty.memory) == ("0000:11:00.0", "divided", None)
     assert "MIG is on and there is no instance" in notes_of(Inventory.from_unsorted([empty]))
-    assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
+    assert (whole.kind, whole.memory) == ("gpu", MEMORY)
 
 
-def test_one_that_mig_cannot_divide_is_not_asked_about(
+def test_what_it_adds_to_a_whole_gpu(make_tree: Make) -> None:
+    """The size that it tells counts, and so does the CUDA version of its driver."""
+    tree = make_tree("nvidia:h100=2")
+    stub(tree, mig_on=0)
+    first, second = library_of(tree).complete(tree.scan()).gpus
+    assert (first.memory, second.memory) == (MEMORY, MEMORY)
+    assert first.setup == Setup(
+        cuda="12.8",
+        kernel_module="open",
+        gpu_direct="dmabuf",
+        ecc=True,
+        power_cap=700,
+        retired_pages=3,
+    )
+    assert second.setup
+    assert second.setup.ecc is False
+    cluster = "abababab-abab-abab-abab-abababababab"
+    assert first.fabric == Fabric(domain=f"nvlink-{cluster}.4", state="completed")
+    assert second.fabric is None
+
+
+def test_the_size_of_a_board_that_was_sold_in_several(make_tree: Make) -> None:
+    tree = make_tree("nvidia:h100")
+    (tree.function("0000:11:00.0") / "device").write_text("0x2d04\n")
+    stub(tree, mig_on=0)
+    before = tree.scan()
+    assert before.gpus[0].memory is None
+    assert library_of(tree).complete(before).gpus[0].memory == MEMORY
+
+
+@pytest.mark.parametrize(
+    ("words", "fabric"),
+    [
+        ({"cluster": "0"}, Fabric(state="completed")),
+        ({"fabric_status": "9", "cluster": "0"}, Fabric(state="failed")),
+    ],
+)
+def test_a_fabric_that_does_not_leave_its_machine_has_no_name(
+    make_tree: Make, words: dict[str, str], fabric: Fabric
+) -> None:
+    tree = make_tree("nvidia:h100")
+    stub(tree, mig_on=0, **words)
+    assert library_of(tree).complete(tree.scan()).gpus[0].fabric == fabric
+
+
+def put_to_sleep(tree: Tree, address: str, status: str = "suspended") -> None:
+    path = tree.function(address) / "power/runtime_status"
+    path.chmod(0o644)
+    path.write_text(f"{status}\n")
+
+
+def test_a_sleeping_gpu_is_not_woken(make_tree: Make, started_helpers: list[Any]) -> None:
+    """The library opens all GPUs, so it is not asked about the other one either."""
+    tree, clock = make_tree("nvidia:l4=2"), Clock()
+    stub(tree, mig_on=0)
+    put_to_sleep(tree, "0000:13:00.0")
+    library, sensors = library_of(tree, clock=clock), nvml.Sensors(tree.roots, clock=clock)
+    before = tree.scan()
+    assert [gpu.memory for gpu in library.complete(before).gpus] == [
+        gpu.memory for gpu in before.gpus
+    ]
+    assert sensors.measure(before) == {}
+    assert started_helpers == []
+
+    put_to_sleep(tree, "0000:13:00.0", "active")
+    assert library.complete(tree.scan()).gpus[0].memory == MEMORY
+    put_to_sleep(tree, "0000:13:00.0")
+    clock.now = nvml.FRESH
+    assert library.complete(tree.scan()).gpus[1].memory == MEMORY
+    assert len(started_helpers) == 1
+
+
+def test_what_it_measures(make_tree: Make, started_helpers: list[Any]) -> None:
+    tree, clock = make_tree("nvidia:h100=2"), Clock()
+    stub(tree)
+    sensors = nvml.Sensors(tree.roots, clock=clock)
+    inventory = tree.scan()
+    for _ in range(2):
+        assert sensors.measure(inventory)["0000:11:00.0"] == nvml.Measured(
+            busy=87, memory_used=GIB, milliwatts=412500, degrees=61
+        )
+    assert sensors.measure(inventory)["0000:13:00.0"].busy is None
+    assert len(started_helpers) == 1
+    clock.now = nvml.MEASURE_AGAIN
+    stub(tree, crashes_in="load")
+    assert sensors.measure(inventory) == {}
+    assert len(started_helpers) == 2
+
+
+def test_gpus_of_other_vendors_are_not_asked_about(
     make_tree: Make, started_helpers: list[Any]
 ) -> None:
-    tree = make_tree("nvidia:l4", "amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
+    tree = make_tree("amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
     stub(tree)
     inventory = tree.scan()
     assert library_of(tree).complete(inventory) is inventory
@@ -284,7 +374,7 @@ def test_output_of_another_form(
     script = tmp_path / "helper.py"
     script.write_text(f"import sys; sys.stdout.buffer.write({output!r})")
     monkeypatch.setattr(nvml, "_HELPER", script)
-    check_as_without(library_of(tree), tree, "MIG: NVIDIA's library cannot be asked: ")
+    check_as_without(library_of(tree), tree, "NVIDIA's library cannot be asked: ")
 
 
 def test_values_of_another_form_are_left_out(
@@ -301,7 +391,9 @@ def test_values_of_another_form_are_left_out(
     script.write_text(f"print({document!r})")
     monkeypatch.setattr(nvml, "_HELPER", script)
     before = tree.scan()
-    assert library_of(tree).complete(before) == before
+    assert [
+        (gpu.uuid, gpu.profile, gpu.memory) for gpu in library_of(tree).complete(before).gpus
+    ] == [(gpu.uuid, gpu.profile, gpu.memory) for gpu in before.gpus]
 
 
 def test_it_costs_nothing_while_nothing_changes(make_tree: Make) -> None:

@@ -14,8 +14,8 @@ from claimd_devices import nvml_helper
 from tests.support import nvml_stub
 
 
-def run(library: Path) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-I", "-S", nvml_helper.__file__, str(library)]
+def run(library: Path, *topics: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-I", "-S", nvml_helper.__file__, str(library), *topics]
     return subprocess.run(command, capture_output=True, check=False, env={}, timeout=30)
 
 
@@ -24,15 +24,15 @@ def library(tmp_path: Path) -> Path:
     return tmp_path / "libnvidia-ml.so.1"
 
 
-def answer(library: Path) -> Any:
-    done = run(library)
+def answer(library: Path, *topics: str) -> Any:
+    done = run(library, *topics)
     assert (done.returncode, done.stderr) == (0, b"")
     return json.loads(done.stdout)
 
 
 def test_what_it_prints(library: Path) -> None:
     """The third GPU is lost and does not affect others. The library's own output is discarded."""
-    nvml_stub.build(library)
+    nvml_stub.build(library, "WITHOUT_BOARD")
     part = {
         "gpu_instance": 7,
         "compute_instance": 0,
@@ -60,8 +60,43 @@ def test_a_name_of_another_form_is_left_out(library: Path) -> None:
     assert "profile" not in answer(library)["gpus"][0]["parts"][0]
 
 
-def test_mig_is_off(library: Path) -> None:
+def test_what_it_prints_of_boards(library: Path) -> None:
+    """The second GPU is older, is in no fabric, and cannot be asked for its load."""
     nvml_stub.build(library, mig_on=0)
+    first = {
+        "address": "0000:11:00.0",
+        "mig": False,
+        "parts": [],
+        "memory": 85520809984,
+        "ecc": True,
+        "power_cap": 700,
+        "retired_pages": 3,
+        "fabric": {"state": 3, "status": 0, "cluster": "ab" * 16, "clique": 4},
+    }
+    second = {
+        "address": "0000:13:00.0",
+        "ecc": False,
+        "fabric": {"state": 0, "status": 0, "cluster": "ab" * 16, "clique": 4},
+    }
+    assert answer(library) == {"gpus": [first, {**first, **second}], "cuda": "12.8"}
+
+
+def test_what_it_measures(library: Path) -> None:
+    nvml_stub.build(library)
+    first = {
+        "address": "0000:11:00.0",
+        "busy": 87,
+        "memory_used": 1 << 30,
+        "milliwatts": 412500,
+        "degrees": 61,
+    }
+    second = {**first, "address": "0000:13:00.0", "memory_used": 2 << 30}
+    del second["busy"]
+    assert answer(library, "measure") == {"gpus": [first, second]}
+
+
+def test_mig_is_off(library: Path) -> None:
+    nvml_stub.build(library, "WITHOUT_BOARD", mig_on=0)
     assert answer(library)["gpus"][0] == {"address": "0000:11:00.0", "mig": False, "parts": []}
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from claimd.node import config
 from claimd.node.publish import device as publish
 from claimd.node.report import health
@@ -24,7 +26,7 @@ from claimd.tools import cli
 from claimd_devices import fake, faults, monitor, nvml_health, scan, vendors
 from claimd_devices import health as severities
 from claimd_devices import xids as xid_table
-from claimd_devices.gpu import UNKNOWN, Roots
+from claimd_devices.gpu import UNKNOWN, Fabric, Roots, Setup
 from tests.docs.common import (
     NONE,
     ROOT,
@@ -60,6 +62,8 @@ class Published:
 
 # What stands for no value, where that is not "unknown".
 _NOT_KNOWN: dict[str, object] = {
+    "cudaComputeCapability": publish.NO_VERSION,
+    "cudaDriverVersion": publish.NO_VERSION,
     "driverVersion": publish.NO_VERSION,
     "linkSpeed": 0,
     "linkWidth": 0,
@@ -82,7 +86,31 @@ def published() -> Published:
             for options in ((), ("--numa-list", "true", "--share", "*=shares:4")):
                 for device in _devices(root, options):
                     _collect(published_, f"{number}/{device['name']}", device)
+        with_library = _with_nvidias_library(Path(folder) / "0")
+    _collect(published_, "library", with_library)
+    published_.whole["nvidia"].discard("library")
     return published_
+
+
+def _with_nvidias_library(root: Path) -> dict[str, Any]:
+    """A GPU as it is published with the setting nvml, which no fake tree has a library for."""
+    gpu = next(gpu for gpu in scan.scan(Roots.in_folder(root)).gpus if gpu.vendor == "nvidia")
+    cluster = "7bd0a2b5-7e15-4ae7-8c7c-5d9b1c1a2f3e"
+    described = dataclasses.replace(
+        gpu,
+        vbios=None,  # makes room for the others
+        setup=Setup(
+            cuda="13.0",
+            kernel_module="open",
+            gpu_direct="dmabuf",
+            ecc=True,
+            power_cap=700,
+            retired_pages=0,
+        ),
+        fabric=Fabric(domain=f"nvlink-{cluster}.32766", state="completed"),
+    )
+    found: dict[str, Any] = msgspec.to_builtins(publish.of_gpu(described, []))
+    return found
 
 
 def _devices(root: Path, more: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import facts, xids
+from . import facts, nvidia_memory, xids
 
 TABLE = Path(__file__).resolve().parents[2] / "devices/claimd_devices/ids.tsv"
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     placement: str = (
         ""  # discrete, integrated, or package: integrated, and the machine is built around it
     )
-    memory: str = ""  # GiB
+    memory: str = ""  # GiB that a driver can use
 
 
 Table = dict[str, Row]
@@ -89,14 +89,21 @@ def with_nvidias_list(table: Table, readme: str) -> None:
         boards.setdefault(match["id"].lower(), []).append(name)
     for device, names in boards.items():
         key = f"{NVIDIA}:{device}"
-        sizes = {facts.NVIDIA_NAMES.get(name) for name in names}
-        size = sizes.pop() if len(sizes) == 1 else None
+        sizes = {name: nvidia_memory.BY_DRIVER.get(name) for name in names}
         known = table.get(key, Row())
-        if len({facts.NVIDIA_NAMES.get(name) for name in names}) > 1:
-            for name in names:
-                table[f"{key}:{name}"] = Row(memory=str(facts.NVIDIA_NAMES.get(name, "")))
-        memory = str(size) if size and known.placement != "package" else ""
-        table[key] = known._replace(name=f"NVIDIA {names[0]}", memory=known.memory or memory)
+        memory = known.memory
+        if len(set(sizes.values()) - {None}) > 1:
+            # Only the driver's name tells the boards apart.
+            memory = ""
+        elif not memory and len(set(sizes.values())) == 1:
+            memory = nvidia_memory.usable(int(device, 16), sizes[names[0]])
+        if not memory and any(sizes.values()):
+            for name, size in sizes.items():
+                usable = nvidia_memory.usable(int(device, 16), size)
+                table[f"{key}:{name}"] = Row(memory=usable)
+        if known.placement == "package":
+            memory = ""
+        table[key] = known._replace(name=f"NVIDIA {names[0]}", memory=memory)
 
 
 def names_of_amdgpu_ids(text: str) -> Table:
@@ -110,6 +117,7 @@ def names_of_amdgpu_ids(text: str) -> Table:
 
 
 def _devices(text: str) -> Iterator[tuple[str, str, str]]:
+    yield from facts.MORE_DEVICES
     vendor = ""
     for line in text.splitlines():
         if re.match("[0-9a-f]{4}  ", line):
@@ -133,13 +141,14 @@ def _nvidia(device: str, name: str) -> Row | None:
     family, architecture = facts.NVIDIA_CHIPS[max(known, key=len)]
     integrated = name.startswith(facts.NVIDIA_INTEGRATED)
     product = _product(name)
-    size = facts.NVIDIA_IDS.get(int(device, 16))
+    number = int(device, 16)
+    size = nvidia_memory.size_by_id(number, product)
     return Row(
         name=f"NVIDIA {product}",
         family=family,
         architecture=architecture,
         placement="package" if integrated else "discrete",
-        memory=str(size or ""),
+        memory="" if integrated else nvidia_memory.usable(number, size),
     )
 
 
@@ -155,7 +164,7 @@ def _intel(device: str, name: str, platform: tuple[str, str, bool]) -> Row:
 
 
 def _intel_by_name(device: str, name: str) -> Row | None:
-    if not re.search(r"\[.*(Graphics|Arc|GPU)", name):
+    if not re.search(r"\[.*(Graphics|Arc|GPU)|^Ponte Vecchio", name):
         return None
     for start, platform in facts.INTEL_NAMES.items():
         if name.startswith(start):
@@ -205,6 +214,33 @@ def professional(readme: str) -> str:
         if not _CONSUMERS.search(match["name"])
     }
     return f"#professional\t{' '.join(sorted(ids))}"
+
+
+_SINCE_PASCAL = ("Kepler", "Maxwell", "")
+
+
+def without_memory(table: Table, pci_ids: str) -> tuple[str, list[str]]:
+    """The NVIDIA ids since Pascal whose memory is not known, and those that nobody has decided on.
+
+    The first is a line of the table: several sizes, or never sold as a board.
+    """
+    known, undecided = [], []
+    for vendor, device, name in _devices(pci_ids):
+        key = f"{vendor}:{device}"
+        row = table.get(key, Row())
+        is_missing = not row.memory and row.placement != "package"
+        if vendor != NVIDIA or row.family in _SINCE_PASCAL or not is_missing:
+            continue
+        by_name = any(other.startswith(f"{key}:") for other in table)
+        if (
+            by_name
+            or "[" not in name
+            or nvidia_memory.is_not_known(int(device, 16), _product(name))
+        ):
+            known.append(device)
+        else:
+            undecided.append(f"{device} {name}")
+    return f"#several\t{' '.join(sorted(set(known)))}", undecided
 
 
 def listed(readme: str) -> str:
@@ -257,6 +293,9 @@ def main() -> None:
         release = re.search(r"version (\d+[\d.]*\d)", readme)
         given["professional"] = professional(readme)
         given["listed"] = listed(readme)
+        given["several"], undecided = without_memory(table, pci_ids)
+        if undecided:
+            raise SystemExit(f"decide in nvidia_memory.py on the memory of {undecided}")
         given["open-gpu-kernel-modules"] = f"README of {release[1] if release else '?'}, MIT"
     if options.amdgpu_ids.exists():
         table |= names_of_amdgpu_ids(options.amdgpu_ids.read_text())

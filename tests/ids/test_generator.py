@@ -11,7 +11,7 @@ import pytest
 from claimd_devices import ids
 
 from . import __main__ as generator
-from . import facts
+from . import nvidia_memory
 from .__main__ import AMD, INTEL, NVIDIA, Row
 
 PCI_IDS = Path("/usr/share/misc/pci.ids")
@@ -90,9 +90,10 @@ def explanation(
         newer.placement,
     ):
         return ""
-    if older.memory and older.memory != newer.memory:
-        return ""
     vendor, device = key.split(":")
+    is_several = vendor == NVIDIA and device in header("several").split()
+    if older.memory and older.memory != newer.memory and not is_several:
+        return ""
     if vendor == NVIDIA and device in header("listed").split():
         return "NVIDIA's own list has the name, and the memory"
     if is_same:
@@ -173,7 +174,7 @@ def test_data_centre_and_professional_boards_have_their_memory() -> None:
     without = []
     for device in listed:
         row = TABLE[f"{NVIDIA}:{device}"]
-        by_name = row.name.removeprefix("NVIDIA ") in facts.NVIDIA_NAMES
+        by_name = row.name.removeprefix("NVIDIA ") in nvidia_memory.BY_DRIVER
         if not row.memory and not by_name and row.placement != "package":
             without.append(row.name)
     assert len(listed) > 120

@@ -15,7 +15,15 @@ import time
 
 from claimd.kubernetes.allocator import features
 from tests.oracle.cel.expressions import Expressions
-from tests.support import alloc_worlds, allocating, apply_steps, cel_asking, oracle, pool_worlds
+from tests.support import (
+    alloc_worlds,
+    allocating,
+    apply_steps,
+    cel_asking,
+    hive_worlds,
+    oracle,
+    pool_worlds,
+)
 
 MODES = ({"prune_after": 0}, {}, {"prune": False})
 TOLD = 1000  # after how many seeds
@@ -53,6 +61,20 @@ def of_old_world(kubernetes, seed):
     expected, finished = allocating.among_theirs(kubernetes, world, got)
     if not finished:
         return "too slow for Kubernetes", None
+    kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
+    if expected == got:
+        return kind, None
+    return kind, f"\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
+
+
+def of_hives(kubernetes, seed):
+    """GPUs of one hive, of machines as claimd publishes them."""
+    world = hive_worlds.numbered(seed)
+    theirs = allocating.theirs(kubernetes, world, timeout=2)
+    if theirs.get("timedOut"):
+        return "too slow for Kubernetes", None
+    expected = allocating.comparable(theirs)
+    got = allocating.comparable(allocating.ours(world, **MODES[seed % 2]))
     kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
     if expected == got:
         return kind, None
@@ -98,6 +120,7 @@ SUBJECTS = {
     "apply": ("apply", of_apply),
     "allocator": ("allocator", of_world),
     "oldest-allocator": ("allocator", of_old_world),
+    "hives": ("allocator", of_hives),
     "pools": ("pools", of_pools),
     "cel": ("cel", of_expression),
 }

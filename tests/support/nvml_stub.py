@@ -62,6 +62,50 @@ int nvmlDeviceGetMigDeviceHandleByIndex(int *gpu, unsigned index, void **part) {
         }
     return 6;
 }
+#if !defined(WITHOUT_BOARD) && !defined(HEALTH)
+struct memory { unsigned long long total, free, used; };
+struct load { unsigned gpu, memory; };
+struct fabric { unsigned char cluster[16]; unsigned status, clique; unsigned char state; };
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return 0; }
+int nvmlDeviceGetMemoryInfo(int *gpu, struct memory *memory) {
+    memory->total = 85520809984ull;
+    memory->used = 1073741824ull * (*gpu + 1);
+    memory->free = memory->total - memory->used;
+    return 0;
+}
+int nvmlDeviceGetEccMode(int *gpu, unsigned *now, unsigned *next) {
+    *now = *next = *gpu == 0;
+    return 0;
+}
+int nvmlDeviceGetPowerManagementLimit(int *gpu, unsigned *limit) { *limit = 700000; return 0; }
+int nvmlDeviceGetRemappedRows(int *gpu, unsigned *one, unsigned *two, unsigned *pending, unsigned *failed) {
+    *one = 2, *two = 1, *pending = *failed = 0;
+    return *gpu == 0 ? 0 : 3; /* before Ampere */
+}
+int nvmlDeviceGetRetiredPages(int *gpu, unsigned cause, unsigned *count, unsigned long long *pages) {
+    *count = cause + 1;
+    return 7; /* no room for the addresses */
+}
+int nvmlDeviceGetGpuFabricInfo(int *gpu, struct fabric *fabric) {
+    memset(fabric, 0, sizeof *fabric);
+    for (int byte = 0; byte < 16; byte++)
+        fabric->cluster[byte] = CLUSTER;
+    fabric->clique = 4;
+    fabric->status = FABRIC_STATUS;
+    fabric->state = *gpu == 0 ? 3 : 0;
+    return 0;
+}
+int nvmlDeviceGetUtilizationRates(int *gpu, struct load *load) {
+    misbehave("load");
+    load->gpu = 87, load->memory = 40;
+    return *gpu == 0 ? 0 : 3; /* MIG is on */
+}
+int nvmlDeviceGetPowerUsage(int *gpu, unsigned *power) { *power = 412500; return 0; }
+int nvmlDeviceGetTemperature(int *gpu, unsigned sensor, unsigned *degrees) {
+    *degrees = 61;
+    return sensor == 0 ? 0 : 2;
+}
+#endif
 int nvmlDeviceGetGpuInstanceId(struct part *part, unsigned *id) { *id = part->gi; return 0; }
 int nvmlDeviceGetComputeInstanceId(struct part *part, unsigned *id) { *id = part->ci; return 0; }
 #ifndef WITHOUT_UUID
@@ -128,14 +172,17 @@ PART = '{7, 0, "1g.10gb+me", 14, 9728},'
 def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words: str) -> None:
     """Writes the library to `place`.
 
-    `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, or `exit` for the
-    library's own clean-up), and `no_mig`: the error of a GPU without MIG. `flags` are macros: OLD
-    and WITHOUT_UUID, WITHOUT_NAME and WITHOUT_ATTRIBUTES, which leave functions away, and HEALTH=…
-    with the numbers of `struct health`.
+    `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, `load`, or `exit`
+    for the library's own clean-up), `no_mig`: the error of a GPU without MIG, and the numbers
+    `cluster` and `fabric_status`. `flags` are macros: OLD and WITHOUT_UUID, WITHOUT_NAME,
+    WITHOUT_ATTRIBUTES and WITHOUT_BOARD, which leave functions away, and HEALTH=… with the numbers
+    of `struct health`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     options = [f"-D{flag}" for flag in flags]
     options += [f"-DPARTS={parts}", f"-DMIG_ON={mig_on}", f"-DINIT={words.get('init', '0')}"]
+    options.append(f"-DCLUSTER={words.get('cluster', '0xab')}")
+    options.append(f"-DFABRIC_STATUS={words.get('fabric_status', '0')}")
     options.append(f"-DNO_MIG={words.get('no_mig', '3')}")  # 3: not supported
     for name in ("hangs_in", "crashes_in"):
         options.append(f'-D{name.upper()}="{words.get(name, "")}"')

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from .amd_models import MODELS, AmdModel
-from .gpu import Entries, FakeVendor, Function, Model, add_drm, drm_names, refuse
+from .gpu import Entries, FakeVendor, Function, Model, add_drm, drm_names, number, refuse
 
 DRIVER = "amdgpu"
 KFD_MAJOR = 235
@@ -23,6 +23,8 @@ _MODES = (*_PARTS, "CPX")
 _MACHINES = {
     "machine:mi300x": ("amd:mi300x=8", "numa=2", "bmc:aspeed"),
     "machine:mi300x-cpx": ("amd:mi300x=8,mode=cpx,memory_mode=nps4", "numa=2", "bmc:aspeed"),
+    "machine:mi355x": ("amd:mi355x=8", "numa=2", "bmc:aspeed"),
+    "machine:two-hives": ("amd:mi300x=4,hive=1", "amd:mi300x=4,hive=2", "numa=2", "bmc:aspeed"),
     "machine:mi210": ("amd:mi210=4", "roots=2", "numa=2", "bmc:matrox"),
     "machine:radeon": ("amd:radeon", "numa=0"),
     "machine:strix": ("amd:strix", "numa=0"),
@@ -31,6 +33,7 @@ _MACHINES = {
 _OPTIONS = {
     "mode=cpx": "how an AMD GPU is divided: spx, dpx, tpx, qpx or cpx",
     "memory_mode=nps4": "how the memory of a divided AMD GPU is",
+    "hive=NUMBER": "which GPUs XGMI joins: those of one number; 0: none",
     "kfd=closed": "KFD's files of an AMD GPU cannot be read, as in a pod without privileges",
 }
 
@@ -46,6 +49,8 @@ class FakeAmd(FakeVendor):
         mode = options.get("mode", "")
         if mode.upper() not in _MODES or (mode and not _as_amd(model).modes):
             refuse("mode", mode, f"a way to divide {model.name}")
+        if "hive" in options:
+            number("hive", options["hive"])
         if options.get("kfd", _CLOSED) != _CLOSED:
             refuse("kfd", options["kfd"], _CLOSED)
 
@@ -63,6 +68,7 @@ class FakeAmd(FakeVendor):
                 function.numbers.first_part = next_partition
                 next_node += _parts(function)
                 next_partition += _partition_devices(function)
+        _join(functions)
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         ours = [function for function in functions if function.driver == DRIVER]
@@ -102,6 +108,7 @@ class FakeAmd(FakeVendor):
                 else:
                     entries.files[f"{node}/{name}"] = value
         _add_discovery(entries, function)
+        _add_hive(entries, function)
 
         # The first partition has the function's own nodes. The others have nodes of platform
         # devices, which exist even while the GPU is not divided.
@@ -131,6 +138,41 @@ def _partition_devices(function: Function) -> int:
     if function.driver != DRIVER or not _as_amd(function.model).modes:
         return 0
     return _MOST_PARTS - 1
+
+
+def _hive(function: Function) -> str:
+    """Returns the number of the hive that a GPU is in; 0 if it is in none."""
+    of_model = "1" if _as_amd(function.model).has_xgmi else "0"
+    is_ours = function.driver == DRIVER and function.physical is None
+    return function.options.get("hive", of_model) if is_ours else "0"
+
+
+def _join(functions: Sequence[Function]) -> None:
+    """Tells each GPU which others are in its hive. A GPU alone is in none."""
+    hives: dict[tuple[str, str], list[Function]] = {}
+    for function in functions:
+        if function.driver == DRIVER and _hive(function) != "0":
+            hives.setdefault((function.model.name, _hive(function)), []).append(function)
+    for members in hives.values():
+        if len(members) > 1:
+            for function in members:
+                function.numbers.peers = tuple(member.folder for member in members)
+
+
+def _add_hive(entries: Entries, function: Function) -> None:
+    """Adds what amdgpu shows of a hive: a folder of the first GPU, to which the others have links."""
+    peers = function.numbers.peers
+    if not peers:
+        return
+    key = hashlib.sha256(peers[0].encode()).hexdigest()
+    hive, node = int(key[:16], 16), int(unique_id(function), 16)
+    entries.files[f"{function.folder}/xgmi_device_id"] = str(node)
+    if function.folder != peers[0]:
+        entries.links[f"{function.folder}/xgmi_hive_info"] = f"{peers[0]}/xgmi_hive_info"
+        return
+    entries.files[f"{function.folder}/xgmi_hive_info/xgmi_hive_id"] = str(hive)
+    for index, peer in enumerate(peers, 1):
+        entries.links[f"{function.folder}/xgmi_hive_info/node{index}"] = peer
 
 
 def _add_discovery(entries: Entries, function: Function) -> None:
@@ -192,6 +234,7 @@ def _values(function: Function) -> dict[str, str]:
         }
         for block in ("umc", "gfx", "sdma"):
             values[f"ras/{block}_err_count"] = "ue: 0\nce: 0"
+        values["ras/gpu_vram_bad_pages"] = ""
     if model.modes:
         options = function.options
         values |= {
@@ -205,14 +248,16 @@ def _values(function: Function) -> dict[str, str]:
 
 def _sensors(model: AmdModel, folder: str) -> dict[str, str]:
     values = {f"{folder}/name": DRIVER}
-    for number, sensor in enumerate(model.sensors.split(), 1):
-        stem = f"{folder}/temp{number}"
+    for index, sensor in enumerate(model.sensors.split(), 1):
+        stem = f"{folder}/temp{index}"
         if sensor == "-":
             continue
         values[f"{stem}_input"] = "41000"
         values[f"{stem}_label"] = sensor.rstrip("*")
         if not sensor.endswith("*"):
             values[f"{stem}_crit"] = "100000"
+    if model.power_cap:
+        values[f"{folder}/power1_cap"] = str(model.power_cap * 1_000_000)
     return values
 
 

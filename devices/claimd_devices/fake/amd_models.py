@@ -32,6 +32,8 @@ class AmdModel(Model):
     is_apu: bool = False  # without a serial number, and without memory of its own
     has_id: bool = True  # the driver shows the chip's serial number; never for an APU
     usable: int = 0  # bytes that KFD shows, if the firmware reserves fewer
+    has_xgmi: bool = False  # joined with the other GPUs of its model in the machine
+    power_cap: int = 0  # watts; 0: the driver shows none
 
 
 MODELS = (
@@ -53,6 +55,8 @@ MODELS = (
         modes="SPX, DPX, QPX, CPX",
         memory_modes="NPS1, NPS4",
         sensors="- junction mem",
+        has_xgmi=True,
+        power_cap=750,
     ),
     AmdModel(
         name="amd:mi325x",
@@ -72,6 +76,29 @@ MODELS = (
         modes="SPX, DPX, QPX, CPX",
         memory_modes="NPS1, NPS2, NPS4",
         sensors="- junction mem",
+        has_xgmi=True,
+        power_cap=1000,
+    ),
+    AmdModel(
+        name="amd:mi355x",
+        title="AMD Instinct MI355X",
+        product="AMD Instinct MI355X OAM",
+        ids="1002:75a3",
+        class_code="120000",
+        memory=309220868096,
+        vbios="113-M3550101-100",
+        speed="32.0",
+        port="1022:153b",
+        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
+        gfx=90500,
+        core="9.5.0",
+        simds=1024,
+        dies=8,
+        modes="SPX, DPX, QPX, CPX",
+        memory_modes="NPS1, NPS2",
+        sensors="- junction mem",
+        has_xgmi=True,
+        power_cap=1400,
     ),
     AmdModel(
         name="amd:mi308x",
@@ -92,6 +119,8 @@ MODELS = (
         modes="SPX, DPX, CPX",
         memory_modes="NPS1, NPS4",
         sensors="- junction mem",
+        has_xgmi=True,
+        power_cap=650,
     ),
     AmdModel(
         name="amd:mi300a",
@@ -109,6 +138,8 @@ MODELS = (
         modes="SPX, TPX, CPX",
         memory_modes="NPS1",
         sensors="- junction mem",
+        has_xgmi=True,
+        power_cap=550,
     ),
     AmdModel(
         name="amd:mi210",

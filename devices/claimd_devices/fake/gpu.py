@@ -91,6 +91,8 @@ class Numbers:
     more_drm: list[tuple[int, int]] = field(default_factory=list)  # further cards and render nodes
     index: int = 0  # the driver's own number of the function
     first_part: int = 0  # the driver's number of its first partition
+    firmware: str = ""  # the version that the driver loaded into it
+    peers: tuple[str, ...] = ()  # the folders of the GPUs that the vendor's links join with it
 
 
 @dataclass(slots=True, kw_only=True)

@@ -64,6 +64,29 @@ _MODELS = (
         inner=_ARC_BEHIND_SWITCH,
     ),
     IntelModel(
+        name="intel:b60",
+        title="Intel Arc Pro B60",
+        ids="8086:e211",
+        driver="xe",
+        port="8086:352a",
+        speed="32.0",
+        width="8",
+        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
+        inner=_ARC_BEHIND_SWITCH,
+        virtual=12,
+    ),
+    IntelModel(
+        name="intel:b70",
+        title="Intel Arc Pro B70",
+        ids="8086:e223",
+        driver="xe",
+        port="8086:352a",
+        speed="32.0",
+        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
+        inner=_ARC_BEHIND_SWITCH,
+        virtual=12,
+    ),
+    IntelModel(
         name="intel:uhd770",
         title="Intel UHD Graphics 770, a processor's own GPU",
         ids="8086:4680",
@@ -141,6 +164,7 @@ _MACHINES = {
     "machine:max1550": ("intel:max1550=4", "numa=2", "bmc:aspeed"),
     "machine:flex170": ("intel:flex170,vfs=4", "intel:flex170", "numa=2", "bmc:aspeed"),
     "machine:b580": ("intel:b580", "numa=0"),
+    "machine:b60": ("intel:b60=4", "roots=2", "numa=2", "bmc:aspeed"),
     "machine:uhd770": ("intel:uhd770", "bmc:aspeed,console", "numa=0"),
 }
 

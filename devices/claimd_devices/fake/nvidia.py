@@ -19,6 +19,9 @@ _NUMBERS = {1: range(1), 2: range(1, 3), 4: range(3, 7), 8: range(7, 14)}
 _PROFILE = re.compile(r"([1-7])g\.([0-9]{1,3})gb")
 _SLICES = 7  # compute slices of a GPU
 
+# A GPU in a processor's package has no memory but the machine's.
+_MEMORY_OF_A_PACKAGE = "MemTotal:       125513088 kB\nMemFree:        98304512 kB"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaModel(Model):
@@ -29,6 +32,9 @@ class NvidiaModel(Model):
     revision: str = "a1"
     address_bits: int = 47  # of memory addresses, as the driver shows them
     mig_memory: int = 0  # GiB that MIG can divide; 0: no MIG
+
+    # What servers with it ran when it was new. A machine has the newest version of its GPUs.
+    driver_version: str = DRIVER_VERSION
 
 
 _MODELS = (
@@ -42,6 +48,64 @@ _MODELS = (
         vbios="96.00.89.00.01",
         address_bits=52,
         mig_memory=80,
+    ),
+    NvidiaModel(
+        name="nvidia:h200",
+        title="NVIDIA H200 (SXM)",
+        product="NVIDIA H200",
+        ids="10de:2335",
+        board="10de:18be",
+        speed="32.0",
+        vbios="96.00.a0.00.03",
+        address_bits=52,
+        mig_memory=141,
+        driver_version="570.172.08",
+    ),
+    NvidiaModel(
+        name="nvidia:b200",
+        title="NVIDIA B200",
+        product="NVIDIA B200",
+        ids="10de:2901",
+        board="10de:1999",
+        speed="32.0",
+        vbios="97.00.88.00.0f",
+        address_bits=52,
+        mig_memory=180,
+        driver_version="570.172.08",
+    ),
+    NvidiaModel(
+        name="nvidia:b300",
+        title="NVIDIA B300 (SXM)",
+        product="NVIDIA B300 SXM6 AC",
+        ids="10de:3182",
+        board="10de:20e6",
+        speed="64.0",
+        vbios="97.10.4b.00.0c",
+        address_bits=52,
+        mig_memory=269,
+        driver_version="590.48.01",
+    ),
+    NvidiaModel(
+        name="nvidia:rtxpro6000",
+        title="NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        product="NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        ids="10de:2bb5",
+        board="10de:204e",
+        speed="32.0",
+        port="1022:153b",
+        vbios="98.02.73.00.01",
+        address_bits=52,
+        mig_memory=96,
+        driver_version="575.57.08",
+    ),
+    NvidiaModel(
+        name="nvidia:l40s",
+        title="NVIDIA L40S",
+        product="NVIDIA L40S",
+        ids="10de:26b9",
+        board="10de:1851",
+        vbios="95.02.66.00.15",
+        driver_version="550.163.01",
     ),
     NvidiaModel(
         name="nvidia:a100",
@@ -246,6 +310,11 @@ _MACHINES = {
         "nvidia:gb200,domain=19",
         "numa=2",
     ),
+    "machine:hgx-h200": ("nvidia:h200=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:hgx-b200": ("nvidia:b200=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:hgx-b300": ("nvidia:b300=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:rtxpro6000": ("nvidia:rtxpro6000=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:l40s": ("nvidia:l40s=4", "roots=2", "numa=2", "bmc:aspeed"),
     "machine:gb10": ("nvidia:gb10,domain=f",),
     "machine:l4": ("nvidia:l4=4", "roots=2", "numa=2", "bmc:aspeed"),
     "machine:laptop": ("nvidia:rtx3060-laptop", "amd:cezanne,console"),
@@ -277,6 +346,7 @@ class FakeNvidia(FakeVendor):
         functions = [function for function in functions if _is_ours(function)]
         for minor, function in enumerate(reversed(functions)):
             function.numbers.index = minor
+            function.numbers.firmware = _driver_version(functions)
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         if not any(function.driver == DRIVER for function in functions):
@@ -284,12 +354,15 @@ class FakeNvidia(FakeVendor):
 
         entries = Entries(majors={"nvidia": MAJOR, "nvidia-uvm": UVM_MAJOR})
         entries.majors["nvidia-caps"] = CAPS_MAJOR
+        version = _driver_version(functions)
         for module in ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"):
-            entries.files[f"sys/module/{module}/version"] = DRIVER_VERSION
+            entries.files[f"sys/module/{module}/version"] = version
+        if any(function.model.coherent for function in functions):
+            entries.files["proc/meminfo"] = _MEMORY_OF_A_PACKAGE
 
         processor = "aarch64" if any(function.model.on_arm for function in functions) else "x86_64"
         entries.files["proc/driver/nvidia/version"] = (
-            f"NVRM version: NVIDIA UNIX Open Kernel Module for {processor}  {DRIVER_VERSION}  "
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for {processor}  {version}  "
             "Release Build  (root@host)  \nGCC version:  gcc version 13.3.0"
         )
 
@@ -305,7 +378,7 @@ class FakeNvidia(FakeVendor):
         card = f"proc/driver/nvidia/gpus/{function.address}"
         capabilities = f"proc/driver/nvidia/capabilities/gpu{function.numbers.index}"
         entries = Entries(folders=[card, capabilities])
-        entries.files[f"{card}/information"] = _information(function)
+        entries.files[f"{card}/information"] = _information(function, function.numbers.firmware)
         entries.nodes[f"dev/nvidia{function.numbers.index}"] = (MAJOR, function.numbers.index)
 
         for name, minor in _capabilities(function).items():
@@ -326,7 +399,15 @@ def _as_nvidia(model: Model) -> NvidiaModel:
     return model
 
 
-def _information(function: Function) -> str:
+def _driver_version(functions: Sequence[Function]) -> str:
+    """Returns the version of the machine's driver: the newest that one of its GPUs has."""
+    versions = [
+        _as_nvidia(function.model).driver_version for function in functions if _is_ours(function)
+    ]
+    return max(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _information(function: Function, firmware: str) -> str:
     """Returns the driver's file of a GPU, with tabs as the driver prints them."""
     model = _as_nvidia(function.model)
     gpu_uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{function.address}.claimd.dev")
@@ -341,7 +422,7 @@ def _information(function: Function) -> str:
         f"DMA Mask: \t {mask:#x}",
         f"Bus Location: \t {function.address}",
         f"Device Minor: \t {function.numbers.index}",
-        f"GPU Firmware: \t {DRIVER_VERSION}",
+        f"GPU Firmware: \t {firmware}",
         "GPU Excluded:\t No",
     )
     return "\n".join(lines)

@@ -301,10 +301,10 @@ def _link(folder: Path, path: str, target: str) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
 
-    # The kernel's links called `device` go up to the parent of the device and down again.
+    # The kernel's links to a folder above go up to its parent and down again.
     relative = os.path.relpath(target, Path(path).parent)
-    if Path(path).name == "device":
-        relative = f"../../../{Path(target).name}"
+    if relative.endswith(".."):
+        relative = f"{relative}/../{Path(target).name}"
     link.symlink_to(relative)
 
 

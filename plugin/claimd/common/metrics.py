@@ -232,10 +232,16 @@ DEVICE_ENERGY = Scraped(
     *_DEVICE,
 )
 DEVICE_BUSY = Scraped(
-    "gauge", "claimd_device_busy_ratio", "Load of the device, 0 to 1 (amdgpu).", *_DEVICE
+    "gauge",
+    "claimd_device_busy_ratio",
+    "Load of the device, 0 to 1 (amdgpu; NVIDIA with nvml).",
+    *_DEVICE,
 )
 DEVICE_MEMORY_USED = Scraped(
-    "gauge", "claimd_device_memory_used_bytes", "Memory in use (amdgpu).", *_DEVICE
+    "gauge",
+    "claimd_device_memory_used_bytes",
+    "Memory in use (amdgpu; NVIDIA with nvml).",
+    *_DEVICE,
 )
 DEVICE_MEMORY = Scraped(
     "gauge", "claimd_device_memory_bytes", "Size of the device's memory.", *_DEVICE

@@ -72,8 +72,8 @@ class Config:
     )
     nvml: bool = _setting(
         False,
-        "ask NVIDIA's own library, in a separate process, for facts about MIG and about the health of "
-        "GPUs that the kernel does not reveal: needs the right to open the GPUs; true or false",
+        "ask NVIDIA's own library, in a separate process, for what the kernel does not reveal: "
+        "memory, MIG, NVLink, load, health; needs the right to open the GPUs; true or false",
     )
     library_hook_dir: str = _setting(
         "",

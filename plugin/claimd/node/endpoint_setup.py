@@ -7,7 +7,7 @@ nodes do not pay for them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +84,22 @@ class EndpointSetup:
         self._scrape_access = scrape_access.ScrapeAccess(reviews)
         return endpoint.Protection(certificate.context, self._scrape_access.may_scrape)
 
+    def _readings(self) -> Callable[[Inventory], Mapping[str, device_metrics.Readings]]:
+        """Returns what reads the sensors of all GPUs; those of NVIDIA's with the setting nvml."""
+        from claimd_devices import telemetry
+
+        roots = self.config.roots
+        if not self.config.nvml:
+            return lambda inventory: telemetry.readings(roots, inventory.gpus)
+
+        from claimd_devices import nvml
+
+        sensors = nvml.Sensors(roots)
+        return lambda inventory: {
+            **telemetry.readings(roots, inventory.gpus),
+            **telemetry.nvidia_readings(inventory.gpus, sensors.measure(inventory)),
+        }
+
     def _install_device_metrics(self) -> None:
         """Adds the metrics that are collected only during a scrape: users and health of devices."""
         from .report import device_metrics
@@ -102,10 +118,10 @@ class EndpointSetup:
 
         device_metrics.DeviceMetrics(
             node=self.config.node_name,
-            roots=self.config.roots,
             inventory=lambda: self.watch.last or Inventory(),
             monitor=self.monitor,
             claims=lambda: self.checkpoints.claims,
             users=users,
+            readings=self._readings(),
         ).install()
         device_metrics.install_process(lambda: self.resources.version)

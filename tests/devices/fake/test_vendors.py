@@ -60,7 +60,17 @@ ROWS = [line.split("\t") for line in DUMPS.read_text().splitlines() if not line.
 COLUMNS = ("ids", "board", "class", "revision", "driver", "sound")
 
 # Models without a public dump of their bus. The facts that they share with others come from those.
-NOT_SHOWN = {"amd:mi210", "amd:mi300a", "amd:mi308x", "amd:mi325x", "intel:arc", "intel:max1550"}
+NOT_SHOWN = {
+    "amd:mi210",
+    "amd:mi300a",
+    "amd:mi308x",
+    "amd:mi325x",
+    "amd:mi355x",
+    "intel:arc",
+    "intel:b60",
+    "intel:b70",
+    "intel:max1550",
+}
 
 
 def test_forty_models_and_more_are_as_dumps_show_them() -> None:

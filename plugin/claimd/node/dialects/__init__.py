@@ -15,7 +15,26 @@ from claimd_devices.gpu import Gpu, Inventory
 
 # A device has at most 32 attributes and capacities. These attributes of ours make room, since no
 # vendor's driver has ever had them.
-_MAKES_ROOM = {"console", "integrated", "libraries", "linkSpeed", "linkWidth", "placement", "vbios"}
+_MAKES_ROOM = {
+    "console",
+    "ecc",
+    "fabricPosition",
+    "fabricSize",
+    "fabricState",
+    "gpuDirect",
+    "integrated",
+    "kernelModule",
+    "libraries",
+    "linkSpeed",
+    "linkWidth",
+    "placement",
+    "powerCap",
+    "retiredPages",
+    "sriovVFs",
+    "vbios",
+}
+
+_OF_NVIDIA = {"cudaComputeCapability", "cudaDriverVersion"}
 
 
 class Dialect(Protocol):
@@ -70,5 +89,6 @@ def attributes(
 ) -> dict[str, DeviceAttribute]:
     """Returns a GPU's attributes in the vendor's terms."""
     whole = inventory.find_gpu(gpu.parent) if gpu.parent else None
-    kept = {name: value for name, value in published.items() if name not in _MAKES_ROOM}
+    unwanted = _MAKES_ROOM if gpu.vendor == "nvidia" else _MAKES_ROOM | _OF_NVIDIA
+    kept = {name: value for name, value in published.items() if name not in unwanted}
     return dialect.attributes(kept, gpu, whole)

@@ -16,33 +16,6 @@ VENDOR = "nvidia"
 _API_VERSION = "resource.nvidia.com/v1beta1"
 
 _NODE = re.compile(r"/dev/nvidia(\d+)")
-_TARGET = re.compile(r"sm_(\d{1,2})(\d)")
-
-# The CUDA version of each driver branch, as nvidia-smi prints it.
-_CUDA = {
-    450: "11.0.0",
-    455: "11.1.0",
-    460: "11.2.0",
-    465: "11.3.0",
-    470: "11.4.0",
-    495: "11.5.0",
-    510: "11.6.0",
-    515: "11.7.0",
-    520: "11.8.0",
-    525: "12.0.0",
-    530: "12.1.0",
-    535: "12.2.0",
-    545: "12.3.0",
-    550: "12.4.0",
-    555: "12.5.0",
-    560: "12.6.0",
-    565: "12.7.0",
-    570: "12.8.0",
-    575: "12.9.0",
-    580: "13.0.0",
-    590: "13.1.0",
-    595: "13.2.0",
-}
 
 # NVIDIA's names of brands, for product names that leave no doubt. A Tesla V100 and a Tesla T4 have
 # different brands, which only NVIDIA's library knows.
@@ -60,8 +33,6 @@ def attributes(
         words["type"] = DeviceAttribute(string="mig")
     words["architecture"] = DeviceAttribute(string=gpu.family or UNKNOWN)
     words["brand"] = DeviceAttribute(string=_brand(gpu.product))
-    words["cudaComputeCapability"] = DeviceAttribute(version=_compute_capability(gpu.architecture))
-    words["cudaDriverVersion"] = DeviceAttribute(version=_cuda(gpu.driver_version))
 
     # An unknown uuid is left out, so that instances of different GPUs do not appear to match.
     if whole is not None and whole.uuid is not None:
@@ -88,17 +59,6 @@ def _brand(product: str | None) -> str:
         if form.match(product or ""):
             return brand
     return UNKNOWN
-
-
-def _compute_capability(architecture: str | None) -> str:
-    """Returns 9.0.0 for sm_90 and 12.0.0 for sm_120."""
-    target = _TARGET.fullmatch(architecture or "")
-    return f"{int(target[1])}.{target[2]}.0" if target else values.NOT_KNOWN
-
-
-def _cuda(driver_version: str | None) -> str:
-    branch, _, _ = (driver_version or "").partition(".")
-    return _CUDA.get(int(branch), values.NOT_KNOWN) if branch.isdecimal() else values.NOT_KNOWN
 
 
 def _minor(gpu: Gpu) -> int | None:

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from claimd.common import names
-from claimd.kubernetes.api import quantity
+from claimd.kubernetes.api import limits, quantity
 from claimd.kubernetes.api.meta import ApiStruct, ObjectMeta
 from claimd.kubernetes.api.resource import DeviceAttribute
 from claimd_devices.gpu import Gpu, Inventory, Mount
@@ -145,6 +145,12 @@ def _attributes(
         if whole <= publish_device.INTEGER_LIMIT:
             name = f"consumed{capacity[:1].upper()}{capacity[1:]}"
             attributes[name] = DeviceAttribute(int_=whole)
+
+    # Readers take no more than a slice may have.
+    for name in publish_device.SPARE:
+        if len(attributes) <= limits.ATTRIBUTES_AND_CAPACITIES:
+            break
+        attributes.pop(name, None)
     return attributes
 
 

@@ -22,7 +22,7 @@ from claimd.kubernetes.api.resource import (
     DeviceCapacity,
     DeviceCounterConsumption,
 )
-from claimd_devices.gpu import DIVIDED, UNKNOWN, Gpu
+from claimd_devices.gpu import DIVIDED, UNKNOWN, Fabric, Gpu, Setup
 
 from . import sharing
 
@@ -33,6 +33,8 @@ INTEGER_LIMIT = 2**63 - 1
 CORE = (
     "architecture",
     "console",
+    "cudaComputeCapability",
+    "cudaDriverVersion",
     "deviceID",
     "driver",
     "driverVersion",
@@ -52,13 +54,31 @@ CORE = (
 )
 CORE_CAPACITIES = ("memory",)
 
+# The attributes that are left out of a device that would have more than the API allows, the first
+# one first.
+SPARE = (
+    "retiredPages",
+    "sriovVFs",
+    "powerCap",
+    "fabricState",
+    "fabricPosition",
+    "fabricSize",
+    "ecc",
+    "kernelModule",
+    "gpuDirect",
+    "iommuGroup",
+    "vbios",
+)
+
 NO_VERSION = "0.0.0"  # a version below every real one
 NO_PROFILE = "none"
 LIBRARIES_OF_THE_IMAGE = "image"  # a container needs no libraries of the host
 INTEGRATED, DISCRETE, PACKAGE = "integrated", "discrete", "package"
 
+_NO_SETUP, _NO_FABRIC = Setup(), Fabric()
 _TOO_LONG = f"it has more than {limits.ATTRIBUTE_VALUE} bytes"
 _BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_COMPUTE_CAPABILITY = re.compile(r"sm_([0-9]{1,3})([0-9])")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 # Semantic versions 2.0.0, whose numbers fit into 64 bits, as selectors need them.
@@ -106,6 +126,10 @@ def of_gpu(
     draft.text("architecture", gpu.architecture, unknown=UNKNOWN)
     draft.text("driver", gpu.driver, unknown=UNKNOWN)
     draft.version(gpu.driver_version)
+    draft.cuda(gpu)
+    draft.setup(gpu.setup or _NO_SETUP)
+    draft.fabric(gpu.fabric or _NO_FABRIC)
+    draft.number("sriovVFs", gpu.most_virtual)
     draft.text("uuid", gpu.uuid, unknown=UNKNOWN)
     draft.text("libraries", gpu.libraries.how if gpu.libraries else LIBRARIES_OF_THE_IMAGE)
     draft.text("vbios", gpu.vbios)
@@ -124,6 +148,7 @@ def of_gpu(
     draft.carve_out(gpu.carve_out)
     draft.compute_units(gpu.compute_units)
     draft.share(shared, gpu.memory)
+    draft.make_room()
 
     # A divided GPU consumes no counters. Only claims with admin access get it, and they must get it
     # while pods use the parts. The scheduler counts counters for admin access, too.
@@ -242,6 +267,29 @@ class _Draft:
     def flag(self, name: str, value: bool) -> None:
         self.attributes[name] = DeviceAttribute(bool_=value)
 
+    def cuda(self, gpu: Gpu) -> None:
+        """Sets the two versions that programs for CUDA are built for."""
+        capability = _COMPUTE_CAPABILITY.fullmatch(gpu.architecture or "")
+        dotted = f"{capability[1]}.{capability[2]}" if capability else NO_VERSION
+        newest = gpu.setup.cuda if gpu.setup else None
+        for name, value in (("cudaComputeCapability", dotted), ("cudaDriverVersion", newest)):
+            version = semver(value) if value is not None else None
+            self.attributes[name] = DeviceAttribute(version=version or NO_VERSION)
+
+    def setup(self, setup: Setup) -> None:
+        self.text("kernelModule", setup.kernel_module)
+        self.text("gpuDirect", setup.gpu_direct)
+        self.number("powerCap", setup.power_cap)
+        self.number("retiredPages", setup.retired_pages)
+        if setup.ecc is not None:
+            self.flag("ecc", setup.ecc)
+
+    def fabric(self, fabric: Fabric) -> None:
+        self.text("fabric", fabric.domain or None)
+        self.text("fabricState", fabric.state)
+        self.number("fabricSize", fabric.size)
+        self.number("fabricPosition", fabric.position)
+
     def number(self, name: str, value: int | None, *, unknown: int | None = None) -> None:
         """Sets a number. `unknown` is published if there is no usable value."""
         is_unfit = value is not None and not 0 <= value <= INTEGER_LIMIT
@@ -268,7 +316,7 @@ class _Draft:
         self.capacity["memory"] = DeviceCapacity(value=quantity.format_amount(size))
 
     def share(self, how: sharing.Sharing, memory: int | None) -> None:
-        """Makes the device a shared one. Must be called last, since it changes the capacities."""
+        """Makes the device a shared one. Must follow the capacities, since it changes them."""
         reason = sharing.reason_unfit(how, memory)
         if reason:
             self._problems.append(f"{self._device}: not shared by memory: {reason}")
@@ -278,6 +326,13 @@ class _Draft:
         if how != sharing.ALONE:
             self.is_shared = True
             self.capacity = sharing.capacities(how, self.capacity, memory or 0)
+
+    def make_room(self) -> None:
+        """Leaves out attributes until the device has no more than the API allows. Must be called last."""
+        for name in SPARE:
+            if len(self.attributes) + len(self.capacity) <= limits.ATTRIBUTES_AND_CAPACITIES:
+                return
+            self.attributes.pop(name, None)
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._problems.append(f"{self._device}: {name} left out: {reason}")

@@ -25,6 +25,10 @@ EXCLUSIVE = "exclusive"
 MEMORY, SHARES, UNLIMITED = "memory", "shares", "unlimited"
 
 LEAST, STEP = 1 << 30, 1 << 20  # bytes, unless the rule says otherwise
+
+# What a driver keeps of the memory for itself, at the most: this, and one part of 128 for its page
+# tables. Programs found 0.3 GiB less on a T4, 0.6 on an L40S, 0.9 on an A100 and 1.3 on an H200.
+_KEPT, _KEPT_PART = 512 << 20, 128
 MOST_SHARES = 1000
 
 _FORMS = (
@@ -89,12 +93,18 @@ def is_any_shared(rules: Sequence[Rule], inventory: Inventory) -> bool:
     return any(of_gpu(rules, gpu) != ALONE for gpu in inventory.gpus)
 
 
+def allocatable(memory: int) -> int:
+    """Returns the bytes that all programs together can get of a GPU's memory."""
+    return max(memory - _KEPT - memory // _KEPT_PART, 0) & -STEP
+
+
 def reason_unfit(sharing: Sharing, memory: int | None) -> str:
     """Returns the reason why a GPU with this memory cannot be shared like this; empty if it can."""
     if sharing.how != MEMORY:
         return ""
     if not memory:
         return "how much memory it has is not known"
+    memory = allocatable(memory)
     if sharing.least + sharing.step > memory:
         return (
             f"with {quantity.format_amount(memory)} it has room for one share of "
@@ -119,6 +129,8 @@ def capacities(
     }
 
     if sharing.how == MEMORY:
+        memory = allocatable(memory)
+
         # The default must be on a step. The rest above the last step is less than the least amount,
         # so that a claim for the whole memory leaves no room for another claim.
         steps = (memory - sharing.least) // sharing.step

@@ -12,10 +12,12 @@ from typing import Any
 Document = dict[str, Any]
 
 # Attributes whose values differ on each node, so that they cannot be predicted.
-OF_ONE_NODE = frozenset(["uuid", "vbios", "console", "resource.kubernetes.io/pciBusID"])
+OF_ONE_NODE = frozenset(
+    ["uuid", "vbios", "console", "fabricState", "retiredPages", "resource.kubernetes.io/pciBusID"]
+)
 
 # Attributes whose values differ on each node but are equal for some devices: claims match by these.
-IN_COMMON = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode")
+IN_COMMON = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "fabric")
 _OF_A_DEVICE = ("attributes", "capacity", "consumesCounters", "allowMultipleAllocations")
 
 
@@ -46,7 +48,7 @@ def build(slices: Iterable[Document], pool: str) -> Document:
 
     bindings = [
         {
-            "attribute": name,
+            "attribute": name if "/" in name else f"{driver}/{name}",
             "devices": [{"driver": driver, "pool": pool, "device": device} for device in devices],
         }
         for (name, driver, _), devices in common.items()

@@ -18,7 +18,7 @@ from claimd import __version__
 from claimd.common import metrics, names
 from claimd.common.metrics import Labels
 from claimd_devices import telemetry
-from claimd_devices.gpu import Gpu, Inventory, Roots
+from claimd_devices.gpu import Gpu, Inventory
 from claimd_devices.health import NOTE
 from claimd_devices.monitor import Monitor
 
@@ -36,6 +36,7 @@ _READ_AGAIN = 5.0
 # the CDI ids that the kubelet names for it.
 Users = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 Samples = Iterable[tuple[Labels, float]]
+Readings = tuple[telemetry.Reading, ...]
 
 
 class _Use(NamedTuple):
@@ -54,19 +55,20 @@ class DeviceMetrics:
     def __init__(
         self,
         node: str,
-        roots: Roots,
         inventory: Callable[[], Inventory],
         monitor: Monitor,
         claims: Callable[[], Mapping[str, PreparedClaim]],
         users: Callable[[], Users],
+        readings: Callable[[Inventory], Mapping[str, Readings]],
     ) -> None:
         """Takes `users`, which asks the kubelet. It returns an empty mapping if the kubelet does
-        not answer.
+        not answer. Takes `readings`, which reads the sensors of all GPUs.
         """
-        self._node, self._roots = node, roots
+        self._node = node
         self._inventory, self._monitor = inventory, monitor
         self._claims, self._ask_users = claims, users
-        self._readings: dict[str, tuple[telemetry.Reading, ...]] = {}
+        self._read_sensors = readings
+        self._readings: Mapping[str, Readings] = {}
         self._read_at = -_READ_AGAIN
         self._users: Users = {}
         self._asked_at = -_READ_AGAIN
@@ -159,10 +161,10 @@ class DeviceMetrics:
             self._users = self._ask_users()
         return self._users
 
-    def _read_telemetry(self) -> Mapping[str, tuple[telemetry.Reading, ...]]:
+    def _read_telemetry(self) -> Mapping[str, Readings]:
         if time.monotonic() - self._read_at > _READ_AGAIN:
             self._read_at = time.monotonic()
-            self._readings = telemetry.readings(self._roots, self._inventory().gpus)
+            self._readings = self._read_sensors(self._inventory())
         return self._readings
 
 

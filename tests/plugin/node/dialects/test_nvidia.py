@@ -8,7 +8,7 @@ from claimd.common import errors
 from claimd.node import dialects
 from claimd.node.dialects import nvidia
 from claimd.node.publish import device
-from claimd_devices.gpu import DeviceNode
+from claimd_devices.gpu import DeviceNode, Setup
 from tests.support import worlds
 
 
@@ -23,6 +23,7 @@ def gpu(**changes):
         "uuid": "GPU-1",
         "family": "Hopper",
         "architecture": "sm_90",
+        "setup": Setup(cuda="13.0"),
         "nodes": (
             DeviceNode(path="/dev/nvidia-uvm", major=500, minor=0),
             DeviceNode(path="/dev/nvidia3", major=195, minor=3),
@@ -93,10 +94,9 @@ def test_a_divided_gpu_is_no_gpu_and_no_instance():
         ({"architecture": "sm_120"}, "cudaComputeCapability", "12.0.0"),
         ({"architecture": "sm_89"}, "cudaComputeCapability", "8.9.0"),
         ({"architecture": None}, "cudaComputeCapability", "0.0.0"),
-        ({"driver_version": "535.183.01"}, "cudaDriverVersion", "12.2.0"),
-        ({"driver_version": "595.71.05"}, "cudaDriverVersion", "13.2.0"),
-        ({"driver_version": "999.1"}, "cudaDriverVersion", "0.0.0"),
-        ({"driver_version": None}, "cudaDriverVersion", "0.0.0"),
+        ({"setup": Setup(cuda="12.2")}, "cudaDriverVersion", "12.2.0"),
+        ({"setup": Setup()}, "cudaDriverVersion", "0.0.0"),
+        ({"setup": None}, "cudaDriverVersion", "0.0.0"),
         ({"product": "NVIDIA GeForce RTX 3080"}, "brand", "GeForce"),
         ({"product": "GeForce GTX 780"}, "brand", "GeForce"),
         ({"product": "NVIDIA L40S"}, "brand", "Nvidia"),

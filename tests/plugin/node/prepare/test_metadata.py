@@ -237,7 +237,7 @@ def test_a_device_has_no_more_attributes_than_readers_take():
     given = plan_claim(result(FIRST, **how), known=known)
     (document,) = metadata.build(given, DRIVER, known, metadata.Published()).values()
     attributes = document.requests[0].devices[0].attributes
-    assert {"vbios", "tiles", "driverVersionFull", "consumedCarveOut"} <= attributes.keys()
+    assert {"tiles", "driverVersionFull", "consumedCarveOut"} <= attributes.keys()
     assert len(attributes) <= limits.ATTRIBUTES_AND_CAPACITIES
 
 

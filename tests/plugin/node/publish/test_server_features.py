@@ -139,7 +139,7 @@ async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: Wo
     assert world.writes() == ["ask ffffe", "POST 00000"]
     assert sharings(world) == [("memory", True)] * 2
     memory = world.stored()[FIRST]["spec"]["devices"][0]["capacity"]["memory"]
-    assert memory["requestPolicy"]["default"] == "80Gi"
+    assert memory["requestPolicy"]["default"] == "80768Mi"
 
 
 @pytest.mark.parametrize(

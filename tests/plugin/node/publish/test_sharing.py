@@ -122,10 +122,32 @@ def test_by_memory_who_asks_for_nothing_gets_all_of_it():
     assert device.allow_multiple_allocations is True
     assert device.attributes["sharing"].string == "memory"
     assert policies(device) == {
-        "memory": {"default": "80Gi", "validRange": {"min": "2Gi", "step": "1Gi"}},
+        "memory": {"default": "78Gi", "validRange": {"min": "2Gi", "step": "1Gi"}},
         "computeUnits": {"default": "0"},
     }
-    assert device.capacity["memory"].value == "80Gi"
+
+    # The driver keeps 512Mi, and one part of 128.
+    assert device.capacity["memory"].value == "80768Mi"
+
+
+# What programs found on boards, in GiB: the size that is published, and what they could get of it.
+FOUND = [
+    (15, 14.56),
+    (22.5, 22.03),
+    (24, 23.52),
+    (45, 44.34),
+    (80, 79.11),
+    (80, 79.14),
+    (141, 139.72),
+    (180, 178.35),
+]
+
+
+@pytest.mark.parametrize(("published", "found"), FOUND)
+def test_shares_together_are_not_more_than_programs_can_get(published: float, found: float):
+    allocatable = sharing.allocatable(int(published * GI))
+    assert allocatable <= found * GI
+    assert allocatable > 0.95 * published * GI
 
 
 def test_by_shares_each_gets_one():
@@ -155,7 +177,8 @@ def test_what_is_not_shared_says_so_and_is_as_it_was():
     ("memory", "why"),
     [
         (None, "how much memory it has is not known"),
-        (GI, "with 1Gi it has room for one share of 1Gi alone"),
+        (3 << 29, "with 1012Mi it has room for one share of 1Gi alone"),
+        (1 << 29, "with 0 it has room for one share of 1Gi alone"),
     ],
 )
 def test_what_cannot_be_shared_by_memory_is_exclusive(memory: int | None, why: str):
@@ -178,8 +201,9 @@ def test_beside_who_has_the_whole_there_is_room_for_nobody(memory: int, least: i
     amounts = [policy.default, policy.valid_range.min, policy.valid_range.step]
     whole, lowest, above = (quantity.parse(amount or "") for amount in amounts)
     assert (whole - lowest) % above == 0
-    assert lowest + above <= memory
-    assert Fraction(0) <= memory - whole < lowest
+    allocatable = sharing.allocatable(memory)
+    assert lowest + above <= allocatable
+    assert Fraction(0) <= allocatable - whole < lowest
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from claimd.kubernetes.api import quantity
 from claimd.kubernetes.api.resource import Device, DeviceTaint, ResourceSlice
 from claimd.node.publish import sharing, slices
 from claimd_devices import fake, scan
-from claimd_devices.gpu import Gpu, Inventory, Libraries, Roots, Rules
+from claimd_devices.gpu import Fabric, Gpu, Inventory, Libraries, Roots, Rules, Setup
 from tests.support import samples
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
@@ -324,6 +324,9 @@ CHANGES: dict[str, Any] = {
     "carve_out": 2 << 20,
     "numa_nodes": (1, 0),
     "iommu_group": 2,
+    "most_virtual": 2,
+    "setup": Setup(cuda="12.2", kernel_module="proprietary"),
+    "fabric": Fabric(domain="xgmi-2", size=4, position=2),
     "libraries": Libraries(how="none", reason="there are none"),
 }
 
@@ -348,6 +351,9 @@ def whole_gpu(**more: Any) -> Gpu:
         "carve_out": 1 << 20,
         "numa_nodes": (0, 1),
         "iommu_group": 1,
+        "most_virtual": 1,
+        "setup": Setup(cuda="13.0", kernel_module="open"),
+        "fabric": Fabric(domain="xgmi-1", size=8, position=1),
         "libraries": Libraries(how="mounted", reason="they are there"),
     }
     return gpu(**(values | more))

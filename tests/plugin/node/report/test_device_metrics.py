@@ -11,6 +11,7 @@ from claimd.common import metrics, names
 from claimd.node.endpoint import exposition
 from claimd.node.prepared import PreparedClaim, PreparedDevice
 from claimd.node.report import device_metrics
+from claimd_devices import telemetry
 from claimd_devices.gpu import Gpu, Inventory, Roots
 from claimd_devices.health import Finding, HealthReport
 
@@ -67,11 +68,11 @@ def device_metrics_(tmp_path):
     inventory = Inventory(gpus=(GPU, OTHER))
     device_metrics_ = device_metrics.DeviceMetrics(
         "n1",
-        roots,
         lambda: inventory,
         PlayedMonitor(),
         lambda: claims,
         ask,
+        lambda inventory: telemetry.readings(roots, inventory.gpus),
     )
     device_metrics_.claims_given, device_metrics_.users_given, device_metrics_.asked = (
         claims,

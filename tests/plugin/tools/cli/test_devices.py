@@ -124,7 +124,9 @@ def test_wide_shows_who_has_which_share(claimd, tree, tmp_path):
         "gpu-0000-11-00-0: default/b has a share",
     ]
     _, out, _ = claimd(*arguments, "--share", "0000:11:00.0=memory:900Gi")
-    assert "gpu-0000-11-00-0: not shared by memory: with 80Gi it has room for one share of" in out
+    assert (
+        "gpu-0000-11-00-0: not shared by memory: with 80768Mi it has room for one share of" in out
+    )
     (claims / "a.json").write_text("{}")
     _, out, _ = claimd(*arguments)
     assert f"not known: which claims have shares: {claims}/a.json: it has no checksum" in out

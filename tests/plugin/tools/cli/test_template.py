@@ -90,6 +90,15 @@ def test_an_allocator_decides_by_it(make_template, tmp_path, count, constraint, 
     assert answer(content, claim, tmp_path) == verdict
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(4, "could run"), (5, "pending")])
+def test_the_gpus_of_one_hive(make_template, tmp_path, count, verdict):
+    """The name of a hive differs on each node, so only the binding tells who is in it."""
+    content = make_template("machine:two-hives")
+    constraint = {"requests": ["gpus"], "matchAttribute": "gpu.claimd.dev/fabric"}
+    claim = cluster_objects.claim(count=count, selectors=[], constraints=[constraint])
+    assert answer(content, claim, tmp_path) == verdict
+
+
 def test_parts_keep_their_counters(make_template, tmp_path):
     content = make_template("machine:a100-mig")
     assert any("sharedCounters" in slice_ for slice_ in content["resourceSliceTemplates"])
