@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench ratios scale proto lock image release clean
+.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench ratios scale proto lock bases image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -113,6 +113,9 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 lock:  ## resolve the dependencies again (needs uv)
 	$(LOCK) pyproject.toml --group dev -o requirements-dev.txt
 	$(LOCK) pyproject.toml -c requirements-dev.txt -o requirements.txt
+
+bases:  ## the digests that the tags of the image's bases have now, into deploy/Containerfile (needs skopeo)
+	$(PYTHON) deploy/bases.py deploy/Containerfile
 
 # With these options podman makes the same image from the same commit; docker uses the variable SOURCE_DATE_EPOCH.
 COMMITTED := $(shell git log -1 --format=%ct 2> /dev/null)

@@ -133,7 +133,7 @@ class Release:
                 "binfmt-support, or what your distribution calls them, or build on such a machine"
             ) from reason
 
-        # packed anew, since the builder writes the time of saving
+        # Packed again, because the builder writes the time of saving
         with tempfile.TemporaryDirectory(prefix="claimd-release-") as folder:
             saved = Path(folder, "image.tar")
             run(self.builder[0], "save", "-q", "--format=oci-archive", f"--output={saved}", name)

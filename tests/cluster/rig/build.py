@@ -34,7 +34,8 @@ from .places import (
     runtime_folder,
 )
 
-CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+API_SERVER = ("kube-apiserver", "kubectl")
+CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler")
 NODE_TOOLS = ("kubelet",)
 CONTAINERD_TOOLS = ("containerd", "containerd-shim-runc-v2", "ctr")
 CRIO_TOOLS = ("crio", "pinns")
@@ -44,7 +45,7 @@ CRIO_TAGS = "containers_image_openpgp containers_image_ostree_stub exclude_graph
 
 def everything(choices: Choices) -> None:
     etcd()
-    kubernetes(choices.kube, CONTROL_PLANE)
+    kubernetes(choices.kube, API_SERVER if choices.api_server_only else CONTROL_PLANE)
     if choices.control_plane_only:
         return
 

@@ -90,7 +90,7 @@ def restart_apiserver(choices: Choices) -> None:
 
 
 def api_get(path: str) -> bytes:
-    """As the administrator."""
+    """Asks the API server as the administrator."""
     context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
     context.load_cert_chain(PKI / "admin.crt", PKI / "admin.key")
     with urllib.request.urlopen(API + path, context=context, timeout=5) as answer:

@@ -95,7 +95,7 @@ def _pid_file(name: str) -> Path:
 
 
 def _started(pid: int) -> str:
-    """When a living process started, in the kernel's ticks; empty for one that is gone or a zombie."""
+    """Returns the start of a living process in the kernel's ticks; empty if it is gone or a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):

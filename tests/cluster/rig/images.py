@@ -58,8 +58,10 @@ def load_archive(archive: Path) -> None:
 
 
 def build(context: Path, file: Path, tag: str) -> None:
-    """Builds a Containerfile with podman and imports the image. It may start from `PYTHON` or from
-    what its argument COMPILER names, which are made here.
+    """Builds a Containerfile with podman and imports the image.
+
+    It may start from `PYTHON`, which is also its argument BASE, or from its argument COMPILER. Both
+    are made here, because there is no registry.
     """
     if not file.exists():
         raise RigError(f"no {file}: name the Containerfile after the folder")
@@ -76,8 +78,8 @@ def build(context: Path, file: Path, tag: str) -> None:
         for key in ("PIP_CERT", "PIP_INDEX_URL")
         if key in os.environ
     ]
-    compiler = f"--build-arg=COMPILER={COMPILER}"
-    run(*PODMAN_BUILD, *trust, *asked, compiler, "-t", tag, "-f", file, context)
+    bases = (f"--build-arg=BASE={PYTHON}", f"--build-arg=COMPILER={COMPILER}")
+    run(*PODMAN_BUILD, *trust, *asked, *bases, "-t", tag, "-f", file, context)
     archive = STATE / "build.tar"
     archive.unlink(missing_ok=True)  # podman adds to what is there
     run("podman", "save", "-q", "--format=oci-archive", "-o", archive, tag)

@@ -62,7 +62,7 @@ CDI_CHOICES = ("on", "off", "elsewhere")
 
 
 class RigError(Exception):
-    """What was seen, what was expected, what to do."""
+    """An error whose message says what was seen, what was expected and what to do."""
 
 
 class NoCluster(RigError):
@@ -110,7 +110,7 @@ def oci_binary(oci: str) -> Path:
 
 
 def newest_kubelet(kube: str, runtime: str) -> str:
-    """Of the API server's version, or older if the runtime needs it."""
+    """Returns the API server's version, or an older one if the runtime needs it."""
     limit = RUNTIMES[runtime].newest_kubelet
     return min(kube, limit, key=lambda version: [int(part) for part in version.split(".")])
 
@@ -128,6 +128,6 @@ def helm_binary() -> Path:
 
 
 def runtime_folder(runtime: str) -> Path:
-    """Where the binaries of one of RUNTIMES lie."""
+    """Returns the folder with the binaries of one of RUNTIMES."""
     name = runtime.split("-", maxsplit=1)[0]
     return CACHE / "bin" / f"{name}-{RUNTIMES[runtime].version}"

@@ -1,4 +1,4 @@
-"""What a container runtime has to be able to do for the node, and which module does it."""
+"""The verbs of a container runtime of the node, and the module that has them."""
 
 from __future__ import annotations
 
