@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import email.utils
 import functools
 import logging
@@ -16,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qs
 
 import h11
@@ -28,7 +29,20 @@ log = logging.getLogger(__name__)
 READ_SIZE = 256 << 10
 MAX_BODY = 3 << 20  # bytes, the limit of a real API server
 MAX_HEAD = 1 << 20
+MAX_PARAMETERS = 1000
 BACKLOG = 512  # all clients of a node may reconnect at once
+
+# The bytes of unfinished requests that a server holds. Heads come from anybody. Bodies come only
+# from clients whose request has been admitted. A request needs its share only beyond the first
+# SMALL bytes, so small requests are served in every flood.
+SMALL = 64 << 10
+ALL_HEADS = 16 << 20
+ALL_BODIES = 64 << 20
+# Other connections have their turn after so many chunks of a body.
+CHUNKS_AT_A_TIME = 100
+# The time for a whole request, in seconds, and for the rest of one that was refused.
+REQUEST_TIME = 60.0
+REST_TIME = 1.0
 
 
 class Send(Protocol):
@@ -87,6 +101,36 @@ class HttpResponse:
 
 
 Respond = Callable[[HttpRequest], HttpResponse]
+# Returns a refusal of a request whose body has not arrived, or None if the body may come.
+Refuse = Callable[[HttpRequest], HttpResponse | None]
+Clock = Callable[[], float]
+
+
+class _TooMuch(Exception):
+    """The unfinished requests of all connections are too large together."""
+
+
+class _Budget:
+    """The bytes that all connections together may hold."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def take(self, size: int) -> None:
+        """Takes a share. Raises _TooMuch if there is none."""
+        if size > self.left:
+            raise _TooMuch
+        self.left -= size
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What the connections of a server share."""
+
+    heads: _Budget
+    bodies: _Budget
+    # One connection at a time produces a piece of its response.
+    turn: asyncio.Lock
 
 
 class Server:
@@ -94,15 +138,23 @@ class Server:
 
     `respond` answers each request in one synchronous step and must not raise. All responses
     together produce one piece at a time, so that no client waits for longer than one piece takes.
-    While more than `max_in_flight` requests are being read, `too_many_requests` answers instead of
-    `respond`.
+    While more than `max_in_flight` requests are being read, or if their bytes are too many,
+    `too_many_requests` answers instead of `respond`. `refuse` decides before a body is read that
+    has not arrived with its head. So a client without rights makes the server hold nothing.
     """
 
-    def __init__(self, respond: Respond, too_many_requests: Respond, max_in_flight: int) -> None:
+    def __init__(
+        self,
+        respond: Respond,
+        too_many_requests: Respond,
+        max_in_flight: int,
+        refuse: Refuse = lambda _: None,
+    ) -> None:
         self._respond, self._too_many_requests = respond, too_many_requests
+        self._refuse = refuse
         self._max_in_flight = max_in_flight
         self._in_flight = 0
-        self._turn = asyncio.Lock()
+        self._limits = _Limits(_Budget(ALL_HEADS), _Budget(ALL_BODIES), asyncio.Lock())
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._stopped = False
@@ -150,7 +202,11 @@ class Server:
 
         self._connections.add(task)
         try:
-            await self._converse(_Connection(reader, writer, self._turn))
+            connection = _Connection(reader, writer, self._limits)
+            try:
+                await self._converse(connection)
+            finally:
+                connection.share.release()
         except (OSError, asyncio.CancelledError):
             pass  # the client is gone, or we stop
         except Exception:
@@ -169,8 +225,8 @@ class Server:
         """Answers request after request, until one side ends the connection."""
         while True:
             try:
-                head = await connection.next_event()
-                if not isinstance(head, h11.Request):
+                head = await connection.read_head()
+                if head is None:
                     return
                 self._in_flight += 1
                 try:
@@ -178,8 +234,13 @@ class Server:
                 finally:
                     self._in_flight -= 1
             except h11.RemoteProtocolError as error:
-                connection.refuse(error)
+                connection.refuse(error.error_status_hint, f"400 Bad Request: {error}")
                 return
+            except _TooMuch:
+                connection.refuse(429, "429 Too Many Requests: try again in a second")
+                return
+
+            connection.share.release()
 
             # Upgrades and streams end the connection.
             if response.upgrade:
@@ -195,57 +256,168 @@ class Server:
                 connection.write(response, with_body)
                 await connection.drain()
             if not connection.start_next():
+                await connection.discard_rest()
                 return
 
     async def _response(self, connection: _Connection, head: h11.Request) -> HttpResponse:
-        # The limit counts when the request begins. The body is read in any case, or the connection
-        # could not be used again.
+        # The limit counts when the request begins.
         too_many = self._in_flight > self._max_in_flight
-        body = await connection.read_body()
+        request = _request(head)
+        if request is None:
+            return _plain(400, "the request has too many parameters")
+
+        body = connection.received_body()
         if body is None:
-            return HttpResponse(413, b"the request is too large", "text/plain; charset=utf-8")
-        request = _request(head, body)
+            refusal = self._too_many_requests(request) if too_many else self._refuse(request)
+            if refusal:
+                return _closing(refusal)
+            try:
+                body = await connection.read_body()
+            except _TooMuch:
+                return _closing(self._too_many_requests(request))
+
+        if len(body) > MAX_BODY:
+            return _closing(_plain(413, "the request is too large"))
+        request = dataclasses.replace(request, body=body)
         return self._too_many_requests(request) if too_many else self._respond(request)
 
 
-def _request(head: h11.Request, body: bytes) -> HttpRequest:
+def _plain(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, text.encode(), "text/plain; charset=utf-8")
+
+
+def _closing(response: HttpResponse) -> HttpResponse:
+    """Returns the response to a request whose body is not read, so the connection must end."""
+    return dataclasses.replace(response, headers=(*response.headers, ("Connection", "close")))
+
+
+def _request(head: h11.Request) -> HttpRequest | None:
+    """Returns the request without its body; None if it has too many parameters."""
     path, _, query = head.target.decode("latin-1").partition("?")
-    headers: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
     for raw_name, raw_value in head.headers:
-        # The values of repeated headers are joined.
-        name, value = raw_name.decode(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]},{value}" if name in headers else value
+        values.setdefault(raw_name.decode(), []).append(raw_value.decode("latin-1"))
+    # The values of repeated headers are joined.
+    headers = {name: ",".join(repeated) for name, repeated in values.items()}
+
+    if query.count("&") >= MAX_PARAMETERS:
+        return None
     parameters = parse_qs(query, keep_blank_values=True) if query else {}
-    return HttpRequest(head.method.decode(), path, parameters, headers, body)
+    return HttpRequest(head.method.decode(), path, parameters, headers)
+
+
+class _Share:
+    """The bytes of the budgets that one connection's unfinished request has."""
+
+    def __init__(self, limits: _Limits, now: Clock) -> None:
+        self._limits, self._now = limits, now
+        self._budget = limits.heads
+        self._size = self._taken = 0
+        # The end of the time for the request. None before its first byte.
+        self.deadline: float | None = None
+
+    def take(self, size: int) -> None:
+        """Counts bytes that have arrived. Raises _TooMuch if all requests are too large together."""
+        if self.deadline is None:
+            self.deadline = self._now() + REQUEST_TIME
+        self._size += size
+        beyond = max(self._size - SMALL, 0) - self._taken
+        self._budget.take(beyond)
+        self._taken += beyond
+
+    def admit(self, size: int) -> None:
+        """Counts this part, and all that arrives from now on, as the body of an admitted request.
+
+        Raises _TooMuch as `take` does.
+        """
+        deadline = self.deadline
+        self.release()
+        self._budget, self.deadline = self._limits.bodies, deadline
+        self.take(size)
+
+    def release(self) -> None:
+        """Gives everything back, because the request is over."""
+        self._budget.left += self._taken
+        self._budget = self._limits.heads
+        self._size = self._taken = 0
+        self.deadline = None
 
 
 class _Connection:
     """One client's connection: h11's state machine, with the reading and writing of bytes."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: _Limits
     ) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        self._reader, self._writer, self._turn = reader, writer, turn
+        self._reader, self._writer, self._turn = reader, writer, limits.turn
+        self._body = bytearray()
+        self.share = _Share(limits, asyncio.get_running_loop().time)
 
-    async def next_event(self) -> Any:
-        http = self._http
-        while (event := http.next_event()) is h11.NEED_DATA:
-            if http.they_are_waiting_for_100_continue:
-                proceed = h11.InformationalResponse(status_code=100, headers=[])
-                self._writer.write(http.send(proceed) or b"")
-            http.receive_data(await self._reader.read(READ_SIZE))
-        return event
+    async def read_head(self) -> h11.Request | None:
+        """Returns the head of the next request; None if there is none."""
+        self._body = bytearray()
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            await self._receive()
+        return event if isinstance(event, h11.Request) else None
 
-    async def read_body(self) -> bytes | None:
-        """Returns the body; None if it is too large."""
-        parts, size = [], 0
-        while isinstance(event := await self.next_event(), h11.Data):
-            size += len(event.data)
-            if size > MAX_BODY:
-                return None
-            parts.append(bytes(event.data))
-        return b"".join(parts)
+    def received_body(self) -> bytes | None:
+        """Returns the body if all of it has arrived, or more than is allowed; otherwise None."""
+        return None if self._parse_body() is not h11.EndOfMessage else bytes(self._body)
+
+    async def read_body(self) -> bytes:
+        """Reads the rest of an admitted body. Returns the body, or as much of it as is too much."""
+        if self._http.they_are_waiting_for_100_continue:
+            proceed = h11.InformationalResponse(status_code=100, headers=[])
+            self._writer.write(self._http.send(proceed) or b"")
+        self.share.admit(len(self._body))
+        while (state := self._parse_body()) is not h11.EndOfMessage:
+            if state is h11.NEED_DATA:
+                await self._receive()
+            else:
+                await asyncio.sleep(0)
+        return bytes(self._body)
+
+    def _parse_body(self) -> type:
+        """Takes some of the body that has arrived.
+
+        Returns EndOfMessage if the body is complete or too large, NEED_DATA if more has to arrive,
+        and Data if there is more to take.
+        """
+        for _ in range(CHUNKS_AT_A_TIME):
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                return h11.NEED_DATA
+            if not isinstance(event, h11.Data):
+                return h11.EndOfMessage
+            self._body += event.data
+            if len(self._body) > MAX_BODY:
+                return h11.EndOfMessage
+        return h11.Data
+
+    async def _receive(self) -> None:
+        """Waits for more bytes. The time of a request begins with its first byte."""
+        if self.share.deadline is None:
+            data = await self._reader.read(READ_SIZE)
+        else:
+            async with asyncio.timeout_at(self.share.deadline):
+                data = await self._reader.read(READ_SIZE)
+        self.share.take(len(data))
+        self._http.receive_data(data)
+
+    async def discard_rest(self) -> None:
+        """Lets the client finish sending a refused request, because it would miss the response."""
+        self._body = bytearray()
+        if self._http.their_state is not h11.SEND_BODY:
+            return
+        await self.drain()
+        # TLS cannot end one direction alone.
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_TIME):
+                while await self._reader.read(READ_SIZE):
+                    pass
 
     def write(self, response: HttpResponse, with_body: bool = True) -> None:
         headers = [
@@ -293,11 +465,10 @@ class _Connection:
         received, _ = self._http.trailing_data
         await upgrade(websocket.WebSocket(self._reader, self._writer, received))
 
-    def refuse(self, error: h11.RemoteProtocolError) -> None:
-        """Answers a request that is not valid HTTP, if a response is still possible."""
+    def refuse(self, status: int, text: str) -> None:
+        """Answers a request of which not even the head could be read, if that is still possible."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = f"400 Bad Request: {error}".encode()
-            self.write(HttpResponse(error.error_status_hint, body, "text/plain; charset=utf-8"))
+            self.write(_plain(status, text))
 
     async def drain(self) -> None:
         await self._writer.drain()

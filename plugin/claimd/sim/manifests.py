@@ -45,5 +45,5 @@ def _folder() -> Path:
             return folder
     raise errors.Fatal(
         f"the manifests of claimd are neither at {_IN_WHEEL} nor at {_IN_SOURCE_TREE}: "
-        "install it anew"
+        "install it again"
     )

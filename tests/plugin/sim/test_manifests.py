@@ -21,5 +21,5 @@ def test_they_are_those_that_kustomize_would_give():
 def test_a_wheel_without_them_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(manifests, "_IN_WHEEL", tmp_path / "a")
     monkeypatch.setattr(manifests, "_IN_SOURCE_TREE", tmp_path / "b")
-    with pytest.raises(errors.Fatal, match=r"neither at .*/a nor at .*/b: install it anew"):
+    with pytest.raises(errors.Fatal, match=r"neither at .*/a nor at .*/b: install it again"):
         manifests.base()

@@ -40,6 +40,7 @@ from .wire.resource_request import ListResult, ObjectResult, ResourceRequest, Re
 
 log = logging.getLogger(__name__)
 
+Response = HttpResponse | None
 FRAMED_PROTOCOLS = ("websocket", "spdy/")
 
 
@@ -75,13 +76,32 @@ class Dispatch:
 
     def respond(self, http: HttpRequest) -> HttpResponse:
         """Answers a request. Never raises an exception."""
+        response = self._authorize_and(self._handle, http)
+        assert response
+        return response
+
+    def refuse(self, http: HttpRequest) -> HttpResponse | None:
+        """Returns the refusal of a request by its head alone, or None if its body may come.
+
+        Neither authentication nor authorization needs the body. Never raises an exception.
+        """
+        return self._authorize_and(lambda *_: None, http)
+
+    def _authorize_and(
+        self,
+        handle: Callable[[User, HttpRequest, RequestInfo, ServedVersion | None], Response],
+        http: HttpRequest,
+    ) -> Response:
+        """Calls `handle` if the request is authorized. Errors become responses."""
         token, http = self._take_token(http)
         info = request_info.parse(http)
         served = self.catalog.served_version(info.group, info.version, info.resource)
+        response: Response
         try:
             user = self._tokens.authenticate(token)
             user = impersonation.effective_user(self._registry.store, user, http)
-            response = self._handle(user, http, info, served)
+            rbac.check(self._registry.store, user, _attributes(info, http))
+            response = handle(user, http, info, served)
         except StatusError as error:
             response = responses.of_error(http, error)
         except RecursionError:
@@ -91,7 +111,7 @@ class Dispatch:
             log.exception("%s %s", http.method, _split_token(http.path)[1])
             message = f"Internal error occurred: {error!r}"
             response = responses.of_error(http, StatusError(500, "InternalError", message))
-        return _with_deprecation_warning(response, served)
+        return response and _with_deprecation_warning(response, served)
 
     def too_many_requests(self, http: HttpRequest) -> HttpResponse:
         """Returns the response to a request for which the server has no capacity."""
@@ -118,8 +138,7 @@ class Dispatch:
     def _handle(
         self, user: User, http: HttpRequest, info: RequestInfo, served: ServedVersion | None
     ) -> HttpResponse:
-        """Authorizes a request and passes it to its handler. `served` is the path's resource."""
-        rbac.check(self._registry.store, user, _attributes(info, http))
+        """Passes an authorized request to its handler. `served` is the path's resource."""
         # A request with an upgrade runs a command in a pod, or is refused.
         execute = None
         if (info.resource, info.subresource) == ("pods", "exec") and http.header("upgrade"):

@@ -207,6 +207,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
         _respond_durably(dispatch.respond, disk) if disk else dispatch.respond,
         dispatch.too_many_requests,
         options.max_in_flight,
+        dispatch.refuse,
     )
     port = await server.start(options.host, options.port, context)
     dispatch.non_resource.address = f"{options.host}:{port}"

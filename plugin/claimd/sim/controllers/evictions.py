@@ -275,7 +275,7 @@ def _preview(objects: Objects, rule: Document) -> str:
         f"{published} published device{_plural(published)} selected. "
         f"{allocated} allocated device{_plural(allocated)} selected. "
         f"{pods} pod{_plural(pods)} would be evicted in {where} if the effect was NoExecute. "
-        "This is told once: make the rule anew to ask again."
+        "This is told once: create the rule again to ask again."
     )
 
 

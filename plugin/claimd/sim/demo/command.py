@@ -67,7 +67,7 @@ def run(options: DemoOptions) -> None:
     if _has_cluster(options.state) and not options.serve:
         raise errors.UsageError(
             f"{options.state} has the cluster of an earlier demo: --serve goes on with it, "
-            "another folder begins anew"
+            "another folder begins a new one"
         )
 
     terminal = screen.open_screen(sys.stdout, plain=options.plain)

@@ -89,16 +89,16 @@ async def test_head(connection, api):
         (b"GET /version HTTP/1.1\r\n\r\n", 400),  # no Host
         (b"GET /" + b"a" * 1_500_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
         (
-            b"POST /version HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
-            + b"a" * 4_000_000,
+            b"POST /version HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer TOKEN\r\n"
+            b"Content-Length: 4000000\r\n\r\n" + b"a" * 4_000_000,
             413,
         ),
         (b"POST /version HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     ],
 )
-async def test_what_is_no_request_ends_the_connection(connection, sent, status):
+async def test_what_is_no_request_ends_the_connection(connection, api, sent, status):
     reader, writer = connection
-    writer.write(sent)
+    writer.write(sent.replace(b"TOKEN", api.token.encode()))
     with contextlib.suppress(ConnectionError):
         assert (await answer(reader))[0] == status
         assert await reader.read() == b""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from claimd.kubernetes.api.document import Document
 
 from ..custom import strategies
@@ -22,6 +24,10 @@ from ..types.status_errors import Cause, StatusError, bad_request
 from . import deletion, managed_fields, object_parts
 from .managed_fields import Manager
 from .store import Store
+
+# The bytes of an object as JSON. A larger one could not be sent back in a request. A real server's
+# database takes half as much, in a form that is more compact.
+MAX_STORED = 3 << 20
 
 # Characters. With the letters that follow them, the name is a DNS label.
 MAX_GENERATED_PREFIX = 58
@@ -109,6 +115,7 @@ class Registry:
             raise status_errors.invalid(kind.resource, metadata.get("name", ""), causes)
 
         options.validate_admission(None, new)
+        _check_size(new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise status_errors.already_exists(kind.resource, metadata["name"])
         return new if options.dry_run else self.store.create(kind.resource, new)
@@ -187,6 +194,7 @@ class Registry:
             generation = old["metadata"].get("generation", 0) + 1
             new = new | {"metadata": new["metadata"] | {"generation": generation}}
         options.validate_admission(old, new)
+        _check_size(new)
 
         # A write that changes no field does not change the times in managedFields either.
         if object_parts.without_times(new) == object_parts.without_times(old):
@@ -303,6 +311,12 @@ class Registry:
             namespace=lambda name: self.store.find(NAMESPACES, "", name),
             priority_classes=lambda: self.store.page(PRIORITY_CLASSES).items,
         )
+
+
+def _check_size(new: Document) -> None:
+    """Refuses an object that has become too large, perhaps by many small patches."""
+    if len(msgspec.json.encode(new)) > MAX_STORED:
+        raise status_errors.too_large_to_store()
 
 
 def _manager(kind: Kind, options: WriteOptions, operation: str) -> Manager:

@@ -142,3 +142,14 @@ def resource_version_too_large(wanted: int, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def too_many(limit: str) -> StatusError:
+    """Returns the refusal of a body with too many parts. A real server limits only the bytes."""
+    message = f"Request entity too large: limit is {limit}"
+    return StatusError(413, "RequestEntityTooLarge", message, {})
+
+
+def too_large_to_store() -> StatusError:
+    """Returns the error of a real server's database about an object that is too large for it."""
+    return StatusError(500, "", "etcdserver: request is too large")

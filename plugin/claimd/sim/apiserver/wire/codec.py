@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -40,6 +41,11 @@ GO_TYPES: dict[type, str] = {list: "array", str: "string", bool: "bool"}
 # Bytes of a body in an error message.
 SHOWN_OF_BODY = 1024
 
+# The most values of a body: entries of maps and items of lists. All clients wait while a body is
+# read, and each value takes 10 to 20 microseconds. A real server's database takes 1.5 MiB, so it
+# takes more values than this only if they have fewer than 16 bytes each.
+MAX_VALUES = 100_000
+
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 
 _LARGEST = int(sys.float_info.max)
@@ -66,7 +72,9 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
     """
     media = media_type(request)
     if media == PROTOBUF:
-        return protobuf.decode(request.body)
+        decoded = protobuf.decode(request.body)
+        _check_values(request.body, decoded)
+        return decoded
     if media == YAML:
         value = yaml(request.body)
     elif media in ("", JSON):
@@ -140,8 +148,8 @@ def duplicate_fields(request: HttpRequest) -> list[str]:
         made = _Pairs(items)
         made.duplicates = []
         if len(made) != len(items):
-            names = [name for name, _ in items]
-            made.duplicates = list(dict.fromkeys(n for n in names if names.count(n) > 1))
+            counts = Counter(name for name, _ in items)
+            made.duplicates = [name for name, count in counts.items() if count > 1]
         return made
 
     def walk(value: Any, prefix: str) -> None:
@@ -196,7 +204,10 @@ def yaml(body: bytes) -> Any:
     # The YAML library is slow to load, so only a body of real YAML loads it.
     from . import yaml_body
 
+    if _may_be_many(body):
+        yaml_body.check_values(body, MAX_VALUES)
     value = yaml_body.load(body)
+    _check_values(body, value)
     _check_numbers(value)
     return value
 
@@ -204,9 +215,29 @@ def yaml(body: bytes) -> Any:
 def _decode_json(body: bytes) -> Any:
     """Decodes JSON. Raises one of DECODE_ERRORS for any other text."""
     value = msgspec.json.decode(body)
+    _check_values(body, value)
     if _MANY_DIGITS.search(body):
         _check_numbers(value)
     return value
+
+
+def _may_be_many(body: bytes) -> bool:
+    """Returns False if the body surely has no more than MAX_VALUES values. Takes no time."""
+    return sum(map(body.count, (b":", b",", b"[", b"-"))) > MAX_VALUES
+
+
+def _check_values(body: bytes, value: Any) -> None:
+    """Raises a 413 for more than MAX_VALUES values."""
+    if not _may_be_many(body):
+        return
+    count, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict | list):
+            count += len(each)
+            if count > MAX_VALUES:
+                raise status_errors.too_many(f"{MAX_VALUES} values")
+            left += each.values() if isinstance(each, dict) else each
 
 
 def _check_numbers(value: Any) -> None:

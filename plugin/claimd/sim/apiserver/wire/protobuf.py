@@ -25,6 +25,9 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 UINT64_MASK = (1 << 64) - 1
 
+# The most fields of a body. An entry of a map has three.
+MAX_FIELDS = 300_000
+
 # The exceptions that damaged bytes can cause.
 DAMAGE = (
     *(ValueError, IndexError, AttributeError, TypeError, OverflowError, OSError),
@@ -79,15 +82,16 @@ def tables() -> Tables:
 def decode(body: bytes) -> Document:
     """Returns the object inside Kubernetes' envelope.
 
-    Raises a 400 for damaged bytes. Raises a 415 for a kind without a table, so that the client may
-    send it as JSON.
+    Raises a 400 for damaged bytes, and a 413 for more than MAX_FIELDS fields of all messages.
+    Raises a 415 for a kind without a table, so that the client may send it as JSON.
     """
     if not body.startswith(MAGIC):
         why = "the body does not begin as Kubernetes' protobuf does"
         raise status_errors.bad_request(why)
+    reader = _Reader()
     try:
-        envelope = dict(_fields(body[len(MAGIC) :]))
-        type_meta = {number: text.decode() for number, text in _fields(envelope.get(1, b""))}
+        envelope = dict(reader.fields(memoryview(body)[len(MAGIC) :]))
+        type_meta = {number: _text(text) for number, text in reader.fields(envelope.get(1, b""))}
         api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
 
         # Each group registers DeleteOptions as a kind of its own.
@@ -98,126 +102,141 @@ def decode(body: bytes) -> Document:
             why = f"{what} is not known in protobuf; send it as JSON"
             raise status_errors.StatusError(415, "UnsupportedMediaType", why)
 
-        obj = _message(message, envelope.get(2, b""))
+        obj = reader.message(message, envelope.get(2, b""))
     except DAMAGE as error:
         why = f"the protobuf of the body cannot be read: {error}"
         raise status_errors.bad_request(why) from error
     return {"apiVersion": api_version, "kind": kind} | obj
 
 
-def _message(message: str, data: bytes) -> Document:
-    table, document = tables().messages[message], Document()
-    for number, encoded in _fields(data):
-        field = table.get(number)
-        # A newer client may send a field that is not in the table.
-        if not field:
-            continue
-
-        outer, _, inner = field.form.partition(":")
-        if field.is_inlined:
-            document |= _message(field.form, encoded)
-        elif outer == "list":
-            document.setdefault(field.name, []).extend(_items(inner, encoded))
-        elif outer == "map":
-            key, value = _entry(inner, encoded)
-            document.setdefault(field.name, {})[key] = value
-        else:
-            # Go's JSON omits a zero value, unless the field is a pointer or is always written.
-            value = _value(field.form, encoded)
-            is_set = field.is_pointer and value is not None
-            if value or field.is_always_written or is_set:
-                document[field.name] = value
-    return document
+# Encoded parts are views of the body, because a nested part would be copied at each level.
+Encoded = bytes | memoryview
 
 
-def _items(form: str, encoded: Any) -> list[Any]:
-    """Returns the items of a list field: one, or several numbers that are packed together."""
-    if not isinstance(encoded, bytes) or form not in ("int", "flag"):
-        return [_value(form, encoded)]
-    items, at = [], 0
-    while at < len(encoded):
-        number, at = _varint(encoded, at)
-        items.append(_value(form, number))
-    return items
+class _Reader:
+    """Reads the messages of one body, and counts the fields of all of them."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FIELDS
+
+    def message(self, message: str, data: Encoded) -> Document:
+        table, document = tables().messages[message], Document()
+        for number, encoded in self.fields(data):
+            field = table.get(number)
+            # A newer client may send a field that is not in the table.
+            if not field:
+                continue
+
+            outer, _, inner = field.form.partition(":")
+            if field.is_inlined:
+                document |= self.message(field.form, encoded)
+            elif outer == "list":
+                document.setdefault(field.name, []).extend(self._items(inner, encoded))
+            elif outer == "map":
+                key, value = self._entry(inner, encoded)
+                document.setdefault(field.name, {})[key] = value
+            else:
+                # Go's JSON omits a zero value, unless the field is a pointer or is always written.
+                value = self._value(field.form, encoded)
+                is_set = field.is_pointer and value is not None
+                if value or field.is_always_written or is_set:
+                    document[field.name] = value
+        return document
+
+    def _items(self, form: str, encoded: Any) -> list[Any]:
+        """Returns the items of a list field: one, or several numbers that are packed together."""
+        if not isinstance(encoded, Encoded) or form not in ("int", "flag"):
+            return [self._value(form, encoded)]
+        items, at = [], 0
+        while at < len(encoded):
+            number, at = _varint(encoded, at)
+            items.append(self._value(form, number))
+            self._count()
+        return items
+
+    def _entry(self, form: str, encoded: Encoded) -> tuple[str, Any]:
+        entry = dict(self.fields(encoded))
+        key = _text(entry.get(1, b""))
+        if form.startswith("list:"):
+            raise ValueError(f"the map entry {key} holds a list")
+        zero: Any = 0 if form in ("int", "flag") else b""
+        return key, self._value(form, entry.get(2, zero))
+
+    def _value(self, form: str, encoded: Any) -> Any:
+        match form:
+            case "text":
+                return _text(encoded)
+            case "int":
+                return encoded - (1 << 64) if encoded >> 63 else encoded
+            case "flag":
+                return bool(encoded)
+            case "bytes":
+                return base64.b64encode(encoded).decode()
+
+            # Messages with a single field stand for these types.
+            case "quantity":
+                return _text(dict(self.fields(encoded)).get(1, b"0")) or "0"
+            case "time":
+                return self._time(encoded, "seconds")
+            case "microtime":
+                return self._time(encoded, "microseconds")
+            case "texts":
+                return [_text(text) for number, text in self.fields(encoded) if number == 1]
+            case "raw" | "fields":
+                return msgspec.json.decode(dict(self.fields(encoded)).get(1) or b"null")
+            # IntOrString: field 1 is the type, field 2 the number, field 3 the text.
+            case "either":
+                number_or_text = dict(self.fields(encoded))
+                if number_or_text.get(1):
+                    return _text(number_or_text.get(3, b""))
+                return self._value("int", number_or_text.get(2, 0))
+        return self.message(form, encoded)
+
+    def _time(self, encoded: Encoded, precision: str) -> str | None:
+        parts = dict(self.fields(encoded))
+        if not parts.get(1):
+            return None
+        seconds, nanoseconds = self._value("int", parts[1]), parts.get(2, 0)
+        time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
+        return time.isoformat(timespec=precision).replace("+00:00", "Z")
+
+    # ------------------------------------------------------------ the wire format
+
+    def fields(self, data: Encoded) -> Iterator[tuple[int, Any]]:
+        """Yields the number of each field, and its bytes or the value of a varint."""
+        at = 0
+        while at < len(data):
+            self._count()
+            tag, at = _varint(data, at)
+            number, wire_type = tag >> 3, tag & 7
+            if wire_type == VARINT:
+                value, at = _varint(data, at)
+                yield number, value
+                continue
+
+            # All other types are a run of bytes, whose length is either encoded or fixed.
+            if wire_type == BYTES:
+                size, at = _varint(data, at)
+            elif wire_type in FIXED_SIZES:
+                size = FIXED_SIZES[wire_type]
+            else:
+                raise ValueError(f"wire type {wire_type} in field {number}")
+            if at + size > len(data):
+                raise ValueError(f"field {number} is cut short")
+            yield number, data[at : at + size]
+            at += size
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise status_errors.too_many(f"{MAX_FIELDS} fields")
 
 
-def _entry(form: str, encoded: bytes) -> tuple[str, Any]:
-    entry = dict(_fields(encoded))
-    key = entry.get(1, b"").decode()
-    if form.startswith("list:"):
-        raise ValueError(f"the map entry {key} holds a list")
-    zero: Any = 0 if form in ("int", "flag") else b""
-    return key, _value(form, entry.get(2, zero))
+def _text(encoded: Encoded) -> str:
+    return str(encoded, "utf-8")
 
 
-def _value(form: str, encoded: Any) -> Any:
-    match form:
-        case "text":
-            return encoded.decode()
-        case "int":
-            return encoded - (1 << 64) if encoded >> 63 else encoded
-        case "flag":
-            return bool(encoded)
-        case "bytes":
-            return base64.b64encode(encoded).decode()
-
-        # Messages with a single field stand for these types.
-        case "quantity":
-            return dict(_fields(encoded)).get(1, b"0").decode() or "0"
-        case "time":
-            return _time(encoded, "seconds")
-        case "microtime":
-            return _time(encoded, "microseconds")
-        case "texts":
-            return [text.decode() for number, text in _fields(encoded) if number == 1]
-        case "raw" | "fields":
-            return msgspec.json.decode(dict(_fields(encoded)).get(1) or b"null")
-        # IntOrString: field 1 is the type, field 2 the number, field 3 the text.
-        case "either":
-            number_or_text = dict(_fields(encoded))
-            if number_or_text.get(1):
-                return number_or_text.get(3, b"").decode()
-            return _value("int", number_or_text.get(2, 0))
-    return _message(form, encoded)
-
-
-def _time(encoded: bytes, precision: str) -> str | None:
-    parts = dict(_fields(encoded))
-    if not parts.get(1):
-        return None
-    seconds, nanoseconds = _value("int", parts[1]), parts.get(2, 0)
-    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
-    return time.isoformat(timespec=precision).replace("+00:00", "Z")
-
-
-# ---------------------------------------------------------------- the wire format
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each field, and its bytes or the value of a varint."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == VARINT:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-
-        # All other types are a run of bytes, whose length is either encoded or fixed.
-        if wire_type == BYTES:
-            size, at = _varint(data, at)
-        elif wire_type in FIXED_SIZES:
-            size = FIXED_SIZES[wire_type]
-        else:
-            raise ValueError(f"wire type {wire_type} in field {number}")
-        if at + size > len(data):
-            raise ValueError(f"field {number} is cut short")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: Encoded, at: int) -> tuple[int, int]:
     """Returns the number at this position, and the position after it."""
     value = shift = 0
     while True:

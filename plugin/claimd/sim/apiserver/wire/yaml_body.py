@@ -23,6 +23,25 @@ def load(body: bytes) -> Any:
         raise status_errors.bad_request(f"error decoding the body: {error}") from error
 
 
+def check_values(body: bytes, most: int) -> None:
+    """Raises a 413 for more values than `most`.
+
+    The parser's events take a tenth of the time that the values take.
+    """
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(body)
+    count = 0
+    try:
+        while parser.check_event():
+            count += isinstance(parser.get_event(), yaml.NodeEvent)
+            # A map has two events for each of its values.
+            if count > 2 * most:
+                raise status_errors.too_many(f"{most} values")
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return  # `load` says where the fault is
+    finally:
+        parser.dispose()
+
+
 class _Dumper(yaml.SafeDumper):
     """A dumper that writes every subclass of dict as a map."""
 

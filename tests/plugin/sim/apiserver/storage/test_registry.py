@@ -2,6 +2,7 @@
 
 import pytest
 
+from claimd.sim.apiserver.storage import registry as registry_module
 from claimd.sim.apiserver.types.options import DeleteOptions, WriteOptions
 from tests.support import registries
 from tests.support.registries import CLAIMS, ME, SLICES, STATUS, claim, patch, refusal, slice_
@@ -252,3 +253,17 @@ def test_who_changes_nothing_leaves_no_trace(registry):
     writer = WriteOptions(field_manager="scheduler", subresource="status")
     before = registry.store.get(CLAIMS.resource, "ns", "c")
     assert registry.update(CLAIMS, "ns", "c", claim(status=status), writer) is before
+
+
+def test_no_object_grows_without_end(registry, monkeypatch):
+    """Checks each way of writing: an object could grow by many requests that are small."""
+    registry.create(CLAIMS, "ns", claim(), ME)
+    monkeypatch.setattr(registry_module, "MAX_STORED", 2000)
+    large = {"metadata": {"name": "c", "annotations": {"a": "x" * 2000}}}
+    new = {"metadata": {"name": "d", "annotations": {"a": "x" * 2000}}}
+    too_large = (500, "etcdserver: request is too large")
+    assert refusal(registry.create, CLAIMS, "ns", new, ME) == too_large
+    assert refusal(registry.update, CLAIMS, "ns", "c", large, ME) == too_large
+    assert refusal(registry.change, CLAIMS, "ns", "c", lambda old: old | large, ME) == too_large
+    assert refusal(registry.apply, CLAIMS, "ns", "c", large, ME, True) == too_large
+    assert registry.store.get(CLAIMS.resource, "ns", "c")["metadata"].get("annotations") is None

@@ -1,13 +1,14 @@
 """Tests of bodies: media types, and errors of unreadable ones."""
 
 import json
+import time
 
 import pytest
 import yaml
 
 from claimd.common.http_server import HttpRequest
 from claimd.sim.apiserver.types.status_errors import StatusError
-from claimd.sim.apiserver.wire import codec, yaml_body
+from claimd.sim.apiserver.wire import codec, protobuf, yaml_body
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 JSON = {"Content-Type": "application/json"}
@@ -94,3 +95,69 @@ def test_a_body_for_people_is_indented_and_ends_its_line():
 def test_a_text_may_have_as_many_digits_as_it_wants():
     body = b'{"a":"%s","b":%s}' % (b"9" * 400, b"9" * 300)
     assert codec.document(request(body)) == {"a": "9" * 400, "b": int("9" * 300)}
+
+
+# ---------------------------------------------------------------- bodies with many values
+
+MANY = {
+    "entries": {f"k{number}": "v" for number in range(60)},
+    "items": list(range(60)),
+    "entries of items": [{"a": 1} for _ in range(30)],
+    "nested lists": [[[]] for _ in range(30)],
+}
+PLACES = {
+    "JSON": ("POST", CLAIMS, JSON, json.dumps),
+    "YAML": ("POST", CLAIMS, YAML, yaml.safe_dump),
+    "a merge patch": (
+        *("PATCH", f"{CLAIMS}/a", {"Content-Type": "application/merge-patch+json"}),
+        json.dumps,
+    ),
+    "an apply": (
+        *("PATCH", f"{CLAIMS}/a?fieldManager=a", {"Content-Type": "application/apply-patch+yaml"}),
+        yaml.safe_dump,
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("many", MANY)
+async def test_the_values_of_a_body_have_a_limit(raw, monkeypatch, place, many):
+    method, path, headers, dump = PLACES[place]
+    body = dump({"metadata": {"name": "a"}, "x": MANY[many]}).encode()
+    monkeypatch.setattr(codec, "MAX_VALUES", 62)
+    reply = await raw(method, path, body, headers)
+    assert (reply.status, reply.json["reason"]) == (413, "RequestEntityTooLarge")
+    assert reply.json["message"] == "Request entity too large: limit is 62 values"
+    monkeypatch.setattr(codec, "MAX_VALUES", 63)
+    assert (await raw(method, path, body, headers)).status != 413
+
+
+async def test_the_values_of_yaml_are_counted_before_they_are_made(monkeypatch):
+    """Checks that the slow half of the work is not done for a body that is refused."""
+    monkeypatch.setattr(codec, "MAX_VALUES", 62)
+    monkeypatch.setattr(yaml_body, "load", None)
+    with pytest.raises(StatusError, match="limit is 62 values"):
+        codec.yaml(yaml.safe_dump({f"k{number}": "v" for number in range(100)}).encode())
+
+
+async def test_the_fields_of_protobuf_have_a_limit(monkeypatch):
+    head = b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap"
+    entry = b"\x12\x08\x0a\x03key\x12\x01v"
+    content = entry * 12
+    body = protobuf.MAGIC + head + b"\x12" + bytes([len(content)]) + content
+    # Two in the envelope, two in its type, and three for each entry.
+    monkeypatch.setattr(protobuf, "MAX_FIELDS", 40)
+    assert protobuf.decode(body)["data"] == {"key": "v"}
+    monkeypatch.setattr(protobuf, "MAX_FIELDS", 39)
+    with pytest.raises(StatusError, match="limit is 39 fields") as refused:
+        protobuf.decode(body)
+    assert refused.value.code == 413
+
+
+def test_many_duplicate_fields_take_no_more_time_than_their_number():
+    names = [f'"k{number}":1' for number in range(20_000)]
+    body = f"{{{','.join(names + names)}}}".encode()
+    before = time.process_time()
+    request = HttpRequest("POST", "/", {}, {"content-type": "application/json"}, body)
+    assert len(codec.duplicate_fields(request)) == 20_000
+    assert time.process_time() - before < 1
