@@ -481,7 +481,7 @@ _LIST = (
     Fault(name="hang", sentence="a read of some of the GPU's files never returns", apply=_hang),
     Fault(
         name="heal",
-        sentence="all that was injected is taken back, and the driver is bound anew",
+        sentence="all that was injected is taken back, and the driver is bound again",
         apply=_heal,
     ),
 )
@@ -558,7 +558,7 @@ def _read_saved(tree: Path) -> _Saved:
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} cannot be understood: {error}; write the tree anew") from error
+        raise ValueError(f"{file} cannot be understood: {error}; write the tree again") from error
 
     try:
         for address, files in saved.items():

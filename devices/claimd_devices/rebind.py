@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from . import drm, failures, sysfs, values, vfio
+from . import drm, failures, open_files, sysfs, values, vfio
 from .failures import LookFailedError
 from .gpu import NotUsable, Roots
 
@@ -499,10 +498,9 @@ def _is_node(descriptor: str, nodes: _Nodes) -> bool:
     """
     try:
         # The device is not opened.
-        status = os.stat(descriptor)
-        if not stat.S_ISCHR(status.st_mode):
+        numbers = open_files.device_numbers(descriptor)
+        if numbers is None:
             return False
-        numbers = os.major(status.st_rdev), os.minor(status.st_rdev)
         if numbers in nodes.values():
             return True
 

@@ -273,6 +273,6 @@ def _xe_symptoms(files: Files) -> list[Symptom]:
         return []
     sentence = (
         "the xe driver has found the firmware unfit for use (survivability mode): "
-        "it must be flashed anew"
+        "it must be flashed again"
     )
     return [Symptom(kind="survivability", severity=FAILED, sentence=sentence)]

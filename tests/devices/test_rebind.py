@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from claimd_devices import rebind, scan
+from claimd.common import errors
+from claimd_devices import open_files, rebind, scan
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Roots, Rules
 from claimd_devices.rebind import Binding
 from tests.devices.trees import Make
-from tests.support import playing_kernel
+from tests.support import hostile_text, playing_kernel, silent_files
 from tests.support.playing_kernel import SOUND, PlayingKernel
 
 GPU, ITS_SOUND = "0000:11:00.0", "0000:11:00.1"
@@ -315,22 +316,52 @@ def test_without_numbers_the_path_of_a_device_decides() -> None:
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-@pytest.mark.parametrize("call", ["listdir", "stat", "readlink"])
+@pytest.mark.parametrize("call", ["listdir", "device_numbers", "readlink"])
 def test_without_a_look_nobody_is_taken_for_unused(
     kernel: PlayingKernel, monkeypatch: pytest.MonkeyPatch, error: int, call: str
 ) -> None:
     """A lack of descriptors or memory says nothing about who has the GPU open."""
     kernel.open_by(812, "python3", "/dev/null")
-    original = getattr(os, call)
+    place = open_files if call == "device_numbers" else os
+    original = getattr(place, call)
 
     def fail(path, *arguments, **named):
         if f"proc/812/fd{'' if call == 'listdir' else '/'}" in str(path):
             raise OSError(error, os.strerror(error))
         return original(path, *arguments, **named)
 
-    monkeypatch.setattr(os, call, fail)
+    monkeypatch.setattr(place, call, fail)
     with pytest.raises(LookFailedError, match=os.strerror(error)):
         rebind._programs_with(Roots.in_folder(kernel.folder), {"/dev/dri/card0": None})
+
+
+@pytest.mark.skipif(not silent_files.is_possible(), reason="needs root and /dev/fuse")
+def test_a_file_of_a_tenant_that_never_says_what_it_is_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Checks a file system of a tenant's own, of which this process has a file open."""
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        seen.append(rebind._programs_with(Roots(), {"/dev/nvidia0": (195, 0)}))
+
+    with silent_files.open_file(tmp_path):
+        looking = threading.Thread(target=look)
+        looking.start()
+        looking.join(20)
+        has_ended = not looking.is_alive()
+    looking.join()
+    assert has_ended
+    assert not any(f"(pid {os.getpid()})" in program for program in seen[0])
+
+
+@pytest.mark.parametrize("name", ["a\nclaimd: all is well", "\x1b[2J", "x\u202ey"])
+def test_the_name_of_a_tenant_s_program_is_no_line_of_ours(
+    kernel: PlayingKernel, name: str
+) -> None:
+    """Checks what the driver tells: any program may choose its name."""
+    kernel.open_by(812, name, "/dev/nvidia0")
+    told = errors.ClaimError(refusal(kernel, rebind.InUse))
+    hostile_text.check_printed(str(told), "the refusal")
+    assert "\n" not in str(told)
 
 
 def test_processes_that_cannot_be_listed(kernel: PlayingKernel, errors_of) -> None:

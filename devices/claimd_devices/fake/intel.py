@@ -125,7 +125,7 @@ _MODELS = (
     ),
     IntelModel(
         name="intel:hd530",
-        title="Intel HD Graphics 530 beside a card with a screen, a processor's own GPU",
+        title="Intel HD Graphics 530, the processor's own GPU, next to a card with a screen",
         ids="8086:1912",
         class_code="038000",
         revision="06",
