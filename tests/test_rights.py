@@ -44,7 +44,7 @@ class Cluster:
         self.token = ""
 
     async def ask(self, method, path, body=None, headers=None, *, admin=False):
-        """As the pod of node n1, or as the administrator; the status and the document."""
+        """Asks as the pod of node n1, or as the administrator. Returns the status and the document."""
         token = self.api.token if admin else self.token
 
         def request():
@@ -86,7 +86,7 @@ class Cluster:
         return document["status"]["token"]
 
     async def _apply(self, document):
-        """As an overlay with a namespace and a prefix of its own writes it: references follow, text does not."""
+        """Creates a document as an overlay writes it: references have the new names, text does not."""
         kind = document["kind"]
         if kind == "Namespace":
             document["metadata"]["name"] = self.namespace
@@ -128,7 +128,7 @@ AS_SHIPPED = pytest.mark.parametrize("cluster", [("claimd-system", "claimd")], i
 
 
 def granted(marker="rbac"):
-    """What docs/security.md says of objects that there are: group, resource, verb."""
+    """Returns the rights that docs/security.md lists for kinds of objects: group, resource, verb."""
     _, _, table = DOCS.read_text().partition(f"<!-- generated: {marker} -->\n")
     rights = set()
     for row in table.partition("<!-- end -->")[0].strip().splitlines()[2:]:
@@ -141,7 +141,7 @@ def granted(marker="rbac"):
 
 
 async def served(cluster):
-    """Every resource in every version: its group, the path of its version, what discovery says of it."""
+    """Yields every resource in every version: its group, the path of its version, and its discovery."""
     places = [
         ("", f"/api/{version}") for version in (await cluster.admin("GET", "/api"))["versions"]
     ]
@@ -174,7 +174,7 @@ def request_of(place, resource, verb):
 
 @AS_SHIPPED
 async def test_every_verb_on_every_kind_of_object(cluster):
-    """Nothing is let through but what the role names and what is everybody's."""
+    """Checks that nothing is let through but what the role names and what is everybody's."""
     expected = granted() | ANYBODYS
     refused, asked = set(), 0
     async for group, place, resource in served(cluster):
@@ -198,7 +198,7 @@ async def test_every_verb_on_every_kind_of_object(cluster):
 
 
 async def test_the_component_of_metrics_adds_two_reviews_and_nothing_else(cluster):
-    """And whoever is bound to its role for scrapers may get /metrics, as those reviews say."""
+    """Checks also that an account with its role for scrapers may get /metrics."""
     added = granted("reviews")
     paths = {
         (group, resource, "create"): f"/apis/{group}/v1/{resource}" for group, resource, _ in added
@@ -247,7 +247,7 @@ async def test_the_component_of_metrics_adds_two_reviews_and_nothing_else(cluste
 
 @AS_SHIPPED
 async def test_in_a_vendors_place_the_token_serves_that_driver_alone(cluster):
-    """By the patch of the component, as kustomize applies it."""
+    """Applies the patch of the component as kustomize does."""
     for vendor in ("nvidia", "amd", "intel"):
         component = yaml.safe_load((COMPONENTS / f"as-{vendor}/kustomization.yaml").read_text())
         (patch,) = (
@@ -294,9 +294,10 @@ def slice_of(node="n1", driver=OURS, pool=None, name="s"):
         ({"node": "n2"}, "may not write a slice of node n2"),
         ({"node": None, "pool": "n1"}, "may not write a slice of no single node"),
         ({"pool": "n2"}, "may not write a slice of another pool than n1"),
+        ({"node": "n2", "pool": "n1"}, "may not write a slice of node n2"),
         ({"driver": "d.example.com"}, "may not write a slice of driver d.example.com"),
     ],
-    ids=["another node", "all nodes", "another pool", "another driver"],
+    ids=["another node", "all nodes", "another pool", "our pool elsewhere", "another driver"],
 )
 async def test_slices_of_others_are_refused(cluster, change, reason):
     status, document = await cluster.ask("POST", SLICES, slice_of(**change))
@@ -318,6 +319,26 @@ async def test_its_own_slices_are_its_own(cluster):
     stored["spec"]["pool"]["generation"] = 2
     assert (await cluster.ask("PUT", f"{SLICES}/s", stored))[0] == 200
     assert (await cluster.ask("DELETE", f"{SLICES}/s"))[0] == 200
+
+
+async def test_no_slice_moves_to_another_node_or_pool(cluster):
+    """Checks both directions: a policy that looks at one of two versions would let one through."""
+    _, ours = await cluster.ask("POST", SLICES, slice_of())
+    theirs = await cluster.admin("POST", SLICES, slice_of(node="n2", name="t"))
+    for stored, node, pool in ((ours, "n2", "n2"), (ours, "n1", "n2"), (theirs, "n1", "n1")):
+        path = f"{SLICES}/{stored['metadata']['name']}"
+        before = await cluster.admin("GET", path)
+        spec = stored["spec"] | {"nodeName": node, "pool": stored["spec"]["pool"] | {"name": pool}}
+        status, document = await cluster.ask("PUT", path, stored | {"spec": spec})
+        assert status == 422, document
+        assert await cluster.admin("GET", path) == before
+
+
+async def test_slices_are_not_deleted_together(cluster):
+    await cluster.admin("POST", SLICES, slice_of(node="n2"))
+    assert (await cluster.ask("DELETE", SLICES))[0] == 403
+    assert (await cluster.ask("DELETE", f"{SLICES}?fieldSelector=metadata.name%3Ds"))[0] == 403
+    await cluster.admin("GET", f"{SLICES}/s")
 
 
 async def test_a_token_without_a_node_writes_nothing(cluster):
@@ -362,7 +383,7 @@ async def report(cluster, name, *entries):
 
 
 async def test_a_report_of_its_own_devices(cluster):
-    """It comes, changes and goes, and the entry of another driver stands untouched beside it."""
+    """Checks that it comes, changes and goes, and that another driver's entry stays untouched."""
     await allocated(cluster, "c", (OURS, "n1"), ("nic.example.com", "n1"))
     other = {"status": {"devices": [entry("nic.example.com", "n1", "gpu-1")]}}
     await cluster.admin("PATCH", f"{CLAIMS}/c/status", other, MERGE)
@@ -409,3 +430,77 @@ async def test_nothing_else_of_a_claim_can_be_changed(cluster, patch):
     assert after["status"] == before["status"]
     for part in ("labels", "finalizers"):
         assert after["metadata"].get(part) == before["metadata"].get(part)
+
+
+# ---------------------------------------------------------------------- what stays possible
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+CORE_EVENTS = "/api/v1/namespaces/default/events"
+
+
+async def test_any_claim_is_read_by_its_name_and_none_is_listed(cluster):
+    """Checks what docs/security.md says of a node's token: RBAC cannot limit it to claims of a node."""
+    theirs = await allocated(cluster, "theirs", (OURS, "n2"))
+    status, document = await cluster.ask("GET", f"{CLAIMS}/theirs")
+    assert (status, document["metadata"]["uid"]) == (200, theirs["metadata"]["uid"])
+
+    everywhere = f"{DRA}/resourceclaims"
+    for path in (CLAIMS, everywhere, f"{CLAIMS}?watch=true", f"{everywhere}?watch=true"):
+        assert (await cluster.ask("GET", path))[0] == 403
+    # A list of one name needs only the right to that name, and tells no more than a GET.
+    status, document = await cluster.ask("GET", f"{CLAIMS}?fieldSelector=metadata.name%3Dtheirs")
+    assert status == 403, document
+    for method, path in (("DELETE", f"{CLAIMS}/theirs"), ("DELETE", CLAIMS)):
+        assert (await cluster.ask(method, path))[0] == 403
+    assert (await cluster.admin("GET", f"{CLAIMS}/theirs"))["status"] == theirs["status"]
+
+
+def event(about, name):
+    return {
+        "metadata": {"name": name},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kubelet",
+        "reportingInstance": "n2",
+        "action": "Forged",
+        "reason": "Forged",
+        "type": "Warning",
+        "note": "forged",
+        "regarding": about,
+    }
+
+
+async def test_events_can_be_made_about_others_and_no_event_is_read_or_changed(cluster):
+    """Checks what docs/security.md says: nobody can tell from an Event who wrote it."""
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "theirs"}
+    about = claim | {"namespace": "default"}
+    status, document = await cluster.ask("POST", EVENTS, event(about, "forged"))
+    assert status == 201, document
+    assert document["reportingController"] == "kubelet"
+
+    await cluster.admin("POST", EVENTS, event(about, "theirs"))
+    for place in (EVENTS, CORE_EVENTS):
+        for method, path, body, headers in (
+            ("GET", place, None, {}),
+            ("GET", f"{place}/forged", None, {}),
+            ("PATCH", f"{place}/theirs", {"note": "other"}, MERGE),
+            ("DELETE", f"{place}/theirs", None, {}),
+            ("DELETE", place, None, {}),
+        ):
+            status, document = await cluster.ask(method, path, body, headers)
+            assert status == 403, (method, path, document)
+    old = {"metadata": {"name": "old"}, "involvedObject": about, "reason": "Forged"}
+    assert (await cluster.ask("POST", CORE_EVENTS, old))[0] == 403
+
+
+async def test_the_status_of_another_node_s_claim_stays(cluster):
+    """Checks each way to write a status, on a claim that this node has no part of."""
+    before = await allocated(cluster, "theirs", (OURS, "n2"))
+    path = f"{CLAIMS}/theirs/status"
+    devices = [entry(OURS, "n2"), entry(OURS, "n1")]
+    free = before | {"status": {}}
+    for listed in ([devices[0]], [devices[1]], devices):
+        assert (await report(cluster, "theirs", *listed))[0] in (403, 422)
+        change = {"status": {"devices": listed}}
+        assert (await cluster.ask("PATCH", path, change, MERGE))[0] in (403, 422)
+    assert (await cluster.ask("PUT", path, free))[0] == 403
+    assert (await cluster.admin("GET", f"{CLAIMS}/theirs"))["status"] == before["status"]

@@ -1,4 +1,4 @@
-"""What the cluster suite's tests share: the cluster, a namespace for each test, the driver, and the
+"""The fixtures of the cluster suite: the cluster, a namespace for each test, the driver, and the
 rig where there is one. `python -m tests.cluster` sets all of it up; KUBECONFIG alone is enough for
 a cluster that has claimd.
 """
@@ -36,7 +36,7 @@ def kube() -> Kubectl:
 
 @pytest.fixture(scope="session")
 def driver(kube: Kubectl) -> Driver:
-    """On one node that has it; all pods of the suite go there."""
+    """Returns the driver on one node that has it. All pods of the suite go there."""
     there = kube.within(drivers.NAMESPACE)
     pods = wait_for(
         "a claimd pod that is ready",
@@ -104,7 +104,7 @@ def rig(kube: Kubectl) -> Rig:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a person would look at first when a test has failed."""
+    """Adds to the report of a failed test what a person would look at first."""
     report = yield
     kubeconfig = os.environ.get("KUBECONFIG")
     if (

@@ -52,7 +52,7 @@ class DevicePlugin(grpc.GenericRpcHandler):
             register(asked, timeout=10, wait_for_ready=True)
 
     def stop(self) -> None:
-        """As its pod goes: the socket is away, and the kubelet finds the connection broken."""
+        """Stops as when its pod ends: the socket is gone, and the kubelet finds the connection broken."""
         self._stopped.put(None)
         stopped: threading.Event = self._server.stop(grace=1)
         stopped.wait(10)

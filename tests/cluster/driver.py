@@ -54,7 +54,7 @@ class Driver:
         return int(major), int(minor)
 
     def older_kubelet(self) -> str:
-        """For the reason of a test that is skipped: which kubelet this is, and why it is no newer."""
+        """Returns which kubelet this is and why it is no newer, for the reason of a skipped test."""
         told = "kubelet {}.{}".format(*self.kubelet())
         if self.runtime().startswith("containerd://1."):
             told += ", since kubelets from 1.36 on do without containerd 1.7,"
@@ -168,7 +168,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def phase(pod: Object) -> str:
-    """For people: the pod's phase and what its containers wait for."""
+    """Returns the pod's phase and what its containers wait for, for people."""
     statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get(
         "containerStatuses", []
     )

@@ -72,7 +72,7 @@ class Kubectl:
         return self("exec", pod, *chosen, "--", *command)
 
     def may(self, verb: str, resource: str, name: str = "") -> bool:
-        """Whether RBAC lets this user do it, in every namespace. A resource is
+        """Returns True if RBAC lets this user do it in every namespace. A resource is
         `group/resource/subresource`.
         """
         group, plural, subresource = (*resource.split("/"), "")[:3]

@@ -62,7 +62,7 @@ def record(kubectl: Kubectl, name: str) -> None:
 
 
 def record_all(kubectl: Kubectl, names: list[str]) -> bool:
-    """Whether all could be recorded."""
+    """Records all scenarios. Returns True if each could be recorded."""
     CASES.mkdir(exist_ok=True)
     done = True
     for name in names:

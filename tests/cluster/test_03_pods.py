@@ -89,7 +89,7 @@ def test_claim_from_a_template(ns: Kubectl, driver: Driver, running: Running) ->
 def test_a_container_reads_the_metadata_of_its_devices(
     ns: Kubectl, driver: Driver, running: Running
 ) -> None:
-    """By the claim's name, and of one from a template by the name that the pod has for it."""
+    """Checks the path: it has the claim's name, or the pod's name for a claim from a template."""
     named = {"gpu": "one", "of-template": "=each"}
     ns.create(claim("one"), template("each"), pod("user", driver.node, named))
     running("user")

@@ -61,7 +61,7 @@ def _content(driver: Driver) -> list[Object]:
 
 
 def _steady(driver: Driver) -> list[Object]:
-    """What stands when all GPUs are there, and only what belongs there."""
+    """Returns the slices when all GPUs are there, and nothing else is."""
     addresses = driver.tree_addresses()
     wait_for("all GPUs", lambda: sorted(driver.published()) == addresses)
     return _content(driver)

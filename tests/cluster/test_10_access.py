@@ -133,7 +133,7 @@ def test_policy_leaves_others_alone(kube: Kubectl) -> None:
 
 
 def test_slices_wait_in_a_line_of_their_own(kube: Kubectl, driver: Driver) -> None:
-    """Whether the schema matches what claimd asks, by the API server's own account."""
+    """Checks by the API server's metrics that the flow schema matches claimd's requests."""
     lines = kube("get", "--raw=/metrics").splitlines()
     dispatched = [
         float(line.rsplit(" ", 1)[1])

@@ -98,7 +98,7 @@ class World:
         return self.kube.get(self.kind("resourceclaims"), name)
 
     def thread(self, name: str, device: str) -> None:
-        """From allocation to the last trace: what a pod with a claim makes of us."""
+        """Returns what claimd shows of a pod with a claim, from the allocation to the last trace."""
         uid = self.allocated(name, device)
         (prepared,) = self.kubelet.prepare("default", name, uid)
         assert (prepared.pool_name, prepared.device_name) == (NODE, device)

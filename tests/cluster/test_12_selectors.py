@@ -42,7 +42,7 @@ def device_class(number: int, expression: str) -> Object:
 
 
 def refusals(kube: Kubectl, asked: dict[int, str]) -> dict[int, str]:
-    """What the API server has against each that it refuses. Nothing is stored."""
+    """Returns the API server's reason for each that it refuses. Nothing is stored."""
     items = [device_class(number, expression) for number, expression in asked.items()]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     try:

@@ -110,7 +110,7 @@ def told(allocation: Object) -> object:
 
 
 def ours(world: World, everything: Object, claims: list[Object]) -> list[object] | None:
-    """From the objects as the API server has them, with its defaults."""
+    """Returns our verdicts, from the objects as the API server has them, with its defaults."""
     waiting = [
         {name: value for name, value in claim.items() if name != "status"} for claim in claims
     ]
@@ -143,7 +143,7 @@ def test_the_scheduler_decides_the_same(
 
 
 def explained(ns: Kubectl, folder: Path, *words: str) -> str:
-    """What it says to a person with the role that is shipped."""
+    """Returns the answer that a person with the shipped role gets."""
     ns("apply", "--kustomize", str(ROOT / "deploy/explain"))
     ns("create", "serviceaccount", "person")
     binding = f"suite-explain-{ns.namespace}"

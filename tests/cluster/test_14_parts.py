@@ -94,7 +94,7 @@ def all_of(whole: Gpu, device_class: str) -> Object:
 
 
 def refusal(ns: Kubectl, name: str) -> str:
-    """What the scheduler says of a pod that it has no place for."""
+    """Returns what the scheduler says of a pod that it has no place for."""
     for condition in ns.get("pod", name).get("status", {}).get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition["message"])
@@ -178,7 +178,7 @@ def test_a_monitor_has_admin_access_to_a_gpu_whose_parts_pods_have(
 
 
 def reasons(ns: Kubectl, name: str) -> str:
-    """What Events say of a pod."""
+    """Returns the reasons of the Events about a pod."""
     about = f"--field-selector=involvedObject.name={name}"
     return " ".join(str(event.get("message")) for event in ns.list("events", about))
 

@@ -22,7 +22,7 @@ from tests.cluster.conftest import Rig
 from tests.cluster.rig import daemons, places
 
 # The releases before Kubernetes could tell a report from an allocation by itself, and the newest.
-RELEASES = ("1.34.4", "1.35.1", places.KUBE)
+RELEASES = ("1.34.4", "1.35.1", "1.36.4", places.KUBE)
 
 
 class RealCluster(cases.Cluster):
@@ -150,3 +150,12 @@ test_reports_of_other_nodes_and_drivers_are_refused = (
     cases.test_reports_of_other_nodes_and_drivers_are_refused
 )
 test_nothing_else_of_a_claim_can_be_changed = cases.test_nothing_else_of_a_claim_can_be_changed
+test_no_slice_moves_to_another_node_or_pool = cases.test_no_slice_moves_to_another_node_or_pool
+test_slices_are_not_deleted_together = cases.test_slices_are_not_deleted_together
+test_any_claim_is_read_by_its_name_and_none_is_listed = (
+    cases.test_any_claim_is_read_by_its_name_and_none_is_listed
+)
+test_events_can_be_made_about_others_and_no_event_is_read_or_changed = (
+    cases.test_events_can_be_made_about_others_and_no_event_is_read_or_changed
+)
+test_the_status_of_another_node_s_claim_stays = cases.test_the_status_of_another_node_s_claim_stays

@@ -61,7 +61,7 @@ def apply(kube: Kubectl, share: str) -> None:
 
 
 def sharing(driver: Driver) -> dict[str, tuple[str, bool]]:
-    """By address what a published device says of sharing, and whether it may be shared."""
+    """Returns, by address, what a published device says of sharing, and whether it may be shared."""
     return {
         address: (
             device["attributes"]["sharing"]["string"],
@@ -139,7 +139,7 @@ def claim_of(ns: Kubectl, name: str) -> Object:
 
 
 def consumed(ns: Kubectl, name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the pod's claim has, by its allocation and by what claimd reported of it."""
+    """Returns the capacity of the pod's claim, by its allocation and by claimd's report."""
     claim = claim_of(ns, name)
     [result] = claim["status"]["allocation"]["devices"]["results"]
 

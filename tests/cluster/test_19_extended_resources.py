@@ -84,7 +84,7 @@ def test_a_part_by_its_profile(
 
 
 def test_each_container_gets_its_own(ns: Kubectl, driver: Driver, running: Running) -> None:
-    """Also of two vendors, and one that runs before them and is given what a later one will have."""
+    """Checks two vendors too, and an init container that is given what a later one will have."""
     user = asking("user", driver.node, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}, {})
     user["spec"]["containers"][0]["resources"]["limits"]["amd.com/gpu"] = "1"
     first = container("first", command=["env"])

@@ -35,7 +35,7 @@ LATER_RULE = "verbs: [own, later]"
 
 
 class Helm:
-    """As a person calls it, from the repository's root; what it says is what it returns."""
+    """Runs Helm as a person does, from the repository's root, and returns what it prints."""
 
     def __init__(self, kube: Kubectl, values: Path) -> None:
         self._program = build.helm()
@@ -87,7 +87,7 @@ def start(ns: Kubectl, driver: Driver, running: Running, name: str) -> Object:
 
 
 def has(ns: Kubectl, name: str) -> tuple[object, ...]:
-    """What must not change of a pod that has a GPU."""
+    """Returns the parts of a pod with a GPU that must not change."""
     pod = ns.get("pod", name)
     restarts = [status["restartCount"] for status in pod["status"]["containerStatuses"]]
     return pod["metadata"]["uid"], restarts, given(ns, name), nodes(ns, name)

@@ -28,7 +28,7 @@ Findings = list[Object]
 
 
 def in_pod(driver: Driver, *words: str) -> Findings:
-    """As an administrator types it; the exit code says the same as the document."""
+    """Runs doctor as an administrator does. The exit code must say the same as the document."""
     command = f'claimd doctor -o json {" ".join(words)}; echo "exit code $?" >&2'
     return parsed(driver.exec("sh", "-c", command))
 
@@ -52,7 +52,7 @@ def remedy(findings: Findings, check: str) -> str:
 
 
 def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
-    """With an administrator's kubeconfig, on the machine that is the node."""
+    """Runs doctor with an administrator's kubeconfig, on the machine that is the node."""
     command = [sys.executable, "-m", "claimd", "doctor", "-o", "json"]
     command += [f"--kubeconfig={kube.kubeconfig}", *words]
     if clock:
@@ -215,7 +215,7 @@ def file_there(driver: Driver, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_plugin(kube: Kubectl, node: str) -> Iterator[None]:
-    """What a Node has once a device plugin has registered."""
+    """Gives the Node the resources of a device plugin that has registered."""
     escaped = "nvidia.com~1gpu"
     add = [
         {"op": "add", "path": f"/status/{kind}/{escaped}", "value": "2"}

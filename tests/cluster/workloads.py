@@ -111,7 +111,7 @@ def record(kubectl: Kubectl, name: str) -> None:
 
 
 def record_all(kubectl: Kubectl, names: list[str]) -> bool:
-    """Whether all of them could be recorded."""
+    """Records all scenarios. Returns True if each could be recorded."""
     CASES.mkdir(exist_ok=True)
     failed = False
     with ThreadPoolExecutor(AT_ONCE) as threads:

@@ -1,4 +1,4 @@
-"""What the real scheduler says of pods that wait, written to tests/cases/pending anew.
+"""Records what the real scheduler says of pods that wait, in tests/cases/pending.
 
 `python -m tests.cluster.pending` needs root, Go for the first time, and starts one control plane.
 """

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 class Api:
-    """As the administrator. One request at a time."""
+    """Asks the API server as the administrator, one request at a time."""
 
     def __init__(self) -> None:
         context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
@@ -70,14 +70,14 @@ class Api:
         return self.request("GET", self.path(document))
 
     def list(self, kind: str) -> list[Object]:
-        """Of all namespaces, each with its kind."""
+        """Returns the objects of all namespaces, each with its kind."""
         group, plural, _ = _GROUPS[kind]
         answer = self.request("GET", f"{group}/{plural}")
         version = answer["apiVersion"]
         return [{"apiVersion": version, "kind": kind} | item for item in answer["items"]]
 
     def delete(self, document: Object) -> None:
-        """At once, whatever finalizers it has."""
+        """Deletes an object at once, whatever finalizers it has."""
         try:
             stored = self.get(document)
             if stored["metadata"].get("finalizers"):

@@ -62,7 +62,7 @@ podMaxBackoffSeconds: 1
 
 @dataclass(kw_only=True)
 class Verdict:
-    """What became of the pod.
+    """The scheduler's decision about a pod.
 
     Where it is bound, `feasible` are the nodes that could have had it. Else `reason` and `message`
     are those of its condition, if the scheduler said anything.
@@ -191,7 +191,7 @@ class Recorder:
         return {"apiVersion": document["apiVersion"], "kind": document["kind"]} | created
 
     def _name_claims(self, pod: Object, claims: list[Object]) -> Object:
-        """As the controller does that makes claims of templates."""
+        """Names the claims, as the controller does that makes claims of templates."""
         statuses = [
             {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
             for entry, claim in zip(pod["spec"]["resourceClaims"], claims, strict=True)
@@ -208,7 +208,7 @@ class Recorder:
             return pod | {"status": pod["status"] | {"resourceClaimStatuses": statuses}}
 
     def _verdict(self, pod: Object, objects: list[Object], start: int, seconds: float) -> Verdict:
-        """What the scheduler says at last.
+        """Returns what the scheduler says at last.
 
         It may say no before it has seen everything. So where claimd finds a node in the `objects`,
         the scheduler gets the time for a second thought. `start` is where its log began.
@@ -243,7 +243,7 @@ class Recorder:
         return Verdict()
 
     def _describe(self, pod: Object) -> str:
-        """What a person sees of it: the conditions and the events."""
+        """Returns what a person sees of the pod: the conditions and the Events."""
         words = ("describe", "pod", pod["metadata"]["name"], "--namespace=default")
         done = subprocess.run(
             [str(self._kubectl), f"--kubeconfig={STATE}/admin.kubeconfig", *words],
