@@ -1,4 +1,4 @@
-"""What an image loads: compiled without the docstrings of functions and modules, and nothing else
+"""Tests of the image's bytecode: compiled without the docstrings of functions and modules, and nothing else
 of it missing.
 """
 

@@ -43,7 +43,7 @@ needs_both = pytest.mark.skipif(
 
 
 def comparable(objects: manifests.Objects) -> dict[tuple[str, str], Any]:
-    """By kind and name; lists sorted, since the order of what components add means nothing, and empty ones left out.
+    """Returns the documents by kind and name, with sorted lists and without empty ones.
 
     Three things differ: Helm's users say the image's tag, make the namespace themselves, and kustomize
     gives one to kinds of which it does not know that they are in none.
@@ -276,7 +276,7 @@ def test_who_reads_metrics() -> None:
 
 @needs_helm
 def test_who_reads_metrics_over_tls() -> None:
-    """By the authority of the Secret, under the name of the page, and with a token."""
+    """Checks the authority of the Secret, the name of the page, and the token."""
     choices: list[dict[str, Any]] = [
         {
             "components": ["metrics-tls"],

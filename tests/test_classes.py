@@ -49,7 +49,7 @@ KEPT: list[allocator.Allocator] = []
 
 
 def published(node: str, words: list[str]) -> list[ResourceSlice]:
-    """What claimd publishes of a machine of these words."""
+    """Returns what claimd publishes of a machine of these words."""
     return read(mixed_fleets.published(node, tuple(words)), list[ResourceSlice])
 
 
@@ -91,7 +91,7 @@ def classes() -> allocator.Classes:
 
 
 def allocator_of(slices: tuple[ResourceSlice, ...]) -> allocator.Allocator:
-    """Of the whole cluster it is made once."""
+    """Returns the allocator of a cluster, which is made once for the whole cluster."""
     if slices is cluster() and KEPT:
         return KEPT[0]
     allocator_ = allocator.Allocator(class_lister=classes(), slices=slices)
@@ -177,7 +177,7 @@ def test_discrete_integrated_and_any(name: str, node: str, expected: bool) -> No
 def test_on_machines_with_several_gpus_the_free_discrete_one_is_given(
     node: str, product: str
 ) -> None:
-    """On a laptop beside the processor's own, on a desk beside that with the screen."""
+    """Checks a laptop with a GPU in its processor, and a desktop with a GPU for its screen."""
     products = {
         device.name: device.attributes["productName"].string
         for slice_ in cluster()

@@ -73,7 +73,7 @@ def test_there_are_components() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", list(itertools.combinations(OTHERS, 2)), ids="+".join)
 def test_any_two_components_can_be_combined(pair: tuple[str, str]) -> None:
-    """In either order, with the same outcome; neither takes anything away from the other."""
+    """Checks both orders: the outcome is the same, and neither takes anything away from the other."""
     both = manifests.built_with(pair)
     assert _sorted_lists(both) == _sorted_lists(manifests.built_with((pair[1], pair[0])))
     base, container = container_of(manifests.built_with(())), container_of(both)
@@ -97,7 +97,7 @@ def _sorted_lists(value: Any) -> Any:
 
 @pytest.mark.parametrize("last", AS_VENDOR)
 def test_all_of_them_together(last: str) -> None:
-    """In either order, with the same outcome."""
+    """Checks both orders: the outcome is the same."""
     documents = manifests.built_with((*OTHERS, last))
     assert _sorted_lists(documents) == _sorted_lists(manifests.built_with((last, *OTHERS)))
     together = container_of(documents)
@@ -127,7 +127,7 @@ def test_a_component_takes_nothing_away(name: str) -> None:
 
 
 def test_nvidias_shows_the_host_and_lets_nobody_write_it() -> None:
-    """What the host mounts later, as the GPU Operator's driver, is seen as well."""
+    """Checks that later mounts of the host are seen as well, such as the GPU Operator's driver."""
     pod = pod_of("deploy/overlays/nvidia")
     (container,) = pod["containers"]
     values = {variable["name"]: variable.get("value") for variable in container["env"]}
@@ -158,7 +158,7 @@ def test_that_for_the_kernels_log_adds_one_capability() -> None:
 
 @pytest.mark.parametrize("name", AS_VENDOR)
 def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> None:
-    """What the base says of the driver's name in the role and the pod, and nothing else but the classes."""
+    """Checks that only the driver's name in the role and the pod changes, and the classes."""
     vendor = name.removeprefix("as-")
     driver = f"gpu.{vendor}.com"
     before, after = manifests.built_with(()), manifests.built_with((name,))
@@ -186,7 +186,7 @@ def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> Non
 
 
 def test_the_image_has_the_program_for_containers() -> None:
-    """Where the plugin looks for it, built as its test builds it."""
+    """Checks that it is where the plugin looks for it, built as its test builds it."""
     lines = (ROOT / "deploy/Containerfile").read_text()
     assert f"-o /opt/claimd/libexec/{names.LIBRARY_HOOK}" in lines
     assert "deploy/ld-cache/claimd-ld-cache.c" in lines

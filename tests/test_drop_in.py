@@ -74,7 +74,7 @@ def asks(class_: str, *expressions: str, **more: Any) -> dict[str, Any]:
 
 
 def with_parts(inventory: Inventory, change: Callable[[Gpu], dict[str, Any]]) -> Inventory:
-    """With what only a vendor's library tells of parts, as by the setting nvml."""
+    """Adds what only a vendor's library tells of parts, as the setting nvml does."""
     return Inventory.from_unsorted(
         dataclasses.replace(gpu, **change(gpu)) if gpu.parent else gpu for gpu in inventory.gpus
     )
@@ -151,7 +151,7 @@ def test_selectors_as_nvidias_specs_have_them(
 
 
 def test_instances_of_several_profiles_on_one_gpu() -> None:
-    """What each has more than the smallest, NVIDIA's library alone tells (component nvml)."""
+    """Checks what an instance has more than the smallest, which only NVIDIA's library tells."""
     words = ("nvidia:a100,mig=3g.40gb:2g.20gb:1g.10gb:1g.10gb", "nvidia:a100,mig=7")
     sizes = {1: ("3g.40gb", 42), 3: ("2g.20gb", 28)}
 

@@ -41,7 +41,7 @@ class Cluster(test_rights.Cluster):
             await self.admin("DELETE", f"{test_rights.COLLECTIONS[document['kind']]}/{name}")
 
     async def refusal(self, plural, version, *parameters, driver=DRIVER):
-        """What is said of an object with these configurations; nothing if it is taken. None is kept."""
+        """Returns what is said of an object with these configurations; an empty text if it is taken."""
         path, document = written(plural, version, parameters, driver)
         status, answer = await self.ask("POST", f"{path}?dryRun=All", document, admin=True)
         if status == 201:
@@ -67,7 +67,7 @@ def written(plural, version, parameters, driver=DRIVER, name="x"):
 
 
 def said_at_prepare(plural, *parameters):
-    """What prepare says of these configurations; nothing if it takes them."""
+    """Returns what prepare says of these configurations; an empty text if it takes them."""
     source = "FromClass" if plural == "deviceclasses" else "FromClaim"
     entries = [worlds.opaque(each, source) for each in parameters]
     claim = worlds.claim("c", worlds.result("gpu-0"), config=entries)
@@ -79,7 +79,7 @@ def said_at_prepare(plural, *parameters):
 
 
 def expected(case, plural):
-    """What the case says for this kind."""
+    """Returns what the case says for this kind."""
     says = case.get("says", "")
     source = SOURCES[plural]
     if isinstance(says, dict):
@@ -127,7 +127,7 @@ async def test_one_wrong_among_others_is_found(cluster):
 
 
 async def test_several_faults_at_once_are_refused_wherever_prepare_refuses(cluster):
-    """Of each two cases what both say, in one document: the policy never takes what prepare does not."""
+    """Checks each two cases in one document: the policy never takes what prepare refuses."""
     different = []
     for number, first in enumerate(CASES):
         for second in CASES[number + 1 :: 5]:

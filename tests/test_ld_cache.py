@@ -62,7 +62,7 @@ class Container:
         return [(entry.soname, entry.path) for entry in cached]
 
     def run(self, *arguments: str, state: Any = None) -> str:
-        """What it says to standard error; it always ends well."""
+        """Runs the hook, which always succeeds, and returns what it writes to standard error."""
         config = self.config if isinstance(self.config, str) else json.dumps(self.config)
         (self.bundle / "config.json").write_text(config)
         state = state or {"ociVersion": "1.0.2", "id": "x", "bundle": str(self.bundle)}

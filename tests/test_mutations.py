@@ -1,4 +1,4 @@
-"""Which small mistakes `make mutants` puts into a module, and which it does not."""
+"""Tests of the small mistakes that `make mutants` puts into a module."""
 
 import pytest
 

@@ -65,7 +65,7 @@ def test_both_schemes_have_a_colour_for_each_line():
 
 
 def contrast(color, other):
-    """As the guidelines for accessible pages count it."""
+    """Returns the contrast as the guidelines for accessible pages count it."""
 
     def luminance(colour):
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

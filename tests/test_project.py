@@ -39,7 +39,7 @@ def test_sizes():
 
 
 def excesses(path):
-    """What is too long in a file, each in words."""
+    """Returns a sentence for each thing in a file that is too long."""
     place, text = path.relative_to(ROOT), path.read_text()
     lines = text.splitlines()
     if len(lines) > FILE_LIMIT and "# size:" not in text:

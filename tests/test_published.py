@@ -14,7 +14,7 @@ MARKS = {figure.key: 1.0 for figure in figures.FIGURES}
 
 
 def build_results(**more):
-    """Of a run in which ours took 2 of everything, and the peers 1 and 4."""
+    """Returns the results of a run in which ours took 2 of everything, and the peers 1 and 4."""
     values = {
         name: dict.fromkeys(MARKS, value)
         for name, value in (("claimd", 2.0), ("go-status", 4.0), ("go", 1.0))

@@ -1,4 +1,4 @@
-"""What `make release` makes, but for the image, which needs podman and its bases."""
+"""Tests of `make release`, except for the image, which needs podman and its bases."""
 
 import hashlib
 import importlib.util
@@ -31,7 +31,7 @@ def release():
 
 @pytest.fixture
 def source(tmp_path):
-    """What says a version, and what each file says."""
+    """The files that name a version, and what each says."""
 
     def write(changelog="0.2.0", program="0.2.0", chart="0.2.0"):
         (tmp_path / "plugin/claimd").mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_a_tool_that_is_not_there_is_named_before_anything_is_made(tmp_path):
 
 
 def archive_of(release, machine):
-    """In the way that the specification of OCI images has it: every blob by its digest."""
+    """Returns an archive as the specification of OCI images has it: every blob by its digest."""
     files = {}
 
     def put(content):

@@ -1,4 +1,4 @@
-"""What docs/security.md promises of the manifests, and that the tests that it names are there."""
+"""Tests of docs/security.md: its promises about the manifests, and the tests that it names."""
 
 import re
 from pathlib import Path

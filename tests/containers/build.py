@@ -17,7 +17,7 @@ CHECK_SOURCE = ROOT / "deploy/container-check/claimd-container-check.c"
 
 
 def missing() -> str | None:
-    """What of the tools is not here, or None."""
+    """Returns the tools that are missing, or None."""
     for tool in ("gcc", "musl-gcc", "unshare", "pivot_root", "dpkg-deb", "apt-get", "go"):
         if shutil.which(tool) is None:
             return f"no {tool} here"
@@ -32,7 +32,7 @@ def hook() -> Path:
 
 
 def container_check(libc: str) -> Path:
-    """For images with `glibc` or `musl`."""
+    """Builds the program for images with `glibc` or `musl`."""
     compiler = {"glibc": "gcc", "musl": "musl-gcc"}[libc]
     return _compiled(f"container-check-{libc}", CHECK_SOURCE, (compiler, "-ldl"))
 

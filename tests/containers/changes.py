@@ -31,7 +31,7 @@ def _cache_is_a_link_upwards(root: Path) -> None:
 
 
 def _etc_leads_out(root: Path) -> None:
-    """In the container the link leads to a folder of the image; we would follow it out."""
+    """Makes a link that leads to a folder of the image in the container, and out of it for us."""
     shutil.move(root / "etc", root / FOLDER.lstrip("/"))
     (root / "etc").symlink_to("../" * 20 + FOLDER.lstrip("/"))
 
@@ -118,7 +118,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
 
 
 def _cuda(version: str, root: Path) -> None:
-    """As CUDA's images have the libraries of the driver that their CUDA came with."""
+    """Adds the libraries of the driver that CUDA came with, as CUDA's images have them."""
     compat = root / "usr/local/cuda-13/compat"
     compat.mkdir(parents=True)
     (root / "usr/local/cuda").symlink_to("cuda-13")
@@ -134,7 +134,7 @@ HARMLESS: dict[str, Callable[[Path], None]] = {
 
 
 def apply(root: Path, change: str) -> None:
-    """By name, or `library:FILE` for a library of the image's own in its root."""
+    """Applies a change by its name; `library:FILE` puts a library of the image's own into its root."""
     name, _, file = change.partition(":")
     if name == "library":
         shutil.copy(file, root / Path(file).name)

@@ -155,7 +155,7 @@ _USUAL_NODES = {
 
 
 def _enter(host: Path) -> None:
-    """From here on the root is the one before with the folder laid over it, writable."""
+    """Lays the folder over the root, which is writable from here on."""
     _mount("-t", "tmpfs", "tmpfs", WORK)
     root, upper, scratch = WORK / "root", WORK / "upper", WORK / "scratch"
     for folder in (root, upper, scratch):

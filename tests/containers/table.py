@@ -23,7 +23,7 @@ _cells: dict[tuple[str, str], dict[tuple[str, int], _Cell]] = defaultdict(lambda
 
 
 def note(layout: str, run: Run, wrong: list[str]) -> None:
-    """What was wrong with a container."""
+    """Notes what was wrong with a container."""
     how = "read-only" if run.read_only else "writable"
     how += ", user namespace" if run.user_namespace else ""
     text = f"{how}: {'; '.join(wrong)}" if wrong else ""
@@ -31,7 +31,7 @@ def note(layout: str, run: Run, wrong: list[str]) -> None:
 
 
 def write() -> None:
-    """To build/containers/table.md; into the page as well if nothing was left out."""
+    """Writes build/containers/table.md, and the page as well if nothing was left out."""
     if not _cells:
         return
     BUILT.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def every_way(runtime: str, image: str) -> list[Run]:
 
 
 def wrong_with(run: Run, outcome: Outcome, version: str = VERSION) -> list[str]:
-    """What a program in this container does not find as it should."""
+    """Returns what a program in this container does not find as it should."""
     if outcome.code != 0:
         return [outcome.output.strip()[-300:]]
     wrong = []
@@ -111,7 +111,7 @@ def test_a_driver_that_is_updated(layout: Write, runtime: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"])
 def test_a_spec_of_the_hosts(layout: Write, runtime: str, kind: str) -> None:
-    """What the host's tools say is what a container gets, not our mounts."""
+    """Checks that a container gets what the host's tools say, and not our mounts."""
     host = layout("rhel")
     files = [f"/usr/lib64/{name}" for name in LIBRARIES]
     for name in files:
@@ -146,7 +146,7 @@ def test_capabilities(layout: Write, runtime: str) -> None:
 
 
 def test_the_images_newer_cuda_comes_before_the_hosts(layout: Write, runtime: str) -> None:
-    """And an older one does not."""
+    """Checks also that an older one does not."""
     host = layout("ubuntu")
     runs = tuple(
         Run(image="debian", runtime=runtime, change=change, command=("/check", "libcuda.so.1"))

@@ -139,7 +139,7 @@ class _Said:
 
 
 def _response(data: bytes) -> None:
-    """Over a connection that has said all that it will say."""
+    """Reads a response from a connection that has said all that it will say."""
     connection = client._Connection(_Said(data), Credential(), 1 << 20)  # type: ignore[arg-type]
     connection.http.expect()
     try:

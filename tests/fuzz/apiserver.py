@@ -1,4 +1,4 @@
-"""What the simulated API server is sent for objects that it has, and what it reads at its start."""
+"""Targets for requests about stored objects, and for what the simulated API server reads at its start."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOYS = "/apis/toys.example.com/v1/namespaces/default"
 
 @dataclass(frozen=True)
 class _Server:
-    """Without a loop: what follows from a change is done when it is asked for."""
+    """A server without an event loop. It does what follows from a change when it is asked to."""
 
     dispatch: dispatch.Dispatch
     definitions: Definitions
@@ -120,7 +120,7 @@ _OBJECTS: dict[str, dict[str, Any]] = {
 
 @cache
 def _stocked() -> _Server:
-    """With one object of each, which no request changes: all of them are dry runs."""
+    """Returns a server with one object of each kind. No request changes them: all are dry runs."""
     server = _new_server()
     parts = {
         "type": "array",

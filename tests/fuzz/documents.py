@@ -82,7 +82,7 @@ def _kubeconfigs() -> list[bytes]:
 
 
 def _has_names_alone(value: Any) -> bool:
-    """Whether all keys are text; YAML allows more, and no object of Kubernetes has that."""
+    """Returns True if all keys are text. YAML allows others, which no object of Kubernetes has."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _has_names_alone(value[key]) for key in value)
     return not isinstance(value, list) or all(map(_has_names_alone, value))
@@ -106,7 +106,7 @@ def _manifests(data: bytes) -> None:
 
 
 def _documents() -> list[bytes]:
-    """As JSON, which is read a hundred times faster; YAML has a target of its own."""
+    """Returns the documents as JSON, which is read a hundred times faster. YAML has its own target."""
     examples = []
     for path in sorted((target.ROOT / "deploy").rglob("*.yaml")):
         # A template of the chart is none before it is filled in.
@@ -144,7 +144,7 @@ _VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
 
 def _comments(data: bytes) -> None:
-    """What keeps its comments says the same as what is written anew."""
+    """Checks that YAML which keeps its comments says the same as YAML that is written from data."""
     content = data.decode(errors="replace")
     try:
         documents = text.load_all(content)
@@ -191,7 +191,7 @@ def _commented() -> list[bytes]:
 
 
 def _credential(data: bytes) -> None:
-    """What a program of the kubeconfig's user prints."""
+    """Reads what a credential program of a kubeconfig prints."""
     with contextlib.suppress(kube_errors.Unauthorized):
         credential, expiry = _program()._parse(data)
         assert credential.token.isascii()

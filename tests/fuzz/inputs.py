@@ -1,4 +1,4 @@
-"""From good examples to bad ones: bytes exchanged, taken away, doubled and put in.
+"""Makes bad inputs from good examples: bytes are exchanged, removed, doubled and inserted.
 
 An example that is JSON, or has JSON at its end, is changed as a document, too: what it says becomes
 odd, and it stays JSON, so that it comes past the parser of JSON to what reads the document.
@@ -99,7 +99,7 @@ class Inputs:
             self.keep(example)
 
     def keep(self, data: bytes) -> None:
-        """From now on it is an example, if it is not too long to be changed quickly."""
+        """Makes an input an example from now on, if it is short enough to be changed quickly."""
         if len(data) <= self._longest:
             before, document = _document(data)
             self._pool.append((data, before, document, [*_paths(document, ())]))
@@ -228,7 +228,7 @@ class Inputs:
 
 
 def _document(data: bytes) -> tuple[bytes, Any]:
-    """What stands before a document, and the document; None if there is none."""
+    """Returns the bytes before a document, and the document; None if there is none."""
     places = [place for place in (data.find(b"{"), data.find(b"[")) if place >= 0]
     if places:
         begin = min(places)

@@ -1,4 +1,4 @@
-"""What lies on a node: captures, the kernel's words, CDI specs, caches and our own checkpoints."""
+"""Targets for files of a node: captures, the kernel's words, CDI specs, caches and our checkpoints."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _captures() -> list[bytes]:
 
 
 def _tar(data: bytes) -> None:
-    """What is in it, without a disk. The sums of the headers are made right."""
+    """Reads a tar file without a disk. The checksums of its headers are made right first."""
     with contextlib.suppress(ValueError):
         total = sum(len(entry.content) for entry in tar.entries(_with_sums(data)))
         assert total <= len(data)
@@ -243,7 +243,7 @@ def _checkpoint(data: bytes) -> None:
 
 
 def _with_checksum(data: bytes) -> bytes:
-    """What a disk does not do, and somebody who writes there may."""
+    """Returns the content with a right checksum: a broken disk makes none, and a person may."""
     body = data.rpartition(checkpoint._CHECKSUM)[0]
     return body + checkpoint._CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
@@ -273,7 +273,7 @@ def _checkpoints() -> list[bytes]:
 
 
 def _kept(data: bytes) -> None:
-    """What processes of ours leave to those after them, in folders where others may write."""
+    """Reads what our processes leave to later ones, in folders where others may write."""
     file = target.file(health_state.FILE, data)
     with contextlib.suppress(ValueError):
         known = health_state.read_file(file.parent, "b")
@@ -337,7 +337,7 @@ def _sysfs(data: bytes) -> None:
 
 
 def _odd_tree(data: bytes) -> None:
-    """In the place of a file that is chosen by the data: the same input does the same again."""
+    """Replaces a file that the data chooses, so that the same input does the same again."""
     dice = random.Random(data)
     tree, places = _trees()[dice.randrange(3)]
     place = dice.choice(places)
@@ -370,7 +370,7 @@ def _trees() -> list[tuple[Path, list[Path]]]:
 
 
 def _values() -> list[bytes]:
-    """What such files hold, each content once."""
+    """Returns the contents of such files, each once."""
     values = {place.read_bytes() for _, places in _trees() for place in places}
     return sorted(content for content in values if len(content) < 400)
 

@@ -37,7 +37,7 @@ def _take(picture: follow.Picture, kind: str, data: bytes | None) -> None:
 
 
 def _shown(data: bytes) -> None:
-    """Beside a small cluster: it comes, is seen, and goes."""
+    """Adds an object to a small cluster, looks at it, and removes it."""
     board, picture = _picture()
     try:
         kind = msgspec.json.decode(data)["kind"]

@@ -1,4 +1,4 @@
-"""Which lines and branches of the product have been reached: whatever reaches a new one is worth keeping.
+"""Records the lines and branches that inputs reach. An input that reaches a new one is kept.
 
 Python 3.12 says it for nearly nothing, since a line that was reached once is never told again. An
 older Python sees nothing here.

@@ -31,7 +31,7 @@ from . import target
 
 @cache
 def _socket() -> socket.socket:
-    """Of nobody: a client has one, and nothing is read from it here."""
+    """A socket of nobody. A client needs one, and nothing is read from it here."""
     return socket.socket(socket.AF_UNIX)
 
 

@@ -31,14 +31,14 @@ def _answer(data: bytes) -> None:
 
 
 def _cut(data: bytes, cuts: int) -> list[bytes]:
-    """At places that the data chooses: the same input does the same again."""
+    """Cuts the data at places that it chooses itself, so that the same input does the same again."""
     dice = random.Random(data)
     places = sorted(dice.randint(0, len(data)) for _ in range(cuts))
     return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 class _Writer:
-    """Of a socket; keeps what would be sent."""
+    """The writing side of a socket, which keeps what would be sent."""
 
     def __init__(self) -> None:
         self.sent = bytearray()
@@ -57,7 +57,7 @@ class _Writer:
 
 
 class _Command:
-    """As much of a command's streams as a client reaches; keeps what it is told."""
+    """The part of a command's streams that a client reaches. It keeps what it is told."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -85,7 +85,7 @@ def _frames(data: bytes) -> None:
 
 
 def _attended(data: bytes, received: bytes) -> tuple[list[object], bytes]:
-    """What a command was told, and what the client was sent."""
+    """Returns what a command was told, and what the client was sent."""
     command, writer = _Command(), _Writer()
     socket = websocket.WebSocket(target.said(data), writer, received)  # type: ignore[arg-type]
     target.finished(pod_streams._receive(socket, command))  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def _attended(data: bytes, received: bytes) -> tuple[list[object], bytes]:
 
 
 def _kinds(sent: bytes) -> list[int]:
-    """Of the frames that a server sent, which are small ones here."""
+    """Returns the kinds of the frames that a server sent. They are small here."""
     kinds = []
     while sent:
         assert sent[0] & 0xF0 == 0x80
@@ -104,7 +104,7 @@ def _kinds(sent: bytes) -> list[int]:
 
 
 def _some_frames() -> list[bytes]:
-    """Without a mask that hides what is in them."""
+    """Returns frames without a mask, which would hide their content."""
     frame: Callable[..., bytes] = test_websocket.frame
     shown = {"mask": bytes(4)}
     resize = b'\x04{"Width": 80, "Height": 25}'

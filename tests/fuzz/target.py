@@ -52,7 +52,7 @@ def file(name: str, data: bytes) -> Path:
 
 
 def said(data: bytes) -> asyncio.StreamReader:
-    """Of a connection whose other side has said all that it will say."""
+    """Returns the reader of a connection whose other side has said all that it will say."""
     reader = asyncio.StreamReader(loop=_loop())
     reader.feed_data(data)
     reader.feed_eof()
@@ -66,7 +66,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def finished(waiting: Coroutine[Any, None, T]) -> T:
-    """What it returns; it gives the turn away at most, and that is taken at once."""
+    """Returns the result of a coroutine that waits for nothing but its next turn."""
     while True:
         try:
             waiting.send(None)

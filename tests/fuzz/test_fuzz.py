@@ -1,4 +1,4 @@
-"""What feeds the targets: it goes where something new is, and keeps what does harm."""
+"""Tests of the fuzzer: it follows inputs that reach new code, and keeps those that do harm."""
 
 from __future__ import annotations
 

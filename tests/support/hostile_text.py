@@ -10,16 +10,22 @@ from claimd.common import plain_text
 
 # A line of its own that looks like ours, escape sequences, marks that turn the direction of text,
 # other ends of lines, and ten thousand characters.
-_WORDS = "\n\x1b[2J\x1b]0;owned\x07FORGED \u202egnp\u2066\r\x85FORGED\u2028FORGED\x9b1m"
+_WORDS = "\nFORGED\n\x1b[2J\x1b]0;owned\x07FORGED \u202egnp\u2066\r\x85FORGED\u2028FORGED\x9b1m"
 TEXT = f"{_WORDS}{'x' * 10_000}"
 # What YAML and a shell read otherwise does not matter here: only characters that steer do.
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
+def find_steering(printed: str) -> str | None:
+    """Returns the first character that steers a terminal or the direction of text, or None."""
+    found = _STEERING.search(printed)
+    return found.group() if found else None
+
+
 def check_printed(printed: str, where: str) -> None:
     """Fails if the text steers a terminal, has a line of a stranger, or a line without an end."""
-    steering = _STEERING.search(printed)
-    assert steering is None, f"{where}: {steering.group()!r} is printed"
+    steering = find_steering(printed)
+    assert steering is None, f"{where}: {steering!r} is printed"
     for line in printed.split("\n"):
         assert not line.lstrip().startswith("FORGED"), f"{where}: a line of a stranger"
         assert len(line) <= 2 * plain_text.LONGEST_LINE, f"{where}: a line of {len(line)}"

@@ -117,7 +117,7 @@ class _Budget:
         self.left = size
 
     def take(self, size: int) -> None:
-        """Takes a share. Raises _TooMuch if there is none."""
+        """Takes a share. Raises _TooMuch if the rest is too small."""
         if size > self.left:
             raise _TooMuch
         self.left -= size
@@ -355,7 +355,7 @@ class _Connection:
         self.share = _Share(limits, asyncio.get_running_loop().time)
 
     async def read_head(self) -> h11.Request | None:
-        """Returns the head of the next request; None if there is none."""
+        """Returns the head of the next request, or None at the end of the connection."""
         self._body = bytearray()
         while (event := self._http.next_event()) is h11.NEED_DATA:
             await self._receive()
@@ -466,7 +466,7 @@ class _Connection:
         await upgrade(websocket.WebSocket(self._reader, self._writer, received))
 
     def refuse(self, status: int, text: str) -> None:
-        """Answers a request of which not even the head could be read, if that is still possible."""
+        """Answers a request whose head could not be read, if that is still possible."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.write(_plain(status, text))
 

@@ -442,5 +442,5 @@ def _check_metrics(
             expected = "a port of the metrics' own, such as ':8082', as metrics-tls is set"
             raise refusal("metrics_endpoint", expected, repr(address))
     elif config.metrics_authorization:
-        expected = "metrics-tls beside it, as tokens must not be sent in the clear"
+        expected = "the setting metrics-tls as well, as tokens must not be sent in the clear"
         raise refusal("metrics_authorization", expected, "none")

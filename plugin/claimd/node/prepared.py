@@ -165,7 +165,7 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
         raise errors.ClaimError(
             f"{device.device} at {gpu.address} is another GPU than the one this claim was given: "
             f"uuid {device.uuid} was recorded, {gpu.uuid} is there now; "
-            "delete the pod to have it allocated anew"
+            "delete the pod to have it allocated again"
         )
     return gpu
 

@@ -34,7 +34,9 @@ LONGEST_NUMBER = 1000
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 _HALF = re.compile("[\ud800-\udfff]")  # one half of a surrogate pair of UTF-16
-_BREAKS = tuple(sign.encode() for sign in "\x85\u2028\u2029")
+# PyYAML leaves these as they are: characters that it reads as the end of a line, and marks that
+# change the direction of text.
+_UNSEEN = re.compile("[\x85\u2028-\u202e\u2066-\u2069]")
 
 
 def load(text: bytes | str) -> Any:
@@ -62,12 +64,11 @@ def dump_yaml(data: object) -> str:
     # PyYAML takes 2 MB of memory, and the running plugin writes no YAML.
     import yaml
 
-    # PyYAML leaves these characters as they are, but reads them as the end of a line. So a text
-    # with one of them is escaped.
+    # A document with a character that nobody sees is written in ASCII.
     encoded = msgspec.json.encode(data)
-    has_breaks = any(sign in encoded for sign in _BREAKS)
+    is_plain = _UNSEEN.search(encoded.decode()) is None
     plain = msgspec.json.decode(encoded)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=not has_breaks, width=120)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=is_plain, width=120)
 
 
 @cache

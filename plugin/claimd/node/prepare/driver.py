@@ -253,7 +253,7 @@ class Driver:
 
         if claim.metadata.uid != ref.uid:
             raise errors.ClaimError(
-                f"claim {ref.namespace}/{ref.name} was created anew: the kubelet asks for uid "
+                f"claim {ref.namespace}/{ref.name} was created again: the kubelet asks for uid "
                 f"{ref.uid}, the API server has {claim.metadata.uid}; it is prepared when the "
                 "kubelet asks for that one"
             )

@@ -215,7 +215,7 @@ def reason_to_unprepare(
 ) -> str:
     """Returns why the present `claim` need not stay prepared, or "" if it must stay."""
     if claim.metadata.uid != prepared.uid:
-        return f"it was created anew with uid {claim.metadata.uid}"
+        return f"it was created again with uid {claim.metadata.uid}"
     allocation = claim.status.allocation
     if allocation is None:
         return "it is not allocated any more"

@@ -218,8 +218,8 @@ def _plan_device(
         raise errors.ClaimError(_reason_divided(gpu, inventory))
     if gpu.is_bound_on_demand and admin and not gpu.nodes:
         raise errors.ClaimError(
-            f"{gpu.name} is bound to vfio-pci for the claim that is given it; admin access stands "
-            "beside that claim and has nothing to look at before"
+            f"{gpu.name} is bound to vfio-pci for the claim that is given it; admin access "
+            "sees a GPU only when such a claim has it"
         )
 
     # The configuration of the classes and the claim must suit this GPU.

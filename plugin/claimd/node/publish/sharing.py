@@ -197,7 +197,7 @@ def _by_memory(values: Sequence[str]) -> Sharing:
     if step > least:
         raise ValueError(
             f"the step ({values[1]}) is more than the least amount ({values[0]}): what is left "
-            "beside a claim for all of the memory could be given away"
+            "next to a claim for all of the memory could be given away"
         )
     return Sharing(how=MEMORY, least=least, step=step)
 

@@ -95,7 +95,7 @@ def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> lis
         message = (
             f"no CDI spec of the host's gives {device.host_cdi} any more, which this claim was "
             "given: its containers cannot start again until one does; delete the pod to have "
-            "it prepared anew"
+            "it prepared again"
         )
     return [
         Condition(

@@ -372,7 +372,7 @@ def _reason_obsolete(error: kube_errors.Invalid) -> str | None:
     """Returns why a refusal is harmless: the claim was recreated or deallocated. None if it is not."""
     text = str(error)
     if "metadata.uid" in text:
-        return "it was created anew"
+        return "it was created again"
     if "must be an allocated device" in text:
         return "it was deallocated"
     return None

@@ -57,7 +57,7 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
     programs = cluster.find_programs(arguments.scheduler, arguments.controllers)
     if programs != cluster.OURS and not machines:
         raise errors.UsageError(
-            "--scheduler and --controllers are for a cluster: expected --node NAME beside them"
+            "--scheduler and --controllers are for a cluster: expected --node NAME with them"
         )
     if machines:
         cluster.check_release(options.profile)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from claimd.common import errors
+from claimd.common import errors, plain_text
 from claimd.kubernetes.api import versions
 from claimd.kubernetes.api.resource import Device, ResourceSlice
 from claimd.node import config
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         output.print_rows(_narrow_table(built))
     for problem in problems:
-        print(f"claimd: {problem}", file=sys.stderr)
+        print(plain_text.plain_line(f"claimd: {problem}"), file=sys.stderr)
     return OK
 
 

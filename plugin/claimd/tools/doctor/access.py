@@ -22,8 +22,8 @@ RIGHTS = Check(
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
-    remedy=f"apply the manifests of claimd {__version__}, in the way that it was installed; they write "
-    "the DaemonSet anew, too (`kubectl diff -k deploy/base` shows what changes)\n"
+    remedy=f"apply the manifests of claimd {__version__}, in the way that it was installed; they replace "
+    "the DaemonSet, too (`kubectl diff -k deploy/base` shows what changes)\n"
     "installed with kubectl:\n"
     "    kubectl apply -k deploy/base\n"
     "with an overlay of your own, by its folder:\n"

@@ -40,13 +40,13 @@ CDI_FILES = Check(
     name="cdi-files",
     level=Level.ERROR,
     looks_at="our files in `cdi-dir`, one for each prepared claim",
-    expected="a CDI file for each checkpoint, and none besides",
+    expected="a CDI file for each checkpoint, and no others",
     remedy="a running claimd writes it again within a second: see that it runs, and its log",
 )
 KUBELET_CLAIMS = Check(
     name="kubelet-claims",
     level=Level.ERROR,
-    looks_at="which CDI ids of ours the kubelet has given to containers, beside the checkpoints",
+    looks_at="which CDI ids of ours the kubelet has given to containers, compared with the checkpoints",
     expected="a checkpoint for each claim that a container was given",
     remedy="leave the pods and their CDI files alone: they run on, and their GPUs are given to nobody "
     "else. A running claimd rebuilds the checkpoints from the claims' allocations within a minute; if "
@@ -63,7 +63,7 @@ CLAIMS = Check(
 SLICES = Check(
     name="slices",
     level=Level.ERROR,
-    looks_at="our ResourceSlices of this node, beside the GPUs that are here",
+    looks_at="our ResourceSlices of this node, compared with the GPUs that are here",
     expected="each GPU that can be given away is in a slice, and the pool is complete",
     remedy="if a setting was changed just now, such as `exclude`, let claimd start with it; "
     f"{KEEP_RUNNING}:\n"
@@ -395,7 +395,7 @@ async def _compare_with_api(
 
         # Another UID under the same name is another claim.
         if claim.metadata.uid != known.uid:
-            troubles[known.title] = "it is prepared here, and was deleted and created anew since"
+            troubles[known.title] = "it is prepared here, and was deleted and created again since"
             continue
 
         # The pool of a result is the node that has the device.

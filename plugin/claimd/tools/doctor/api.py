@@ -64,7 +64,7 @@ NODE = Check(
 CLOCK = Check(
     name="clock",
     level=Level.WARNING,
-    looks_at="the node's clock beside the Date of the API server's answers",
+    looks_at="the node's clock, compared with the Date of the API server's answers",
     expected="the same time, within ten seconds: tokens and certificates have times, and so have "
     "taints and Events",
     remedy="on the node run a time service: `systemctl enable --now chronyd` or systemd-timesyncd, "

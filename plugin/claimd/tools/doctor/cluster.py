@@ -42,7 +42,7 @@ ENDPOINTS = Check(
 NODE_SLICES = Check(
     name="node-slices",
     level=Level.ERROR,
-    looks_at="the ResourceSlices of our driver, beside the nodes with a claimd pod",
+    looks_at="the ResourceSlices of our driver, compared with the nodes that have a claimd pod",
     expected="slices of each node with claimd, all that the pool has, and of no other node",
     remedy="run doctor on that node: kubectl -n NAMESPACE exec POD -- claimd doctor",
 )

@@ -62,7 +62,7 @@ NVIDIA_UVM = Check(
 DRIVER_VERSION = Check(
     name="driver-versions",
     level=Level.ERROR,
-    looks_at="the version of NVIDIA's kernel module, beside those of the libraries on the host",
+    looks_at="the version of NVIDIA's kernel module, compared with those of the libraries on the host",
     expected="libraries of the version that the kernel has loaded",
     remedy="the driver was updated and the old module is still loaded: reboot the node, or end what "
     "uses the GPUs and load the new module",

@@ -69,7 +69,7 @@ DRA_SOCKET = Check(
     level=Level.ERROR,
     looks_at="the sockets in our folder, and in the kubelet's registry: whether somebody listens",
     expected="one of each, of a running claimd",
-    remedy=f"delete the claimd pod of this node, the next one makes its sockets anew; "
+    remedy=f"delete the claimd pod of this node, the next one makes new sockets; "
     f"{KEEP_RUNNING}:\n    {RESTART}",
 )
 CHECKS = (

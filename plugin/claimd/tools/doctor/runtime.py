@@ -36,7 +36,7 @@ CDI_FOLDERS = Check(
     name="cdi-folders",
     level=Level.ERROR,
     looks_at="`cdi_spec_dirs` of containerd, or of CRI-O in the files and flags that it was started "
-    "with, beside the setting `cdi-dir`",
+    "with, compared with the setting `cdi-dir`",
     expected="the runtime looks for CDI specs where claimd writes them",
     remedy="add the folder to `cdi_spec_dirs` and restart the runtime, or set `cdi-dir` to one of "
     "the folders that it has",
@@ -187,7 +187,9 @@ def _remedy_to_enable(facts: Facts) -> str:
         lines = [f"in {config}, on the node, change `enable_cdi = false` to `enable_cdi = true`"]
     lines.append("then `systemctl restart containerd`. Running containers stay")
     if "/rancher/" in facts.config:
-        lines.append("k3s and rke2 make this file anew: write it into config.toml.tmpl beside it")
+        lines.append(
+            "k3s and rke2 replace this file at each start: write it into config.toml.tmpl in the same folder"
+        )
     return "\n".join(lines)
 
 
@@ -323,7 +325,7 @@ def folder_trouble(place: str, name: str) -> str:
     # A mount keeps a folder that was removed, but no program sees the files that we write there.
     if status.st_nlink == 0:
         return (
-            f"{name} was removed on the host and made anew: our mount leads to the old one; "
+            f"{name} was removed on the host and created again: our mount leads to the old one; "
             "delete the claimd pod of this node"
         )
     if place != name:

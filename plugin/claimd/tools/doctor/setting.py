@@ -44,7 +44,7 @@ class Place:
         if self.is_in_file(name):
             return self._steps_in_file(f"    {key_of(name)}: {_quote(value)}")
         return (
-            f"for all nodes of the DaemonSet, which makes its pods anew by itself; {KEEP_RUNNING}:\n"
+            f"for all nodes of the DaemonSet, which replaces its pods by itself; {KEEP_RUNNING}:\n"
             f"    kubectl -n {self.namespace} set env daemonset/{self.daemonset} "
             f"{variable_of(name)}={shlex.quote(value)}\n"
             "and write it into the overlay or the chart's values that you apply: "

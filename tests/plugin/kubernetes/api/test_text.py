@@ -168,10 +168,11 @@ def test_the_fast_loader_has_the_same_bounds(monkeypatch) -> None:
             yaml.load(bad, Loader=loader)
 
 
-@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029", "\u202e", "\u2066"])
 def test_what_yaml_takes_for_the_end_of_a_line_is_kept(sign: str) -> None:
     document = {"a": [sign, f"one{sign}two é"]}
     assert text.load(text.dump_yaml(document)) == document
+    assert sign not in text.dump_yaml(document)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ GONE = {
     "deleted": (remove, "it does not exist any more"),
     "created again": (
         lambda world: (remove(world), world.claim("c", SECOND, uid="uid-new")),
-        "it was created anew with uid uid-new",
+        "it was created again with uid uid-new",
     ),
     "not allocated": (lambda world: world.allocate(), "it is not allocated any more"),
     "on another node": (

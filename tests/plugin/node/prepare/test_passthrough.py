@@ -590,7 +590,9 @@ async def test_a_rebuilt_claim_whose_gpu_cannot_be_bound_stays_lost(
 
 async def test_admin_access_binds_nothing(world: World) -> None:
     claimd, c, admin = await world.start(), world.claim(), world.claim("a", adminAccess=True)
-    assert "admin access stands beside that claim" in str(await prepare(claimd, admin))
+    assert "admin access sees a GPU only when such a claim has it" in str(
+        await prepare(claimd, admin)
+    )
     await prepare(claimd, c)
     assert isinstance(await prepare(claimd, admin), PreparedClaim)
     assert world.nodes("a") == world.nodes("c")

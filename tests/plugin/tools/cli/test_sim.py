@@ -24,7 +24,7 @@ from claimd.sim.apiserver import command, server
         ),
         (
             ["--controllers", "sh", "--", "true"],
-            "--scheduler and --controllers are for a cluster: expected --node NAME beside them",
+            "--scheduler and --controllers are for a cluster: expected --node NAME with them",
         ),
         (
             ["--node", "a", "--scheduler", "nowhere", "--", "true"],

@@ -252,7 +252,7 @@ async def claim_anew(world):
     await world.cluster.admin("DELETE", f"{CLAIMS}/c")
     await world.claim()
     yield
-    # As the kubelet has it prepared anew.
+    # As the kubelet has it prepared again.
     stored = await world.cluster.admin("GET", f"{CLAIMS}/c")
     world.forget(world.uid)
     world.use_claim(stored["metadata"]["uid"])

@@ -190,7 +190,7 @@ _ALLOCATION_GONE = {
     "shareable": "a claim may now always be used by several pods",
 }
 _STATUS_GONE = {
-    "reservedFor": "who uses the claim is set again when it is allocated anew",
+    "reservedFor": "who uses the claim is set again when it is allocated again",
     "deallocationRequested": "there is no driver's controller any more that could be asked",
     "driverName": "the driver of each device is now in the allocation",
 }
@@ -207,7 +207,7 @@ def _drop_status(doc: Traced, tell: Tell) -> None:
         why = _ALLOCATION_GONE.get(
             name,
             "without the devices of an allocation its nodes mean nothing; "
-            "the claim is allocated anew",
+            "the claim is allocated again",
         )
         tell(allocation.path(name), why)
     for name in status:
