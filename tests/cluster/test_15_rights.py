@@ -83,6 +83,7 @@ class RealCluster(cases.Cluster):
         """Takes away what the last test left, and the manifests, which this one applies anew."""
         for item in (await self.admin("GET", cases.SLICES))["items"]:
             await self.admin("DELETE", f"{cases.SLICES}/{item['metadata']['name']}")
+        await self.admin("DELETE", cases.EVENTS)
 
         free = {"status": {"reservedFor": None, "allocation": None}}
         for item in (await self.admin("GET", cases.CLAIMS))["items"]:
