@@ -29,7 +29,9 @@ from ..prepared import PreparedClaim
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 4  # reports under way at the same time
+# Reports under way at the same time. The client has one connection more, so that the kubelet's calls
+# never wait for reports.
+AT_ONCE = 3
 SPACING = 0.4  # seconds between two reports while the API server is sick, which go one by one
 FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tried again
 
