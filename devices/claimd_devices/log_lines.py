@@ -123,6 +123,7 @@ _PCI_LOST = re.compile(
 )
 _PCI_RESET_FAILED = re.compile(
     r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
+    r"|AMD_[A-Z0-9]{1,16}: failed to reset device"
     r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16})?: error -[0-9]"
 )
 _PCI_ERROR = re.compile(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \((Non-)?Fatal\)")
@@ -146,7 +147,8 @@ _AMD_RESET_FAILED = re.compile(
     r"|(?:resume|late_init) of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
     r"|amdgpu_device_ip_resume failed"
     r"|amdgpu asic init failed"
-    r"|device lost from bus!"
+    r"|Mode[0-9] reset failed!"
+    r"|device lost from bus!|pci_channel_io_perm_failure: state"
 )
 _AMD_INIT_FAILED = re.compile(
     r"Fatal error during GPU init"
