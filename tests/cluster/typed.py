@@ -1,6 +1,6 @@
 """The commands of install.md, migrate.md and troubleshooting.md, and in which story each is typed.
 
-tests/test_typed.py compares the stories with the pages. test_29_typed.py types them on the rig.
+tests/test_typed.py compares the stories with the pages. test_30_typed.py types them on the rig.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Line 29: what the pages say, typed as it stands: install, upgrade, the way back and removal from both
+"""Line 30: what the pages say, typed as it stands: install, upgrade, the way back and removal from both
 beginnings; a node that is handed over; every look of troubleshooting; every manifest and example.
 """
 
