@@ -6,9 +6,10 @@ EXPLAINED_IN names a file that gets each answer next to `kubectl describe`.
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,18 @@ def explain(ns: Kubectl) -> str:
     )
     assert done.returncode in (0, 3), done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def ns(kube: Kubectl) -> Iterator[Kubectl]:
+    """A namespace with a short name, as in a cluster of people: the first line has its room."""
+    name = f"team-{secrets.token_hex(2)}"
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    inside = kube.within(name)
+    wait_for("the default service account", lambda: inside.find("serviceaccount", "default"))
+    yield inside
+    inside("delete", "pods", "--all", seconds=180)
+    kube.delete("namespace", name, wait=False)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

@@ -627,6 +627,35 @@ async def test_a_lost_checkpoint_that_cannot_be_rebuilt_taints_its_device(world)
         await apiserver.until(lambda: not taints(), 30.0)
 
 
+@pytest.mark.slow
+async def test_a_claim_that_is_gone_while_its_pod_runs_taints_its_device(world):
+    """The scheduler gives the device to another claim, which cannot be prepared."""
+    claim = world.claim("c")
+    uid = claim["metadata"]["uid"]
+
+    def taints():
+        return [taint for device in world.devices("") for taint in device.get("taints", ())]
+
+    async with world.plugin():
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            assert not (await caller.prepare(claim))[uid].error
+            world.api.delete("resourceclaims", "c", "default")
+            rival = world.claim("rival")
+            error = (await caller.prepare(rival))[rival["metadata"]["uid"]].error
+            assert "is still prepared for claim default/c" in error
+
+            await apiserver.until(taints, 60.0)
+            (taint,) = taints()
+            assert (taint["key"], taint["effect"]) == ("claimd.dev/claim-gone", "NoSchedule")
+            await apiserver.until(lambda: "ClaimGone" in world.reasons(), 60.0)
+
+            # The pod ends.
+            await caller.unprepare(claim)
+            await apiserver.until(lambda: not taints(), 60.0)
+            assert not (await caller.prepare(rival))[rival["metadata"]["uid"]].error
+
+
 async def test_a_folder_that_cannot_be_used_is_said_at_once(world):
     (world.tmp_path / "kubelet" / "plugins" / DRIVER).touch()
     async with world.plugin() as plugin:

@@ -32,10 +32,15 @@ def shorten(text: str, room: int) -> str:
 
 
 def _both_ends(errors: list[str], room: int) -> str:
-    """Returns the first two errors of a chain and the last ones, or "" if the last has no room."""
-    head = _BETWEEN_ERRORS.join(errors[:2]) + ":" + _CUT + " "
+    """Returns the first errors of a chain and the last ones, or "" if the last has no room.
+
+    The third error is among the first if it has the name that all is about, such as an image.
+    """
+    has_name = '"' in errors[2] and '"' not in errors[1] and len(errors) > _SHORTEST_CHAIN
+    first = 3 if has_name else 2
+    head = _BETWEEN_ERRORS.join(errors[:first]) + ":" + _CUT + " "
     tail = ""
-    for error in reversed(errors[2:]):
+    for error in reversed(errors[first:]):
         longer = f"{error}{_BETWEEN_ERRORS}{tail}" if tail else error
         if len(head) + len(longer) > room:
             break

@@ -199,6 +199,8 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
             return Cause(
                 verb="do", text=f"not have the devices that {claim} got already, on {place}"
             )
+    if detail.startswith("it has no label "):
+        return Cause(verb="have", text=detail.removeprefix("it has "))
     return Cause(verb="be", text=f"refused: {detail}")
 
 

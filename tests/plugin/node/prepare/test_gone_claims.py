@@ -29,6 +29,12 @@ def remove(world):
     world.api.delete("resourceclaims", "c", "default")
 
 
+async def prepared(world):
+    """A claim that was prepared and reported: nothing is under way when the clock leaps."""
+    await world.prepared()
+    await apiserver.until(lambda: world.api.count("PATCH"))
+
+
 async def rival(world, name="rival"):
     """Another claim that the scheduler gave the same GPU; returns the answer to its prepare."""
     obj = world.claim(name)
@@ -59,7 +65,7 @@ GONE = {
 
 @pytest.mark.parametrize(("end", "reason"), GONE.values(), ids=GONE)
 async def test_its_devices_are_tainted_until_it_is_given_back(world, end, reason):
-    await world.prepared()
+    await prepared(world)
     end(world)
     assert "is still prepared for claim default/c" in await rival(world)
 
@@ -89,7 +95,7 @@ async def test_its_devices_are_tainted_until_it_is_given_back(world, end, reason
 
 
 async def test_a_claim_that_is_there_costs_one_request_and_no_taint(world):
-    await world.prepared()
+    await prepared(world)
     await rival(world)
     asked = world.asked()
     await look_twice(world)
@@ -98,7 +104,7 @@ async def test_a_claim_that_is_there_costs_one_request_and_no_taint(world):
 
 
 async def test_where_no_claim_is_refused_nothing_is_asked(world):
-    await world.prepared()
+    await prepared(world)
     remove(world)
     asked = world.asked()
     await look_twice(world)
@@ -106,7 +112,7 @@ async def test_where_no_claim_is_refused_nothing_is_asked(world):
 
 
 async def test_a_claim_that_ends_in_time_is_not_asked_about(world):
-    await world.prepared()
+    await prepared(world)
     remove(world)
     await rival(world)
     await drivers.unprepare(world.first.driver, [ClaimRef("default", "c", "uid-c")])
@@ -116,7 +122,7 @@ async def test_a_claim_that_ends_in_time_is_not_asked_about(world):
 
 
 async def test_an_api_server_that_is_away_says_nothing(world):
-    await world.prepared()
+    await prepared(world)
     await rival(world)
     world.api.fail(times=1000, path="/resourceclaims/c", status=500)
     await look_twice(world)

@@ -443,7 +443,18 @@ async def test_a_claim_that_is_gone_or_elsewhere(world):
     await world.cluster.admin("DELETE", f"{CLAIMS}/c")
     findings = await world.findings()
     assert not_well(findings) == {("claims", WARNING)}
-    assert any("there is no such claim any more" in finding.seen for finding in findings)
+    (gone,) = [finding for finding in findings if finding.check == "claims"]
+    assert gone.seen == (
+        "default/c: it is prepared here, and there is no such claim any more, but pod default/train "
+        f"still uses {world.gpu.name}"
+    )
+    assert "the taint claimd.dev/claim-gone keeps the others away" in gone.remedy
+    assert "    kubectl delete pod -n default train" in gone.remedy.splitlines()
+
+    # No pod uses it any more, and the driver has not collected it yet.
+    world.node.kubelet.pods.clear()
+    (left,) = [finding for finding in await world.findings() if finding.check == "claims"]
+    assert left.seen == ("default/c: it is prepared here, and there is no such claim any more")
 
 
 async def test_what_is_to_be_done_about_another_driver(world):

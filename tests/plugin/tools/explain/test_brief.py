@@ -43,6 +43,17 @@ def test_a_chain_keeps_as_much_of_its_end_as_fits():
     assert brief.shorten(chain, 40) == "pod: main: … step 17: step 18: step 19"
 
 
+def test_a_chain_keeps_the_name_that_it_is_about():
+    chain = (
+        'main does not start: ErrImagePull: failed to pull and unpack image "x/y:1": failed to '
+        "resolve image: failed to do request: dial tcp: connection refused"
+    )
+    assert brief.shorten(chain, 120) == (
+        'main does not start: ErrImagePull: failed to pull and unpack image "x/y:1": … '
+        "dial tcp: connection refused"
+    )
+
+
 def test_a_chain_whose_end_is_long_keeps_its_beginning():
     chain = "pod: main: middle: " + 50 * "x" + " y"
     assert brief.shorten(chain, 25) == "pod: main: middle …"

@@ -189,6 +189,7 @@ def test_the_reason_behind_a_held_device_is_the_cause():
             "does not have the devices that claim a/b got already, on node n",
         ),
         ("Other", "", "anything", "is refused: anything"),
+        ("InterPodAffinity", "", "it has no label a: near to b", "has no label a: near to b"),
     ],
 )
 def test_rules_in_words_that_hold_for_many_nodes(rule, message, detail, told):
