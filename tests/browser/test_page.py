@@ -76,6 +76,8 @@ async def test_three_nodes(tmp_path):
         details = await tab.value("document.querySelector('#details').innerText")
         assert "claimd.dev/xid=79 (the GPU has fallen off the bus" in details
         await take_picture(tab, "view-light.png")
+        await tab.size(1280, 800)
+        await take_picture(tab, "view-three-1280.png")
         await tab.size(1440, 860, dark=True)
         await take_picture(tab, "view-dark.png")
         assert not tab.errors
@@ -277,6 +279,10 @@ async def test_a_thousand_nodes(tmp_path):
         await tab.press("Escape")
         await tab.until("document.querySelector('#shown').innerText === '(1,000)'")
         await take_picture(tab, "view-thousand.png")
+        for width, height in ((1280, 800), (390, 844)):
+            await tab.size(width, height)
+            await take_picture(tab, f"view-thousand-{width}.png")
+        await tab.size(1440, 860)
 
         await tab.send("HeapProfiler.collectGarbage")
         heap = await tab.value("performance.memory.usedJSHeapSize")

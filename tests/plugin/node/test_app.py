@@ -126,6 +126,9 @@ class World:
             devices += each["spec"].get("devices") or []
         return [device for device in devices if device["name"].endswith(ending)]
 
+    def taints(self):
+        return [taint for device in self.devices("") for taint in device.get("taints", ())]
+
     def reasons(self):
         """Of the events so far, but for the one that says that nothing holds us here."""
         events = [obj for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
@@ -604,9 +607,6 @@ async def test_a_lost_checkpoint_that_cannot_be_rebuilt_taints_its_device(world)
     (world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims" / "uid-c.json").unlink()
     world.api.delete("resourceclaims", "c", "default")
 
-    def taints():
-        return [taint for device in world.devices("") for taint in device.get("taints", ())]
-
     async with (
         podresources.serve(names.pod_resources_socket(world.tmp_path / "kubelet")) as pods,
         world.plugin(),
@@ -614,8 +614,8 @@ async def test_a_lost_checkpoint_that_cannot_be_rebuilt_taints_its_device(world)
         pods.runs("p", c=ids)
         info = await world.kubelet.register()
         await apiserver.until(lambda: world.reasons() == ["RecordLost"])
-        await apiserver.until(taints, 30.0)
-        (taint,) = taints()
+        await apiserver.until(world.taints, 30.0)
+        (taint,) = world.taints()
         assert (taint["key"], taint["effect"]) == ("claimd.dev/record-lost", "NoSchedule")
         assert len(world.cdi()) == 1
         async with calling(info.endpoint) as caller:
@@ -624,7 +624,7 @@ async def test_a_lost_checkpoint_that_cannot_be_rebuilt_taints_its_device(world)
                 {"metadata": {"namespace": "default", "name": "c", "uid": "uid-c"}}
             )
         assert world.cdi() == []
-        await apiserver.until(lambda: not taints(), 30.0)
+        await apiserver.until(lambda: not world.taints(), 30.0)
 
 
 @pytest.mark.slow
@@ -632,9 +632,6 @@ async def test_a_claim_that_is_gone_while_its_pod_runs_taints_its_device(world):
     """The scheduler gives the device to another claim, which cannot be prepared."""
     claim = world.claim("c")
     uid = claim["metadata"]["uid"]
-
-    def taints():
-        return [taint for device in world.devices("") for taint in device.get("taints", ())]
 
     async with world.plugin():
         info = await world.kubelet.register()
@@ -645,14 +642,14 @@ async def test_a_claim_that_is_gone_while_its_pod_runs_taints_its_device(world):
             error = (await caller.prepare(rival))[rival["metadata"]["uid"]].error
             assert "is still prepared for claim default/c" in error
 
-            await apiserver.until(taints, 60.0)
-            (taint,) = taints()
+            await apiserver.until(world.taints, 60.0)
+            (taint,) = world.taints()
             assert (taint["key"], taint["effect"]) == ("claimd.dev/claim-gone", "NoSchedule")
             await apiserver.until(lambda: "ClaimGone" in world.reasons(), 60.0)
 
             # The pod ends.
             await caller.unprepare(claim)
-            await apiserver.until(lambda: not taints(), 60.0)
+            await apiserver.until(lambda: not world.taints(), 60.0)
             assert not (await caller.prepare(rival))[rival["metadata"]["uid"]].error
 
 
