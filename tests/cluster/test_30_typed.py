@@ -300,14 +300,20 @@ def test_every_look_of_troubleshooting(driver: Driver, typist: Typist, train: No
 
 @pytest.fixture(scope="module")
 def namespaces(kube: Kubectl) -> Iterator[None]:
-    """The namespaces that manifests name, where they are not there already."""
-    named = set()
+    """The namespaces that manifests name, where they are not there already, with their labels."""
+    labels: dict[str, object] = {}
     for manifests in test_applied.MANIFESTS.values():
-        named |= {obj["metadata"].get("namespace") for obj in manifests}
+        for obj in manifests:
+            metadata = obj["metadata"]
+            if obj["kind"] == "Namespace":
+                labels[metadata["name"]] = metadata.get("labels", {})
+            elif "namespace" in metadata:
+                labels.setdefault(metadata["namespace"], {})
     made = []
-    for name in sorted(named - {None}):
+    for name, theirs in sorted(labels.items()):
         if kube.find("namespace", name) is None:
-            kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            metadata = {"name": name, "labels": theirs}
+            kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
             made.append(name)
     yield
     for name in made:

@@ -260,7 +260,7 @@ def mixed_fleet(nodes):
 def test_the_line_about_a_large_fleet_is_short_and_leads_with_the_nearest(nodes):
     known = cluster(*mixed_fleet(nodes))
     subject = pending.find_subject(known, "pod/job", "default")
-    answer = pending.report(known, subject, full=False)
+    answer = pending.report(known, subject, full=False, time_limit=300.0)
     assert len(answer.line) <= 200
     head, _, groups = answer.line.partition(" could run it: ")
     assert head == f"pod default/job: 0 of {nodes} nodes"
