@@ -28,6 +28,7 @@ DEVICE_PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 # stops it.
 _ENVIRONMENT = (("NVIDIA_VISIBLE_DEVICES", "void"),)
 
+_PROPRIETARY = "proprietary"
 _MAJOR = 195  # fixed; /proc/devices has several names for it
 _CONTROL, _MODESET = 255, 254
 _VERSION = re.compile(r"NVRM version:.*Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)")
@@ -71,7 +72,12 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     # A program opens a MIG instance by the nodes of its GPU and by two nodes of the instance.
     common = _nodes(roots, function, minor, majors, notes)
-    memory = _memory(roots, function, product, notes)
+    integrated = nvidia_ids.is_integrated(function.device_id)
+    memory = (
+        _machine_memory(roots, function, notes)
+        if integrated
+        else _memory(function.device_id, product)
+    )
     board = mig.Board.from_ids(function.device_id, architecture, memory)
     instances = mig.parts(roots, minor, board, common, majors.get("nvidia-caps"), notes)
     parts = _with_libraries(instances, host)
@@ -86,8 +92,8 @@ def describe(roots: Roots, function: Function) -> Detail:
         family=family,
         architecture=architecture,
         vbios=_vbios(information.get("Video BIOS")),
-        integrated=nvidia_ids.is_integrated(function.device_id),
-        setup=_setup(driver, information),
+        integrated=integrated,
+        setup=_setup(driver.setup, information),
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
         environment=_ENVIRONMENT,
@@ -143,28 +149,27 @@ def _uuid(path: str, information: dict[str, str], notes: list[str]) -> str | Non
     return None
 
 
-def _memory(roots: Roots, function: Function, product: str | None, notes: list[str]) -> int | None:
-    """Returns the bytes of memory that the driver can use; None if that is not known.
+def _memory(device_id: int, product: str | None) -> int | None:
+    """Returns the bytes of a GPU's own memory that the driver can use; None if that is not known.
 
-    A GPU in a processor's package uses the machine's memory. A vGPU has the id of its board, and
-    its name says how much of the board's memory it has.
+    A vGPU has the id of its board, and its name says how much of the board's memory it has.
     """
-    if nvidia_ids.is_integrated(function.device_id):
-        return function.cache.read_once(
-            "/proc/meminfo", lambda notes: _machine_memory(roots, notes), notes
-        )
     share = _VGPU.search(product or "")
     if share is None:
-        return nvidia_ids.memory(function.device_id, product)
+        return nvidia_ids.memory(device_id, product)
 
     gibibytes = int(share[1])
     named = gibibytes << 30 if gibibytes else 1 << 29
-    of_board = nvidia_ids.memory(function.device_id, None)
+    of_board = nvidia_ids.memory(device_id, None)
     return min(named, of_board) if of_board else named
 
 
-def _machine_memory(roots: Roots, notes: list[str]) -> int | None:
-    for line in sysfs.lines(f"{roots.proc}/meminfo", notes) or ():
+def _machine_memory(roots: Roots, function: Function, notes: list[str]) -> int | None:
+    """Returns the bytes of the machine's memory, which a GPU in a processor's package uses."""
+    lines = function.cache.read_once(
+        "/proc/meminfo", lambda notes: sysfs.lines(f"{roots.proc}/meminfo", notes), notes
+    )
+    for line in lines or ():
         if match := _MACHINE_MEMORY.match(line):
             return int(match[1]) << 10
     return None
@@ -181,9 +186,7 @@ class _Driver:
     """The facts of the kernel module that all GPUs share."""
 
     version: str | None
-    cuda: str | None
-    kind: str | None  # open or proprietary
-    gpu_direct: str | None
+    setup: Setup
 
 
 def _driver(roots: Roots, notes: list[str]) -> _Driver:
@@ -191,11 +194,13 @@ def _driver(roots: Roots, notes: list[str]) -> _Driver:
     for line in sysfs.lines(f"{roots.proc}/driver/nvidia/version", notes) or ():
         if match := _VERSION.match(line):
             version = match[1]
-            kind = "open" if " Open Kernel Module" in line else "proprietary"
+            kind = "open" if " Open Kernel Module" in line else _PROPRIETARY
             break
     version = version or sysfs.text(f"{roots.sys}/module/nvidia/version", notes)
-    cuda = nvidia_ids.cuda(version)
-    return _Driver(version=version, cuda=cuda, kind=kind, gpu_direct=_gpu_direct(roots, kind))
+    setup = Setup(
+        cuda=nvidia_ids.cuda(version), kernel_module=kind, gpu_direct=_gpu_direct(roots, kind)
+    )
+    return _Driver(version=version, setup=setup)
 
 
 def _gpu_direct(roots: Roots, kind: str | None) -> str | None:
@@ -212,13 +217,14 @@ def _gpu_direct(roots: Roots, kind: str | None) -> str | None:
     return "+".join(ways) or "none"
 
 
-def _setup(driver: _Driver, information: dict[str, str]) -> Setup:
-    """Returns how the driver is set up. The open module always uses the GPU's own firmware."""
-    kind = driver.kind
+def _setup(setup: Setup, information: dict[str, str]) -> Setup:
+    """Returns how the driver is set up for a GPU. The open module always uses the GPU's firmware."""
+    if setup.kernel_module != _PROPRIETARY:
+        return setup
     firmware = information.get("GPU Firmware", "N/A")
-    if kind == "proprietary" and firmware != "N/A" and "?" not in firmware:
-        kind = "proprietary-gsp"
-    return Setup(cuda=driver.cuda, kernel_module=kind, gpu_direct=driver.gpu_direct)
+    if firmware == "N/A" or "?" in firmware:
+        return setup
+    return replace(setup, kernel_module=f"{_PROPRIETARY}-gsp")
 
 
 def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:

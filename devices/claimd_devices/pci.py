@@ -186,7 +186,12 @@ def _most_virtual(path: str, notes: list[str]) -> int | None:
 
     The kernel answers from its own memory, so the read wakes no device.
     """
-    return sysfs.decimal(f"{path}/sriov_totalvfs", notes) or None
+    file = f"{path}/sriov_totalvfs"
+
+    # Few devices have the file, and this question is cheaper than an open that fails.
+    if not os.access(file, os.F_OK):
+        return None
+    return sysfs.decimal(file, notes) or None
 
 
 def slot(address: str) -> str:
