@@ -384,6 +384,9 @@ def _for_virtual_machines(
     """
     group = function.iommu_group
     if group is None:
+        for note in function.notes:
+            if "/iommu_group: " in note:
+                raise NotUsable(f"its IOMMU group cannot be read: {note}", is_unread=True)
         raise NotUsable("it is for virtual machines, but is in no IOMMU group: the IOMMU is off")
     if bus.group_sizes[group] > 1:
         raise NotUsable(

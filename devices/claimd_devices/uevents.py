@@ -198,7 +198,8 @@ def _listening_to_fakes(
             return
 
         def drain() -> None:
-            with contextlib.suppress(BlockingIOError):
+            # The last error is that there are no more events.
+            with contextlib.suppress(OSError):
                 while True:
                     on_uevent(parse(events.recv(_LARGEST)))
             on_change()

@@ -61,8 +61,11 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
 
 
 def check_loaded(roots: Roots) -> None:
-    """Raises NotUsable if the kernel module vfio-pci is not loaded."""
-    if not sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{DRIVER}"):
+    """Raises NotUsable if the kernel module vfio-pci is not loaded, or if that cannot be read."""
+    notes: list[str] = []
+    if sysfs.names(f"{roots.sys}/bus/pci/drivers/{DRIVER}", notes) is None:
+        if notes:
+            raise NotUsable(f"the driver {DRIVER} cannot be read: {notes[0]}", is_unread=True)
         raise NotUsable(
             f"it is for virtual machines, and {DRIVER} is not loaded: run `modprobe {DRIVER}` on "
             "the node, and name it in /etc/modules-load.d"

@@ -81,6 +81,13 @@ class Watch:
         """
         self._wake.set()
 
+    def is_outdated(self, address: str) -> bool:
+        """Returns True if the last scan failed, or could not read the device at this address.
+
+        `last` has older facts about the device then, or none.
+        """
+        return bool(self.failure) or address in self._unread
+
     async def rescan(self) -> Inventory:
         """Returns the result of a scan that begins after this call. Raises the error of that scan.
 

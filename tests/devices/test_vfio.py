@@ -133,6 +133,23 @@ def test_without_an_iommu_it_cannot_be_bound(make_tree: Make) -> None:
     assert bindable(tree).skipped[0].reason.endswith("in no IOMMU group: the IOMMU is off")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "path"),
+    [
+        ("nvidia:l4,driver=vfio-pci", "bus/pci/devices/0000:11:00.0/iommu_group"),
+        ("nvidia:l4", "bus/pci/drivers/vfio-pci"),
+    ],
+)
+def test_what_cannot_be_read_is_not_taken_for_missing(make_tree: Make, gpu: str, path: str) -> None:
+    tree = make_tree(gpu, "iommu=1")
+    fake.load_vfio(tree.folder)
+    place = tree.roots.sys / path
+    place.rename(place.with_name("away"))
+    place.write_text("neither a link nor a folder")
+    (skipped,) = bindable(tree).skipped
+    assert skipped.is_unread, skipped.reason
+
+
 def test_virtual_functions_are_left_alone_and_their_gpu_is_not_bound(make_tree: Make) -> None:
     tree = make_tree("intel:max1550,vfs=2", "iommu=1")
     fake.load_vfio(tree.folder)

@@ -299,12 +299,16 @@ def _link(folder: Path, path: str, target: str) -> None:
     """Makes a relative link, because the kernel's links are relative."""
     link = folder / path
     link.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
 
     # The kernel's links to a folder above go up to its parent and down again.
     relative = os.path.relpath(target, Path(path).parent)
     if relative.endswith(".."):
         relative = f"{relative}/../{Path(target).name}"
+
+    # A change of the driver leaves the other links alone, and somebody may be looking.
+    if link.is_symlink() and os.readlink(link) == relative:
+        return
+    link.unlink(missing_ok=True)
     link.symlink_to(relative)
 
 

@@ -104,6 +104,9 @@ class App:
                 log.info("stopped; what is prepared stays prepared, and our slices stay published")
         except* errors.Fatal as several:
             fatal = several.exceptions[0]
+        except* OSError as several:
+            # The parts handle the errors that they can go on after. A new process may do better.
+            fatal = errors.Fatal(f"claimd cannot go on after an error: {several.exceptions[0]}")
 
         # Python before 3.11.4 wraps what is raised within `except*` into a group once more.
         if fatal is not None:
@@ -374,7 +377,7 @@ def _claims(
 ) -> node_claims.NodeClaims:
     """Builds the parts that prepare claims, from the files up to the claims."""
     checkpoints = reports.checkpoints
-    hardware_ = hardware.Hardware(watch=watch_)
+    hardware_ = hardware.Hardware(watch=watch_, is_outdated=watch_.is_outdated)
     files = container_files.ContainerFiles(
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
         metadata=metadata.MetadataFolder(
@@ -526,6 +529,12 @@ async def _keep_running(name: str, work: Work) -> None:
             return await work()
         except errors.Fatal:
             raise
-        except Exception:
+        except Exception as error:
+            # A part that is told to end may fail, for instance in closing a file. It must end all
+            # the same.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                log.warning("%s ended with an error: %r", name, error)
+                return
             log.exception("%s failed, which is a mistake in claimd; it is started again", name)
             await asyncio.sleep(RESTART)

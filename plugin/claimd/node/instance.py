@@ -78,7 +78,10 @@ class Instance:
         # The next instance that starts removes a file that we cannot remove.
         with contextlib.suppress(OSError):
             (self.instances / self._identity).unlink(missing_ok=True)
-        os.close(self._descriptor)
+
+        # Linux closes the file, and releases its lock, also if it reports an error.
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
         self._descriptor = None
 
     def on_registered(self) -> None:
@@ -169,4 +172,5 @@ class Instance:
         else:
             return False
         finally:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

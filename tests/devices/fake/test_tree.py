@@ -306,3 +306,13 @@ def test_gpus_are_told_from_screens(make_tree: Make) -> None:
 def test_nodes_of_processors(make_tree: Make, word: str, online: str) -> None:
     path = "sys/devices/system/node/online"
     assert (make_tree("nvidia:l4", word).folder / path).read_text() == f"{online}\n"
+
+
+def test_a_change_of_the_driver_leaves_other_links_alone(make_tree: Make) -> None:
+    """A scan at the same time must not take the GPU for one without an IOMMU group."""
+    tree = make_tree("nvidia:l4", "iommu=1")
+    address = tree.only().address
+    link = tree.function(address) / "iommu_group"
+    before = link.lstat().st_ino
+    fake.bind(tree.folder, address, "vfio-pci")
+    assert link.lstat().st_ino == before

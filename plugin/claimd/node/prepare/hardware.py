@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 from claimd.common import errors
@@ -31,6 +32,9 @@ class Hardware:
 
     watch: Watch
     patience: float = SCAN_PATIENCE
+
+    # Returns True if the last scan could not see the device at an address, or nothing at all.
+    is_outdated: Callable[[str], bool] = lambda _: False
 
     @property
     def inventory(self) -> Inventory:

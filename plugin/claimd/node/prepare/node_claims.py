@@ -61,6 +61,9 @@ class NodeClaims:
     holders: set[str] = field(default_factory=set)
     is_held: asyncio.Event = field(default_factory=asyncio.Event)
 
+    # The value of `checkpoints.reads` at the last look for claims without a checkpoint.
+    _looked_at_read: int = -1
+
     # By uid: claims that a running call has prepared; True if their report will be the first one.
     _first_report: dict[str, bool] = field(default_factory=dict)
 
@@ -228,11 +231,22 @@ class NodeClaims:
             plan.refuse_without_libraries(prepared, inventory)
 
         # A container may still use the devices of a CDI file, even if the checkpoint was lost.
-        for other in self.files.find_unrecorded(self.checkpoints.claims):
+        for other in self._find_unrecorded():
             if other.uid != prepared.uid:
                 reason = self._describe_unrecorded(other)
                 plan.refuse_unrecorded(prepared, other, inventory, reason)
         return prepared
+
+    def _find_unrecorded(self) -> list[PreparedClaim]:
+        """Returns the claims with a CDI file and without a checkpoint that can be read.
+
+        Another instance may have prepared a claim whose checkpoint was harmed before this one could
+        read it. So the CDI folder is looked at after each time that the checkpoints were read.
+        """
+        if self._looked_at_read != self.checkpoints.reads:
+            self._looked_at_read = self.checkpoints.reads
+            self.files.look_for_unrecorded(self.checkpoints.claims)
+        return self.files.find_unrecorded(self.checkpoints.claims)
 
     def _describe_unrecorded(self, other: PreparedClaim) -> str:
         """Returns why we assume that a claim without a readable checkpoint has its devices."""
@@ -339,7 +353,7 @@ class NodeClaims:
         """
         others = self.checkpoints.unreadable_uids() | self.checkpoints.uncleared.keys()
         lost = {}
-        for claim in self.files.find_unrecorded(self.checkpoints.claims):
+        for claim in self._find_unrecorded():
             if claim.uid not in others:
                 lost[claim.uid] = claim
         for uid in self.checkpoints.recordless_uids() - others - lost.keys():

@@ -151,9 +151,16 @@ class Restorer:
             if self._unavailable.pop(prepared.uid, None):
                 self.reports.report(prepared)
         except errors.ClaimError as error:
+            # Another instance may have seen what the last look of this one missed. The next look
+            # decides.
+            addresses = [device.address for device in prepared.devices]
+            if any(map(self.hardware.is_outdated, addresses)):
+                self.is_due = True
+                return
+
             # If a GPU is there but cannot be read, the CDI file stays: the error is no reason to
             # take the GPU from a running pod.
-            if not any(self.hardware.is_unread(device.address) for device in prepared.devices):
+            if not any(map(self.hardware.is_unread, addresses)):
                 self.files.withdraw(prepared)
             if self._unavailable.get(prepared.uid) != str(error):
                 self._unavailable[prepared.uid] = str(error)

@@ -27,6 +27,10 @@ from .slice_writer import OwningNode, SliceWriter
 log = logging.getLogger(__name__)
 
 FIRST_DELAY, LAST_DELAY = 0.1, 30.0  # seconds between two attempts that fail
+
+# Seconds until an instance that may not publish looks again whether it may. The disk may have kept
+# the publisher from saying for a moment that it publishes, and nobody reports that.
+LOOK_AGAIN = 10.0
 RATE, BURST = 5.0, 10  # writes a second in the long run, and at once
 
 
@@ -159,7 +163,7 @@ class Publisher:
                 # The time that another instance needs to publish does not count as ours.
                 if self._changed_at:
                     self._changed_at = time.monotonic()
-                return None
+                return LOOK_AGAIN
 
             for feature in self._desired.features:
                 if await feature.learn(self._desired.inventory):

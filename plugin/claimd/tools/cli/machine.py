@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,10 +60,20 @@ class Machine:
         return self.replay.with_original_paths(inventory) if self.replay else inventory
 
 
+def _is_capture(root: Path) -> bool:
+    """Returns True if the root is a file, and not a folder. Raises Fatal if that is not known."""
+    try:
+        return stat.S_ISREG(root.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise errors.Fatal(f"the root {root} cannot be read: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def open_machine(settings: Config) -> Iterator[Machine]:
     """Yields the machine of these settings. A capture is unpacked into a folder until the end."""
-    if not settings.root or not Path(settings.root).is_file():
+    if not settings.root or not _is_capture(Path(settings.root)):
         yield Machine(settings=settings)
         return
 

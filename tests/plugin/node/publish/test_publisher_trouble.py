@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from claimd.node.publish import publisher as publisher_module
 from claimd_devices.gpu import Gpu, Inventory
 from tests.support import apiserver
 from tests.support.apiserver import until
@@ -238,6 +239,19 @@ async def test_who_may_not_publish_is_quiet(world: World):
         await published(publisher)
         assert world.shape() == [(FIRST, 1, 1, 2)]
         assert world.writes() == ["POST 00000", "PUT 00000"]
+
+
+async def test_who_may_publish_again_after_a_moment_does_so_by_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """As when the disk did not let the publisher say that it publishes, and lets it now."""
+    monkeypatch.setattr(publisher_module, "LOOK_AGAIN", 0.01)
+    answers = [False, False]
+    async with world.running(
+        gpus(1), may_publish=lambda: not answers or answers.pop()
+    ) as publisher:
+        await published(publisher)
+    assert not answers
 
 
 async def test_conflicts_that_go_on_are_a_warning(world: World, caplog: pytest.LogCaptureFixture):

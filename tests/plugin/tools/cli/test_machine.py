@@ -51,6 +51,12 @@ def test_nothing_of_a_capture_is_left_when_it_was_read(claimd, tree, tmp_path):
     assert not sysfs._replayed_errors
 
 
+def test_a_root_that_cannot_be_read_is_told(claimd):
+    code, out, err = claimd("devices", "--root", f"/{'x' * 300}")
+    assert (code, out) == (1, "")
+    assert "File name too long" in err
+
+
 def test_a_folder_is_read_where_it_lies(tree):
     settings = config.load({"root": tree}, {})
     with machine.open_machine(settings) as here:

@@ -1,0 +1,39 @@
+"""How the parts of the program end when something fails in them."""
+
+import asyncio
+
+import pytest
+
+from claimd.common import errors
+from claimd.node import app
+
+
+async def test_a_part_that_fails_when_it_is_told_to_end_is_not_started_again(caplog):
+    began = 0
+    is_running = asyncio.Event()
+
+    async def work():
+        nonlocal began
+        began += 1
+        is_running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError(116, "Stale file handle")
+
+    part = asyncio.create_task(app._keep_running("a part", work))
+    await is_running.wait()
+    part.cancel()
+    await asyncio.wait_for(part, app.RESTART / 2)
+    assert began == 1
+    assert "a part ended with an error: OSError(116, 'Stale file handle')" in caplog.text
+
+
+class _Failing(app.App):
+    async def _start_and_serve(self, *_):
+        raise OSError(5, "Input/output error", "/a/folder")
+
+
+async def test_an_error_of_the_node_ends_the_program_with_a_sentence():
+    with pytest.raises(errors.Fatal, match="cannot go on after an error: .*'/a/folder'"):
+        await object.__new__(_Failing).run_until(asyncio.Event())
