@@ -72,9 +72,10 @@ cluster-matrix: dev  ## the same with all API versions, kubelets and container r
 recordings: dev  ## record a real scheduler's messages about pods that wait in tests/cases/pending (needs root; half an hour)
 	$(BIN)/python -m tests.cluster.pending
 
-faults: dev  ## every campaign in full: kills at every step, loss of power, a model, a failing API server (needs root, strace, faketime)
+faults: dev  ## every campaign in full: kills at every step, loss of power, failing calls, a model, a failing API server (needs root, strace, faketime, cc)
 	$(BIN)/python -m tests.faults deaths
 	$(BIN)/python -m tests.faults power
+	$(BIN)/python -m tests.faults.errors
 	$(BIN)/python -m tests.faults.long
 	$(BIN)/python -m tests.faults.strangers
 	$(BIN)/python -m tests.faults.callers

@@ -122,6 +122,7 @@ async def _acted(
     """The scenario, traced to its end; and who was traced."""
     log.unlink(missing_ok=True)
     stage = Stage(world=world, claimd=await _idle(world))
+    stage.beside = await _neighbour(world, wanted=scenario.beside)
     if point and point.trouble != "kill":
         stage.patience = 3.0
     await scenario.before(stage)
@@ -156,6 +157,21 @@ async def _idle(world: World) -> Claimd:
     if not await claimd.register():
         raise Broken("claimd does not start")
     await claimd.until(world.published, "the slices")
+    return claimd
+
+
+async def _neighbour(world: World, *, wanted: bool) -> Claimd | None:
+    """The instance that lives beside the one that may die. Without it, it is ended."""
+    for claimd in world.running:
+        if claimd.pod_uid == scenarios.BESIDE and not claimd.dead:
+            if wanted:
+                return claimd
+            await claimd.stop()
+    if not wanted:
+        return None
+    claimd = await world.start(scenarios.BESIDE)
+    if not await claimd.register():
+        raise Broken("the instance beside it does not start")
     return claimd
 
 

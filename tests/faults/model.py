@@ -1,6 +1,6 @@
 """The model campaign: many claims, two instances that crash, freeze and overlap, reboots, hardware
-that comes and goes, an API server in trouble, a kubelet that asks again, all in the order of
-hypothesis' dice.
+that comes and goes, checkpoints that are damaged, lost or unreadable, an API server in trouble, a
+kubelet that asks again, all in the order of hypothesis' dice.
 
 What must hold is in `promises`; what a node is made of in `node`; time, disk and death in `turns`.
 """
@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -171,7 +172,7 @@ class Model(stateful.RuleBasedStateMachine):
         """Perhaps to die at once."""
         if self.slots[slot] is None:
             self.slots[slot] = instance = node.Instance(
-                self.loop, self.folder, self.kernel, self.api
+                self.loop, self.folder, self.kernel, self.api, self.pods
             )
             if any(other and other.life.frozen for other in self.slots):
                 instance.checkpoints._lock.patience = 0.02
@@ -190,6 +191,7 @@ class Model(stateful.RuleBasedStateMachine):
             self.kernel.reboot()
             figures["reboots"] += 1
         if what.endswith("wiped"):
+            self.lose_all()
             shutil.rmtree(self.folder / "cdi", ignore_errors=True)
 
     @stateful.rule(slot=st.integers(0, 1))
@@ -226,6 +228,12 @@ class Model(stateful.RuleBasedStateMachine):
                 self.slots[slot] = None
 
     # ------------------------------------------------------------------ the kubelet
+
+    async def pods(self) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
+        """A pod for each claim that was answered."""
+        names = {ref.uid: ref.name for ref in self.refs}
+        given = self.promises.given.items()
+        return {("default", f"pod-{uid}"): {names[uid]: told} for uid, told in given}
 
     @stateful.rule(
         calls=st.lists(CALLS, min_size=1, max_size=4),
@@ -352,6 +360,9 @@ class Model(stateful.RuleBasedStateMachine):
         elif call.kind == "unprepare":
             if answer is None:
                 self.promises.taken.add(uid)
+                self.promises.lost.pop(uid, None)
+            elif uid in self.promises.lost and "cannot be read" in str(answer):
+                figures["unreadable"] += 1
             else:
                 assert "is it frozen?" in str(answer), answer
 
@@ -365,6 +376,11 @@ class Model(stateful.RuleBasedStateMachine):
 
     @stateful.rule(index=st.integers(0, node.GPUS - 1), how=st.sampled_from(["out", "in", "other"]))
     def plug(self, index: int, how: str) -> None:
+        name = worlds.gpu(index).name
+        lost = self.promises.lost.items()
+        self.promises.heal()
+        self.promises.find_rebuilt()
+        self.promises.forget(uid for uid, given in lost if any(d.device == name for d in given))
         self.kernel.unplug(index)
         if how != "out":
             self.kernel.plug(index, card=self.kernel.boot if how == "other" else 0)
@@ -387,16 +403,49 @@ class Model(stateful.RuleBasedStateMachine):
         """Somebody else in the CDI folder, or at the metadata. A CDI file goes before what it
         names.
         """
-        metadata = sorted((self.folder / "plugin/metadata").glob("*.json"))
-        specs = sorted((self.folder / "cdi").glob("claimd.dev-claim_*"))
+        lost = self.promises.lost
+
+        def untouched(paths: Iterable[Path]) -> list[Path]:
+            return sorted(path for path in paths if not any(uid in path.name for uid in lost))
+
+        metadata = untouched((self.folder / "plugin/metadata").glob("*.json"))
+        specs = untouched((self.folder / "cdi").glob("claimd.dev-claim_*"))
         files = specs + metadata
         if how == "all":
+            self.lose_all()
             shutil.rmtree(self.folder / "cdi", ignore_errors=True)
             shutil.rmtree(self.folder / "plugin/metadata", ignore_errors=True)
         elif specs and how == "gone":
             specs[index % len(specs)].unlink()
         elif files:
             files[index % len(files)].write_text("" if how == "empty" else '{"devices": []}')
+
+    @stateful.rule(
+        index=st.integers(0, 99),
+        how=st.sampled_from(["cut", "empty", "removed", "unreadable", "unreadable"]),
+    )
+    def harm(self, index: int, how: str) -> None:
+        """The checkpoint of a claim that nobody works on, and that has a CDI file."""
+        busy = {ref.uid for call in self.under_way.values() for ref in call.refs}
+        there = {gpu.name for gpu in self.kernel.inventory().gpus}
+        whole = {
+            uid
+            for uid, given in self.disk.records().items()
+            if given and there.issuperset(device.device for device in given)
+        }
+        if uids := sorted((whole & self.disk.specs()) - busy - self.promises.lost.keys()):
+            figures["harmed"] += 1
+            self.promises.harm(uids[index % len(uids)], how)
+
+    @stateful.rule()
+    def heal(self) -> None:
+        self.promises.heal()
+
+    def lose_all(self) -> None:
+        """Somebody removes all CDI files: what was lost before is lost for good."""
+        self.promises.heal()
+        self.promises.find_rebuilt()
+        self.promises.forget(self.promises.lost)
 
     # ------------------------------------------------------------------ what must hold
 
@@ -421,6 +470,8 @@ class Model(stateful.RuleBasedStateMachine):
                 self.do(instance.glance())
         if living:
             self.promises.settled(self.kernel.inventory())
+            for ref in self.refs:
+                assert not self.must_be_rebuilt(ref), f"{ref.uid} is lost, and is not rebuilt"
             for instance in living:
                 disturbed = instance.specs.is_disturbed() or instance.metadata.is_disturbed()
                 assert not disturbed, "it will restore at every glance, for ever"
@@ -428,13 +479,26 @@ class Model(stateful.RuleBasedStateMachine):
             self.api.faults.clear()
             self.do(self.reported())
 
+    def must_be_rebuilt(self, ref: ClaimRef) -> bool:
+        """Whether a lost checkpoint can be rebuilt: the claim is as it was, and so is its GPU."""
+        given = self.promises.lost.get(ref.uid)
+        if given is None or ref.uid in self.promises.leases or self.away or self.api.faults:
+            return False
+        there = {gpu.name for gpu in self.kernel.inventory().gpus}
+        wanted = self.allocated(ref)
+        if wanted is None or any(device.device not in there for device in given):
+            return False
+        now = promises.ids(ref.uid, tuple(map(promises.of_result, wanted)))
+        return now == promises.ids(ref.uid, given)
+
     async def reported(self) -> None:
         """Waits until every claim's status.devices says what is prepared, for three minutes at
         most.
         """
         deadline = self.loop.time() + 200.0
         for ref in self.refs:
-            wanted = self.allocated(ref)
+            unknown = ref.uid in self.promises.lost.keys() | self.promises.forgotten
+            wanted = None if unknown else self.allocated(ref)
             while wanted is not None and not self.status_right(
                 ref, {result["device"] for result in wanted}
             ):
@@ -461,13 +525,16 @@ class Model(stateful.RuleBasedStateMachine):
                 return  # it has failed already
             if self.away:
                 self.trouble((0, "away"), 1)
+            self.promises.heal()
             self.start(0, 0)
             self.settle()
             self.call([("unprepare", 0, list(range(len(self.refs))))], (0, 0), False, 0.0, 0)
             assert self.disk.records() == {}
             assert self.disk.specs() == set()
             assert self.disk.metadata() == set()
+            assert self.disk.quarantined() == set()
         finally:
+            self.promises.heal()
             self.loop.disk.look = lambda: None
             self.do(self.end())
             self.loop.close()

@@ -10,13 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from claimd.common import errors
 from claimd.kubernetes.kube import client, client_config, credentials, resources
-from claimd.node.prepare import cdi, checkpoint, claim_reports, metadata
-from claimd.node.report import status
+from claimd.node.prepare import (
+    cdi,
+    checkpoint,
+    claim_reports,
+    garbage,
+    lost_checkpoints,
+    metadata,
+)
+from claimd.node.report import events, status
 from claimd_devices.gpu import DeviceNode, Inventory
 from tests.faults import turns
 from tests.support import apiserver, drivers, worlds
@@ -75,11 +83,20 @@ class Hardware:
         return self.last
 
 
+async def _no_pods() -> garbage.Pods:
+    return {}
+
+
 class Instance:
     """What a process of the plugin is, without its sockets for the kubelet."""
 
     def __init__(
-        self, loop: turns.Loop, folder: Path, kernel: Kernel, api: apiserver.ApiServer
+        self,
+        loop: turns.Loop,
+        folder: Path,
+        kernel: Kernel,
+        api: apiserver.ApiServer,
+        pods: Callable[[], Awaitable[garbage.Pods]] = _no_pods,
     ) -> None:
         self.life = turns.Life(loop)
         config = client_config.ClientConfig(
@@ -108,6 +125,13 @@ class Instance:
             metadata_folder=self.metadata,
             reports=self.reports,
             watch=self._hardware,
+        )
+        self._lost = lost_checkpoints.LostCheckpoints(
+            driver=self.driver,
+            pods=pods,
+            another_publishes=lambda: False,
+            record_event=events.discard,
+            set_taints=lambda _: None,
         )
         self.life.at_death.append(self._release)
 
@@ -145,6 +169,7 @@ class Instance:
             if await self._hardware.rescan() != self._restored:
                 await self._restore()
             await self.driver.claims.restorer.repair()
+            await self._lost.sweep()
 
     async def _restore(self) -> None:
         seen = self._hardware.last

@@ -22,7 +22,7 @@ from .world import FOREIGN, Broken
 UNCLEARED = ".gone"
 # A write that its writer died of is tidied away by the next start.
 KNOWN = re.compile(
-    r"claims|claims\.lock|instances|metadata|\.?publisher(\.[\w-]+)?|dra(-[\w-]+)?\.sock"
+    r"claims|claims\.lock|health\.json|instances|metadata|\.?publisher(\.[\w-]+)?|dra(-[\w-]+)?\.sock"
 )
 
 

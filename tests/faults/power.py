@@ -4,7 +4,7 @@ number. Then the kubelet tries again.
 
 claimd is built here as `claimd run` builds it, but runs in this process, one after the other. A
 point is RECORDING/STEP/VARIANT; of the variants, the first has all that was written, the second
-nothing that was not synced.
+nothing that was not synced. In half of the variants two instances start, one after the other.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.support.worlds import DRIVER, NODE
 
 from . import disk
 from .recording import Recording
+from .scenarios import NEW, OLD
 from .stage import IDLE, Stage
 from .world import FOREIGN, PATIENCE, Broken, Devices, Object, World
 
@@ -106,7 +107,7 @@ class Bench:
         folder = self.world.folder / f"p{self._number}"
         self._number += 1
         try:
-            await self._boot(recording, left, states, folder)
+            await self._boot(recording, left, states, folder, has_two=int(variant) % 4 in (1, 2))
         except Broken as broken:
             raise Broken(
                 f"{broken}\n  the kubelet knew: {states}\n  on the disk was:\n{_shown(left)}"
@@ -117,7 +118,13 @@ class Bench:
         return SURVIVED
 
     async def _boot(
-        self, recording: Recording, left: disk.Tree, states: dict[str, str], folder: Path
+        self,
+        recording: Recording,
+        left: disk.Tree,
+        states: dict[str, str],
+        folder: Path,
+        *,
+        has_two: bool,
     ) -> None:
         disk.lay_out(left, folder)
         world = self.world
@@ -130,7 +137,11 @@ class Bench:
             if states.get(name, IDLE) != IDLE:
                 stage.claim(name, index)
                 stage.states[name] = states[name]
-        async with self._claimd() as stage.claimd:  # type: ignore[assignment]  # it answers as a process does
+        async with contextlib.AsyncExitStack() as stack:
+            # They answer as processes do.
+            stage.claimd = await stack.enter_async_context(self._claimd(NEW))  # type: ignore[assignment]
+            if has_two:
+                stage.beside = await stack.enter_async_context(self._claimd(OLD))  # type: ignore[assignment]
             await stage.observe()
             stage.claimd.check(stage)  # type: ignore[attr-defined]
             await stage.retry()
@@ -138,10 +149,11 @@ class Bench:
             await stage.wind_down()
 
     @contextlib.asynccontextmanager
-    async def _claimd(self) -> AsyncIterator[InProcess]:
+    async def _claimd(self, pod_uid: str) -> AsyncIterator[InProcess]:
         world = self.world
         settings = config.Config(
             node_name=NODE,
+            pod_uid=pod_uid,
             kubelet_dir=world.kubelet,
             cdi_dir=world.cdi,
             root=str(world.folder / "fake"),

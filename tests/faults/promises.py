@@ -6,10 +6,13 @@ The observer reads files and answers alone. It knows no class of the driver's, a
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import re
+import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,13 +52,26 @@ class Disk:
         self._mounts: dict[str, tuple[int, int, set[str]]] = {}
         self._read: dict[str, tuple[int, int, tuple[Given, ...]]] = {}
 
+        # By uid: the inode and the time of a checkpoint that somebody has harmed.
+        self.harmed: dict[Uid, tuple[int, int]] = {}
+
     def records(self) -> dict[Uid, tuple[Given, ...]]:
+        """What the checkpoints say that are whole and can be read."""
         records_ = {}
         for entry in self._entries(self.records_folder):
-            assert ".damaged" not in entry.name, f"a crash of ours has damaged {entry.name}"
-            if entry.name.endswith(".json"):
-                records_[entry.name.removesuffix(".json")] = self._record(entry)
+            uid, _, quarantine = entry.name.partition(".json")
+            if quarantine:
+                assert uid in self.harmed, f"a crash of ours has damaged {entry.name}"
+            elif entry.name.endswith(".json") and not self._is_harmed(uid, entry):
+                records_[uid] = self._record(entry)
         return records_
+
+    def _is_harmed(self, uid: Uid, entry: os.DirEntry[str]) -> bool:
+        seen = entry.stat()
+        return self.harmed.get(uid) == (seen.st_ino, seen.st_mtime_ns)
+
+    def quarantined(self) -> set[str]:
+        return {e.name for e in self._entries(self.records_folder) if ".json." in e.name}
 
     def specs(self) -> set[Uid]:
         prefix = names.cdi_prefix(DRIVER)
@@ -128,32 +144,83 @@ def ids(uid: Uid, given: tuple[Given, ...]) -> Ids:
 
 class Promises:
     """The model. `given` is what answers said and nobody took back since; `taken` is what was taken
-    back for good.
+    back for good. `lost` is what the checkpoints said that somebody has harmed, as long as they are
+    neither rebuilt nor given back: their CDI files stay, and nobody else gets their devices.
     """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.given: dict[Uid, Ids] = {}
         self.taken: set[Uid] = set()
+        self.lost: dict[Uid, tuple[Given, ...]] = {}
+        self.leases: dict[Uid, int] = {}  # of checkpoints that cannot be opened
+
+        # Lost claims of which something else is gone as well: anything may become of their files.
+        self.forgotten: set[Uid] = set()
+
+    def harm(self, uid: Uid, how: str) -> None:
+        """Somebody cuts, empties or removes a checkpoint, or a disk does not let it be read."""
+        path = self.disk.records_folder / f"{uid}.json"
+        self.lost[uid] = self.disk.records()[uid]
+        if how == "unreadable":
+            # Whoever does not want to wait cannot open a file that another one has a lease on.
+            self.leases[uid] = lease = os.open(path, os.O_WRONLY)
+            fcntl.fcntl(lease, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        elif how == "removed":
+            path.unlink()
+        else:
+            os.truncate(path, path.stat().st_size // 2 if how == "cut" else 0)
+        seen = path.stat() if path.exists() else None
+        self.disk.harmed[uid] = (seen.st_ino, seen.st_mtime_ns) if seen else (0, 0)
+
+    def heal(self) -> None:
+        """The disk lets everything be read again."""
+        for uid, lease in self.leases.items():
+            os.close(lease)
+            self.disk.harmed[uid] = (0, 0)
+        self.leases.clear()
+
+    def forget(self, uids: Iterable[Uid]) -> None:
+        """The CDI files or the GPUs of lost claims are gone, so nobody knows of them any more."""
+        for uid in list(uids):
+            self.given.pop(uid, None)
+            del self.lost[uid]
+            self.forgotten.add(uid)
+
+    def find_rebuilt(self) -> None:
+        """Notes which lost claims have a checkpoint again."""
+        records = self.disk.records()
+        for uid in [uid for uid in self.lost if uid in records and uid not in self.leases]:
+            del self.lost[uid]
+        left = {name.rpartition("_")[0] for name in self.disk.metadata()} | self.disk.specs()
+        self.forgotten &= left - records.keys()
 
     def always(self) -> None:
         """Holds at any moment, whoever lives or is dying."""
-        records, specs = self.disk.records(), self.disk.specs()
-        assert specs <= set(records), f"CDI files that no checkpoint names: {specs - set(records)}"
+        self.find_rebuilt()
+        records, specs, lost = self.disk.records(), self.disk.specs(), self.lost
+        known = records.keys() | lost | self.forgotten
+        assert specs <= known, f"CDI files that no checkpoint names: {specs - known}"
+        gone = lost.keys() & self.given.keys() - specs
+        assert not gone, f"the CDI file of a lost claim was removed: {gone}"
         files = self.disk.metadata()
-        strays = {name for name in files if name.rpartition("_")[0] not in records}
+        strays = {name for name in files if name.rpartition("_")[0] not in known}
         assert not strays, f"metadata that no checkpoint names: {strays}"
         missing = self.disk.mounts() - files
         assert not missing, f"a CDI file names metadata that is not there: {missing}"
         for uid, told in self.given.items():
+            if uid in lost:
+                continue
             assert uid in records, f"{uid} was answered, and its checkpoint is lost"
             assert ids(uid, records[uid]) == told, (
                 f"{uid} was given {told}, its checkpoint says {records[uid]}"
             )
+        held = {uid: devices for uid, devices in lost.items() if uid in specs}
         assert not self.taken & set(records), (
             f"unprepared, and recorded all the same: {self.taken & set(records)}"
         )
-        for (first, a), (other, b) in itertools.combinations(records.items(), 2):
+        for (first, a), (other, b) in itertools.combinations({**held, **records}.items(), 2):
             for left, right in itertools.product(a, b):
                 assert not exclude(left, right), (
                     f"{left.device} is prepared for {first} and for {other}"
@@ -167,6 +234,8 @@ class Promises:
         """
         records = self.disk.records()
         there = {gpu.name: gpu for gpu in kernel.gpus}
+        if self.lost or self.forgotten:
+            return None
         if (given := records.get(uid)) is not None:
             same = wanted is not None and ids(uid, wanted) == ids(uid, given)
             whole = all(d.device in there and there[d.device].uuid == d.uuid for d in given)
@@ -207,8 +276,11 @@ class Promises:
         records, specs = self.disk.records(), self.disk.specs()
         mounted = self.disk.mounts()
         for name in self.disk.metadata() - mounted:
-            assert name.rpartition("_")[0] not in specs, f"no CDI file names the metadata {name}"
+            uid = name.rpartition("_")[0]
+            assert uid not in specs & records.keys(), f"no CDI file names the metadata {name}"
         for name in mounted:
+            if name.rpartition("_")[0] not in records:
+                continue
             given = {device.device for device in records[name.rpartition("_")[0]]}
             for line in (self.disk.metadata_folder / name).read_text().splitlines():
                 (request,) = json.loads(line)["requests"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from claimd.common import names
 from claimd.node.prepare import checkpoint
@@ -18,6 +18,7 @@ from .stage import PREPARED, Stage
 from .world import FOR_MACHINES
 
 OLD, NEW = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
+BESIDE = "0b9b1c5e-6f0a-4d55-8e7f-000000000003"
 STALE = "uid-stale"  # a claim that was given back, with files of ours
 
 Step = Callable[[Stage], Awaitable[None]]
@@ -26,7 +27,8 @@ Step = Callable[[Stage], Awaitable[None]]
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """`before` the trouble is made, and `act` while it waits. If it `starts`, claimd is killed
-    after `before`, and its next start is traced from the first instruction.
+    after `before`, and its next start is traced from the first instruction. With `beside`, another
+    instance lives all along.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Scenario:
     act: Step
     starts: bool = False
     pod_uid: str = ""
+    beside: bool = False
 
 
 async def _nothing(stage: Stage) -> None:
@@ -47,7 +50,7 @@ async def _prepare(stage: Stage) -> None:
 
 async def _repeat_over_a_damaged_file(stage: Stage) -> None:
     (stage.world.cdi / names.cdi_file(DRIVER, "uid-c")).write_bytes(b"")
-    next((stage.world.plugin / "metadata").iterdir()).write_bytes(b"")
+    next((stage.world.plugin / "metadata").glob("uid-c_*.json")).write_bytes(b"")
     await stage.prepare(("c", 0))
 
 
@@ -299,4 +302,12 @@ SCENARIOS = {
         Scenario(name="update-old", before=_before_update, act=_be_replaced),
         Scenario(name="stop", before=_prepare, act=_stop),
     )
+}
+
+# A second instance cannot live through a reboot or the loss of its folder, and an update has one.
+_ALONE = ("vfio-reboot", "first-start", "update-new", "update-old", "share-update", "vfio-update")
+SCENARIOS |= {
+    f"{name}-beside": replace(scenario, name=f"{name}-beside", beside=True)
+    for name, scenario in SCENARIOS.items()
+    if name not in _ALONE
 }

@@ -1,6 +1,9 @@
 """What a kubelet does with claims, and remembers of it: it tries again until it is answered. And
 the checks that go with what it was told: who was answered is recorded, who was not may be.
 
+Each claim has a rival that asks for the same GPU in the same moment, at another instance if there is
+one. The rival's pod gives up at once, whatever it was told.
+
 Where and when claimd dies is decided by others.
 """
 
@@ -15,7 +18,17 @@ from dataclasses import dataclass, field
 from tests.support import progress
 
 from . import observer
-from .world import CONSUMED, FOR_MACHINES, Broken, Claimd, Object, World, expected, is_share
+from .world import (
+    CONSUMED,
+    FOR_MACHINES,
+    Broken,
+    Claimd,
+    Devices,
+    Object,
+    World,
+    expected,
+    is_share,
+)
 
 IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
     "idle",
@@ -27,6 +40,7 @@ IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 # What an answer says that came too late for an answer.
 LATE = re.compile("no answer from|an earlier call|does not come back")
+RIVAL = "rival-of-"  # begins the name of a claim that competes with another
 BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
 
 
@@ -35,6 +49,8 @@ class Stage:
     world: World
     claimd: Claimd  # the one that the kubelet registered last
     old: Claimd | None = None  # the one that a rolling update takes away
+    beside: Claimd | None = None  # one more, that lives all along
+    has_rivals: bool = True
     claims: dict[str, int] = field(default_factory=dict)  # the GPU of each
     states: dict[str, str] = field(default_factory=dict)
     history: list[tuple[float, str, str]] = field(
@@ -58,27 +74,64 @@ class Stage:
     async def prepare(self, *wanted: tuple[str, int]) -> bool:
         """Whether all were prepared; if not, they will be at the next try."""
         objects = [self.claim(name, index) for name, index in wanted]
-        for name, _ in wanted:
+        rivals = []
+        for name, index in wanted:
             if self.states[name] != PREPARED:
                 self._became(name, PREPARING)
-        answers = await self.claimd.prepare(*objects)
-        for name, index in wanted if answers is not None else ():
-            assert answers is not None
-            answer = answers[name]
-            if isinstance(answer, str):
-                self.errors.append(answer)
-            elif answer != (right := expected(self.world, name, index)):
-                raise Broken(f"claim {name} was given {answer}, not {right}")
-            else:
-                self._became(name, PREPARED)
+                if self.has_rivals:
+                    rivals.append(asyncio.ensure_future(self._compete(name, index)))
+        try:
+            answers = await self.claimd.prepare(*objects)
+            for name, index in wanted if answers is not None else ():
+                assert answers is not None
+                self._note_answer(name, index, answers[name])
+        finally:
+            ends = await asyncio.gather(*rivals, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
         return all(self.states[name] == PREPARED for name, _ in wanted) and answers is not None
 
-    async def unprepare(self, *wanted: str) -> bool:
+    def _note_answer(self, name: str, index: int, answer: Devices | str) -> None:
+        if isinstance(answer, str):
+            self.errors.append(answer)
+        elif answer != (right := expected(self.world, name, index)):
+            raise Broken(f"claim {name} was given {answer}, not {right}")
+        elif others := self._excluded_by(name, index):
+            raise Broken(f"the GPU of {', '.join(others)} was given to {name}")
+        else:
+            self._became(name, PREPARED)
+
+    def _excluded_by(self, name: str, index: int) -> list[str]:
+        """The claims that have a GPU which this one may not have at the same time."""
+        return [
+            other
+            for other, at in self.claims.items()
+            if at == index
+            and other != name
+            and self.states[other] == PREPARED
+            and not (is_share(name) and is_share(other))
+        ]
+
+    async def _compete(self, name: str, index: int) -> None:
+        """Another pod's claim asks for the GPU, and is given back at once."""
+        rival = f"{RIVAL}{name}"
+        others = [other for other in (self.beside, self.old) if other and not other.dead]
+        by = others[0] if others else self.claimd
+        object_ = self.claim(rival, index)
+        self._became(rival, PREPARING)
+        answers = await by.prepare(object_, timeout=BRIEF)
+        if answers is not None and not isinstance(answers[rival], str):
+            self._note_answer(rival, index, answers[rival])
+        await self.unprepare(rival, by=by)
+
+    async def unprepare(self, *wanted: str, by: Claimd | None = None) -> bool:
+        claimd = by or self.claimd
         objects = [self.claim(name, self.claims[name]) for name in wanted]
         for name in wanted:
             self._became(name, UNPREPARING)
-            self.ended_by.setdefault(name, self.claimd)
-        answers = await self.claimd.unprepare(*objects)
+            self.ended_by.setdefault(name, claimd)
+        answers = await claimd.unprepare(*objects)
         for name in wanted if answers is not None else ():
             assert answers is not None
             if answers[name]:
@@ -155,7 +208,8 @@ class Stage:
             if not await self.claimd.register():
                 raise Broken("claimd does not start again")
             await self.observe()
-            observer.instances(self.world.plugin, 2 if self.old and not self.old.dead else 1)
+            others = [other for other in (self.old, self.beside) if other and not other.dead]
+            observer.instances(self.world.plugin, 1 + len(others))
         await self.retry()
         if self.claimd.dead:  # its death was on the way, and was seen only now
             return await self.recover()
@@ -164,7 +218,10 @@ class Stage:
     async def retry(self) -> None:
         for name, state in list(self.states.items()):
             done = True
-            if state in (PREPARING, PREPARED):
+            if name.startswith(RIVAL):
+                if state not in (IDLE, GONE):
+                    done = await self.unprepare(name)
+            elif state in (PREPARING, PREPARED):
                 done = await self.prepare((name, self.claims[name]))
             elif state == UNPREPARING:
                 done = await self.unprepare(name)
@@ -182,8 +239,9 @@ class Stage:
         if self.old is not None and not self.old.dead and await self.old.stop() != 0:
             raise Broken("the old instance did not end well")
         await self.settled()
-        for name, index in list(self.claims.items()):
-            rival = f"rival-of-{name}"
+        claims = [(name, at) for name, at in self.claims.items() if not name.startswith(RIVAL)]
+        for name, index in claims:
+            rival = f"{RIVAL}{name}"
             object_ = self.world.claim(rival, index)
             if self.states[name] == PREPARED:
                 answer = await self._answer_at_once(object_, rival)
@@ -197,8 +255,8 @@ class Stage:
                 if not await self.unprepare(name):
                     raise Broken(f"claim {name} cannot be unprepared: {self.errors[-1:]}")
         await self.observe()
-        for name, index in list(self.claims.items()):
-            rival = f"rival-of-{name}"
+        for name, index in claims:
+            rival = f"{RIVAL}{name}"
             answers = await self.claimd.prepare(self.world.claim(rival, index))
             if answers is None or answers[rival] != expected(self.world, rival, index):
                 raise Broken(f"the device of claim {name} is not free afterwards: {answers}")

@@ -5,6 +5,7 @@ or does not know.
 import asyncio
 import fcntl
 import json
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from claimd.common import names
 from claimd.node import app, config
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd_devices import fake
+from claimd_devices.gpu import Inventory
 from tests.faults import node, promises, turns
 from tests.support import apiserver, drivers, worlds
 
@@ -115,6 +117,33 @@ async def test_what_another_instance_recorded_is_answered_without_the_api_server
     began = scene.loop.time()
     await scene.prepare(new, ref)
     assert scene.loop.time() - began < 5.0
+
+
+@play
+async def test_a_device_of_a_checkpoint_that_is_damaged_at_once_stays_taken(scene):
+    """The other instance has not seen the checkpoint whole, and looked at the CDI folder before."""
+    old, new = await scene.instance(), await scene.instance()
+    ref, rival = scene.claim(), scene.claim("rival")
+    await scene.prepare(old, ref)
+    os.truncate(scene.folder / f"plugin/claims/{ref.uid}.json", 0)
+    prepare = drivers.prepare(new.driver, [rival], scene.loop.time() + 2.05)
+    answers = await new.done(new.life.start(prepare))
+    assert "gives it to claim default/c" in answers[rival.uid]
+
+
+@play
+async def test_who_could_not_look_at_a_gpu_removes_no_cdi_file(scene):
+    """The GPU came after the other instance's last look, and its next looks fail."""
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(old, ref)
+    new._hardware.last = Inventory()
+    hardware = new.driver.claims.hardware
+    for is_outdated in (True, False):
+        hardware.is_outdated = lambda _, answer=is_outdated: answer
+        await new.driver.claims.restorer.restore()
+        assert scene.disk.specs() == ({ref.uid} if is_outdated else set())
+        assert new.driver.claims.restorer.is_due == is_outdated
 
 
 @play

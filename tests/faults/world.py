@@ -33,6 +33,7 @@ from tests.support.kubelet import calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
 from . import strace
+from .zygote import Forked
 
 # seconds for anything that has to come about; a campaign that waits so long has found something
 PATIENCE = 30.0
@@ -43,6 +44,7 @@ VFIO_GPU = "10de:27b8"  # which model is for virtual machines
 FOR_MACHINES = 4  # the index of the one that there is
 
 Object = dict[str, Any]
+Process = asyncio.subprocess.Process | Forked
 CONSUMED = {"memory": "20Gi"}  # by each share
 CONSUMED_BYTES = 20 << 30
 Devices = tuple[tuple[str, tuple[str, ...]], ...]  # device and CDI ids, as a kubelet gets them
@@ -93,6 +95,18 @@ class World:
 
     async def start(self, pod_uid: str = "", tracer: Iterable[str] = ()) -> Claimd:
         """A process that has just been started; `tracer` is a command line to put before it."""
+        for dead in [claimd for claimd in self.running if claimd.dead]:
+            # until its last thread is gone it holds its files and locks, which no real start meets
+            await dead.kill()
+            self.running.remove(dead)
+        self.kernel.finish()  # what the dead have begun
+        self.running.append(
+            claimd := Claimd(self, await self._launch(self._flags(pod_uid), tracer), pod_uid)
+        )
+        claimd.traced = bool(tracer)
+        return claimd
+
+    def _flags(self, pod_uid: str) -> list[str]:
         settings = {
             "node-name": NODE,
             "kubelet-dir": self.kubelet,
@@ -103,15 +117,11 @@ class World:
             "vfio-bind": VFIO_GPU,
             **({"pod-uid": pod_uid} if pod_uid else {}),
         }
-        for dead in [claimd for claimd in self.running if claimd.dead]:
-            # until its last thread is gone it holds its files and locks, which no real start meets
-            await dead.kill()
-            self.running.remove(dead)
-        self.kernel.finish()  # what the dead have begun
-        log = self.folder / "log"
-        flags = [f"--{key}={value}" for key, value in settings.items()]
-        with log.open("ab") as file:
-            process = await asyncio.create_subprocess_exec(
+        return [f"--{key}={value}" for key, value in settings.items()]
+
+    async def _launch(self, flags: Iterable[str], tracer: Iterable[str]) -> Process:
+        with (self.folder / "log").open("ab") as file:
+            return await asyncio.create_subprocess_exec(
                 *tracer,
                 sys.executable,
                 "-m",
@@ -122,9 +132,6 @@ class World:
                 stderr=file,
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )
-        self.running.append(claimd := Claimd(self, process, pod_uid))
-        claimd.traced = bool(tracer)
-        return claimd
 
     async def end(self) -> None:
         for claimd in self.running:
@@ -191,7 +198,7 @@ class World:
 class Claimd:
     """One `claimd run`, and its kubelet's view of it."""
 
-    def __init__(self, world: World, process: asyncio.subprocess.Process, pod_uid: str) -> None:
+    def __init__(self, world: World, process: Process, pod_uid: str) -> None:
         self.process, self.pod_uid, self.traced = process, pod_uid, False
         self._registration = names.registration_socket(world.kubelet, DRIVER, pod_uid)
         self._socket = names.dra_socket(world.kubelet, DRIVER, pod_uid)
@@ -328,7 +335,7 @@ def _listens(path: Path) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world(kind: Callable[..., World] = World) -> AsyncIterator[World]:
     """A folder of few letters, since a socket's path has room for 107; in memory where the machine
     has such a place.
     """
@@ -342,7 +349,7 @@ async def world() -> AsyncIterator[World]:
                 kernel.add_neighbour(
                     f"{gpu[:-1]}1", of=gpu, driver=playing_kernel.SOUND, class_code="040300"
                 )
-                new_world = World(Path(folder), api, kernel)
+                new_world = kind(Path(folder), api, kernel)
                 try:
                     yield new_world
                 finally:

@@ -99,6 +99,12 @@ class ApiServer(FaultProxy):
             self._sim.registry.store.listeners.append(self._note)
         await super().start()
 
+    @property
+    def direct_url(self) -> str:
+        """The address of the server itself, for clients that get whole and quick answers."""
+        assert self._sim is not None, "not started"
+        return self._sim.url
+
     async def close(self) -> None:
         """Ends the server and drops its objects."""
         await self.stop()

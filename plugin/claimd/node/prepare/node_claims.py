@@ -243,9 +243,10 @@ class NodeClaims:
         Another instance may have prepared a claim whose checkpoint was harmed before this one could
         read it. So the CDI folder is looked at after each time that the checkpoints were read.
         """
-        if self._looked_at_read != self.checkpoints.reads:
-            self._looked_at_read = self.checkpoints.reads
+        reads = self.checkpoints.reads
+        if self._looked_at_read != reads:
             self.files.look_for_unrecorded(self.checkpoints.claims)
+            self._looked_at_read = reads
         return self.files.find_unrecorded(self.checkpoints.claims)
 
     def _describe_unrecorded(self, other: PreparedClaim) -> str:
