@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import random
 import resource
+import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -78,12 +79,17 @@ class Plan:
         self._ordered: Counter[tuple[str, str, str]] = Counter()
         self._met: Counter[tuple[str, str, str]] = Counter()
         self._left: dict[str, list[tuple[str, str, str]]] = {phase: [] for phase in PHASES}
+        self._phases = list(PHASES) * 2
 
     def learn(self, phase: str, counts: dict[tuple[str, str], int]) -> None:
         """Notes how many calls there were in a round without an error."""
         for (tree, call), count in counts.items():
             if tree in TREES:
                 self._seen[phase, tree, call] = max(self._seen[phase, tree, call], count)
+
+    def next_phase(self) -> str:
+        """Returns each phase once, and then some more often than others."""
+        return self._phases.pop() if self._phases else self.dice.choice(REPEATED)
 
     def note(self, point: Point, is_met: bool) -> None:
         key = point.phase, point.fault.tree, point.fault.call
@@ -161,7 +167,7 @@ class Life:
         for _ in range(ROUNDS):
             if self.campaign.is_over():
                 return
-            yield self.plan.next(self.plan.dice.choice(REPEATED))
+            yield self.plan.next(self.plan.next_phase())
 
     async def _begin(self) -> None:
         for pod in PODS:
@@ -461,6 +467,8 @@ class Campaign:
                 try:
                     await life.live(points)
                     self.lives += 1
+                    if not points:
+                        print(f"{self.tried} errors, {len(self.broken)} broken", flush=True)
                 except Broken as broken:
                     self.note(life, f"{broken}\n  its log ends:\n{world_.tail(25)}")
                 if points:
@@ -516,10 +524,14 @@ def main() -> int:
     parser.add_argument("--only", action="append", type=Point.parse, help="this error alone")
     parser.add_argument("--times", type=int, default=10, help="how often, with --only")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way there is a report
     began = time.monotonic()
     campaign = Campaign(asked.seed, asked.count, has_two=not asked.only)
     work = campaign.only(asked.only, asked.times) if asked.only else campaign.run()
-    asyncio.run(work)
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        print("stopped")
     print(campaign.report(time.monotonic() - began))
     return 1 if campaign.broken else 0
 

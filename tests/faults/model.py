@@ -89,6 +89,9 @@ class Model(stateful.RuleBasedStateMachine):
             set()
         )  # claims allocated anew: nobody has to report them before a prepare
         self.under_way: dict[asyncio.Task[None], Call] = {}
+
+        # By claim whose checkpoint was harmed: the instances that may know it whole.
+        self.remember: dict[str, set[node.Instance]] = {}
         self.api = apiserver.ApiServer()
         self.away = False
         self.do(self.api.start())
@@ -361,6 +364,7 @@ class Model(stateful.RuleBasedStateMachine):
             if answer is None:
                 self.promises.taken.add(uid)
                 self.promises.lost.pop(uid, None)
+                self.promises.forgotten.discard(uid)
             elif uid in self.promises.lost and "cannot be read" in str(answer):
                 figures["unreadable"] += 1
             else:
@@ -435,7 +439,9 @@ class Model(stateful.RuleBasedStateMachine):
         }
         if uids := sorted((whole & self.disk.specs()) - busy - self.promises.lost.keys()):
             figures["harmed"] += 1
-            self.promises.harm(uids[index % len(uids)], how)
+            uid = uids[index % len(uids)]
+            self.promises.harm(uid, how)
+            self.remember[uid] = {instance for instance in self.slots if instance is not None}
 
     @stateful.rule()
     def heal(self) -> None:
@@ -484,6 +490,8 @@ class Model(stateful.RuleBasedStateMachine):
         given = self.promises.lost.get(ref.uid)
         if given is None or ref.uid in self.promises.leases or self.away or self.api.faults:
             return False
+        if self.remember[ref.uid] & set(self.slots):
+            return False  # it may not have noticed
         there = {gpu.name for gpu in self.kernel.inventory().gpus}
         wanted = self.allocated(ref)
         if wanted is None or any(device.device not in there for device in given):

@@ -193,8 +193,7 @@ class Promises:
         records = self.disk.records()
         for uid in [uid for uid in self.lost if uid in records and uid not in self.leases]:
             del self.lost[uid]
-        left = {name.rpartition("_")[0] for name in self.disk.metadata()} | self.disk.specs()
-        self.forgotten &= left - records.keys()
+        self.forgotten -= records.keys()
 
     def always(self) -> None:
         """Holds at any moment, whoever lives or is dying."""

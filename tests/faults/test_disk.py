@@ -120,7 +120,8 @@ async def test_the_disk_will_not_have_it_and_then_will(how):
         with small_disk(world_.plugin):
             claimd = await world_.start()
             assert await claimd.register()
-            stage = Stage(world=world_, claimd=claimd)
+            # A rival that is given back would make room on the disk.
+            stage = Stage(world=world_, claimd=claimd, has_rivals=False)
             await stage.prepare(("c", 0), ("e", 2))
             await stage.settled()
             filler = world_.plugin / "claims.lock.filler"
