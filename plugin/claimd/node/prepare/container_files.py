@@ -54,6 +54,9 @@ class ContainerFiles:
     # first look.
     _unrecorded: dict[str, PreparedClaim] | None = None
 
+    # How often the checkpoints had been read at the last look.
+    _looked_at_read: int = -1
+
     async def make(self, prepared: PreparedClaim) -> None:
         """Does the work of `ensure`, in a thread if the claim has many files."""
         began = time.monotonic()
@@ -142,24 +145,31 @@ class ContainerFiles:
 
     # ------------------------------------------------------------------ without a checkpoint
 
-    def look_for_unrecorded(self, claims: Collection[str]) -> None:
-        """Looks for CDI files of claims whose checkpoint is not among these."""
+    def look_for_unrecorded(self, claims: Collection[str], reads: int) -> None:
+        """Looks for CDI files of claims whose checkpoint is not among these.
+
+        `reads` is how often the checkpoints were read.
+        """
         unrecorded: dict[str, PreparedClaim] = {}
         for uid in self.specs.list_names() - set(claims):
             unrecorded[uid] = self.describe_unrecorded(uid)
         self._unrecorded = unrecorded
+        self._looked_at_read = reads
         if unrecorded:
             self.has_unrecorded.set()
 
-    def find_unrecorded(self, claims: Collection[str]) -> list[PreparedClaim]:
+    def find_unrecorded(self, claims: Collection[str], reads: int) -> list[PreparedClaim]:
         """Returns the claims with a CDI file whose checkpoint is not among these.
+
+        `reads` is how often the checkpoints were read. Another instance may have prepared a claim
+        whose checkpoint was harmed before this one could read it, so each read leads to a look.
 
         They have only the fields that can be read from the files. Namespace and name are empty if
         the metadata is gone, and there are no devices if the CDI file cannot be understood.
         """
         # Another instance may have removed a file since.
-        if self._unrecorded is None or self._unrecorded:
-            self.look_for_unrecorded(claims)
+        if self._unrecorded is None or self._unrecorded or reads != self._looked_at_read:
+            self.look_for_unrecorded(claims, reads)
         assert self._unrecorded is not None
         return [claim for uid, claim in self._unrecorded.items() if uid not in claims]
 

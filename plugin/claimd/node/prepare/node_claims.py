@@ -61,9 +61,6 @@ class NodeClaims:
     holders: set[str] = field(default_factory=set)
     is_held: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # The value of `checkpoints.reads` at the last look for claims without a checkpoint.
-    _looked_at_read: int = -1
-
     # By uid: claims that a running call has prepared; True if their report will be the first one.
     _first_report: dict[str, bool] = field(default_factory=dict)
 
@@ -238,16 +235,8 @@ class NodeClaims:
         return prepared
 
     def _find_unrecorded(self) -> list[PreparedClaim]:
-        """Returns the claims with a CDI file and without a checkpoint that can be read.
-
-        Another instance may have prepared a claim whose checkpoint was harmed before this one could
-        read it. So the CDI folder is looked at after each time that the checkpoints were read.
-        """
-        reads = self.checkpoints.reads
-        if self._looked_at_read != reads:
-            self.files.look_for_unrecorded(self.checkpoints.claims)
-            self._looked_at_read = reads
-        return self.files.find_unrecorded(self.checkpoints.claims)
+        """Returns the claims with a CDI file and without a checkpoint that can be read."""
+        return self.files.find_unrecorded(self.checkpoints.claims, self.checkpoints.reads)
 
     def _describe_unrecorded(self, other: PreparedClaim) -> str:
         """Returns why we assume that a claim without a readable checkpoint has its devices."""
@@ -281,7 +270,7 @@ class NodeClaims:
         if any(device.passthrough and device.passthrough.is_rebuilt for device in prepared.devices):
             self._first_report.pop(prepared.uid, None)
             await self.checkpoints.remove(prepared.uid, uncleared=False)
-            self.files.look_for_unrecorded(self.checkpoints.claims)
+            self.files.look_for_unrecorded(self.checkpoints.claims, self.checkpoints.reads)
             return
         first = self._first_report.get(prepared.uid, True)
         await self._remove(prepared, uncleared=not first)

@@ -63,7 +63,7 @@ class Restorer:
         await self.files.library_hook.ensure()
 
         async with self.checkpoints.lock():
-            self.files.look_for_unrecorded(self.checkpoints.claims)
+            self.files.look_for_unrecorded(self.checkpoints.claims, self.checkpoints.reads)
             if self.checkpoints.quarantined.keys() - self.checkpoints.claims.keys():
                 self.files.has_unrecorded.set()
 
