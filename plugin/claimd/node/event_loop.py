@@ -137,13 +137,13 @@ class _Threads:
         return future
 
     def _start(self) -> None:
-        """Starts one more thread. Raises RuntimeError if that fails and there is no thread."""
+        """Starts one more thread. Raises OSError if that fails and there is no thread."""
         name = f"claimd_{self._count + 1}"
         try:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
-        except RuntimeError:
+        except (RuntimeError, MemoryError) as error:
             if not self._count:
-                raise
+                raise OSError(errno.EAGAIN, f"no thread for the work: {error}") from error
         else:
             self._count += 1
 

@@ -226,7 +226,7 @@ def test_threads_that_cannot_be_had_are_not_counted(monkeypatch):
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(threading.Thread, "start", refuse)
         for _ in range(event_loop.THREADS + 1):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
+            with pytest.raises(OSError, match="no thread for the work: can't start new thread"):
                 await loop.run_in_executor(None, int, "1")
             with pytest.raises(OSError, match="cannot be looked up: can't start new thread"):
                 await loop.getaddrinfo("localhost", 1)
