@@ -175,10 +175,19 @@ class Node:
         return False
 
     async def restart(self, pod: str) -> None:
-        """What the kubelet does with a container that has ended, or whose /livez is red."""
+        """What the kubelet does with a container that has ended, or whose /livez is red. It registers
+        the new one as soon as it can.
+        """
         self.world.pages[pod].disarm()
+        await self._hang_up(pod)
         await self.instances[pod].kill()
         self.instances[pod] = await self.world.start(pod)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not self.instances[pod].dead:
+            if await self.try_to_register(pod):
+                self.publisher = pod
+                return
+            await asyncio.sleep(0.02)
 
     async def stop(self, pod: str, limit: float = END) -> None:
         """Ends an instance by SIGTERM."""

@@ -167,7 +167,8 @@ class Instance:
 
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:
+            # The lock is taken, or we are in doubt.
             return True
         else:
             return False
