@@ -2,8 +2,10 @@
 
 import pytest
 
-from claimd_devices import telemetry
+from claimd_devices import nvml, telemetry
 from claimd_devices.gpu import Gpu, Roots
+from tests.devices.trees import Make
+from tests.support import nvml_stub
 
 ADDRESS = "0000:41:00.0"
 
@@ -79,3 +81,19 @@ def test_one_that_sleeps_is_left_asleep(folder, tmp_path):
 def test_parts_have_none_of_their_own(folder, tmp_path):
     write(folder, gpu_busy_percent=1)
     assert readings(tmp_path, gpu(parent="gpu-0000-41-00-0")) == {}
+
+
+def test_what_nvidias_library_measures_is_in_the_same_kinds(make_tree: Make) -> None:
+    """By a stub of the library. Parts have no readings of their own."""
+    tree = make_tree("nvidia:a100,mig=1", "amd:mi210")
+    nvml_stub.build(tree.folder / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05")
+    inventory = tree.scan()
+    measured = nvml.Sensors(tree.roots).measure(inventory)
+    assert telemetry.nvidia_readings(inventory.gpus, measured) == {
+        "gpu-0000-11-00-0": (
+            telemetry.Reading("temperature", 61, "core"),
+            telemetry.Reading("power", 412.5),
+            telemetry.Reading("busy", 0.87),
+            telemetry.Reading("memory used", 1 << 30),
+        )
+    }

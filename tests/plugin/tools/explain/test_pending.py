@@ -400,3 +400,17 @@ def test_a_class_whose_devices_may_not_be_seen(known, unseen, verdict):
     world = known()
     world.unseen.append(unseen)
     assert pending.report_class(world, "other").verdict == verdict
+
+
+def test_how_many_gpus_of_a_hive_are_free(explain):
+    """Two hives of four. One GPU of the first is held, and two of the second are."""
+    devices = gpus(8)
+    for index, device in enumerate(devices):
+        device["attributes"]["fabric"] = {"string": f"xgmi-0x{index // 4 + 1:016x}"}
+    held = [claim(f"held-{index}", held=[name(index)]) for index in (0, 4, 5)]
+    constraint = {"requests": ["gpus"], "matchAttribute": f"{DRIVER}/fabric"}
+    wanted = claim(count=4, constraints=[constraint])
+    _, out = explain(node("node-1"), slice_(devices), *held, wanted)
+    assert (
+        "4 GPUs with one fabric are needed, 3 are free with fabric xgmi-0x0000000000000001" in out
+    )
