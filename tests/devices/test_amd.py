@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 
 import pytest
@@ -148,6 +149,39 @@ def test_a_mode_that_cannot_be_read_is_not_taken_for_none(make_tree: Make) -> No
     path.unlink()
     path.mkdir()
     assert tree.refusal().startswith("how it is partitioned cannot be read: ")
+
+
+def test_without_a_memory_mode_there_is_no_profile(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x,mode=dpx")
+    path = tree.function(ADDRESS) / "current_memory_partition"
+    path.write_text("NPS X\n")
+    whole, *parts = tree.scan().gpus
+    assert [gpu.profile for gpu in (whole, *parts)] == [None] * 3
+    assert any("'NPS X' is not a memory mode" in note for note in whole.notes)
+    path.unlink()
+    whole, *parts = tree.scan().gpus
+    assert [gpu.profile for gpu in (whole, *parts)] == [None] * 3
+    assert whole.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("word", "file"),
+    [
+        ("amd:mi300x,mode=dpx", "sys/bus/pci/devices/0000:15:00.0/current_compute_partition"),
+        ("amd:mi300x,mode=dpx", "sys/class/drm/renderD129/dev"),
+        ("amd:mi300x,mode=dpx", "sys/class/drm/renderD129"),
+        ("amd:mi300x,mode=dpx,kfd=closed", "sys/class/drm/renderD129/dev"),
+    ],
+)
+def test_a_gpu_with_a_file_that_cannot_be_read_is_unread(
+    make_tree: Make, errors_of, word: str, file: str
+) -> None:
+    tree = make_tree(word)
+    file = file.replace("0000:15:00.0", ADDRESS)
+    errors_of({f"{tree.folder}/{file}": errno.EIO})
+    (skipped,) = tree.scan().skipped
+    assert skipped.is_unread
+    assert f"{file}: Input/output error" in skipped.reason
 
 
 def test_a_mode_that_is_missing_though_there_are_partitions(make_tree: Make) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from claimd_devices import capture, fake, scan
+from claimd_devices import capture, fake, scan, sysfs
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory
 from tests.devices.test_damage import DAMAGES
@@ -47,6 +47,48 @@ def test_the_same_is_found(make_tree: Make, tmp_path: Path, machine: str) -> Non
     after = scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert after == before
     assert [gpu.link_speed_now for gpu in after.gpus] == [gpu.link_speed_now for gpu in before.gpus]
+
+
+def test_what_was_only_looked_for_is_there_without_its_content(
+    make_tree: Make, tmp_path: Path
+) -> None:
+    tree = make_tree("nvidia:l4")
+    tree.put("sys/other/folder/file", "secret")
+    (tree.folder / "sys/other/link").symlink_to("folder")
+
+    def look_at(folder: Path) -> list[bool]:
+        place = f"{folder}/sys/other"
+        return [
+            sysfs.is_folder(f"{place}/folder", follow=False),
+            sysfs.is_file(f"{place}/folder/file"),
+            sysfs.is_folder(f"{place}/link", follow=False),
+            sysfs.exists(f"{place}/missing"),
+        ]
+
+    def scan_it() -> Inventory:
+        look_at(tree.folder)
+        return tree.scan()
+
+    capture.pack(tmp_path / "c.tar", tree.roots, scan_it)
+    (tmp_path / "again").mkdir()
+    capture.unpack(tmp_path / "c.tar", tmp_path / "again")
+    assert look_at(tmp_path / "again") == look_at(tree.folder) == [True, True, False, False]
+    assert (tmp_path / "again/sys/other/folder/file").read_bytes() == b""
+    assert os.readlink(tmp_path / "again/sys/other/link") == "folder"
+
+
+def test_an_empty_folder_that_was_only_looked_for_is_there(make_tree: Make, tmp_path: Path) -> None:
+    tree = make_tree("nvidia:l4")
+    (tree.folder / "sys/other/empty").mkdir(parents=True)
+
+    def look() -> Inventory:
+        assert sysfs.is_folder(f"{tree.folder}/sys/other/empty", follow=False)
+        return tree.scan()
+
+    capture.pack(tmp_path / "c.tar", tree.roots, look)
+    (tmp_path / "again").mkdir()
+    capture.unpack(tmp_path / "c.tar", tmp_path / "again")
+    assert (tmp_path / "again/sys/other/empty").is_dir()
 
 
 def test_a_capture_of_a_capture_is_the_same_but_for_its_place(

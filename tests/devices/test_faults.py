@@ -145,6 +145,40 @@ def test_whoever_listens_is_told_as_the_kernel_would(make_tree: Make) -> None:
     assert list((tree.folder / uevents.SOCKETS).iterdir()) == []
 
 
+QUIET = {"unplug": ["unbind", "remove"], "plug": [], "heal": ["unbind", "bind"]}
+
+
+@pytest.mark.parametrize("fault", sorted(faults.FAULTS.keys() - {"plug", "renumber"}))
+def test_every_fault_makes_readers_look(make_tree: Make, fault: str) -> None:
+    drivers = faults.FAULTS[fault].drivers
+    tree = make_tree("nvidia:h100" if not drivers or "nvidia" in drivers else "amd:mi210")
+    address = tree.scan().gpus[0].address
+    with ear(tree.folder) as listener:
+        faults.inject(tree.folder, fault, address)
+        events = heard(listener)
+    assert [event.action for event in events] == QUIET.get(fault, ["change"])
+    assert {event.address for event in events} == {address}
+
+
+def test_new_numbers_are_told_node_by_node(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    with ear(tree.folder) as listener:
+        faults.inject(tree.folder, "renumber", FIRST)
+        names = [(event.action, Path(event.path).name) for event in heard(listener)]
+    assert names == [
+        ("remove", "card0"),
+        ("add", "card1"),
+        ("remove", "renderD128"),
+        ("add", "renderD129"),
+    ]
+
+
+def test_heal_is_told_in_the_log_as_a_driver_tells_a_bind(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4")
+    faults.inject(tree.folder, "heal", FIRST)
+    assert lines(tree) == [f"nvidia {FIRST}: enabling device (0000 -> 0003)"]
+
+
 @pytest.mark.parametrize(
     ("fault", "device", "message"),
     [

@@ -121,3 +121,12 @@ def test_what_an_inventory_looks_up_by_is_no_part_of_it() -> None:
     assert hash(inventory) == hash(Inventory.from_unsorted([gpu("gpu-a")]))
     with pytest.raises(TypeError):
         Inventory(_by_name={})  # type: ignore[call-arg]
+
+
+def test_the_reasons_of_a_gpu_that_is_not_usable() -> None:
+    plain, unread = NotUsable("gone"), NotUsable("EIO", is_unread=True)
+    assert [(str(one), one.expected, one.is_unread) for one in (plain, unread)] == [
+        ("gone", False, False),
+        ("EIO", False, True),
+    ]
+    assert NotUsable("excluded", expected=True).expected

@@ -34,6 +34,11 @@ def test_kinds_of_nvidias_tools(tmp_path: Path) -> None:
     assert ids(tmp_path) == [f"{kind}=0" for kind in (kinds[0], kinds[1], kinds[2])]
 
 
+def test_a_spec_without_devices_has_none(tmp_path: Path) -> None:
+    write_spec(tmp_path, "nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+    assert ids(tmp_path) == []
+
+
 def test_as_json(tmp_path: Path) -> None:
     document = {
         "kind": "nvidia.com/gpu",

@@ -49,6 +49,10 @@ def test_below_nothing_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "hostNone").mkdir()
     (tmp_path / "hostNone/a").touch()
     assert HostFiles(f"{tmp_path}/host").real("/missing/a") is None
+    assert HostFiles(f"{tmp_path}/host").names("/missing") == ("", [])
+    assert HostFiles(f"{tmp_path}/hostNone/a").content("/missing", []) is None
+    (tmp_path / "fileNone").write_text("another file")
+    assert HostFiles(f"{tmp_path}/file").content("/missing", []) is None
 
 
 @pytest.mark.parametrize(

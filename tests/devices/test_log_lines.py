@@ -37,6 +37,12 @@ XID = "NVRM: Xid (PCI:0000:41:00): {}, pid=1234, name=python3, Ch 00000008"
         ("xe 0000:03:00.0: [drm] device wedged, needs recovery", "0000:03:00.0", "wedged", FAILED),
         ("nvidia 0000:41:00.0: enabling device (0000 -> 0003)", "0000:41:00.0", BOUND, NOTE),
         (
+            "NVRM: Attempting to remove device 0000:41:00.0 with non-zero usage count!",
+            "0000:41:00.0",
+            "lost",
+            FAILED,
+        ),
+        (
             "[drm] Initialized xe 1.1.0 20201103 for 0000:03:00.0 on minor 0",
             "0000:03:00.0",
             BOUND,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import time
 from types import SimpleNamespace
 
@@ -344,3 +345,28 @@ def test_a_rule_takes_a_virtual_function_by_the_address_of_its_gpu(make_tree: Ma
     gpus = make_tree("intel:flex170,vfs=1", "intel:flex170").scan().gpus
     assert [takes(gpu) for gpu in gpus] == [True, True, False]
     assert [gpu.parent is not None for gpu in gpus] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("nvidia:h100", "bound to no kernel driver, expected nvidia"),
+        ("amd:mi210", "bound to no kernel driver, expected amdgpu"),
+    ],
+)
+def test_a_gpu_without_a_driver_is_named(make_tree: Make, word: str, reason: str) -> None:
+    tree = make_tree(word)
+    (tree.function(tree.only().address) / "driver").unlink()
+    assert tree.refusal() == reason
+
+
+@pytest.mark.parametrize("link", ["driver", "physfn"])
+def test_a_function_with_a_link_that_cannot_be_read_is_unread(
+    make_tree: Make, errors_of, link: str
+) -> None:
+    tree = make_tree("nvidia:h100")
+    path = f"{tree.folder}/sys/bus/pci/devices/{tree.only().address}/{link}"
+    errors_of({path: errno.EIO})
+    (skipped,) = tree.scan().skipped
+    assert (skipped.is_unread, skipped.expected) == (True, False)
+    assert f"{link}: Input/output error" in skipped.reason

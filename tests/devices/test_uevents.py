@@ -331,18 +331,60 @@ async def test_without_descriptors_at_the_start_it_is_tried_again(
     assert "kernel uevents are heard again" in caplog.text
 
 
-async def test_a_socket_that_broke_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_broke_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(uevents, "RETRY", 0.02)
-    monitors = [Monitor(OSError(errno.EBADF, "broken")), Monitor(OSError(errno.ENOBUFS, "full"))]
-    waiting = list(monitors)
-    monkeypatch.setattr(uevents, "_monitor", lambda: waiting.pop(0))
+    errors = [(errno.EBADF, "broken"), (errno.EBADF, "broken"), (errno.ENOBUFS, "full")]
+    monitors = [Monitor(OSError(*error)) for error in errors]
+    waiting: list[Monitor | OSError] = [
+        monitors[0],
+        OSError(errno.EMFILE, "none"),
+        *monitors[1:],
+    ]
+
+    def open_next() -> Monitor:
+        found = waiting.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(uevents, "_monitor", open_next)
     looks: list[None] = []
     with uevents.listening(lambda: looks.append(None)) as heard:
         assert heard
         monitors[0].ours.send(b"x")
         await until(lambda: len(looks) == 2)  # one for the lost events, one after the opening
         monitors[1].ours.send(b"x")
-        await until(lambda: len(looks) == 3)
+        await until(lambda: len(looks) == 4)
+        monitors[2].ours.send(b"x")
+        await until(lambda: len(looks) == 5)
+    lost = [text for text in caplog.messages if "kernel uevents are lost" in text]
+    assert len(lost) == 2, "each time that it broke is logged"
     for monitor in monitors:
         monitor.ours.close()
         monitor.theirs.close()
+
+
+async def test_after_the_block_it_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uevents, "RETRY", 0.01)
+    tries: list[None] = []
+
+    def fail() -> None:
+        tries.append(None)
+        raise OSError(errno.EMFILE, "none")
+
+    monkeypatch.setattr(uevents, "_monitor", fail)
+    with uevents.listening(lambda: None) as heard:
+        assert not heard
+        await until(lambda: len(tries) == 2)
+    await asyncio.sleep(0.1)
+    assert len(tries) == 2
+
+
+async def test_a_tree_that_is_removed_ends_nothing(tmp_path: Path) -> None:
+    place = tmp_path / uevents.SOCKETS
+    place.mkdir()
+    with uevents.listening(lambda: None, roots=Roots.in_folder(tmp_path)):
+        (path,) = place.iterdir()
+        path.unlink()

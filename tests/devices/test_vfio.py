@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from claimd_devices import fake, scan
@@ -62,6 +64,15 @@ def test_what_is_no_device_of_iommufd_is_left_out(make_tree: Make) -> None:
     tree.put(f"{tree.function('0000:13:00.0')}/vfio-dev/other/dev", "511:1\n")
     paths = [node.path for node in look(tree).gpus[0].nodes]
     assert paths == ["/dev/vfio/20", "/dev/vfio/vfio"]
+
+
+@pytest.mark.parametrize("file", ["sys/class/vfio/20/dev", "sys/class/misc/vfio/dev"])
+def test_nodes_that_cannot_be_read_are_unread(make_tree: Make, errors_of, file: str) -> None:
+    tree = make_tree("amd:mi210,driver=vfio-pci")
+    errors_of({f"{tree.folder}/{file}": errno.EIO})
+    (skipped,) = look(tree).skipped
+    assert skipped.is_unread
+    assert skipped.reason == f"{tree.folder}/{file}: Input/output error"
 
 
 def test_two_gpus_of_one_group_cannot_be_given_away_one_by_one(make_tree: Make) -> None:
