@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from claimd_devices import deadline, fake, faults, health, monitor, scan, watch
-from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
 from claimd_devices.health import (
     DEGRADED,
@@ -523,26 +522,6 @@ async def test_a_finding_that_expires_is_looked_at_then(
         shown.symptoms[gpu().name] = (counter,)
         await alone.check()
     assert 0 < alone._seconds_to_next_check() <= health.ERROR_WINDOW < 3600
-
-
-async def test_after_a_look_that_failed_the_next_one_comes_soon(
-    alone: monitor.Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(monitor, "SOON", 0.01)
-    monkeypatch.setattr(monitor, "SPACING", 0.01)
-    looks: list[None] = []
-
-    def fail(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
-        looks.append(None)
-        raise LookFailedError("no descriptors")
-
-    watched = monitor.Monitor(alone._roots, grace=300, interval=300, read_symptoms=fail)
-    task = asyncio.create_task(watched.run(lambda report: None))
-    async with asyncio.timeout(30):
-        while len(looks) < 3:
-            await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.wait([task])
 
 
 async def test_the_state_is_what_a_later_process_cannot_find_out(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -371,3 +373,24 @@ async def test_a_gpu_that_is_plugged_in_again_forgets_what_the_log_says_from_bef
         world.monitor.on_inventory(tree.scan())
         await world.monitor.check()
         assert world.kinds() == []
+
+
+async def test_after_a_look_that_failed_the_next_one_comes_soon(
+    make_tree: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "SOON", 0.01)
+    monkeypatch.setattr(monitor, "SPACING", 0.01)
+    looks: list[None] = []
+
+    def fail(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
+        looks.append(None)
+        raise LookFailedError("no descriptors")
+
+    roots = make_tree("nvidia:h100").roots
+    watched = monitor.Monitor(roots, grace=300, interval=300, read_symptoms=fail)
+    task = asyncio.create_task(watched.run(lambda report: None))
+    async with asyncio.timeout(30):
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
