@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from claimd_devices import faults, health, mig, monitor, scan
-from claimd_devices.gpu import Inventory, Rules, Skipped
-from claimd_devices.health import FAILED, HealthReport
+from claimd_devices.failures import LookFailedError
+from claimd_devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
+from claimd_devices.health import FAILED, HealthReport, Symptom
 from claimd_devices.uevents import Uevent
 from tests.devices.test_monitor import FIRST, NAME, OTHER, watching
 from tests.devices.trees import Make, Tree
