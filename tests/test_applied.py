@@ -17,12 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Kinds of other projects, which a plain cluster does not serve.
 NOT_SERVED = {"PrometheusRule", "SecurityContextConstraints", "ServiceMonitor", "PodMonitor"}
+OTHER_GROUPS = ("kueue.x-k8s.io", "serving.kserve.io")
 YAML_BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.M | re.S)
 
 
 def is_whole(obj):
     """Tells a manifest from a patch, a part of one, and other YAML."""
     if not isinstance(obj, dict) or not {"apiVersion", "kind", "metadata"} <= obj.keys():
+        return False
+    if obj["apiVersion"].partition("/")[0] in OTHER_GROUPS:
         return False
     if obj["kind"] == "DaemonSet":
         return "selector" in obj.get("spec", {})

@@ -256,7 +256,7 @@ def mixed_fleet(nodes):
     yield job()
 
 
-@pytest.mark.parametrize("nodes", [60, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nodes", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_the_line_about_a_large_fleet_is_short_and_leads_with_the_nearest(nodes):
     known = cluster(*mixed_fleet(nodes))
     subject = pending.find_subject(known, "pod/job", "default")
