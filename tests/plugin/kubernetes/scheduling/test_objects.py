@@ -2,7 +2,7 @@
 
 import msgspec
 
-from claimd.kubernetes.scheduling.objects import Claim, Pod
+from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
 
 
 def read(document, kind):
@@ -91,3 +91,15 @@ def test_the_conditions_that_are_true_of_exactly_this_device():
     assert reported.true_conditions("d.org", "p", "gpu-1") == {"Ready"}
     assert reported.true_conditions("d.org", "p", "gpu-0") == set()
     assert reported.true_conditions("d.org", "other", "gpu-1") == set()
+
+
+def test_the_readiness_of_a_node():
+    other = {"type": "DiskPressure", "status": "False"}
+    for conditions, expected in (
+        ([], "True"),
+        ([other], "True"),
+        ([other, {"type": "Ready", "status": "Unknown"}], "Unknown"),
+        ([{"type": "Ready", "status": "False"}, other], "False"),
+    ):
+        node = {"metadata": {"name": "n"}, "status": {"conditions": conditions}}
+        assert read(node, Node).readiness == expected
