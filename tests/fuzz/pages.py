@@ -76,7 +76,10 @@ def _asked(data: bytes) -> None:
     except h11.RemoteProtocolError:
         return
     if isinstance(head, h11.Request):
-        answer = _page().respond(http._request(head, b""))
+        request = http._request(head)
+        if request is None:
+            return
+        answer = _page().respond(request)
         assert answer.status in (200, 401, 403, 404, 405, 421)
         assert answer.body or answer.stream
 

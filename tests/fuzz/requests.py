@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import random
 import re
@@ -105,8 +106,10 @@ def _request(data: bytes) -> None:
             body += event.data
     except h11.RemoteProtocolError:
         return
-    request = http._request(head, body)
-    response = _server().respond(request)
+    request = http._request(head)
+    if request is None:
+        return
+    response = _server().respond(dataclasses.replace(request, body=body))
     assert response.status != 500, response
 
 
