@@ -58,10 +58,12 @@ def of_its_folder(module: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in place.glob("test_*.py"))
 
 
+@functools.cache
 def tests_of(module: str) -> list[str]:
     """The test files that have to notice when the module is wrong.
 
-    Those of its name; where there is none, all of its folder; and what `mirrors.toml` adds.
+    Those of its name; where there is none, all of its folder; and what `mirrors.toml` adds. Files
+    that appear during a run do not count.
     """
     files = of_its_name(module) or of_its_folder(module)
     for pattern, named in exceptions().items():

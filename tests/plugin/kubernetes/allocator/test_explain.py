@@ -146,3 +146,10 @@ def test_a_remedy_is_the_summary_if_no_count_explains_the_answer():
     verdict = remedies.verdict_of(world(devices, {"count": 2}, constraints=both))
     assert verdict.shortage.counts == ()
     assert verdict.summary.endswith("; it would fit after: ask for 1 in request gpus")
+
+
+def test_an_error_that_a_misspelt_driver_caused_names_it():
+    expression = 'device.attributes["gpu.example.co"].productName == "x"'
+    verdict = remedies.verdict_of(world_with_selector(expression))
+    assert verdict.outcome == "error"
+    assert "selector 1 asks for gpu.example.co, which is no driver" in verdict.summary
