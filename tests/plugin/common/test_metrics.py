@@ -67,8 +67,8 @@ def test_counter():
 
 def test_gauge():
     gauge = make_metric(metrics.Gauge, "vendor")
-    gauge.replace({"amd": 2, "intel": 1})
-    gauge.replace({"amd": 1})
+    gauge.replace({("amd",): 2, ("intel",): 1})
+    gauge.replace({("amd",): 1})
     assert gauge.samples() == [("", ("amd",), 1), ("", ("intel",), 0)]
     plain = make_metric(metrics.Gauge)
     plain.set(3)

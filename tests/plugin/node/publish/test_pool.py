@@ -368,3 +368,11 @@ def test_the_scheduler_never_sees_half_of_a_change(
                     assert whole in wishes
     assert cluster.seen() == current
     assert not write()
+
+
+def test_the_names_of_the_slices_to_write() -> None:
+    changes = pool.compare(wish("A"), as_stored("a", "b"), None, {})
+    updated, deleted = changes.update[0], changes.delete[0]
+    assert pool.slice_name(updated) == updated.metadata.name
+    assert pool.slice_name(deleted) == deleted["metadata"]["name"]
+    assert [pool.slice_name(write)[4:5] for write in changes.writes()] == ["1", "0"]
