@@ -53,6 +53,9 @@ class Uevent:
 
 OnUevent = Callable[[Uevent], None]
 
+# How pyudev raises the errors ENOMEM, EINVAL and EOVERFLOW of libudev. Other errors are OSErrors.
+_PYUDEV_ERRORS = (MemoryError, ValueError, OverflowError)
+
 
 # ---------------------------------------------------------------- listening
 
@@ -110,7 +113,7 @@ class _KernelEvents:
         try:
             self._monitor = _monitor()
             self._shared = socket.socket(fileno=os.dup(self._monitor.fileno()))
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError, *_PYUDEV_ERRORS) as error:
             # There is no libudev, or the socket could not be made. Both may be an error of ours:
             # libudev is not found without descriptors either.
             self._retry_later("kernel uevents cannot be heard", error)
@@ -148,7 +151,7 @@ class _KernelEvents:
             while (device := self._monitor.poll(timeout=0)) is not None:
                 has_events = True
                 self._on_uevent(_from_pyudev(device))
-        except OSError as error:
+        except (OSError, *_PYUDEV_ERRORS) as error:
             # The lost events may have reported changes, so a scan is needed.
             has_events = True
             if not _is_overflow(error, shared):
@@ -158,14 +161,14 @@ class _KernelEvents:
             self._on_change()
 
 
-def _is_overflow(error: OSError, shared: socket.socket) -> bool:
+def _is_overflow(error: Exception, shared: socket.socket) -> bool:
     """Returns True if the socket's buffer was full, so that events are lost and later ones come.
 
     pyudev does not pass the kernel's ENOBUFS on, so the error is read from the socket, which also
     clears it.
     """
     pending = shared.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    return errno.ENOBUFS in (error.errno, pending)
+    return errno.ENOBUFS in (getattr(error, "errno", None), pending)
 
 
 def _from_pyudev(device: Any) -> Uevent:

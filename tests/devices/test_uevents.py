@@ -294,6 +294,21 @@ async def test_a_mistake_is_not_taken_for_a_missing_library(
         pass
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ValueError(22, "Invalid argument")])
+async def test_an_error_of_libudev_is_not_taken_for_a_mistake(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """pyudev does not raise each of them as an OSError."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(uevents, "_monitor", fail)
+    with uevents.listening(lambda: None) as is_heard:
+        assert not is_heard
+    assert "kernel uevents cannot be heard" in caplog.text
+
+
 async def test_a_mistake_is_not_taken_for_lost_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = Monitor(RuntimeError("a mistake"))
     monkeypatch.setattr(uevents, "_monitor", lambda: monitor)
