@@ -250,7 +250,7 @@ async def test_a_claim_created_anew_is_another_claim(world):
     for name, asked, present in (("c", "b", "a"), ("d", "b", "c")):
         world.claim(name, uid=present)
         answer = await world.prepare(claim_object(name, result(FIRST), uid=asked))
-        expected = f"created anew: the kubelet asks for uid {asked}, the API server has {present}"
+        expected = f"created again: the kubelet asks for uid {asked}, the API server has {present}"
         assert expected in answer
 
 
