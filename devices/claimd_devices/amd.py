@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import amd_ids, drm, sysfs, values
-from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
+from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots, Setup
 from .pci import ACCELERATOR, DISPLAY, Function
 
 if TYPE_CHECKING:
@@ -114,19 +114,27 @@ def describe(roots: Roots, function: Function) -> Detail:
         parts.append(part)
     all_nodes = {*nodes, *kfd_node, *(partition.node for partition in partitions)}
 
+    # Of a sleeping GPU less is read, so that is kept apart.
+    board = function.cache.read_once_per_bind(
+        f"{function.address} asleep" if function.link.is_asleep else function.address,
+        f"{function.folder}/drm",
+        lambda notes: _board(function, notes),
+        notes,
+    )
+
     return Detail(
         nodes=tuple(sorted(all_nodes)),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
-        product=_product(function, notes),
+        product=board.product,
         uuid=unique_id,
         memory=memory,
         profile=profile,
         counters=(("partitions", count),) if parts else (),
-        setup=amdgpu.setup(function, notes),
-        fabric=xgmi.fabric(function, notes),
+        setup=board.setup,
+        fabric=xgmi.fabric(function, board.hive, notes),
         family=amd_ids.family(target, function.device_id),
         architecture=target,
-        vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
+        vbios=board.vbios,
         integrated=integrated,
         carve_out=carve_out,
         compute_units=compute_units,
@@ -328,6 +336,27 @@ def _usable_memory(
     if not agents:
         mapped = sysfs.decimal(f"{function.folder}/mem_info_gtt_total", notes) or 0
     return max(carve_out or 0, by_kfd, mapped) or None
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class _Board:
+    """The facts of a board that stay the same, or nearly so, while its driver is bound."""
+
+    product: str | None
+    vbios: str | None
+    setup: Setup | None
+    hive: int | None
+
+
+def _board(function: Function, notes: list[str]) -> _Board:
+    from . import amdgpu, xgmi
+
+    return _Board(
+        product=_product(function, notes),
+        vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
+        setup=amdgpu.setup(function, notes),
+        hive=xgmi.hive(function, notes),
+    )
 
 
 def _product(function: Function, notes: list[str]) -> str | None:

@@ -75,7 +75,9 @@ class Function:
         return f"{self.vendor_id:04x}:{self.device_id:04x}"
 
 
-def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Function], list[Skipped]]:
+def functions(
+    roots: Roots, *, with_link_now: bool = False, kept: sysfs.Kept | None = None
+) -> tuple[list[Function], list[Skipped]]:
     """Returns the display controllers and accelerators by address, and the unreadable devices.
 
     A device is unreadable if its class or its ids cannot be read. The current width and speed of
@@ -92,7 +94,7 @@ def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Functi
             raise failures.LookFailedError(notes[0])
         return [], [Skipped(address="*", reason=f"{folder}: missing: no PCI device can be seen")]
 
-    cache = sysfs.ScanCache()
+    cache = sysfs.ScanCache(kept)
     found: list[Function] = []
     skipped: list[Skipped] = []
     for address in addresses:

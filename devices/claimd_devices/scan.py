@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import deadline, drm, failures, ids, numa, pci, tegra, vfio
+from . import deadline, drm, failures, ids, numa, pci, sysfs, tegra, vfio
 from .gpu import (
     DIVIDED,
     VFIO,
@@ -41,12 +41,13 @@ def scan(
     vendors: Sequence[Vendor] = VENDORS,
     *,
     with_link_now: bool = False,
+    kept: sysfs.Kept | None = None,
 ) -> Inventory:
     """Returns the GPUs of the node, and the skipped display controllers and accelerators.
 
     The same trees give the same Inventory. The current width and speed of the links are for people,
     and are read only with `with_link_now`. A device whose files hang delays the scan by two
-    seconds, once, and is skipped.
+    seconds, once, and is skipped. Scans that share `kept` read what seldom changes less often.
 
     Raises ValueError for a bad rule. Raises LookFailedError if claimd or the node ran out of
     descriptors, memory or threads, or if the folder of the bus cannot be listed. No other content
@@ -55,7 +56,7 @@ def scan(
     wanted = _Wanted(rules, vendors)
 
     def look() -> Inventory:
-        return _scan(roots, vendors, wanted, with_link_now=with_link_now)
+        return _scan(roots, vendors, wanted, with_link_now=with_link_now, kept=kept)
 
     return deadline.run(look)
 
@@ -132,10 +133,15 @@ def matcher(rule: str, vendors: Sequence[Vendor] = VENDORS) -> Callable[[Gpu], b
 
 
 def _scan(
-    roots: Roots, vendors: Sequence[Vendor], wanted: _Wanted, *, with_link_now: bool
+    roots: Roots,
+    vendors: Sequence[Vendor],
+    wanted: _Wanted,
+    *,
+    with_link_now: bool,
+    kept: sysfs.Kept | None,
 ) -> Inventory:
     by_vendor_id = {vendor.VENDOR_ID: vendor for vendor in vendors}
-    functions, skipped = pci.functions(roots, with_link_now=with_link_now)
+    functions, skipped = pci.functions(roots, with_link_now=with_link_now, kept=kept)
     bus = _Bus(functions)
     gpus: list[Gpu] = []
     for function in functions:

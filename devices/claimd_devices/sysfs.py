@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -247,11 +248,63 @@ def _note(path: str, error: OSError, notes: list[str]) -> None:
 # ---------------------------------------------------------------- once for all devices
 
 
+# Seconds for which scans keep what a driver is set up for. It changes when the driver is bound
+# again, which is seen at once, and otherwise only if a person or a rare error changes it.
+KEEP = 300.0
+
+
+class Kept:
+    """Facts that one scan leaves to the next ones, each with what it depends on and its time.
+
+    A later entry with the same key replaces an earlier one, so there are no more than GPUs.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: dict[str, tuple[object, float, Any]] = {}
+
+    def read_seldom(
+        self, key: str, bind: object, read: Callable[[list[str]], _T], notes: list[str]
+    ) -> _T:
+        """Returns what `read` returned for this key and bind in the last KEEP seconds.
+
+        What comes with a note is not kept, so that the next scan tries again.
+        """
+        now = self._clock()
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] == bind and now - entry[1] < KEEP:
+            value: _T = entry[2]
+            return value
+        noted = len(notes)
+        value = read(notes)
+        if len(notes) == noted:
+            self._entries[key] = bind, now, value
+        return value
+
+
 class ScanCache:
     """Facts that all devices of one scan have in common. Each is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept | None = None) -> None:
         self._entries: dict[str, tuple[Any, list[str]]] = {}
+        self._kept = kept
+
+    def read_once_per_bind(
+        self, key: str, made_by_bind: str, read: Callable[[list[str]], _T], notes: list[str]
+    ) -> _T:
+        """Returns what `read` returns, or what an earlier scan has kept of the same bind.
+
+        `made_by_bind` is a folder that the driver makes when it has taken the device up, and that
+        goes when the driver is unbound. Without `kept` in the call of the scan, each scan reads.
+        """
+        if self._kept is None:
+            return read(notes)
+        try:
+            status = os.lstat(made_by_bind)
+        except OSError as error:
+            failures.check(made_by_bind, error)
+            return read(notes)
+        return self._kept.read_seldom(key, (status.st_ino, status.st_ctime_ns), read, notes)
 
     def read_once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
         """Returns what `read` returned in the first call with this key.

@@ -16,17 +16,22 @@ _NODE = re.compile(r"node([0-9]{1,4})")
 _HIVE = re.compile(r"[0-9]{1,20}")
 
 
-def fabric(function: Function, notes: list[str]) -> Fabric | None:
-    """Returns the hive of a GPU and the GPU's position in it; None if it is in no hive."""
-    info = f"{function.folder}/xgmi_hive_info"
-    value = sysfs.text(f"{info}/xgmi_hive_id", notes)
-    if value is None or not _HIVE.fullmatch(value) or int(value) == 0:
+def hive(function: Function, notes: list[str]) -> int | None:
+    """Returns the number of the hive that a GPU is in; None if it is in none."""
+    value = sysfs.text(f"{function.folder}/xgmi_hive_info/xgmi_hive_id", notes)
+    return int(value) or None if value is not None and _HIVE.fullmatch(value) else None
+
+
+def fabric(function: Function, hive: int | None, notes: list[str]) -> Fabric | None:
+    """Returns the links of a GPU in a hive, and the GPU's position in it; None without a hive."""
+    if hive is None:
         return None
 
     # All GPUs of a hive show the same folder, which is read once in a scan.
-    members = function.cache.read_once(f"hive {value}", lambda notes: _members(info, notes), notes)
+    info = f"{function.folder}/xgmi_hive_info"
+    members = function.cache.read_once(f"hive {hive}", lambda notes: _members(info, notes), notes)
     return Fabric(
-        domain=f"xgmi-0x{int(value):016x}",
+        domain=f"xgmi-0x{hive:016x}",
         size=len(members) or None,
         position=members.get(function.address),
     )

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from claimd_devices import scan
+from claimd_devices import scan, sysfs
 from claimd_devices.gpu import DeviceNode, Setup
 from tests.devices.trees import Make, Tree
 
@@ -407,6 +407,72 @@ def test_error_correction_retired_pages_and_the_limit_of_power(make_tree: Make) 
     pages = "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n"
     tree.put(str(folder.relative_to(tree.folder) / "ras/gpu_vram_bad_pages"), pages)
     assert tree.only().setup == Setup(ecc=True, retired_pages=2, power_cap=750)
+
+
+SELDOM = (
+    "vbios_version",
+    "product_name",
+    "umc_err_count",
+    "gpu_vram_bad_pages",
+    "power1_cap",
+    "hive_id",
+)
+
+
+def seldom_read(tree: Tree, kept: sysfs.Kept) -> list[str]:
+    """Scans, and returns the accesses to files that a scan need not read again."""
+    with sysfs.recording() as accesses:
+        scan.scan(tree.roots, kept=kept)
+    return sorted(path for path, _ in accesses if path.endswith(SELDOM))
+
+
+def test_what_stays_the_same_while_a_driver_is_bound_is_read_once(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x=2")
+    now = [0.0]
+    kept = sysfs.Kept(lambda: now[0])
+    first, second = (gpu.address for gpu in tree.scan().gpus)
+    everything = seldom_read(tree, kept)
+    assert len(everything) == 2 * len(SELDOM)
+    assert seldom_read(tree, kept) == []
+    assert scan.scan(tree.roots, kept=kept) == scan.scan(tree.roots)
+
+    # The driver of one GPU is bound again: it makes the folder of its nodes again.
+    drm = tree.function(second) / "drm"
+    shutil.copytree(drm, drm.with_name("new"), symlinks=True)
+    drm.rename(drm.with_name("before"))
+    assert {gpu.address for gpu in scan.scan(tree.roots, kept=kept).gpus} == {first}
+    drm.with_name("new").rename(drm)
+    again = seldom_read(tree, kept)
+    assert again == [path for path in everything if second in path]
+
+    now[0] = sysfs.KEEP
+    assert seldom_read(tree, kept) == [path for path in everything if first in path] + again
+
+
+def test_a_file_that_could_not_be_read_is_read_by_the_next_scan(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x")
+    kept = sysfs.Kept()
+    pages = tree.function(tree.only().address).relative_to(tree.folder) / "ras/gpu_vram_bad_pages"
+    tree.put(str(pages), "no page\n")
+    (gpu,) = scan.scan(tree.roots, kept=kept).gpus
+    assert gpu.notes == ("gpu_vram_bad_pages is no list of pages",)
+    tree.put(str(pages), "")
+    (gpu,) = scan.scan(tree.roots, kept=kept).gpus
+    assert gpu.setup == Setup(ecc=True, retired_pages=0, power_cap=750)
+
+
+def test_a_gpu_that_wakes_is_read_although_it_was_read_asleep(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x")
+    kept = sysfs.Kept()
+    status = tree.function(tree.only().address) / "power/runtime_status"
+    status.chmod(0o644)
+    caps = []
+    for word in ("suspended", "active", "suspended"):
+        status.write_text(f"{word}\n")
+        (gpu,) = scan.scan(tree.roots, kept=kept).gpus
+        assert gpu.setup
+        caps.append(gpu.setup.power_cap)
+    assert caps == [None, 750, None]
 
 
 def test_a_board_that_shows_nothing_of_its_setup(make_tree: Make) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from claimd.common import budgets, errors, metrics, names, pacing
 from claimd.kubernetes.kube import auth, client, resources
-from claimd_devices import monitor, scan, symptoms, values, watch
+from claimd_devices import monitor, scan, symptoms, sysfs, values, watch
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots, Rules
 
@@ -492,22 +492,23 @@ def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
 
 
 def _scan(config: Config) -> watch.Scan:
+    counted = functools.partial(_counted_scan, sysfs.Kept())
     if not config.nvml:
-        return _counted_scan
+        return counted
 
     # Few nodes have MIG, and on fewer may the library be called. Other nodes do not load this
     # module.
     from claimd_devices import nvml
 
     library = nvml.Library(config.roots)
-    return lambda roots, rules: library.complete(_counted_scan(roots, rules))
+    return lambda roots, rules: library.complete(counted(roots, rules))
 
 
-def _counted_scan(roots: Roots, rules: Rules) -> Inventory:
+def _counted_scan(kept: sysfs.Kept, roots: Roots, rules: Rules) -> Inventory:
     metrics.SCANS.add()
     began = time.monotonic()
     try:
-        inventory = scan.scan(roots, rules)
+        inventory = scan.scan(roots, rules, kept=kept)
     except LookFailedError:
         metrics.SCANS_FAILED.add()
         raise

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from claimd.common import errors
-from claimd.node import app
+from claimd.node import app, config
+from claimd_devices import fake, sysfs
 
 
 async def test_a_part_that_fails_when_it_is_told_to_end_is_not_started_again(caplog):
@@ -37,3 +38,16 @@ class _Failing(app.App):
 async def test_an_error_of_the_node_ends_the_program_with_a_sentence():
     with pytest.raises(errors.Fatal, match="cannot go on after an error: .*'/a/folder'"):
         await object.__new__(_Failing).run_until(asyncio.Event())
+
+
+@pytest.mark.parametrize("nvml", [False, True])
+def test_the_scans_of_a_node_share_what_seldom_changes(tmp_path, nvml):
+    fake.write(tmp_path, fake.parse(["amd:mi300x"]))
+    settings = config.Config(node_name="n", root=str(tmp_path), nvml=nvml)
+    look = app._scan(settings)
+    caps = []
+    for _ in range(2):
+        with sysfs.recording() as accesses:
+            look(settings.roots, settings.rules)
+        caps.append(sum(path.endswith("/power1_cap") for path, _ in accesses))
+    assert caps == [1, 0]
