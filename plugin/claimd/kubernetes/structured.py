@@ -93,7 +93,8 @@ class Allocator:
         that are allocated hold their devices. `feature_gates` are the scheduler's. If it is None,
         they are those that Kubernetes 1.37 enables by default, and those that the objects use.
 
-        Raises `plain.Invalid` if an object breaks a rule of the API.
+        Raises `plain.Invalid` if an object breaks a rule of the API, and ValueError if no gate has
+        such a name.
         """
         if hasattr(claim_lister, "list_all_allocated"):
             claim_lister = claim_lister.list_all_allocated()
@@ -108,7 +109,7 @@ class Allocator:
         if feature_gates is None:
             enabled = features.detect(cluster_slices, [*known, *self._waiting])
         else:
-            enabled = frozenset(feature_gates)
+            enabled = _read_gates(feature_gates)
         self._holdings = explain.gather_holdings(known)
         self._allocator = internal.Allocator(
             class_lister=internal.Classes(
@@ -166,7 +167,7 @@ def gather_pools(
     public = [foreign.read_object(slice_, v1.ResourceSlice) for slice_ in slices]
     ours = [_to_internal(slice_, scheduling.ResourceSlice) for slice_ in public]
     given = {id(slice_): public[index] for index, slice_ in enumerate(ours)}
-    enabled = features.detect(ours, ()) if feature_gates is None else frozenset(feature_gates)
+    enabled = features.detect(ours, ()) if feature_gates is None else _read_gates(feature_gates)
 
     return [
         Pool(
@@ -177,6 +178,18 @@ def gather_pools(
         )
         for pool in pools.gather_pools(ours, _node(node), enabled)
     ]
+
+
+def _read_gates(names: Iterable[str]) -> features.Features:
+    """Returns the names of gates as a set. Raises ValueError if the allocator does not know one."""
+    gates = frozenset([names] if isinstance(names, str) else names)
+    unknown = gates - features.ALL
+    if unknown:
+        raise ValueError(
+            f"no feature gate of the allocator is called {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(sorted(features.ALL))}"
+        )
+    return gates
 
 
 def _read_all(sources: Iterable[AnyObject], cls: type[Object], struct: type[T]) -> list[T]:

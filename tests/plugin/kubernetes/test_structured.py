@@ -188,6 +188,14 @@ class TestGatherPools:
         assert len(structured.gather_pools([by_device], "node-1")) == 1
         assert structured.gather_pools([by_device], "node-1", feature_gates=()) == []
 
+    @pytest.mark.parametrize("gates", [["DRADeviceTaints", "DRAAdminAcess"], "DRAAdminAcess"])
+    def test_a_gate_that_there_is_not(self, gates):
+        words = "no feature gate of the allocator is called DRAAdminAcess; there are DRAAdminAccess"
+        with pytest.raises(ValueError, match=words):
+            structured.gather_pools([slice_()], "node-1", feature_gates=gates)
+        with pytest.raises(ValueError, match=words):
+            structured.Allocator([claim()], [], [CLASS], [slice_()], feature_gates=gates)
+
 
 @pytest.mark.parametrize(
     "package", [structured, objects, cel], ids=lambda package: package.__name__

@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there(capsys):
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_a_key_that_is_no_text_is_told(claimd, tmp_path, form):
-    (tmp_path / "odd.yaml").write_text("?\n")
+    (tmp_path / "odd.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n?\n")
     code, _, err = claimd("convert", "-f", str(tmp_path / "odd.yaml"), "--to", "v1", "-o", form)
     assert "Traceback" not in err
     assert code in (0, 1)

@@ -59,6 +59,10 @@ class Change(Generic[T]):
             _set_at(root, way, copy.deepcopy(value), join)
         return root
 
+    def create(self) -> T:
+        """Returns a new object with this change. Its other fields are None, also required ones."""
+        return self.apply_to(_empty(self.struct))
+
 
 class FieldPath(Generic[T]):
     """An object, or a part of one, that can return changed copies of the object.
@@ -133,10 +137,17 @@ def _set_at(target: Any, way: tuple[Field, ...], new: Any, join: Join) -> None:
     if ours is None:
         struct = field.shape.struct
         assert struct
-        # Required fields of the new part are None. The check when the object is written names them.
-        ours = struct(**dict.fromkeys(part.name for part in fields_of(struct).values()))
+        ours = _empty(struct)
         setattr(target, field.name, ours)
     _set_at(ours, tuple(rest), new, join)
+
+
+def _empty(struct: type[T]) -> T:
+    """Returns an object whose fields are all None, also required ones.
+
+    The check when the object is written names the required ones that are still None.
+    """
+    return struct(**dict.fromkeys(field.name for field in fields_of(struct).values()))
 
 
 def _replace(shape: Shape, ours: Any, theirs: Any) -> Any:

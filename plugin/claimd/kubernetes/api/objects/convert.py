@@ -52,16 +52,19 @@ def convert(document: Document, to: str, among: Sequence[Document] = ()) -> Conv
     `among` are the other documents of the file, to which one of v1alpha2 may refer. A document of
     another API is returned as it is, except for pods that name their claims in the way of 1.30.
 
-    Raises NotConvertible if the version or the kind is unknown, and `plain.Invalid` if a field does
+    Raises NotConvertible if the version or the kind is missing or unknown, and `plain.Invalid` if a field does
     not have the type that the document's own version requires.
     """
     if to not in TARGETS:
         raise NotConvertible(f"expected one of {', '.join(TARGETS)} to convert to, got {to!r}")
     if not isinstance(document, dict):
         raise NotConvertible(f"expected an object with apiVersion and kind, got {document!r:.60}")
+    for name in ("apiVersion", "kind"):
+        if not document.get(name):
+            raise NotConvertible(f"the document has no {name}")
 
-    group, _, version = str(document.get("apiVersion", "")).rpartition("/")
-    kind = str(document.get("kind", ""))
+    group, _, version = str(document["apiVersion"]).rpartition("/")
+    kind = str(document["kind"])
     if isinstance(document.get("items"), list) and kind.endswith("List"):
         return _convert_list(document, to, among)
     if group != models.GROUP:
@@ -152,7 +155,7 @@ def _class_of(version: str, kind: str) -> type[Object]:
     if source is None and version == "v1alpha3":
         source = models.kinds("v1alpha3-1.31").get(kind)
     if source is None:
-        raise NotConvertible(f"{models.GROUP}/{version} has no {kind or 'document without a kind'}")
+        raise NotConvertible(f"{models.GROUP}/{version} has no {kind}")
     return source
 
 

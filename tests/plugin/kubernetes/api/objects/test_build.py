@@ -2,7 +2,7 @@
 
 import pytest
 
-from claimd.kubernetes.api.objects import meta, plain, v1, v1alpha3_31
+from claimd.kubernetes.api.objects import meta, plain, v1, v1alpha2, v1alpha3_31
 from claimd.kubernetes.api.objects.v1alpha3_31 import (
     AllocationResult,
     DeviceAllocationResult,
@@ -129,6 +129,24 @@ class TestChanges:
     """`but` of a class, and `+`, as jsonnet has it."""
 
     change = ResourceClaimStatus.but
+
+    @pytest.mark.parametrize("version", [v1alpha2, v1alpha3_31])
+    def test_an_object_from_nothing(self, version):
+        """A claim of these versions has a field that its constructor requires."""
+        named = version.ResourceClaim.but.metadata.with_name("c")
+        if version is v1alpha2:
+            spec = {"resourceClassName": "gpu"}
+            change = named + version.ResourceClaim.but.spec.with_resource_class_name("gpu")
+        else:
+            spec = {"controller": "d"}
+            change = named + version.ResourceClaim.but.spec.with_controller("d")
+        first, second = change.create(), change.create()
+        assert first.to_dict() == {"metadata": {"name": "c"}, "spec": spec}
+        first.metadata.name = "changed"
+        assert second == version.ResourceClaim.from_dict({"metadata": {"name": "c"}, "spec": spec})
+
+        with pytest.raises(plain.Invalid, match="ResourceClaim: spec: is required"):
+            named.create().to_dict()
 
     def test_they_are_applied_in_their_order(self):
         release = self.change.with_deallocation_requested(True) + self.change.with_reserved_for(

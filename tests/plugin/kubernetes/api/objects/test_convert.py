@@ -235,6 +235,8 @@ def test_typed_objects_are_converted_too():
             "v1",
             "expected an object with apiVersion and kind, got ['no', 'object']",
         ),
+        ({"kind": "ResourceClaim", "spec": {}}, "v1", "the document has no apiVersion"),
+        ({"apiVersion": "resource.k8s.io/v1", "items": []}, "v1beta1", "the document has no kind"),
     ],
 )
 def test_what_cannot_be_is_refused(document, to, words):
