@@ -132,13 +132,14 @@ class Counting:
             for holder in self._groups.holders(group, suitable - free):
                 holders[holder.device] = holder
 
+        names = request_names(requests, quote='"')
         yield Count(
             noun=shared_noun(requests),
             needed=sum(group.devices_needed for group in violator),
             there=len(there),
             suitable=len(suitable),
             free=len(free),
-            scope=f"for requests {request_names(requests)} together",
+            scope=f"for requests {names} together",
             requests=request_paths(requests),
             holders=tuple(holders.values()),
             namespace=self._groups.namespace,

@@ -263,14 +263,17 @@ def shared_noun(requests: Sequence[Request]) -> str:
     return nouns.pop() if len(nouns) == 1 else "devices"
 
 
-def request_names(requests: Sequence[Request]) -> str:
-    """Returns the names of the requests, with their claims if there are several claims."""
+def request_names(requests: Sequence[Request], *, quote: str = "") -> str:
+    """Returns the names of the requests, with their claims if there are several claims.
+
+    `quote` stands on both sides of each name.
+    """
     several = len({request.claim_index for request in requests}) > 1
     names = [
         f"{request.claim.metadata.name}/{request.path}" if several else request.path
         for request in requests
     ]
-    return join_names(list(dict.fromkeys(names)))
+    return join_names([f"{quote}{name}{quote}" for name in dict.fromkeys(names)])
 
 
 def request_paths(requests: Sequence[Request]) -> tuple[str, ...]:

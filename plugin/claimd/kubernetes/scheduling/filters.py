@@ -137,10 +137,12 @@ def _refusals_by_taints(pod: Pod, node: Node) -> Iterator[Refusal]:
         if not _is_tolerated(taint, pod.spec.tolerations):
             value = f"={taint.value}" if taint.value else ""
             meaning = _CONDITIONS.get(taint.key, "")
+            # The API server adds tolerations of such conditions to every pod: nobody meant these.
+            but = "" if meaning else _describe_near_misses(taint, pod.spec.tolerations)
             yield Refusal(
                 rule="TaintToleration",
                 message="node(s) had untolerated taint(s)",
-                detail=f"{meaning}taint {taint.key}{value}:{taint.effect} is not tolerated",
+                detail=f"{meaning}taint {taint.key}{value}:{taint.effect} is not tolerated{but}",
             )
 
 
@@ -168,6 +170,26 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator in ("", "Equal"):
         return toleration.value == taint.value
     return toleration.operator == "Exists"
+
+
+def _describe_near_misses(taint: Taint, tolerations: Iterable[Toleration]) -> str:
+    """Returns in parentheses what the pod tolerates of this key instead, or "" if nothing."""
+    near = []
+    for toleration in tolerations:
+        if toleration.key != taint.key:
+            continue
+        match toleration.operator:
+            case "Exists":
+                words = toleration.key
+            case "" | "Equal":
+                value = f"={toleration.value}" if toleration.value else " without a value"
+                words = toleration.key + value
+            case operator:
+                words = f"{toleration.key} {operator} {toleration.value}"
+        if toleration.effect not in ("", taint.effect):
+            words += f" only for {toleration.effect}"
+        near.append(words)
+    return f" (the pod tolerates {', '.join(near)})" if near else ""
 
 
 def _refusals_by_named_nodes(pod: Pod, node: Node) -> Iterator[Refusal]:

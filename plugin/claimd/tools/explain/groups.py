@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Length = Literal["full", "brief", "least"]
 
+_NOT_TOLERATED = " is not tolerated"
 # The part of an error that differs between nodes with the same error.
 ON_DEVICE = re.compile(r" on device \S+(?=:)")
 
@@ -89,10 +90,12 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
 def predicate_of(group: Group, length: Length = "full") -> str:
     """Returns the group's text with its verb in the singular or plural: "are cordoned".
 
-    "brief" leaves out the reason of single devices, and "least" the figures as well.
+    "brief" leaves out the reason of single devices, and "least" the figures as well, and that a
+    taint is not tolerated.
     """
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
-    texts = {"full": group.text, "brief": group.brief, "least": " and ".join(group.causes)}
+    least = [cause.partition(f", which{_NOT_TOLERATED}")[0] for cause in group.causes]
+    texts = {"full": group.text, "brief": group.brief, "least": " and ".join(least)}
     return f"{forms[group.verb]} {texts[length]}"
 
 
@@ -180,7 +183,8 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
                 return Cause(verb="have", text="no room for another pod")
             if detail.startswith("it has no "):
                 return Cause(verb="have", text=f"no {resource}")
-            return Cause(verb="have", text=f"too little {resource} left")
+            _, _, where = detail.partition(" are left")
+            return Cause(verb="have", text=f"too little {resource} left{where}")
         case "NodePorts":
             return Cause(verb="have", text=f"{detail.partition(' is taken')[0]} taken")
         case "TaintToleration":
@@ -212,8 +216,8 @@ def _cause_of_taint(detail: str) -> Cause:
         return Cause(verb="be", text="not ready")
     if meaning.startswith("its kubelet has stopped reporting"):
         return Cause(verb="be", text="unreachable: its kubelet has stopped reporting")
-    name = taint.removesuffix(" is not tolerated")
-    return Cause(verb="have", text=f"the taint {name}, which is not tolerated")
+    name, _, but = taint.partition(_NOT_TOLERATED)
+    return Cause(verb="have", text=f"the taint {name}, which{_NOT_TOLERATED}{but}")
 
 
 def _cause_of_shortage(count: Count, node: NodeAnswer) -> Cause:

@@ -21,6 +21,7 @@ _WAYS = 3
 # first group is named whatever the length of its cause.
 _LONGEST = 200
 _LEAST_ROOM = 150
+_LENGTHS: tuple[groups.Length, ...] = ("full", "brief", "least")
 _NOT_LOOKED_AT = "not looked at: "
 _NOT_DECIDED = "not decided: "
 
@@ -95,7 +96,12 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
         node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
-        return [brief.shorten(f"on {node.node} {words}" if node.refusals else words, longest)]
+        return [brief.shorten(_named(node, words, answer.subject, longest), longest)]
+
+    if longest < sys.maxsize:
+        named = _all_groups(answer, longest)
+        if named:
+            return named
 
     # A single group more takes no more room than "for other reasons".
     most = len(answer.groups) if len(answer.groups) == _GROUPS + 1 else _GROUPS
@@ -103,7 +109,7 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     parts: list[str] = []
     for group in answer.groups[:most]:
         others -= len(group.nodes)
-        phrases = [_group_phrase(group, answer, length) for length in ("full", "brief", "least")]
+        phrases = [_group_phrase(group, answer, length) for length in _LENGTHS]
         fitting = []
         for phrase in phrases:
             if len("; ".join([*parts, phrase, *_rest(others)])) <= longest:
@@ -113,6 +119,50 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
             break
         parts.append(fitting[0] if fitting else phrases[1])
     return [*parts, *_rest(others)]
+
+
+def _all_groups(answer: Answer, longest: int) -> list[str]:
+    """Returns all groups, each as long as the others allow, or [] if they do not fit.
+
+    The first is not shorter than if it stood alone: it is the nearest miss.
+    """
+    least = [_group_phrase(group, answer, "least") for group in answer.groups]
+    if len("; ".join(least)) > longest:
+        return []
+
+    parts: list[str] = []
+    for index, group in enumerate(answer.groups):
+        for length in _LENGTHS:
+            phrase = _group_phrase(group, answer, length)
+            if len("; ".join([*parts, phrase, *least[index + 1 :]])) <= longest:
+                parts.append(phrase)
+                break
+    # The figures of the nearest miss are worth more than the names of the last groups.
+    has_figures = parts[0] != least[0] or parts[0] == _group_phrase(
+        answer.groups[0], answer, "brief"
+    )
+    return parts if has_figures else []
+
+
+def _named(node: NodeAnswer, words: str, subject: str, longest: int) -> str:
+    """Returns the words about the only node with its name, if they are about the node itself.
+
+    Requests that compete for its devices come with their claims, unless the answer is about these
+    or there is no room.
+    """
+    if node.refusals:
+        for own, other in (("it ", f"{node.node} "), ("its ", f"{node.node}'s ")):
+            if words.startswith(own):
+                return other + words.removeprefix(own)
+        return f"on {node.node} {words}"
+
+    counts = node.shortage.counts
+    if not counts or len(counts[0].requests) < 2 or not words.startswith(str(counts[0])):
+        return words
+    claims = [f"claim {request.rpartition(': ')[0]}" for request in counts[0].requests]
+    who = " and ".join(dict.fromkeys(claims))
+    named = f"on {node.node}: {words}" if who == subject else f"{who} on {node.node}: {words}"
+    return named if len(named) <= longest else words
 
 
 def _rest(nodes: int) -> list[str]:

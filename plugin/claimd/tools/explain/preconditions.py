@@ -106,8 +106,11 @@ def _blockers_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
 
 def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
-    if scheduler not in ("", "default-scheduler"):
-        yield f"{OTHER_SCHEDULER} {scheduler} decides, and this is what the default one would say"
+    if scheduler not in ("", "default-scheduler") and not pod.spec.node_name:
+        yield (
+            f"{OTHER_SCHEDULER} {scheduler} has not placed it; "
+            "the answer is by the rules of the default scheduler"
+        )
     yield from _notes_on_resources(pod, objects)
     unseen = list(_unsupported_rules(pod))
     if unseen:
@@ -214,10 +217,9 @@ def _describe_refusal(refusal: str) -> str:
     )
     parts = []
     for resource, amount in requested.items():
-        parts.append(
-            f"{resource}: {amount} requested, {used.get(resource, '?')} of "
-            f"{limited.get(resource, '?')} used"
-        )
+        limit = limited.get(resource, "?")
+        taken = f"{used.get(resource, '?')} of {limit} used" if limit != "0" else "the limit is 0"
+        parts.append(f"{resource}: {amount} requested, {taken}")
     return f"exceeded quota: {match['name']} ({'; '.join(parts)})"
 
 

@@ -5,8 +5,9 @@ The allocator judges nodes with the same devices in the same state only once.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +26,7 @@ from .answer import NodeAnswer
 if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import (
         Device,
+        DeviceClass,
         DeviceTaintRule,
         ResourceClaim,
         ResourceSlice,
@@ -64,7 +66,7 @@ class Cluster:
         self._shapes = _NodeShapes(self.slices, self.allocated)
 
         # Pods and their requests.
-        self.resources_of_classes = set(extended.classes_by_resource(objects.classes))
+        self.classes_by_resource = extended.classes_by_resource(objects.classes)
         self.pods_by_node: dict[str, list[Pod]] = {}
         self.used: dict[str, Amounts] = {}
         self._count_pods()
@@ -129,7 +131,7 @@ class Cluster:
             watchful=self._watchful,
             namespaces=self._namespaces,
             promised=promised,
-            by_class=self.resources_of_classes,
+            by_class=self.classes_by_resource,
             requests={placed.key: placed.requests for placed in self.objects.placed},
         )
 
@@ -403,7 +405,7 @@ class Question:
         # A device class provides an extended resource only on nodes that do not have it.
         name = node.metadata.name
         by_claims = set()
-        for resource in cluster.resources_of_classes:
+        for resource in cluster.classes_by_resource:
             if node.status.allocatable.get(resource, "0") == "0":
                 by_claims.add(resource)
 
@@ -417,11 +419,21 @@ class Question:
         ):
             # In a file with slices alone, the resources of the nodes are not known.
             if refusal.rule != "NodeResourcesFit" or cluster.objects.nodes:
-                refusals.append(refusal)
+                refusals.append(_with_class(refusal, cluster.classes_by_resource))
 
         if self._neighbours:
             refusals += self._neighbours.refusals(node)
         return (*refusals, *elsewhere)
+
+
+def _with_class(refusal: filters.Refusal, classes: Mapping[str, DeviceClass]) -> filters.Refusal:
+    """Returns the refusal with the class that has the name of the resource, if there is one."""
+    class_ = classes.get(refusal.message.removeprefix("Insufficient "))
+    if class_ is None:
+        return refusal
+    name = class_.metadata.name
+    plugin = f" in the device plugin, which goes before class {name} of the same name"
+    return dataclasses.replace(refusal, detail=refusal.detail + plugin)
 
 
 def _refusals_by_readiness(node: Node) -> Iterator[filters.Refusal]:

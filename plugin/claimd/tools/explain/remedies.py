@@ -32,7 +32,8 @@ def remedy_for(refusal: Refusal, node: str) -> str:
             _, separator, taint = detail.rpartition("taint ")
             # A taint that the node controller sets goes away with its condition.
             if separator and not detail.startswith("it"):
-                return f"tolerate {taint.removesuffix(' is not tolerated')}, or take it from {node}"
+                name, _, _ = taint.partition(" is not tolerated")
+                return f"tolerate {name}, or take it from {node}"
             return f"get {node} ready"
         case "NodeAffinity":
             demand, separator, _ = detail.partition(", it ")
@@ -55,7 +56,7 @@ def _remedy_for_resource(refusal: Refusal, node: str) -> str:
 
     requested, _, rest = figures.partition(", ")
     left, _, rest = rest.partition(" of ")
-    whole = rest.removesuffix(" are left")
+    whole, _, _ = rest.partition(" are left")
 
     is_enough = amounts.parse(requested) <= amounts.parse(whole)
     # A request that exceeds the whole node cannot be met by freeing resources.

@@ -26,21 +26,24 @@ _FAILURES = ("Failed", "Err", "InspectFailed", "NetworkNotReady")
 # The text of an Event that only repeats the reason why a container waits.
 _REASON_ALONE = re.compile(r"Error: \w+")
 # The field of a pod that an Event about one container names.
-_CONTAINER = re.compile(r"spec\.(?:initC|c)ontainers\{(.+)\}")
+_CONTAINER = re.compile(r"spec\.(?P<kind>initContainers|containers)\{(?P<name>.+)\}")
+_INIT_CONTAINER = "its init container"
+# The words that the kubelet puts before the error of a volume.
+_VOLUME = re.compile(r'MountVolume\.SetUp failed for volume "(?P<name>[^"]+)" ?: ')
 
 
 def describe(pod: Pod, objects: Objects) -> str:
     """Returns a sentence with the state of the pod on its node, and the cause if it is stuck."""
     here = f"on node {pod.spec.node_name}"
-    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    for status in containers:
-        problem = _problem_of(status)
-        if problem:
-            return f"{here} container {status.name} {problem}"
+    for kind, statuses in _kinds(pod):
+        for status in statuses:
+            problem = _problem_of(status)
+            if problem:
+                return f"{here} {kind} {status.name} {problem}"
 
     for status in pod.status.init_container_statuses:
         if status.state.running is not None and not status.ready:
-            return f"{here} its init container {status.name} runs, and the others wait for it"
+            return f"{here} {_INIT_CONTAINER} {status.name} runs, and the others wait for it"
     running = [each for each in pod.status.container_statuses if each.state.running is not None]
     if running:
         return f"it runs {here}{_unready(running, pod, objects)}"
@@ -73,12 +76,20 @@ def describe_end(pod: Pod) -> str:
     """Returns a sentence about a pod that has ended, with the reason if there is one."""
     status = pod.status
     why = ": ".join(filter(None, [status.phase, status.reason, status.message]))
-    for container in (*status.init_container_statuses, *status.container_statuses):
-        ended = container.state.terminated
-        if not status.reason and ended is not None and ended.exit_code:
-            why += f": container {container.name}: {_end(ended)}"
-            break
+    for kind, statuses in _kinds(pod):
+        for container in statuses:
+            ended = container.state.terminated
+            if not status.reason and ended is not None and ended.exit_code:
+                return f"it has ended ({why}: {kind} {container.name}: {_end(ended)})"
     return f"it has ended ({why})"
+
+
+def _kinds(pod: Pod) -> tuple[tuple[str, list[ContainerStatus]], ...]:
+    """Returns the containers of each kind, in the order in which they start."""
+    return (
+        (_INIT_CONTAINER, pod.status.init_container_statuses),
+        ("container", pod.status.container_statuses),
+    )
 
 
 def _end(ended: TerminatedState) -> str:
@@ -146,7 +157,7 @@ def _events_about(pod: Pod, objects: Objects) -> Iterator[Event]:
 
 
 def _problem(event: Event) -> str:
-    """Returns the Event as the rest of a sentence. A driver's message comes without its wrapping."""
+    """Returns the Event as the rest of a sentence. Messages come without the kubelet's wrapping."""
     if event.reason == PREPARE_FAILED:
         match = _PREFIX.match(event.text)
         assert match
@@ -155,5 +166,11 @@ def _problem(event: Event) -> str:
 
     container = _CONTAINER.fullmatch(_field_path(event))
     if container is not None:
-        return f"container {container[1]} does not start: {event.text.removeprefix('Error: ')}"
+        kind = _INIT_CONTAINER if container["kind"] == "initContainers" else "container"
+        said = event.text.removeprefix("Error: ")
+        return f"{kind} {container['name']} does not start: {said}"
+
+    volume = _VOLUME.match(event.text)
+    if volume is not None:
+        return f"volume {volume['name']} is not mounted: {event.text[volume.end() :]}"
     return f"the kubelet says {event.reason}: {event.text}"

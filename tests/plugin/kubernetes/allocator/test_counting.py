@@ -89,7 +89,9 @@ def test_requests_that_differ_and_want_the_same():
         ("near", {"count": 2, "selectors": selectors}),
         ("any", {"count": 2}),
     )
-    assert counts(hard) == ["4 GPUs for requests any and near together are needed, only 3 exist"]
+    assert counts(hard) == [
+        '4 GPUs for requests "any" and "near" together are needed, only 3 exist'
+    ]
 
 
 def test_two_claims():

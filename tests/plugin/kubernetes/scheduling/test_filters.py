@@ -56,7 +56,11 @@ def test_a_cordoned_node():
     ("taint", "toleration", "detail"),
     [
         ({"key": "k", "effect": "NoSchedule"}, None, "taint k:NoSchedule is not tolerated"),
-        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k"}, "taint k=v:NoExecute is not tolerated"),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k"}, "taint k=v:NoExecute is not tolerated (the pod tolerates k without a value)"),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k", "value": "w"}, "taint k=v:NoExecute is not tolerated (the pod tolerates k=w)"),
+        ({"key": "k", "effect": "NoExecute"}, {"key": "k", "operator": "Exists", "effect": "NoSchedule"}, "taint k:NoExecute is not tolerated (the pod tolerates k only for NoSchedule)"),
+        ({"key": "k", "value": "5", "effect": "NoExecute"}, {"key": "k", "operator": "Lt", "value": "3"}, "taint k=5:NoExecute is not tolerated (the pod tolerates k Lt 3)"),
+        ({"key": "k", "effect": "NoExecute"}, {"key": "other", "operator": "Exists"}, "taint k:NoExecute is not tolerated"),
         ({"key": "k", "value": "v", "effect": "NoSchedule"}, {"key": "k", "value": "v"}, None),
         ({"key": "k", "effect": "PreferNoSchedule"}, None, None),
         (

@@ -19,10 +19,12 @@ from tests.support.cluster_objects import (
     claim,
     class_,
     container,
+    gpu,
     gpus,
     name,
     node,
     pod,
+    request,
     selector,
     slice_,
     taint,
@@ -167,7 +169,7 @@ def test_all_nodes_are_told_as_all():
     nodes = [node(f"n-{index}", cordoned=True) for index in range(3)]
     assert report(*nodes, pod()).line.endswith(": all 3 are cordoned")
     assert report(*nodes[:2], pod()).line.endswith(": both are cordoned")
-    assert report(nodes[0], pod()).line.endswith(": on n-0 it is cordoned")
+    assert report(nodes[0], pod()).line.endswith(": n-0 is cordoned")
 
 
 def test_what_is_not_looked_at_is_said_in_the_line():
@@ -195,8 +197,8 @@ def test_what_the_scheduler_says_of_it_is_said_instead():
 
 def test_a_scheduler_of_its_own_is_named_in_the_line():
     assert report(plain(), pod(schedulerName="batch")).line == (
-        "pod default/job: 1 of 1 nodes could run it, but scheduler batch decides, and this is what "
-        "the default one would say"
+        "pod default/job: 1 of 1 nodes could run it, but scheduler batch has not placed it; "
+        "the answer is by the rules of the default scheduler"
     )
 
 
@@ -308,7 +310,7 @@ def build_answer(nodes=(), *group_sizes, detail="", **more):
         (
             (1, 4, 2, 3, 1),
             "it: 0 of 11 nodes could have it: n0-0 has cause 0; 4 have cause 1; 2 have cause 2; "
-            "4 for other reasons",
+            "3 have cause 3; n4-0 has cause 4",
         ),
         ((2,), "it: 0 of 2 nodes could have it: both have cause 0"),
         ((3,), "it: 0 of 3 nodes could have it: all 3 have cause 0"),
@@ -316,6 +318,94 @@ def build_answer(nodes=(), *group_sizes, detail="", **more):
 )
 def test_groups_in_the_line(sizes, line):
     assert build_answer((), *sizes).line == line
+
+
+def test_groups_are_only_counted_where_not_all_have_room():
+    line = build_answer((), *range(9, 0, -1)).line
+    assert line.endswith("; 2 have cause 7; n8-0 has cause 8") and len(line) <= 200
+    line = build_answer((), *range(20, 0, -1)).line
+    assert line.endswith("18 have cause 2; 153 for other reasons")
+
+
+def test_five_reasons_of_five_nodes_are_all_in_the_line():
+    answer = report(
+        node("node-1", cordoned=True),
+        node("node-2", tainted="team=a:NoSchedule"),
+        node("node-3"),
+        node("node-4"),
+        node("node-5", tainted="node.kubernetes.io/not-ready:NoSchedule"),
+        pod("web", nodeName="node-3", containers=[container(cpu="60")]),
+        claim(),
+        *(slice_(gpus(2), node=f"node-{number}") for number in (1, 2, 3, 5)),
+        job(containers=[container(cpu="8")]),
+    )
+    assert len(answer.line) <= 200 and "other reasons" not in answer.line
+    for number in range(1, 6):
+        assert f"node-{number} " in answer.line, answer.line
+    assert "node-2 has the taint team=a:NoSchedule" in answer.line
+    assert "node-3 has too little cpu left" in answer.line
+
+
+def test_requests_that_compete_come_with_their_claim_and_the_node():
+    large = request("large", selectors=[LARGE])
+    short = claim("train", large, request("any", count=2))
+    answer = report(plain(), slice_([gpu(0), gpu(1, A100)]), short, job())
+    needed = '3 GPUs for requests "any" and "large" together are needed, only 2 exist'
+    assert answer.line == (
+        f"pod default/job: 0 of 1 nodes could run it: claim default/train on node-1: {needed}"
+    )
+    known = cluster(plain(), slice_([gpu(0), gpu(1, A100)]), short)
+    of_claim = pending.report(known, pending.find_subject(known, "train", "default"))
+    assert of_claim.line == (
+        f"claim default/train: 0 of 1 nodes could have it: on node-1: {needed}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"cordoned": True}, "node-1 is cordoned"),
+        (
+            {"tainted": "node.kubernetes.io/disk-pressure:NoSchedule"},
+            "node-1's disk is full: taint node.kubernetes.io/disk-pressure:NoSchedule is not tolerated",
+        ),
+        ({"tainted": "a:NoSchedule"}, "on node-1 taint a:NoSchedule is not tolerated"),
+    ],
+)
+def test_the_only_node_is_named(more, words):
+    assert (
+        report(plain(**more), pod()).line == f"pod default/job: 0 of 1 nodes could run it: {words}"
+    )
+
+
+def test_a_toleration_of_nearly_the_same_taint_is_named():
+    near = [{"key": "team", "value": "b"}]
+    tainted = [plain(tainted="team=a:NoSchedule"), node("node-2", tainted="team=a:NoSchedule")]
+    but = "(the pod tolerates team=b)"
+    answer = report(tainted[0], pod(tolerations=near))
+    assert answer.line.endswith(f"on node-1 taint team=a:NoSchedule is not tolerated {but}")
+    assert answer.help == ("tolerate team=a:NoSchedule, or take it from node-1",)
+    answer = report(*tainted, pod(tolerations=near))
+    assert answer.line.endswith(
+        f"both have the taint team=a:NoSchedule, which is not tolerated {but}"
+    )
+
+
+def test_a_resource_of_a_class_and_of_a_device_plugin_names_the_one_that_counts():
+    plugged = [plain(), node("node-2")]
+    for document in plugged:
+        document["status"]["allocatable"]["claimd.dev/gpu"] = "1"
+    waiting = pod(containers=[container(**{"claimd.dev/gpu": "2"})])
+    class_of_it = class_(extendedResourceName="claimd.dev/gpu")
+    plugin = "left in the device plugin, which goes before class gpu.claimd.dev of the same name"
+    answer = report(plugged[0], slice_(gpus(2)), class_of_it, waiting)
+    assert answer.line == (
+        "pod default/job: 0 of 1 nodes could run it: on node-1 claimd.dev/gpu: "
+        f"the pod requests 2, 1 of 1 are {plugin}"
+    )
+    assert answer.help == ("ask for at most 1 claimd.dev/gpu",)
+    answer = report(*plugged, class_of_it, waiting)
+    assert answer.line.endswith(f"both have too little claimd.dev/gpu {plugin}")
 
 
 def test_the_line_stays_short():
@@ -399,9 +489,9 @@ HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
 )
 def test_a_node_in_its_own_words(node_answer, words):
     assert headline.own_words(node_answer) == words
-    where = "on n " if node_answer.refusals else ""
+    words = re.sub("^it ", "n ", words)
     answer = headline.with_line(Answer(subject="it", nodes=(node_answer,)))
-    assert answer.line == f"it: 0 of 1 nodes could have it: {where}{words}"
+    assert answer.line == f"it: 0 of 1 nodes could have it: {words}"
 
 
 def refusal(rule, detail):

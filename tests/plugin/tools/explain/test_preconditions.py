@@ -69,7 +69,7 @@ def test_the_scheduler_is_quoted():
     condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available."}
     check = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
     assert check.notes == [
-        "scheduler mine decides, and this is what the default one would say",
+        "scheduler mine has not placed it; the answer is by the rules of the default scheduler",
         "the scheduler says: 0/3 nodes are available.",
     ]
 
@@ -193,6 +193,23 @@ def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
     refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", wrapped)
     check = of_pod(waiting, template("two", claim()), refused)
     assert check.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
+
+
+@pytest.mark.parametrize(("limit", "figures"), [("0", "the limit is 0"), ("2", "0 of 2 used")])
+def test_a_claim_that_a_quota_keeps_away_comes_with_the_figures(limit, figures):
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    waiting["metadata"]["uid"] = "u"
+    resource = "count/resourceclaims"
+    refusal = (
+        f"exceeded quota: gpus, requested: {resource}=1, used: {resource}=0, limited: {resource}"
+    )
+    wrapped = (
+        f'PodResourceClaim gpu: create ResourceClaim : "job-gpu-x" is forbidden: {refusal}={limit}'
+    )
+    refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", wrapped)
+    check = of_pod(waiting, template("two", claim()), refused)
+    told = f"exceeded quota: gpus ({resource}: 1 requested, {figures})"
+    assert check.blockers == [f"claim default/job-gpu-… is not made: {told}"]
 
 
 def test_claims_on_different_nodes():

@@ -2,7 +2,9 @@
 
 import pytest
 
-from claimd.tools.explain import objects, preconditions, started
+from claimd.common.errors import ClaimError
+from claimd.node.prepare import gpu_config
+from claimd.tools.explain import objects, pending, preconditions, started
 from tests.support.cluster_objects import event, pod
 
 WAITING = {"waiting": {"reason": "ContainerCreating"}}
@@ -61,7 +63,8 @@ def test_a_container_that_does_not_start(reason, message):
     assert describe(containers=[container(waiting)]) == expected
     bare = {"waiting": {"reason": reason}}
     assert describe(containers=[container(bare)]) == expected.removesuffix(f": {message}")
-    assert describe(init_containers=[container(waiting)]) == expected
+    of_init = expected.replace("container main", "its init container main")
+    assert describe(init_containers=[container(waiting)]) == of_init
 
 
 @pytest.mark.parametrize(
@@ -113,8 +116,41 @@ def test_our_own_refusal_is_quoted_without_the_wrapping_of_the_kubelet():
 
 def test_other_problems_are_quoted_with_their_reason():
     mount = 'MountVolume.SetUp failed for volume "v" : configmap "settings" not found'
-    expected = f"on node n the kubelet says FailedMount: {mount}"
+    expected = 'on node n volume v is not mounted: configmap "settings" not found'
     assert describe(("FailedMount", mount)) == expected
+    network = "network is not ready: cni plugin not initialized"
+    expected = f"on node n the kubelet says NetworkNotReady: {network}"
+    assert describe(("NetworkNotReady", network)) == expected
+
+
+def test_a_folder_that_is_not_there_is_named_in_the_line_with_the_check_that_failed():
+    check = "hostPath type check failed, /does/not/exist is not a directory"
+    missing = 'unable to determine its type: path "/does/not/exist" does not exist'
+    mount = f'MountVolume.SetUp failed for volume "data" : {check}, {missing}'
+    placed = pod(nodeName="rig-node")
+    line = line_of(placed, event(placed, "FailedMount", mount))
+    assert line == (
+        f"pod default/job: on node rig-node volume data is not mounted: {check}, {missing}"
+    )
+
+
+def test_the_way_out_of_a_refused_variable_is_in_the_line():
+    with pytest.raises(ClaimError) as refused:
+        gpu_config._check_variable("LD_PRELOAD", "/x.so", {})
+    placed = pod(nodeName="rig-node")
+    line = line_of(placed, event(placed, PREPARE_FAILED, WRAPPING + str(refused.value)))
+    assert len(line) <= 200
+    assert line.endswith(
+        "the claim's configuration sets LD_PRELOAD, which a claim cannot unless its class has "
+        "`claimsMaySet: [LD_PRELOAD]` …"
+    )
+
+
+def line_of(*documents):
+    known = objects.Objects()
+    for document in documents:
+        known.add(document)
+    return pending.report(known, known.pods[0]).line
 
 
 def test_an_event_about_a_container_names_it():
@@ -130,7 +166,10 @@ def test_an_event_about_a_container_names_it():
     assert answer == 'on node n container main does not start: secret "settings" not found'
     known.add(image)
     answer = started.describe(known.pods[0], known)
-    assert answer == 'on node n container load does not start: Container image "x" is not present'
+    assert (
+        answer
+        == 'on node n its init container load does not start: Container image "x" is not present'
+    )
 
 
 def test_a_probe_that_fails_is_quoted():
@@ -175,7 +214,13 @@ def test_events_that_are_no_problem_of_the_node():
 def test_an_init_container_that_has_failed():
     failed = container({"terminated": {"exitCode": 4, "reason": "Error"}}, "load")
     answer = describe(containers=[container(WAITING)], init_containers=[failed])
-    assert answer == "on node n container load ended with exit code 4"
+    assert answer == "on node n its init container load ended with exit code 4"
+    known = objects.Objects()
+    known.add(
+        pod(nodeName="n") | {"status": {"phase": "Failed", "initContainerStatuses": [failed]}}
+    )
+    ended = started.describe_end(known.pods[0])
+    assert ended == "it has ended (Failed: its init container load: exit code 4)"
 
 
 def test_an_init_container_that_runs():
