@@ -96,7 +96,7 @@ def obstacles(answer: Answer, *, longest: int = sys.maxsize) -> list[str]:
     if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
         node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
-        return [brief.shorten(_named(node, words, answer.subject, longest), longest)]
+        return [brief.shorten(_with_name(node, words, answer.subject, longest), longest)]
 
     if longest < sys.maxsize:
         named = _all_groups(answer, longest)
@@ -144,7 +144,7 @@ def _all_groups(answer: Answer, longest: int) -> list[str]:
     return parts if has_figures else []
 
 
-def _named(node: NodeAnswer, words: str, subject: str, longest: int) -> str:
+def _with_name(node: NodeAnswer, words: str, subject: str, longest: int) -> str:
     """Returns the words about the only node with its name, if they are about the node itself.
 
     Requests that compete for its devices come with their claims, unless the answer is about these
