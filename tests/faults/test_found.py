@@ -132,6 +132,28 @@ async def test_a_device_of_a_checkpoint_that_is_damaged_at_once_stays_taken(scen
 
 
 @play
+async def test_a_checkpoint_that_can_be_read_again_takes_no_device_from_its_next_claim(scene):
+    """The claim had no CDI file, by which its device would be known: it was never answered."""
+    old, new = await scene.instance(), await scene.instance()
+    ref, rival = scene.claim(), scene.claim("rival")
+    await scene.prepare(old, ref)
+    old.life.die()
+    (scene.folder / "cdi" / names.cdi_file(worlds.DRIVER, ref.uid)).unlink()
+    checkpoint = scene.folder / f"plugin/claims/{ref.uid}.json"
+    checkpoint.rename(scene.folder / "unreadable")
+    await scene.prepare(new, rival)
+    (scene.folder / "unreadable").rename(checkpoint)
+
+    fresh = await scene.instance()
+    prepare = drivers.prepare(fresh.driver, [ref], scene.loop.time() + 2.05)
+    answers = await fresh.done(fresh.life.start(prepare))
+    assert "still prepared for claim default/rival" in str(answers[ref.uid])
+    await scene.prepare(new, rival)
+    await scene.unprepare(fresh, ref)
+    await scene.prepare(new, rival)
+
+
+@play
 async def test_who_could_not_look_at_a_gpu_removes_no_cdi_file(scene):
     """The GPU came after the other instance's last look, and its next looks fail."""
     old, new = await scene.instance(), await scene.instance()

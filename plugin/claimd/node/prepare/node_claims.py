@@ -87,6 +87,7 @@ class NodeClaims:
 
                 _check_same_claim(ref, prepared)
                 if ref.uid not in self._confirmed:
+                    self._refuse_taken(prepared)
                     await self._refuse_without_daemon(prepared)
                 return await self._complete(prepared)
         except OSError as error:
@@ -113,6 +114,7 @@ class NodeClaims:
                 ):
                     prepared = await self._plan_and_store(claim, replaces=prepared)
                 else:
+                    self._refuse_taken(prepared)
                     await self._refuse_without_daemon(prepared)
                 prepared = await self._complete(prepared)
         except OSError as error:
@@ -133,6 +135,7 @@ class NodeClaims:
         if prepared is None or not self.files.are_right(prepared):
             raise error
         if uid not in self._confirmed:
+            self._refuse_taken(prepared)
             await self._refuse_without_daemon(prepared)
         return prepared
 
@@ -244,6 +247,11 @@ class NodeClaims:
         state = str(unreadable) if unreadable else "its checkpoint is missing"
         title = f"{other.title} (uid {other.uid})" if other.name else f"with uid {other.uid}"
         return f"{self.files.specs.path(other.uid)} gives it to claim {title}, and {state}"
+
+    def _refuse_taken(self, prepared: PreparedClaim) -> None:
+        """Raises HeldError if another claim got a device while this checkpoint could not be read."""
+        claims = self.checkpoints.claims.values()
+        plan.refuse_taken(prepared, claims, self.hardware.inventory)
 
     async def _refuse_without_daemon(self, prepared: PreparedClaim) -> None:
         """Raises ClaimError if the claim needs an MPS daemon that is not there.

@@ -127,6 +127,21 @@ def refuse_unrecorded(
             )
 
 
+def refuse_taken(
+    prepared: PreparedClaim, others: Iterable[PreparedClaim], inventory: Inventory
+) -> None:
+    """Raises HeldError if another claim with a checkpoint has a device of this one, which has one too.
+
+    This happens if this claim's checkpoint could not be read when the other one was planned, and
+    this claim had no CDI file by which its devices are known.
+    """
+    neighbours = [other for other in others if other.uid != prepared.uid]
+    for device in prepared.devices:
+        overlap = _find_overlap(device, neighbours, inventory)
+        if overlap is not None:
+            raise HeldError(overlap[1], overlap[0])
+
+
 def is_still_allocated(
     prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str
 ) -> bool:
