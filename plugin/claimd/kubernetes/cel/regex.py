@@ -31,10 +31,15 @@ _SMALL_MEMORY = 64 * 1024
 _MOST_MEMORY = 8 * 1024 * 1024
 _TOO_LARGE = "pattern too large"
 
-# A step takes about 0.2 microseconds. In that time RE2 compiles few instructions. Each byte of a
-# text may need a new state of its automaton. RE2 visits all instructions to make one.
+# A step takes about 0.2 microseconds. In that time RE2 compiles few instructions. It runs many of
+# them on a byte of a text, even where it has to track all ways through the pattern at once.
 _COMPILED_IN_A_STEP = 8
-_RUN_IN_A_STEP = 12
+_RUN_IN_A_STEP = 128
+# The first bytes of a text need new states of RE2's automaton. To make one, RE2 visits all
+# instructions, which takes time in a large program. Later bytes meet states that are there.
+_BYTES_WITH_NEW_STATES = 64
+_LARGE = 256
+_VISITED_IN_A_STEP = 12
 
 # The first branch skips quoted text, in which a backslash is a character.
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|(\\[pP]\{\^?)([^}]*)\}|\\.", re.DOTALL)
@@ -109,7 +114,12 @@ class Pattern:
         """Returns the span of the first match that starts at a character at or after `position`."""
         while position <= len(encoded):
             remaining = len(encoded) - position
-            spend(1 + remaining * self._size // _RUN_IN_A_STEP)
+            new_states = min(remaining, _BYTES_WITH_NEW_STATES)
+            spend(
+                1
+                + remaining * self._size // _RUN_IN_A_STEP
+                + new_states * max(0, self._size - _LARGE) // _VISITED_IN_A_STEP
+            )
             match = self._program.search(encoded, position)
             if match is None:
                 return None
