@@ -114,7 +114,7 @@ async def test_the_story_of_one_gpu_for_four_pods():
     process = await start("sharing")
     out = (await process.communicate())[0].decode()
     assert process.returncode == 0, out
-    assert "memory: needs 18Gi, 2Gi of 80Gi left; default/server-gpu-" in out
+    assert "memory: needs 18Gi, 896Mi of 80768Mi left; default/server-gpu-" in out
     assert "late runs, in the room that notebook-b has left" in out
 
 
