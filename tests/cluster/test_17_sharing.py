@@ -222,8 +222,8 @@ def test_who_asks_for_nothing_gets_all_of_it(
         template("all", devices(at(shared.by_memory))), pod("all", driver.node, {"gpu": "=all"})
     )
     running(ns, "all")
-    # What a program can have of the 80Gi, without what the driver keeps for itself.
-    assert consumed(ns, "all") == ({"memory": "80768Mi"}, {"memory": "80768Mi"})
+    # What a program can have of the 80Gi, in whole steps of 1Gi.
+    assert consumed(ns, "all") == ({"memory": "78Gi"}, {"memory": "78Gi"})
     ns.create(
         template("least", devices(at(shared.by_memory, memory="1Gi"))),
         pod("least", driver.node, {"gpu": "=least"}),
