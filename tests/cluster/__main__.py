@@ -154,7 +154,7 @@ def change_kubelet() -> None:
 
 def suite(*words: str) -> int:
     chosen = words or ("tests/cluster", *(f"--ignore={path}" for path in OTHER_SERVERS))
-    options = ("-p", "no:cacheprovider", "--timeout=900", "--durations=12")
+    options = ("--timeout=900", "--durations=12")
     return command(sys.executable, "-m", "pytest", "-v", *options, *chosen, check=False).returncode
 
 

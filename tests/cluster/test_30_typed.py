@@ -265,16 +265,21 @@ def train(kube: Kubectl, driver: Driver) -> Iterator[None]:
     """Pod `train` runs with a claim of its name, in the namespaces of the page."""
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
     places = [kube.within(name) for name in ("default", "team-a")]
-    for there in places:
-        wait_for("the account", lambda there=there: there.find("serviceaccount", "default"))  # type: ignore[misc]
-        there.create(claim("train"), pod("train", driver.node, {"gpu": "train"}))
-    for there in places:
-        wait_for("pod train", lambda there=there: is_ready(there.get("pod", "train")) or None, 110)  # type: ignore[misc]
-    yield
-    for there in places:
-        there.delete("pod", "train")
-        there.delete("resourceclaim", "train")
-    kube.delete("namespace", "team-a")
+    try:
+        for there in places:
+            wait_for("the account", lambda there=there: there.find("serviceaccount", "default"))  # type: ignore[misc]
+            there.create(claim("train"), pod("train", driver.node, {"gpu": "train"}))
+        for there in places:
+            wait_for(
+                "pod train",
+                lambda there=there: is_ready(there.get("pod", "train")) or None,  # type: ignore[misc]
+                110,
+            )
+        yield
+    finally:
+        for there in places:
+            there("delete", "--ignore-not-found", "pod/train", "resourceclaim/train")
+        kube.delete("namespace", "team-a")
 
 
 def test_every_look_of_troubleshooting(driver: Driver, typist: Typist, train: None) -> None:

@@ -433,7 +433,11 @@ class Model(stateful.RuleBasedStateMachine):
         how=st.sampled_from(["cut", "empty", "removed", "unreadable", "unreadable"]),
     )
     def harm(self, index: int, how: str) -> None:
-        """The checkpoint of a claim that nobody works on, and that has a CDI file."""
+        """Harms the checkpoint of a claim that nobody works on, and that has a CDI file. One in a run
+        is enough: the model does not say what becomes of two that name the same device.
+        """
+        if self.disk.harmed:
+            return
         busy = {ref.uid for call in self.under_way.values() for ref in call.refs}
         there = {gpu.name for gpu in self.kernel.inventory().gpus}
         whole = {
