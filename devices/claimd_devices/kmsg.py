@@ -184,7 +184,7 @@ class Log:
         return lines
 
     def _count(self, texts: list[str]) -> None:
-        """Notes the number of the newest record, whoever wrote it."""
+        """Notes the number of the newest record, of the kernel or of a program."""
         for text in reversed(texts):
             match = _RECORD.match(text)
             if match is not None:

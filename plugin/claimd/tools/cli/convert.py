@@ -40,15 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
     """
     files = _read_files(arguments.file)
     documents: list[Document] = []
+    names: list[str] = []
     for file in files:
         documents += file.documents
+        for number, document in enumerate(file.documents, start=1):
+            place = f"document {number}" if file.name == "-" else f"{file.name}, document {number}"
+            names.append(convert.name_of(document) or place)
 
     # All documents are converted before any is printed: one may refer to another, and --strict
     # prints all of them or none.
     converted: list[Document | None] = []
     is_lost = is_refused = False
-    for number, document in enumerate(documents, start=1):
-        name = convert.name_of(document) or f"document {number}"
+    for name, document in zip(names, documents, strict=True):
         try:
             conversion = convert.convert(document, arguments.to, documents)
         except ValueError as error:

@@ -62,7 +62,7 @@ def test_json_and_stdin(file):
             "v1beta1",
             "ResourceClaim: spec: expected an object",
         ),
-        ("- 1", "v1", "document 1: expected an object with apiVersion and kind, got [1]"),
+        ("- 1", "v1", "f.yaml, document 1: expected an object with apiVersion and kind, got [1]"),
         (FILE, "v2", "ResourceClaim ns/a: expected one of v1, v1beta2,"),
         ("kind: ConfigMap\napiVersion: v1\ndata: {on: x}", "v1", "a key is no text: "),
     ],

@@ -184,7 +184,7 @@ def _prune(
 
     Two rules make this more than a difference of sets. A struct is owned through its fields, so a
     struct counts where any of its fields does. And a removed list item takes along all fields in
-    it, whoever owns them. So this function compares the documents that removals leave.
+    it, also those of other owners. So this function compares the documents that removals leave.
     """
 
     def complete(paths: Collection[Path]) -> set[Path]:
