@@ -36,7 +36,7 @@ def test_every_table_stands_on_a_page() -> None:
 def test_a_name_without_words_is_refused() -> None:
     with pytest.raises(
         common.Incomplete,
-        match=r"add \['weight'\], remove \['carveOut', 'shares', 'computeUnits'\]",
+        match=r"add \['weight'\], remove \['carveOut', 'shares', 'computeUnits', ",
     ):
         common.described("capacities", ["memory", "weight"])
 

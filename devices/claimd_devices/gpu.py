@@ -126,6 +126,17 @@ class Setup:
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """The numbers of the engines that a MIG instance has next to its multiprocessors."""
+
+    copy: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg: int = 0
+    optical_flow: int = 0
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU, or a part of a GPU that can be allocated separately, as the kernel shows it.
 
@@ -169,6 +180,7 @@ class Gpu:
     # Integrated, and the machine is built around it: an MI300A, a GB10.
     is_package: bool = False
     compute_units: int | None = None
+    engines: Engines | None = None
     tiles: int | None = None
     link_width: int | None = None  # lanes that the link can have
     link_speed: int | None = None  # that a lane can have, in megatransfers a second

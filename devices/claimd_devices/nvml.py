@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from . import libraries, mig, values
-from .gpu import DIVIDED, Fabric, Gpu, Inventory, Roots, Setup
+from .gpu import DIVIDED, Engines, Fabric, Gpu, Inventory, Roots, Setup
 
 SECONDS = 10.0  # the most for an answer; the driver may first wake a GPU up
 
@@ -64,6 +64,7 @@ class Part:
     profile: str | None = None
     memory: int | None = None
     multiprocessors: int | None = None
+    engines: Engines | None = None
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,15 +422,27 @@ def _parts(address: str, described: list[dict[str, Any]]) -> dict[str, Part]:
         gpu_instance = part["gpu_instance"]
         name = mig.part_name(address, gpu_instance, part["compute_instance"])
 
-        # Several compute instances in one GPU instance share its memory; none has its own amount.
+        # Several compute instances in one GPU instance share its memory and its engines; none has its
+        # own amount.
         is_alone = sharers[gpu_instance] == 1
         parts[name] = Part(
             uuid=_text(part.get("uuid"), _UUID),
             profile=_text(part.get("profile"), _PROFILE),
             memory=_amount(part.get("memory")) if is_alone else None,
             multiprocessors=_amount(part.get("multiprocessors")),
+            engines=_engines(part.get("engines")) if is_alone else None,
         )
     return parts
+
+
+def _engines(values: Any) -> Engines | None:
+    """Returns the numbers of an instance's engines, which come in the order of the fields."""
+    if not isinstance(values, list) or len(values) != len(_ENGINES):
+        return None
+    numbers = dict(zip(_ENGINES, values, strict=True))
+    if any(_number(number, _MOST_ENGINES) is None for number in values):
+        return None
+    return Engines(**numbers)
 
 
 def _text(value: Any, form: re.Pattern[str]) -> str | None:
@@ -438,6 +451,8 @@ def _text(value: Any, form: re.Pattern[str]) -> str | None:
 
 
 _LARGEST = 1 << 60
+_MOST_ENGINES = 1000
+_ENGINES = ("copy", "decoders", "encoders", "jpeg", "optical_flow")
 
 
 def _number(value: Any, most: int) -> int | None:
@@ -494,4 +509,5 @@ def _complete_part(gpu: Gpu, part: Part) -> Gpu:
         profile=part.profile or gpu.profile,
         memory=part.memory or gpu.memory,
         compute_units=part.multiprocessors,
+        engines=part.engines,
     )

@@ -57,7 +57,7 @@ class Attributes(ctypes.Structure):
 
     _fields_ = (
         ("multiprocessors", ctypes.c_uint),
-        ("engines", ctypes.c_uint * 5),
+        ("engines", ctypes.c_uint * 5),  # copy, decoders, encoders, JPEG, optical flow
         ("gpu_slices", ctypes.c_uint),
         ("compute_slices", ctypes.c_uint),
         ("mebibytes", ctypes.c_ulonglong),
@@ -309,6 +309,7 @@ def _part(library: Library, part: ctypes.c_void_p) -> dict[str, Any]:
         attributes = Attributes()
         library.call("nvmlDeviceGetAttributes_v2", part, ctypes.byref(attributes))
         described["multiprocessors"] = attributes.multiprocessors
+        described["engines"] = list(attributes.engines)
         described["memory"] = attributes.mebibytes << 20
     return described
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from claimd_devices import nvml
-from claimd_devices.gpu import Fabric, Gpu, Inventory, Setup
+from claimd_devices.gpu import Engines, Fabric, Gpu, Inventory, Setup
 from tests.devices.trees import Make, Tree
 from tests.support import nvml_stub
 
@@ -68,20 +68,23 @@ def test_what_it_adds_to_an_instance(make_tree: Make) -> None:
     divided, part = library_of(tree).complete(before).gpus
     assert (divided.kind, divided.memory, divided.notes) == ("divided", None, ())
     assert (part.profile, part.memory, part.compute_units) == ("1g.10gb+me", 9728 << 20, 14)
+    assert part.engines == Engines(copy=1, decoders=1, encoders=0, jpeg=1, optical_flow=1)
     assert part.uuid == "MIG-00000007-0000-0000-0000-000000000000"
     assert part.nodes == before.gpus[1].nodes
 
 
-def test_compute_instances_that_share_memory_have_none_of_their_own(make_tree: Make) -> None:
+def test_compute_instances_that_share_memory_and_engines_have_none_of_their_own(
+    make_tree: Make,
+) -> None:
     tree = make_tree("nvidia:a100,mig=3g.40gb")
     stub(tree, parts='{1, 0, "1c.3g.40gb", 14, 40000}, {1, 1, "2c.3g.40gb", 28, 40000},')
     folder = tree.folder / "proc/driver/nvidia/capabilities/gpu0/mig/gi1"
     access = "DeviceFileMinor: 14\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
     tree.put(str((folder / "ci1/access").relative_to(tree.folder)), access)
     _, *parts = library_of(tree).complete(tree.scan()).gpus
-    assert [(part.profile, part.memory, part.compute_units) for part in parts] == [
-        ("1c.3g.40gb", None, 14),
-        ("2c.3g.40gb", None, 28),
+    assert [(part.profile, part.memory, part.compute_units, part.engines) for part in parts] == [
+        ("1c.3g.40gb", None, 14, None),
+        ("2c.3g.40gb", None, 28, None),
     ]
 
 
@@ -377,23 +380,27 @@ def test_output_of_another_form(
     check_as_without(library_of(tree), tree, "NVIDIA's library cannot be asked: ")
 
 
+@pytest.mark.parametrize("engines", ["3", '"11111"', "[1, 1]", "[1, 1, 0, 1, -1]", "{}", "[{}]"])
 def test_values_of_another_form_are_left_out(
-    make_tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engines: str
 ) -> None:
     tree = make_tree("nvidia:a100,mig=1")
     stub(tree)
     part = (
         '{"gpu_instance": 7, "compute_instance": 0, "uuid": "rm -rf", "profile": 3, '
-        '"memory": -1, "multiprocessors": "many"}'
+        '"memory": -1, "multiprocessors": "many", "engines": ENGINES}'
     )
+    part = part.replace("ENGINES", engines)
     document = f'{{"gpus": [{{"address": "0000:11:00.0", "mig": true, "parts": [{part}]}}]}}'
     script = tmp_path / "helper.py"
     script.write_text(f"print({document!r})")
     monkeypatch.setattr(nvml, "_HELPER", script)
     before = tree.scan()
-    assert [
-        (gpu.uuid, gpu.profile, gpu.memory) for gpu in library_of(tree).complete(before).gpus
-    ] == [(gpu.uuid, gpu.profile, gpu.memory) for gpu in before.gpus]
+    after = library_of(tree).complete(before)
+    assert not after.gpus[0].notes
+    assert [(gpu.uuid, gpu.profile, gpu.memory, gpu.engines) for gpu in after.gpus] == [
+        (gpu.uuid, gpu.profile, gpu.memory, None) for gpu in before.gpus
+    ]
 
 
 def test_it_costs_nothing_while_nothing_changes(make_tree: Make) -> None:

@@ -39,6 +39,7 @@ def test_what_it_prints(library: Path) -> None:
         "uuid": "MIG-00000007-0000-0000-0000-000000000000",
         "profile": "1g.10gb+me",
         "multiprocessors": 14,
+        "engines": [1, 1, 0, 1, 1],
         "memory": 9728 << 20,
     }
     assert answer(library) == {
@@ -105,7 +106,7 @@ def test_mig_is_off(library: Path) -> None:
     [
         ("WITHOUT_UUID", {"uuid"}),
         ("WITHOUT_NAME", {"profile"}),
-        ("WITHOUT_ATTRIBUTES", {"multiprocessors", "memory"}),
+        ("WITHOUT_ATTRIBUTES", {"multiprocessors", "engines", "memory"}),
     ],
 )
 def test_a_library_without_a_function_answers_the_rest(
@@ -113,7 +114,7 @@ def test_a_library_without_a_function_answers_the_rest(
 ) -> None:
     nvml_stub.build(library, flag)
     (part,) = answer(library)["gpus"][0]["parts"]
-    assert {"uuid", "profile", "multiprocessors", "memory"} - part.keys() == missing
+    assert {"uuid", "profile", "multiprocessors", "engines", "memory"} - part.keys() == missing
 
 
 def test_a_gpu_whose_mig_mode_is_not_told_is_left_out(library: Path) -> None:

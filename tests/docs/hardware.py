@@ -26,7 +26,7 @@ from claimd.tools import cli
 from claimd_devices import fake, faults, monitor, nvml_health, scan, vendors
 from claimd_devices import health as severities
 from claimd_devices import xids as xid_table
-from claimd_devices.gpu import UNKNOWN, Fabric, Roots, Setup
+from claimd_devices.gpu import UNKNOWN, Engines, Fabric, Roots, Setup
 from tests.docs.common import (
     NONE,
     ROOT,
@@ -87,13 +87,16 @@ def published() -> Published:
                 for device in _devices(root, options):
                     _collect(published_, f"{number}/{device['name']}", device)
         with_library = _with_nvidias_library(Path(folder) / "0")
-    _collect(published_, "library", with_library)
-    published_.whole["nvidia"].discard("library")
+    for number, device in enumerate(with_library):
+        _collect(published_, f"library/{number}", device)
+        published_.whole["nvidia"].discard(f"library/{number}")
     return published_
 
 
-def _with_nvidias_library(root: Path) -> dict[str, Any]:
-    """A GPU as it is published with the setting nvml, which no fake tree has a library for."""
+def _with_nvidias_library(root: Path) -> list[dict[str, Any]]:
+    """A GPU and a MIG instance as they are published with the setting nvml. No fake tree has a
+    library for it.
+    """
     gpu = next(gpu for gpu in scan.scan(Roots.in_folder(root)).gpus if gpu.vendor == "nvidia")
     cluster = "7bd0a2b5-7e15-4ae7-8c7c-5d9b1c1a2f3e"
     described = dataclasses.replace(
@@ -109,7 +112,11 @@ def _with_nvidias_library(root: Path) -> dict[str, Any]:
         ),
         fabric=Fabric(domain=f"nvlink-{cluster}.32766", state="completed"),
     )
-    found: dict[str, Any] = msgspec.to_builtins(publish.of_gpu(described, []))
+    engines = Engines(copy=1, decoders=1, encoders=1, jpeg=1, optical_flow=1)
+    part = dataclasses.replace(gpu, kind="partition", parent=gpu.name, engines=engines)
+    found: list[dict[str, Any]] = msgspec.to_builtins(
+        [publish.of_gpu(device, []) for device in (described, part)]
+    )
     return found
 
 

@@ -125,6 +125,8 @@ int nvmlDeviceGetAttributes_v2(struct part *part, struct attributes *attributes)
     memset(attributes, 0, sizeof *attributes);
     attributes->processors = part->processors;
     attributes->mebibytes = part->mebibytes;
+    for (unsigned engine = 0; engine < 5; engine++)
+        attributes->engines[engine] = (unsigned[]){ENGINES}[engine];
     return 0;
 }
 #endif
@@ -166,6 +168,7 @@ int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric *fabric) {
 }
 #endif
 """
+ENGINES = "1, 1, 0, 1, 1"  # of an instance with the media extensions
 PART = '{7, 0, "1g.10gb+me", 14, 9728},'
 
 
@@ -174,7 +177,7 @@ def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words:
 
     `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, `load`, or `exit`
     for the library's own clean-up), `no_mig`: the error of a GPU without MIG, and the numbers
-    `cluster` and `fabric_status`. `flags` are macros: OLD and WITHOUT_UUID, WITHOUT_NAME,
+    `cluster` and `fabric_status`, and `engines`: the five numbers of each instance. `flags` are macros: OLD and WITHOUT_UUID, WITHOUT_NAME,
     WITHOUT_ATTRIBUTES and WITHOUT_BOARD, which leave functions away, and HEALTH=… with the numbers
     of `struct health`.
     """
@@ -183,6 +186,7 @@ def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words:
     options += [f"-DPARTS={parts}", f"-DMIG_ON={mig_on}", f"-DINIT={words.get('init', '0')}"]
     options.append(f"-DCLUSTER={words.get('cluster', '0xab')}")
     options.append(f"-DFABRIC_STATUS={words.get('fabric_status', '0')}")
+    options.append(f"-DENGINES={words.get('engines', ENGINES)}")
     options.append(f"-DNO_MIG={words.get('no_mig', '3')}")  # 3: not supported
     for name in ("hangs_in", "crashes_in"):
         options.append(f'-D{name.upper()}="{words.get(name, "")}"')

@@ -15,6 +15,7 @@ from . import documents, values
 VENDOR = "nvidia"
 _API_VERSION = "resource.nvidia.com/v1beta1"
 
+_ENGINES = ("copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines")
 _NODE = re.compile(r"/dev/nvidia(\d+)")
 
 # NVIDIA's names of brands, for product names that leave no doubt. A Tesla V100 and a Tesla T4 have
@@ -44,13 +45,16 @@ def attributes(
 
 
 def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, DeviceCapacity]:
-    """Adds the multiprocessors of a MIG instance, which are 0 if unknown.
+    """Adds the multiprocessors and the engines of a MIG instance, which are 0 if unknown.
 
     A selector that reads a missing capacity would be an error.
     """
     words = dict(published)
     if gpu.kind == "partition":
-        words["multiprocessors"] = words.get("computeUnits", values.capacity_beside(published, "0"))
+        none = values.capacity_beside(published, "0")
+        words["multiprocessors"] = words.get("computeUnits", none)
+        for name in _ENGINES:
+            words.setdefault(name, none)
     return words
 
 

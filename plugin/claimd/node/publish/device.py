@@ -22,7 +22,7 @@ from claimd.kubernetes.api.resource import (
     DeviceCapacity,
     DeviceCounterConsumption,
 )
-from claimd_devices.gpu import DIVIDED, UNKNOWN, Fabric, Gpu, Setup
+from claimd_devices.gpu import DIVIDED, UNKNOWN, Engines, Fabric, Gpu, Setup
 
 from . import sharing
 
@@ -70,12 +70,15 @@ SPARE = (
     "vbios",
 )
 
+# The capacities that are left out after those attributes, in this order.
+SPARE_CAPACITIES = ("ofaEngines", "jpegEngines", "copyEngines", "encoders", "decoders")
+
 NO_VERSION = "0.0.0"  # a version below every real one
 NO_PROFILE = "none"
 LIBRARIES_OF_THE_IMAGE = "image"  # a container needs no libraries of the host
 INTEGRATED, DISCRETE, PACKAGE = "integrated", "discrete", "package"
 
-_NO_SETUP, _NO_FABRIC = Setup(), Fabric()
+_NO_SETUP, _NO_FABRIC, _NO_ENGINES = Setup(), Fabric(), Engines()
 _TOO_LONG = f"it has more than {limits.ATTRIBUTE_VALUE} bytes"
 _BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _COMPUTE_CAPABILITY = re.compile(r"sm_([0-9]{1,3})([0-9])")
@@ -147,6 +150,7 @@ def of_gpu(
     draft.memory(gpu.memory)
     draft.carve_out(gpu.carve_out)
     draft.compute_units(gpu.compute_units)
+    draft.engines(gpu.engines or _NO_ENGINES)
     draft.share(shared, gpu.memory)
     draft.make_room()
 
@@ -303,6 +307,19 @@ class _Draft:
         if value is not None and 0 < value <= INTEGER_LIMIT:
             self.capacity["computeUnits"] = DeviceCapacity(value=str(value))
 
+    def engines(self, engines: Engines) -> None:
+        """Sets the engines of a MIG instance. A kind that it does not have takes no room."""
+        numbers = {
+            "copyEngines": engines.copy,
+            "decoders": engines.decoders,
+            "encoders": engines.encoders,
+            "jpegEngines": engines.jpeg,
+            "ofaEngines": engines.optical_flow,
+        }
+        for name, number in numbers.items():
+            if number > 0:
+                self.capacity[name] = DeviceCapacity(value=str(number))
+
     def carve_out(self, value: int | None) -> None:
         if value is not None and 0 < value <= quantity.LARGEST:
             self.capacity["carveOut"] = DeviceCapacity(value=quantity.format_amount(value))
@@ -328,11 +345,12 @@ class _Draft:
             self.capacity = sharing.capacities(how, self.capacity, memory or 0)
 
     def make_room(self) -> None:
-        """Leaves out attributes until the device has no more than the API allows. Must be called last."""
-        for name in SPARE:
+        """Leaves out values until the device has no more than the API allows. Must be called last."""
+        for name in (*SPARE, *SPARE_CAPACITIES):
             if len(self.attributes) + len(self.capacity) <= limits.ATTRIBUTES_AND_CAPACITIES:
                 return
             self.attributes.pop(name, None)
+            self.capacity.pop(name, None)
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._problems.append(f"{self._device}: {name} left out: {reason}")

@@ -10,7 +10,7 @@ import pytest
 from claimd.kubernetes.api import limits
 from claimd.node import dialects
 from claimd.node.publish import device, sharing
-from claimd_devices.gpu import DeviceNode, Inventory
+from claimd_devices.gpu import DeviceNode, Engines, Inventory
 from tests.support import worlds
 
 FULL = {
@@ -42,6 +42,8 @@ def test_there_are_never_more_attributes_and_capacities_than_a_device_may_have(v
     dialect = dialects.of_driver(f"gpu.{vendor}.com")
     whole = worlds.gpu(0, vendor=vendor)
     own = {"vendor": vendor, "kind": kind, "name": f"{whole.name}-part"}
+    if vendor == "nvidia":
+        own["engines"] = Engines(copy=8, decoders=7, encoders=4, jpeg=7, optical_flow=1)
     gpu = worlds.gpu(0, **FULL | own)
     known = Inventory.from_unsorted([whole, gpu])
     for rule in ("*=memory", "*=shares:4"):

@@ -8,7 +8,7 @@ from claimd.common import errors
 from claimd.node import dialects
 from claimd.node.dialects import nvidia
 from claimd.node.publish import device
-from claimd_devices.gpu import DeviceNode, Setup
+from claimd_devices.gpu import DeviceNode, Engines, Setup
 from tests.support import worlds
 
 
@@ -119,6 +119,17 @@ def test_multiprocessors_are_an_instances_and_0_where_they_are_not_known():
     assert capacities(part(compute_units=14))["multiprocessors"].value == "14"
     assert capacities(part())["multiprocessors"].value == "0"
     assert "multiprocessors" not in capacities(gpu(compute_units=132))
+
+
+def test_engines_are_an_instances_and_0_where_they_are_not_known():
+    def numbers(gpu_):
+        known = nvidia.capacities(device.of_gpu(gpu_, []).capacity, gpu_)
+        names = ("copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines")
+        return [known[name].value for name in names if name in known]
+
+    assert numbers(part(engines=Engines(copy=1, decoders=1, jpeg=1))) == ["1", "1", "0", "1", "0"]
+    assert numbers(part()) == ["0"] * 5
+    assert numbers(gpu()) == []
 
 
 # ---------------------------------------------------------------- configurations

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claimd.kubernetes.api import limits
 from claimd.kubernetes.api.resource import Device, DeviceAttribute
 from claimd.node.publish import device as devices
+from claimd.node.publish import sharing
 from claimd_devices import fake, scan
-from claimd_devices.gpu import Gpu, Roots, Rules
+from claimd_devices.gpu import Engines, Fabric, Gpu, Roots, Rules, Setup
 from tests.support import samples
 
 ROOTS = sorted((Path(__file__).parents[3] / "roots").glob("*.json"))
@@ -122,6 +124,20 @@ def test_an_impossible_memory_is_none(memory: int):
 def test_an_impossible_number_of_compute_units_is_left_out(units: int):
     assert "computeUnits" not in device(compute_units=units).capacity
     assert device(compute_units=304).capacity["computeUnits"].value == "304"
+
+
+def test_the_engines_that_a_mig_instance_has():
+    """By NVIDIA's names. Those that it lacks are left out."""
+    engines = Engines(copy=3, decoders=2, encoders=0, jpeg=1, optical_flow=1)
+    values = {name: capacity.value for name, capacity in device(engines=engines).capacity.items()}
+    assert values == {
+        "copyEngines": "3",
+        "decoders": "2",
+        "jpegEngines": "1",
+        "memory": "0",
+        "ofaEngines": "1",
+    }
+    assert device(engines=Engines(encoders=4)).capacity["encoders"].value == "4"
 
 
 @pytest.mark.parametrize(("name", "fact"), [("iommuGroup", "iommu_group"), ("tiles", "tiles")])
@@ -245,6 +261,42 @@ def test_every_model_has_the_core_set(model: str, driver: str, tmp_path: Path):
     assert bool(gpus) == fake.MODELS[model].is_gpu
     for known in gpus:
         assert has_core(devices.of_gpu(known, [])), known.name
+
+
+def test_what_a_mig_instance_has_too_much_of_is_left_out_in_order():
+    """The core set stays, and so do the fabric and, of the engines, those that decode."""
+    (how,) = sharing.parse(["nvidia=shares:4"])
+    part = gpu(
+        kind="partition",
+        parent="gpu-0000-01-00-0",
+        driver_version="580.95.05",
+        uuid="MIG-1",
+        profile="7g.180gb",
+        architecture="sm_100",
+        memory=1 << 37,
+        compute_units=144,
+        engines=Engines(copy=8, decoders=7, encoders=1, jpeg=7, optical_flow=1),
+        numa_node=0,
+        pcie_root="pci0000:01",
+        vbios="97",
+        iommu_group=4,
+        most_virtual=8,
+        setup=Setup(kernel_module="open", gpu_direct="dmabuf", ecc=True),
+        fabric=Fabric(domain="nvlink-1", state="completed"),
+    )
+    built = devices.of_gpu(part, [], shared=how.sharing)
+    assert len(built.attributes) + len(built.capacity) == limits.ATTRIBUTES_AND_CAPACITIES
+    assert has_core(built)
+    assert "fabric" in built.attributes
+    assert not set(devices.SPARE) & set(built.attributes)
+    assert set(built.capacity) == {
+        "computeUnits",
+        "copyEngines",
+        "decoders",
+        "encoders",
+        "memory",
+        "shares",
+    }
 
 
 texts = st.none() | st.text(max_size=80)

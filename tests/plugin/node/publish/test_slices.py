@@ -18,7 +18,7 @@ from claimd.kubernetes.api import quantity
 from claimd.kubernetes.api.resource import Device, DeviceTaint, ResourceSlice
 from claimd.node.publish import sharing, slices
 from claimd_devices import fake, scan
-from claimd_devices.gpu import Fabric, Gpu, Inventory, Libraries, Roots, Rules, Setup
+from claimd_devices.gpu import Engines, Fabric, Gpu, Inventory, Libraries, Roots, Rules, Setup
 from tests.support import samples
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
@@ -313,6 +313,7 @@ CHANGES: dict[str, Any] = {
     "integrated": True,
     "is_package": True,
     "compute_units": 2,
+    "engines": Engines(copy=2),
     "tiles": 2,
     "link_width": 8,
     "link_speed": 16000,
@@ -345,6 +346,7 @@ def whole_gpu(**more: Any) -> Gpu:
         "vbios": "96",
         "integrated": False,
         "compute_units": 1,
+        "engines": Engines(copy=1),
         "tiles": 1,
         "link_width": 16,
         "link_speed": 32000,
