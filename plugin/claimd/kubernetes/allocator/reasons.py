@@ -259,7 +259,7 @@ def _taint(taint: DeviceTaint) -> str:
     value = f"={taint.value}" if taint.value else ""
     text = f"taint {taint.key}{value}:{taint.effect} is not tolerated"
     if isinstance(taint, taints.TaintOfRule):
-        return f"{text} (it is of DeviceTaintRule {taint.rule})"
+        return f"{text} (set by DeviceTaintRule {taint.rule})"
     return text
 
 

@@ -105,13 +105,15 @@ class Neighbours:
         """Yields one refusal at most, as the scheduler does."""
         # First the pod's own affinity.
         if self._near and not self._is_near(node):
-            asked = ", ".join(describe(term) for term in self._near)
-            detail = f"the pod has to be near to {asked}, and none is here"
+            asked = " and ".join(describe(term) for term in self._near)
+            # A pod counts only if it matches all terms.
+            terms = {1: "none is here", 2: "no pod here matches both"}
+            missing = terms.get(len(self._near), "no pod here matches all of them")
+            detail = f"the pod's affinity needs {asked}, and {missing}"
             for term in self._near:
-                if term.topology_key not in node.metadata.labels:
-                    detail = (
-                        f"it has no label {term.topology_key}: the pod has to be near to {asked}"
-                    )
+                key = term.topology_key
+                if key not in node.metadata.labels:
+                    detail = f"it has no label {key}: the pod's affinity needs {asked}"
             yield _refusal("node(s) didn't match pod affinity rules", detail, is_resolvable=False)
             return
 
@@ -120,7 +122,7 @@ class Neighbours:
             if _domain(term, node) in self._far_domains:
                 yield _refusal(
                     "node(s) didn't match pod anti-affinity rules",
-                    f"the pod keeps away from {describe(term)}, and one is here",
+                    f"the pod's anti-affinity keeps it away from {describe(term)}, and one is here",
                 )
                 return
 
@@ -130,7 +132,8 @@ class Neighbours:
             if other is not None:
                 yield _refusal(
                     "node(s) didn't satisfy existing pods anti-affinity rules",
-                    f"pod {other.key} keeps it away from {label[0]}={label[1]}",
+                    f"the anti-affinity of pod {other.key} keeps the pod away from "
+                    f"{label[0]}={label[1]}",
                 )
                 return
 
@@ -259,8 +262,8 @@ class _Spread:
             message=_NOT_SPREAD,
             is_resolvable=True,
             detail=(
-                f"{key}={value} has {here} of the pods that are to be spread, another has "
-                f"{fewest}: they may differ by {constraint.max_skew}"
+                f"topology spread over {key}: {value} has {here} of its pods, another has "
+                f"{fewest}, and maxSkew is {constraint.max_skew}"
             ),
         )
 

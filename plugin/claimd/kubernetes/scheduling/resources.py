@@ -24,12 +24,16 @@ _POD_LEVEL = ("cpu", "memory")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A resource that is too scarce on a node; amounts in billionths."""
+    """A resource that is too scarce on a node; amounts in billionths.
+
+    `init_container` is the one that alone makes the pod need that much, if there is one.
+    """
 
     resource: str
     requested: int
     used: int
     allocatable: int
+    init_container: str = ""
 
     @property
     def is_resolvable(self) -> bool:
@@ -46,13 +50,15 @@ class Shortage:
         """The same message for people, with amounts."""
         whole = amounts.format_billionths(self.allocatable)
         if self.resource == PODS:
-            return f"it runs {amounts.format_billionths(self.used)} pods and may run {whole}"
+            noun = "pod" if self.used == amounts.WHOLE else "pods"
+            return f"it runs {amounts.format_billionths(self.used)} {noun} and may run {whole}"
         if not self.allocatable:
             return f"it has no {self.resource}, the pod requests {amounts.format_billionths(self.requested)}"
 
         left = amounts.format_billionths(max(self.allocatable - self.used, 0))
         requested = amounts.format_billionths(self.requested)
-        return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left"
+        who = f" for init container {self.init_container}" if self.init_container else ""
+        return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left{who}"
 
 
 def pod_requests(pod: Pod) -> Amounts:
@@ -100,7 +106,28 @@ def shortages(
                 requested=amount,
                 used=used.get(name, 0),
                 allocatable=allocatable.get(name, 0),
+                init_container=_decisive_init_container(pod, name),
             )
+
+
+def _decisive_init_container(pod: Pod, resource: str) -> str:
+    """Returns the init container that needs more than all containers that run after it, or ""."""
+    if resource in pod.spec.resources.requests:
+        return ""
+
+    sidecars = most = 0
+    decisive = ""
+    for container in pod.spec.init_containers:
+        amount = _parse(container.resources.requests).get(resource, 0)
+        if container.restart_policy == "Always":
+            sidecars += amount
+        elif sidecars + amount > most:
+            most, decisive = sidecars + amount, container.name
+
+    lasting = sidecars
+    for container in pod.spec.containers:
+        lasting += _parse(container.resources.requests).get(resource, 0)
+    return decisive if most > lasting else ""
 
 
 def add(total: Amounts, more: Mapping[str, int]) -> None:

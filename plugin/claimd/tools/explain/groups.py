@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 Length = Literal["full", "brief", "least"]
 
 _NOT_TOLERATED = " is not tolerated"
+# The figures behind a lack of devices: see `_figures`.
+_FIGURES = re.compile(r" \([^()]* needed, [^()]*\)")
 # The part of an error that differs between nodes with the same error.
 ON_DEVICE = re.compile(r" on device \S+(?=:)")
 
@@ -64,8 +67,8 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     forms = _PLURAL if len(members) > 1 else _SINGULAR
     brief = causes[0].text + _figures(members)
     others = ""
-    for cause in causes[1:]:
-        verb = "" if cause.verb == causes[0].verb else f"{forms[cause.verb]} "
+    for before, cause in itertools.pairwise(causes):
+        verb = "" if cause.verb == before.verb else f"{forms[cause.verb]} "
         others += f" and {verb}{cause.text}"
     detail = f": {causes[0].detail}" if causes[0].detail else ""
 
@@ -94,9 +97,18 @@ def predicate_of(group: Group, length: Length = "full") -> str:
     taint is not tolerated.
     """
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
-    least = [cause.partition(f", which{_NOT_TOLERATED}")[0] for cause in group.causes]
-    texts = {"full": group.text, "brief": group.brief, "least": " and ".join(least)}
+    least = group.causes[0] + group.brief[_end_of_figures(group) :]
+    for cause in group.causes:
+        least = least.replace(cause, cause.partition(f", which{_NOT_TOLERATED}")[0])
+    texts = {"full": group.text, "brief": group.brief, "least": least}
     return f"{forms[group.verb]} {texts[length]}"
+
+
+def _end_of_figures(group: Group) -> int:
+    """Returns where the other causes begin in the brief text, behind the figures of the first."""
+    start = len(group.causes[0])
+    figures = _FIGURES.match(group.brief, start)
+    return figures.end() if figures else start
 
 
 _SINGULAR = {"be": "is", "have": "has", "do": "does"}
@@ -190,14 +202,11 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
         case "TaintToleration":
             return _cause_of_taint(detail)
         case "NodeAffinity":
-            asked = detail.partition(", it ")[0]
-            if asked.startswith("nodeSelector asks for "):
-                label = asked.removeprefix("nodeSelector asks for ")
-                return Cause(verb="do", text=f"not match the nodeSelector {label}")
-            if asked.startswith("its labels do not match"):
-                return Cause(verb="do", text="not match the pod's node affinity")
-            if asked.startswith("the pod's node affinity names"):
-                return Cause(verb="be", text=f"not meant: {asked}")
+            return _cause_of_affinity(detail)
+        case "PodTopologySpread" if detail.startswith("topology spread over "):
+            # The figures differ between the domains, and nodes of all of them go together.
+            over = detail.partition(":")[0]
+            return Cause(verb="be", text=f"refused by {over}: another has fewer of its pods")
         case "DynamicResources":
             claim, _, place = detail.partition(" is allocated on ")
             return Cause(
@@ -205,6 +214,18 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
             )
     if detail.startswith("it has no label "):
         return Cause(verb="have", text=detail.removeprefix("it has "))
+    return Cause(verb="be", text=f"refused: {detail}")
+
+
+def _cause_of_affinity(detail: str) -> Cause:
+    asked = detail.partition(", it ")[0]
+    if asked.startswith("nodeSelector asks for "):
+        label = asked.removeprefix("nodeSelector asks for ")
+        return Cause(verb="do", text=f"not match the nodeSelector {label}")
+    if asked.startswith("its labels do not match"):
+        return Cause(verb="do", text="not match the pod's node affinity")
+    if asked.startswith("the pod's node affinity names"):
+        return Cause(verb="be", text=f"not meant: {asked}")
     return Cause(verb="be", text=f"refused: {detail}")
 
 

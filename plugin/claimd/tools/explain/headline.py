@@ -192,7 +192,8 @@ def own_words(node: NodeAnswer) -> str:
     # If several requests compete for the same devices, the reason of single devices does not
     # matter.
     count = node.shortage.counts[0]
-    if len(count.requests) > 1 and 0 < count.there < count.needed:
+    is_place_full = bool(count.there or count.scope)
+    if len(count.requests) > 1 and count.there < count.needed and is_place_full:
         return str(count)
     if count.obstacle or (count.holders and count.suitable >= count.needed):
         return str(count)

@@ -19,7 +19,7 @@ from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 from . import started
 
 if TYPE_CHECKING:
-    from claimd.kubernetes.api.core import NodeSelector
+    from claimd.kubernetes.api.core import NodeSelector, NodeSelectorTerm
     from claimd.kubernetes.scheduling.objects import Allocation, Consumer
 
     from .objects import ClaimTemplate, Objects
@@ -71,6 +71,7 @@ def check_pod(pod: Pod, objects: Objects) -> Preconditions:
     for claim in _claims_of(pod, objects, found):
         _check_state(claim, pod, objects, found)
     if not pod.spec.node_name:
+        found.blockers += _blockers_of_missing_nodes(pod, found.allocated, objects)
         found.blockers += _blockers_of_places(found.allocated)
     _check_slices_are_visible(objects, found)
     return found
@@ -171,7 +172,8 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             if claim is None:
                 _report_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
             elif template_name and not claim.is_owned_by(pod):
-                found.blockers.append(f"claim {claim.key} was not made for this pod")
+                former = _describe_owner(claim, pod)
+                found.blockers.append(f"claim {claim.key} was made for {former}, not for this one")
             else:
                 claims.append(claim)
             continue
@@ -187,6 +189,8 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         claims.append(claim)
         name = claim_name(claim)
         if pod.metadata.uid:
+            # The API server refuses to create a claim with admin access in other namespaces.
+            _check_admin_access(claim, f"claim {name}", objects, found)
             # The scheduler does not report anything about a pod until its claims exist.
             message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
             _, _, refusal = message.rpartition(" is forbidden: ")
@@ -241,6 +245,14 @@ def _find_claim(claims: Sequence[Claim], namespace: str, name: str) -> Claim | N
         if (claim.metadata.namespace, claim.metadata.name) == (namespace, name):
             return claim
     return None
+
+
+def _describe_owner(claim: Claim, pod: Pod) -> str:
+    """Describes the pod that a claim of a template was made for, if it is not this pod."""
+    for owner in claim.metadata.owner_references:
+        if owner.kind == "Pod" and owner.name == pod.metadata.name:
+            return "a former pod of this name"
+    return "another pod"
 
 
 def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate | None:
@@ -300,15 +312,19 @@ def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Precondi
     name = claim.metadata.namespace
     labels = [each.metadata.labels for each in objects.namespaces if each.metadata.name == name]
     if not labels:
-        found.notes.append(
+        note = (
             f"{it} asks for admin access: whether namespace {name} has the label "
             f"{_ADMIN_ACCESS}=true, which that needs, is not known"
         )
+        if note not in found.notes:
+            found.notes.append(note)
     elif labels[0].get(_ADMIN_ACCESS) != "true":
-        found.blockers.append(
+        blocker = (
             f"{it} asks for admin access, which namespace {name} is not for: "
             f"it has no label {_ADMIN_ACCESS}=true"
         )
+        if blocker not in found.blockers:
+            found.blockers.append(blocker)
 
 
 def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
@@ -364,10 +380,47 @@ def _selected_names(selector: NodeSelector) -> list[str]:
     """Returns the nodes that the selector chooses by name."""
     names = []
     for term in selector.node_selector_terms:
-        for requirement in term.match_fields:
-            if requirement.key == "metadata.name" and requirement.operator == "In":
-                names += requirement.values
+        names += _names_in_term(term)
     return names
+
+
+def _names_in_term(term: NodeSelectorTerm) -> list[str]:
+    """Returns the nodes that the term chooses by name."""
+    names = []
+    for requirement in term.match_fields:
+        if requirement.key == "metadata.name" and requirement.operator == "In":
+            names += requirement.values
+    return names
+
+
+def _blockers_of_missing_nodes(
+    pod: Pod, claims: Sequence[Claim], objects: Objects
+) -> Iterator[str]:
+    """Yields a sentence for each demand for nodes that do not exist. No node fulfils it."""
+    existing = {node.metadata.name for node in objects.nodes}
+    if not existing:
+        return
+
+    affinity = pod.spec.affinity.node_affinity
+    demands = [
+        (
+            "the pod's node affinity names",
+            affinity.required_during_scheduling_ignored_during_execution,
+        )
+    ]
+    for claim in claims:
+        assert claim.status.allocation
+        words = f"claim {claim_name(claim)} has its devices on"
+        demands.append((words, claim.status.allocation.node_selector))
+
+    for words, selector in demands:
+        # The terms are alternatives: one that selects nodes by labels may select any.
+        terms = selector.node_selector_terms if selector else []
+        lists = [_names_in_term(term) for term in terms]
+        names = [name for each in lists for name in each]
+        if lists and all(lists) and not existing.intersection(names):
+            verb = "does" if len(names) == 1 else "do"
+            yield f"{words} {', '.join(names)}, which {verb} not exist"
 
 
 def _blockers_of_places(claims: Sequence[Claim]) -> Iterator[str]:
@@ -410,7 +463,10 @@ def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
         if failed:
             yield f"{device} has failed: {', '.join(sorted(failed))}; it will be given back"
         elif awaited:
-            yield f"{device} has to become {', '.join(awaited)}{_binding_deadline(allocation)}"
+            yield (
+                f"{device} waits for driver {result.driver} to report {', '.join(awaited)}"
+                f"{_binding_deadline(allocation)}"
+            )
 
 
 def _binding_deadline(allocation: Allocation) -> str:
@@ -423,4 +479,4 @@ def _binding_deadline(allocation: Allocation) -> str:
     except ValueError:
         return f" (allocated at {since})"
     end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
-    return f" (allocated at {since}; given back at {end:%H:%M:%S} if it does not)"
+    return f" (allocated at {since}, given back at {end:%H:%M:%S})"

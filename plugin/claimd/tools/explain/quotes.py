@@ -39,7 +39,7 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
             yield Quote(
                 text=message,
                 differences=tuple(_differences(message, answer)),
-                unseen=_unseen_reasons(message),
+                unseen=_unseen_reasons(message, pod),
             )
             break
 
@@ -51,7 +51,7 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
             when=event.last_seen,
             source="event",
             differences=tuple(_differences(event.text, answer)),
-            unseen=_unseen_reasons(event.text),
+            unseen=_unseen_reasons(event.text, pod),
         )
 
 
@@ -111,17 +111,33 @@ def _is_unseen(reason: str) -> bool:
     return any(word in reason for word in _NOT_OURS)
 
 
-def _unseen_reasons(message: str) -> str:
-    """Returns the scheduler's reasons that come from rules which explain does not check."""
+def _unseen_reasons(message: str, pod: Pod) -> str:
+    """Returns the scheduler's reasons that come from rules which explain does not check.
+
+    The scheduler often leaves out which volumes it means, so the pod's volumes are named.
+    """
     match = _MESSAGE.match(message)
     unseen = []
     # A volume that does not exist is a reason without a number of nodes.
     if match and _is_unseen(match[2]) and not match[2][:1].isdecimal():
-        return match[2]
+        return match[2] + _describe_volumes(pod, match[2])
     for count, reason in _split_reasons(match[2]) if match else ():
         if _is_unseen(reason):
             unseen.append(f"{count} {reason}")
-    return ", ".join(unseen)
+    said = ", ".join(unseen)
+    return said + _describe_volumes(pod, said) if said else ""
+
+
+def _describe_volumes(pod: Pod, said: str) -> str:
+    """Returns in parentheses the volume claims of the pod, unless the message names one."""
+    names = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim:
+            names.append(str(volume.persistent_volume_claim.get("claimName", "?")))
+    if not names or any(f'"{name}"' in said for name in names):
+        return ""
+    noun = "claim" if len(names) == 1 else "claims"
+    return f" (volume {noun} {', '.join(names)})"
 
 
 def _our_reasons(answer: Answer) -> Counter[str]:

@@ -224,6 +224,8 @@ def _outcome(node: NodeAnswer) -> str:
         if not node.allocation:
             return "yes"
         return f"yes: would get {_join_devices(node, node.allocation)}"
+    if node.refusals and node.allocation and node.summary.endswith(")"):
+        return f"{node.outcome}: {node.summary.removesuffix(')')}; it has the devices)"
     if node.refusals and node.allocation:
         return f"{node.outcome}: {node.summary} (it has the devices)"
     return f"{node.outcome}: {node.summary}"

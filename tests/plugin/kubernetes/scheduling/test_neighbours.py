@@ -241,14 +241,39 @@ def test_it_is_said_in_detail():
     )
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.rule == "InterPodAffinity"
-    assert refusal.detail == "the pod has to be near to pods with app=db by zone, and none is here"
+    assert refusal.detail == "the pod's affinity needs pods with app=db by zone, and none is here"
+    both = near(term(app="db"), term(app="cache"))
+    about = neighbours.Neighbours(pod(affinity=both), nodes(), {"a1": [there]}, [], {})
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail == (
+        "the pod's affinity needs pods with app=db by zone and pods with app=cache by zone, "
+        "and no pod here matches both"
+    )
     about = neighbours.Neighbours(
         pod(affinity=near(term("rack", app="db"))), nodes(), {"a1": [there]}, [], {}
     )
     (refusal,) = about.refusals(nodes()["a1"])
     assert (
-        refusal.detail == "it has no label rack: the pod has to be near to pods with app=db by rack"
+        refusal.detail == "it has no label rack: the pod's affinity needs pods with app=db by rack"
     )
     about = neighbours.Neighbours(pod(labels={"app": "job"}), nodes(), {"a1": [there]}, [there], {})
     (refusal,) = about.refusals(nodes()["a1"])
-    assert refusal.detail == "pod default/q keeps it away from zone=a"
+    assert refusal.detail == "the anti-affinity of pod default/q keeps the pod away from zone=a"
+    about = neighbours.Neighbours(
+        pod(affinity=far(term(app="job"))),
+        nodes(),
+        {"a1": [pod("r", on="a1", labels={"app": "job"})]},
+        [],
+        {},
+    )
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail == (
+        "the pod's anti-affinity keeps it away from pods with app=job by zone, and one is here"
+    )
+    about = neighbours.Neighbours(
+        pod(topologySpreadConstraints=spread()), nodes(), {"a1": [pod("r", on="a1")]}, [], {}
+    )
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail == (
+        "topology spread over zone: a has 1 of its pods, another has 0, and maxSkew is 1"
+    )

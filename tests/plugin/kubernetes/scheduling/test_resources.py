@@ -94,6 +94,26 @@ def test_each_shortage_says_how_much_there_is():
     ]
 
 
+def test_the_init_container_that_needs_the_most_is_named():
+    load = container(cpu="5") | {"name": "load"}
+    sidecar = container(sidecar=True, cpu="2")
+    late = container(cpu="1") | {"name": "late"}
+    pod_ = pod(container(cpu="1"), init=[load, sidecar, late])
+    detail = "cpu: the pod requests 5, 4 of 4 are left for init container load"
+    assert shortages(pod_, node(cpu="4", pods="9")) == [("cpu", "Insufficient cpu", detail)]
+    pod_ = pod(container(cpu="3"), init=[load, sidecar])
+    [(_, _, detail)] = shortages(pod_, node(cpu="4", pods="9"))
+    assert detail == "cpu: the pod requests 5, 4 of 4 are left"
+    whole = pod(container(cpu="1"), init=[load], resources={"requests": {"cpu": "6"}})
+    [(_, _, detail)] = shortages(whole, node(cpu="4", pods="9"))
+    assert detail == "cpu: the pod requests 6, 4 of 4 are left"
+
+
+def test_a_single_pod_is_no_plural():
+    [(_, _, detail)] = shortages(pod(), node(pods="1"), {"pods": WHOLE})
+    assert detail == "it runs 1 pod and may run 1"
+
+
 def test_a_node_that_has_given_too_much_has_nothing_left():
     [(_, _, detail)] = shortages(
         pod(container(cpu="1")), node(cpu="4", pods="9"), {"cpu": 6 * WHOLE}

@@ -78,6 +78,22 @@ def test_the_reason_of_the_nearest_devices_is_told():
     )
 
 
+def test_each_cause_has_a_verb_that_agrees_in_every_length():
+    node = refused_node("n", "NodeUnschedulable", "it is cordoned")
+    taint = refused_node("n", "TaintToleration", "taint a:NoSchedule is not tolerated")
+    nic = refused_node("n", "NodeResourcesFit", "it has no nic, the pod asks", "Insufficient nic")
+    rules = (*node.refused_by, *taint.refused_by, *nic.refused_by)
+    [group] = groups.group_nodes([dataclasses.replace(node, refused_by=rules)])
+    assert groups.predicate_of(group, "brief") == (
+        "is cordoned and has the taint a:NoSchedule, which is not tolerated and no nic"
+    )
+    assert groups.predicate_of(group, "least") == (
+        "is cordoned and has the taint a:NoSchedule and no nic"
+    )
+    [group] = groups.group_nodes([short("a", free=1)])
+    assert groups.predicate_of(group, "least") == "has too few free GPUs"
+
+
 def test_the_nearest_miss_comes_first():
     groups_ = groups.group_nodes(
         [
@@ -187,6 +203,12 @@ def test_the_reason_behind_a_held_device_is_the_cause():
             "",
             "claim a/b is allocated on node n",
             "does not have the devices that claim a/b got already, on node n",
+        ),
+        (
+            "PodTopologySpread",
+            "",
+            "topology spread over zone: a has 1 of its pods, another has 0, and maxSkew is 1",
+            "is refused by topology spread over zone: another has fewer of its pods",
         ),
         ("Other", "", "anything", "is refused: anything"),
         ("InterPodAffinity", "", "it has no label a: near to b", "has no label a: near to b"),

@@ -191,7 +191,7 @@ def test_what_the_scheduler_says_of_it_is_said_instead():
     waiting = pod(volumes=volumes) | {"status": {"conditions": [condition]}}
     assert report(plain(), waiting).line == (
         "pod default/job: 1 of 1 nodes could run it by the rules that are looked at, "
-        f"but the scheduler says: {conflict}"
+        f"but the scheduler says: {conflict} (volume claim data)"
     )
 
 
@@ -458,6 +458,14 @@ def with_count(**more):
 
 
 HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
+
+
+def test_a_place_without_a_device_for_one_request_names_no_reason_of_the_others():
+    node_ = with_count(needed=1, there=0, suitable=0, free=0, scope="under one root")
+    [count] = node_.shortage.counts
+    count = dataclasses.replace(count, requests=("default/c: gpus", "default/c: nic"))
+    node_ = dataclasses.replace(node_, shortage=Shortage(counts=(count,)))
+    assert headline.own_words(node_) == "1 GPU under one root is needed, none exists"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,12 @@ def test_a_claim_of_a_template():
     waiting = with_status(waiting, **status)
     assert of_pod(waiting).blockers == ["claim default/job-gpu-abc does not exist"]
     assert of_pod(waiting, own_claim).blockers == [
-        "claim default/job-gpu-abc was not made for this pod"
+        "claim default/job-gpu-abc was made for another pod, not for this one"
+    ]
+    former = {"controller": True, "kind": "Pod", "name": "job", "uid": "former"}
+    own_claim["metadata"]["ownerReferences"] = [former]
+    assert of_pod(waiting, own_claim).blockers == [
+        "claim default/job-gpu-abc was made for a former pod of this name, not for this one"
     ]
     own_claim["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
     waiting["metadata"]["uid"] = "pod-uid"
@@ -134,8 +139,8 @@ def bound_claim(*true):
 @pytest.mark.parametrize(
     ("true", "blocker"),
     [
-        ((), "device gpu-0000-41-00-0 of claim default/train has to become Ready "
-             "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"),
+        ((), "device gpu-0000-41-00-0 of claim default/train waits for driver gpu.claimd.dev to report Ready "
+             "(allocated at 2026-01-01T10:00:00Z, given back at 10:10:00)"),
         (("Ready",), None),
         (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
     ],
@@ -150,13 +155,13 @@ def test_a_time_that_is_none_is_shown_as_it_is():
     waiting = bound_claim()
     waiting["status"]["allocation"]["allocationTimestamp"] = "yesterday"
     [blocker] = of_claim(waiting).blockers[1:]
-    assert blocker.endswith("has to become Ready (allocated at yesterday)")
+    assert blocker.endswith("to report Ready (allocated at yesterday)")
 
 
 def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
     waits = (
-        "device gpu-0000-41-00-0 has to become Ready "
-        "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"
+        "device gpu-0000-41-00-0 waits for driver gpu.claimd.dev to report Ready "
+        "(allocated at 2026-01-01T10:00:00Z, given back at 10:10:00)"
     )
     assert of_claim(bound_claim()).blockers[1:] == [waits]
 
@@ -267,6 +272,34 @@ def test_admin_access_is_for_namespaces_with_a_label(labels, blocker):
     ]
     assert check.blockers == (said if blocker else [])
     assert check.notes == []
+
+
+def test_a_template_asks_for_admin_access_too():
+    namespace = cluster_objects.build("Namespace", "default", {}, api="v1", namespace="")
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    waiting["metadata"]["uid"] = "u"
+    first, second = of_pod(waiting, template("two", claim(adminAccess=True)), namespace).blockers
+    assert first == (
+        "claim default/job-gpu-… asks for admin access, which namespace default is not for: "
+        "it has no label resource.kubernetes.io/admin-access=true"
+    )
+    assert second.startswith("claim default/job-gpu-… is not made yet")
+
+
+def test_nodes_that_do_not_exist_any_more():
+    held = claim(held=[name(0)], pinned="node-9")
+    place = {"key": "metadata.name", "operator": "In", "values": ["node-9"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [place]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    waiting = pod(resourceClaims=CLAIM, affinity={"nodeAffinity": required})
+    blockers = [
+        "the pod's node affinity names node-9, which does not exist",
+        "claim default/train has its devices on node-9, which does not exist",
+    ]
+    assert of_pod(waiting, held, cluster_objects.node("node-1")).blockers == blockers
+    assert of_pod(waiting, held, cluster_objects.node("node-9")).blockers == []
+    # Without any node, the nodes are only not known.
+    assert of_pod(waiting, held).blockers == []
 
 
 def test_whether_a_namespace_is_for_admin_access_may_not_be_known():

@@ -49,6 +49,19 @@ def test_a_volume_that_does_not_exist_is_named():
     assert quote.unseen == missing
 
 
+def test_volumes_that_are_not_bound_are_named():
+    unbound = "pod has unbound immediate PersistentVolumeClaims"
+    sources = [{"claimName": "data"}, {"claimName": "cache"}]
+    volumes = [{"name": "v", "persistentVolumeClaim": source} for source in sources]
+    waits = waiting(f"0/1 nodes are available: {unbound}. not found", volumes=volumes)
+    [quote] = quotes(waits, claim())
+    assert quote.unseen == f"{unbound} (volume claims data, cache)"
+    missing = 'persistentvolumeclaim "data" not found'
+    waits = waiting(f"0/1 nodes are available: {missing}. not found", volumes=volumes)
+    [quote] = quotes(waits, claim())
+    assert quote.unseen == missing
+
+
 def test_the_newest_event_is_quoted_where_it_says_something_else():
     older = event("0/9 nodes are available.", "2026-11-22T09:00:00Z")
     quotes_ = quotes(waiting(HELD), event(HELD.replace("1 c", "2 c")), older, claim())

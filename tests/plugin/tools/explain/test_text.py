@@ -137,6 +137,10 @@ def test_what_a_node_would_give():
     [cordoned] = refused_nodes(1, CORDONED)
     has = dataclasses.replace(cordoned, allocation=allocation)
     assert rows(has) == ["node node-0: no: it is cordoned (it has the devices)"]
+    tolerant = dataclasses.replace(has, summary="taint a:NoSchedule is not tolerated (only b)")
+    assert rows(tolerant) == [
+        "node node-0: no: taint a:NoSchedule is not tolerated (only b; it has the devices)"
+    ]
 
 
 def test_devices_that_lack_the_same_are_one_line_the_nearest_first():
