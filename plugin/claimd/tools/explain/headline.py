@@ -12,6 +12,8 @@ from . import brief, evictions, groups, preconditions, remedies
 from .answer import fits_somewhere
 
 if TYPE_CHECKING:
+    from claimd.kubernetes.allocator.causes import Remedy
+
     from .answer import Answer, Group, NodeAnswer
 
 # The number of groups that the line names, and of remedies that are offered.
@@ -22,6 +24,8 @@ _WAYS = 3
 _LONGEST = 200
 _LEAST_ROOM = 150
 _LENGTHS: tuple[groups.Length, ...] = ("full", "brief", "least")
+# The beginning of the taints by which claimd says that a GPU cannot be used.
+_OUR_TAINTS = "claimd.dev/"
 _NOT_LOOKED_AT = "not looked at: "
 _NOT_DECIDED = "not decided: "
 
@@ -219,13 +223,22 @@ def ways_out(node: NodeAnswer) -> Iterator[str]:
         return
 
     # The allocator's remedies are alternatives.
-    alternatives = list(map(str, node.shortage.remedies[:_WAYS]))
+    alternatives = list(map(_way, node.shortage.remedies[:_WAYS]))
     if node.devices in (None, "yes"):
         alternatives = [""]
     for remedy in alternatives:
         way = ", and ".join(filter(None, [*first, remedy]))
         if way:
             yield way
+
+
+def _way(remedy: Remedy) -> str:
+    """Returns the remedy in words. It is wrong to tolerate claimd's own taints on a damaged GPU."""
+    words = []
+    for change in remedy.changes:
+        is_ours = change.kind == "tolerate" and change.subject.startswith(_OUR_TAINTS)
+        words.append(f"clear the cause of {change.subject}" if is_ours else str(change))
+    return " and ".join(words)
 
 
 def group_title(group: Group) -> str:

@@ -76,12 +76,15 @@ def describe_end(pod: Pod) -> str:
     """Returns a sentence about a pod that has ended, with the reason if there is one."""
     status = pod.status
     why = ": ".join(filter(None, [status.phase, status.reason, status.message]))
+    ended_here = (
+        f"it has ended on node {pod.spec.node_name}" if pod.spec.node_name else "it has ended"
+    )
     for kind, statuses in _kinds(pod):
         for container in statuses:
             ended = container.state.terminated
             if not status.reason and ended is not None and ended.exit_code:
-                return f"it has ended ({why}: {kind} {container.name}: {_end(ended)})"
-    return f"it has ended ({why})"
+                return f"{ended_here} ({why}: {kind} {container.name}: {_end(ended)})"
+    return f"{ended_here} ({why})"
 
 
 def _kinds(pod: Pod) -> tuple[tuple[str, list[ContainerStatus]], ...]:

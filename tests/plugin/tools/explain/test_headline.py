@@ -460,6 +460,15 @@ def with_count(**more):
 HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
 
 
+def test_nobody_is_advised_to_use_a_damaged_gpu():
+    lost = gpu(0, taints=[taint("claimd.dev/lost", "NoSchedule")])
+    answer = report(plain(), slice_([lost, gpu(1)]), claim(count=2), job())
+    assert answer.help == (
+        "clear the cause of claimd.dev/lost:NoSchedule",
+        "ask for 1 in request gpus",
+    )
+
+
 def test_a_place_without_a_device_for_one_request_names_no_reason_of_the_others():
     node_ = with_count(needed=1, there=0, suitable=0, free=0, scope="under one root")
     [count] = node_.shortage.counts

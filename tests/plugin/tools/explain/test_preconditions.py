@@ -39,7 +39,7 @@ def test_nothing():
     [
         (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which must be removed first"),
         (pod(nodeName="n"), "it is on node n already, and the kubelet there has not started it yet"),
-        (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended (Succeeded)"),
+        (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended on node n (Succeeded)"),
         (pod(resourceClaims=CLAIM), "claim default/train does not exist"),
         (pod(resourceClaims=FROM_TEMPLATE), "claim template default/two does not exist"),
     ],

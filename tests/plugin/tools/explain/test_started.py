@@ -89,7 +89,10 @@ def test_a_container_that_ends_again_and_again(ended, words):
     known = objects.Objects()
     failed = {"phase": "Failed", "containerStatuses": [container({"terminated": ended})]}
     known.add(pod(nodeName="n") | {"status": failed})
-    assert started.describe_end(known.pods[0]) == f"it has ended (Failed: container main: {words})"
+    assert (
+        started.describe_end(known.pods[0])
+        == f"it has ended on node n (Failed: container main: {words})"
+    )
     again = container(RUNNING) | {"lastState": {"terminated": ended}}
     assert describe(containers=[again]) == (
         f"on node n container main ended with {words}, and was started again"
@@ -103,7 +106,13 @@ def test_a_pod_that_its_kubelet_did_not_take():
     status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough cpu"}
     known.add(pod(nodeName="n") | {"status": status})
     ended = started.describe_end(known.pods[0])
-    assert ended == "it has ended (Failed: OutOfcpu: Node didn't have enough cpu)"
+    assert ended == "it has ended on node n (Failed: OutOfcpu: Node didn't have enough cpu)"
+
+
+def test_a_pod_may_end_without_a_node():
+    known = objects.Objects()
+    known.add(pod() | {"status": {"phase": "Failed", "reason": "Evicted"}})
+    assert started.describe_end(known.pods[0]) == "it has ended (Failed: Evicted)"
 
 
 def test_our_own_refusal_is_quoted_without_the_wrapping_of_the_kubelet():
@@ -220,7 +229,7 @@ def test_an_init_container_that_has_failed():
         pod(nodeName="n") | {"status": {"phase": "Failed", "initContainerStatuses": [failed]}}
     )
     ended = started.describe_end(known.pods[0])
-    assert ended == "it has ended (Failed: its init container load: exit code 4)"
+    assert ended == "it has ended on node n (Failed: its init container load: exit code 4)"
 
 
 def test_an_init_container_that_runs():
