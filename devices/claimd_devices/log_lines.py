@@ -63,10 +63,10 @@ _OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU (?:at )?({_SLOT}\.[0-7])(?: has|:) ")
 _NVIDIA_INIT_FAILED = re.compile(
     r"RmInitAdapter failed!|rm_init_adapter failed|rm_init_private_state\(\) failed"
     r"|Failed to map regs registers|Failed to copy vbios to system memory|request_irq\(\) failed"
-    r"|No interrupts of any type are available"
+    r"|No interrupts of any type are available|nv_linux_init_open_q\(\) failed"
     r"|GPU does not have the necessary power cables connected"
 )
-_FALLEN_OFF = re.compile(r"(?:GPU has )?fallen off the bus")
+_FALLEN_OFF = re.compile(r"(?:GPU has )?fallen off the bus|GPU is lost, skipping")
 _CODE_OF_FALLEN_OFF = 79
 
 # One record of /dev/kmsg with several lines. The kernel escapes the line ends in it.
@@ -82,8 +82,9 @@ _BAD_REGION = re.compile(
 
 # The GPU was unplugged, or the kernel gave it up, while a program used it.
 _REMOVED_IN_USE = re.compile(
-    rf"NVRM: Attempting to remove device ({_SLOT}\.[0-7]) with non-zero usage count"
+    rf"NVRM: (?:Attempting to remove|Failed removal of) device ({_SLOT}\.[0-7])(?:!| with non-zero usage)"
 )
+_START_FAILED = re.compile(rf"NVRM: Device start failed for ({_SLOT}\.[0-7]) ")
 
 # The driver says this when its processor has not answered many times.
 _GSP_IS_SILENT = re.compile(
@@ -92,15 +93,15 @@ _GSP_IS_SILENT = re.compile(
 )
 _CODE_OF_GSP_TIMEOUT = 119
 
-# NVSwitches have drivers and addresses of their own.
+# NVSwitches have drivers and addresses of their own. Severity 1 is the driver's number for fatal.
 _SXID = re.compile(
-    rf"nvidia-nvswitch[0-9]{{1,3}}: SXid \(PCI:({_SLOT}\.[0-7])\): ([0-9]{{1,6}}), (Fatal,)?"
+    rf"nvidia-nvswitch[0-9]{{1,3}}: SXid \(PCI:({_SLOT}\.[0-7])\): ([0-9]{{1,6}}), (Fatal,|Severity 1 )?"
 )
 
 # A line about a device begins with its driver and its address. The words follow.
 _OF_DEVICE = re.compile(
     rf"([a-z0-9_-]{{1,32}}) ({_SLOT}\.[0-7]): +(?:amdgpu: ){{0,2}}(?:\{{[0-9]{{1,20}}\}} ?)?"
-    r"(?:\[drm(?::[a-z0-9_.]{1,64} \[[a-z0-9_]{1,32}\])?\] )?(?:\*ERROR\* )?"
+    r"(?:\[drm(?::[a-z0-9_.]{1,64}(?: \[[a-z0-9_]{1,32}\])?)?\] )?(?:\*ERROR\* )?"
 )
 _WEDGED = re.compile(r"device wedged, needs recovery$")
 _ENABLED = re.compile(r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)")
@@ -120,11 +121,15 @@ _PCI_LOST = re.compile(
     r"Unable to change power state from \S{1,8} to \S{1,8}, device inaccessible"
     r"|can't change power state from \S{1,8} to \S{1,8} \(config space inaccessible\)"
     r"|[Rr]efused to change power state, currently in D3|[Uu]nknown header type 7f"
+    r"|\[[0-9a-f]{4}:[0-9a-f]{4}\] type 7f class 0xffffff"
 )
 _PCI_RESET_FAILED = re.compile(
     r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
-    r"|AMD_[A-Z0-9]{1,16}: failed to reset device"
+    r"|AMD_[A-Z0-9]{1,16}: failed to reset device|Failed to return from FLR"
+    r"|AER: [Dd]evice recovery failed"
     r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16})?: error -[0-9]"
+    r"|PM: [a-z_]{1,32}\(\): [a-z]{2,12}_[a-z]{2,8}_(?:resume|restore|thaw)(?:_[a-z]{1,8})?\+0x[0-9a-f]{1,6}"
+    r"/0x[0-9a-f]{1,6}(?: \[[a-z0-9_]{1,32}\])? returns -[0-9]"
 )
 _PCI_ERROR = re.compile(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \((Non-)?Fatal\)")
 
@@ -132,6 +137,12 @@ _PCI_ERROR = re.compile(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able
 _PCI_ERROR_AT_PORT = re.compile(
     rf"pcieport ({_SLOT}\.[0-7]): AER: (?:Multiple )?Uncorrect(?:ed|able) \((Non-)?Fatal\) error "
     rf"(?:message )?received(?::| from) ({_SLOT}\.[0-7])$"
+)
+
+# A port that has cut off the device below it, after an error of any kind.
+_CUT_OFF_BY_PORT = re.compile(
+    rf"pcieport ({_SLOT}\.[0-7]): DPC: containment event, status:0x[0-9a-f]{{1,4}}[,:] "
+    rf"ERR_(?:NON)?FATAL received from ({_SLOT}\.[0-7])$"
 )
 
 _AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!|PCIe error recovery succeeded")
@@ -142,6 +153,8 @@ _AMD_RESET_FAILED = re.compile(
     r"|GPU pre asic reset failed with err, -[0-9]"
     r"|GPU Recovery Failed: -[0-9]"
     r"|ASIC reset failed with error, -[0-9]"
+    r"|GPU reset retry is beyond the retry limit|asic atom init failed|Failed to exit BACO state"
+    r"|Failed to mode[0-9]? ?reset!|failed to send mode[0-9] (?:reset|message)"
     r"|PCIe error recovery failed|(?:GFXHUB gart reenable|GFX ucode load) failed after reset"
     r"|Failed to get response from firmware after reset"
     r"|(?:resume|late_init) of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
@@ -152,12 +165,17 @@ _AMD_RESET_FAILED = re.compile(
 )
 _AMD_INIT_FAILED = re.compile(
     r"Fatal error during GPU init"
-    r"|amdgpu_device_ip_(?:late_)?init failed"
+    r"|amdgpu_(?:device_(?:ip_(?:late_)?|wb_)|discovery_|fence_driver_sw_|mem_scratch_|ras_late_)init failed"
     r"|(?:early|sw|hw)_init of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
     r"|asic reset on init failed|gpu post error!|VF exclusive mode timeout"
-    r"|amdgpu_discovery_init failed|failed to read ip discovery binary"
+    r"|failed to read ip discovery binary|(?:get )?invalid ip discovery "
+    r"|(?:fetch mem range failed, )?ip discovery uninitialized"
+    r"|K[CG]Q enable failed|failed to load MES (?:kiq )?fw|Failed to (?:start rlc autoload|load toc)"
+    r"|\(-[0-9]{1,4}\) failed to wait rlc autoload complete|rlc autoload: gc ucode autoload timeout"
+    r"|init imu: IMU start timeout|Failed to wait for (?:sOS|trust OS) ready for ring creation"
+    r"|(?:Send long|send) training msg failed"
     r"|Unable to locate a BIOS ROM|Failed to process memory training!"
-    r"|PSP (?:create ring|firmware loading|resume|(?:ring|tmr) init|load [a-z_ ]{1,20}) failed"
+    r"|PSP (?:create ring|firmware loading|resume|(?:ring|tmr) init|load [A-Za-z_ ]{1,20}) failed"
     r"|Doesn't get READY_TO_ACCESS_GPU from pf, give up"
     r"|socket: [0-9]{1,3}, aid: [0-9]{1,3},(?: hbm: [0-9]{1,3},)?(?: fw_status: 0x[0-9a-f]{1,16},)? "
     r"(?:[a-z ]{1,40} failed|data abort exception|Boot Controller Generic Error)"
@@ -165,6 +183,8 @@ _AMD_INIT_FAILED = re.compile(
 _AMD_HANG = re.compile(
     r"The cp might be in an unrecoverable state|MES might be in unrecoverable state"
     r"|HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out|GPU recovery disabled"
+    r"|ring [a-z0-9_.]{1,32} test failed \(-[0-9]|ib ring test failed \(-[0-9]"
+    r"|IB test failed on [a-z0-9_.]{1,32} \(-[0-9]"
 )
 
 # The controller of power and clocks (SMU). Other messages of it are about single requests.
@@ -172,7 +192,11 @@ _AMD_SMU_HANG = re.compile(
     r"SMU: I'm not done with your (?:previous )?command|SMU: response:0xFFFFFFFF"
     r"|Msg issuing pre-check failed and SMU may be not in the right state"
     r"|Failed to (?:enable requested|retrieve supported|set allowed) dpm features|Failed to setup smc hw"
-    r"|smu reset failed, ret = -[0-9]|SMU load firmware failed|RunBtc failed"
+    r"|smu reset failed, ret = -[0-9]|SMU load firmware failed|Run(?:Btc|DcBtc|AfllBtc) failed"
+    r"|Failed system features control|Load microcode failed|Attempt to override pcie params failed"
+    r"|Failed to (?:setup pptable|transfer pptable to SMC|set driver allowed features mask)"
+    r"|Failed to (?:setup default dpm clock tables|init max sustainable clocks|enable gfx imu)"
+    r"|Failed to (?:sw init smc table|register smc irq handler|get VBIOS boot clock values)"
     r"|Failed to (?:Set[A-Za-z]{1,16}DramAddr|init smc tables|start smc engine|post smu init)"
     r"|SMC (?:engine )?is not (?:correctly up|ready)"
 )
@@ -182,25 +206,42 @@ _AMD_UNCORRECTED = re.compile(
     r"|uncorrectable hardware error ?\("
     r"|RAS Intr triggered, device disabled|RAS controller interrupt triggered by NBIF error"
     r"|poison is consumed by client [0-9]{1,5}, kick off gpu reset flow"
+    r"|RAS poison consumption, fall back to gpu reset flow"
     r"|GPU reset for [a-z0-9_]{1,16} RAS poison consumption is issued"
+)
+
+# The GPU or the whole node is shut down if the temperature stays critical (CTF).
+_AMD_HOT = re.compile(
+    r"ERROR: (?:(GPU HW Critical Temperature Fault|System is going to shutdown due to GPU)"
+    r"|GPU over temperature range)"
 )
 _AMD_BAD_PAGES = re.compile(
     r"RAS records:[0-9]{1,9} exceeds? |Saved bad pages [0-9]{1,9} reaches threshold value"
 )
 
+# Some lines of i915 begin with the name of a program (15 bytes at most) and its number in brackets.
+# So an expression is longer than that, or ends with the line.
 _GT = r"(?:Tile[0-9]: )?(?:GT[0-9]: )?"
 _INTEL_WEDGED = re.compile(
     rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
     rf"|{_GT}Failed to (?:re-)?initialize GPU, declaring it wedged"
     rf"|{_GT}Failed to idle engines, declaring wedged"
-    r"|GPU recovery (?:timed out, cancelling all in-flight rendering|failed)"
-    r"|Device is non-operational; MMIO access returns 0x|device lost"
+    r"|GPU recovery failed|Device is non-operational; MMIO access returns 0x|device lost$"
+    rf"|{_GT}[A-Za-z_ ]{{1,40}} timed out, cancelling all in-flight rendering"
+    rf"|{_GT}(?:Failed to initialise HW following reset|GPU reset not supported)"
+    rf"|{_GT}(?:Failed to restart [a-z0-9_']{{1,16}} \(-|Enabling (?:uc|PPGTT) failed)"
+    rf"|{_GT}[A-Za-z0-9 .:]{{1,40}} MMIO unreliable|Lost access to MMIO BAR"
 )
 _INTEL_RESET_FAILED = re.compile(
-    r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|resume) failed|(?:GT[0-9]: )?Failed to reset chip"
+    r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|(?:runtime )?resume) failed"
+    rf"|{_GT}Failed to reset (?:chip|GuC)"
+    r"|Driver-FLR-[a-z]{1,16} wait [a-z ]{1,24} failed|Failed to wait for Driver-FLR bit to clear"
 )
 _INTEL_INIT_FAILED = re.compile(
-    rf"PCODE initialization timedout|{_GT}Failed to initialize uC|{_GT}intel_pcode_init failed"
+    rf"PCODE initialization timedout|{_GT}Failed to (?:early )?initialize uC"
+    rf"|{_GT}intel_pcode_init failed|{_GT}(?:GUC: )?load failed: status"
+    rf"|{_GT}(?:DMA for GuC fw failed|Failed to enable GuC CT|Hardware reported no preallocated GSM)"
+    r"|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
     rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
@@ -209,9 +250,9 @@ _INTEL_SURVIVES = re.compile(
     r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)", re.I
 )
 _INTEL_ERROR = re.compile(
-    r"\[Hardware Error\]: tile[0-9] reported (?:(FATAL)|NONFATAL) error"
-    r"|\[Hardware Error\]: [A-Za-z0-9 :()/-]{1,60}uncorrectable"
-    r"|SIGID=[0-9]{1,6} (FATAL) ",
+    r"\[Hardware Error\]: (?:tile[0-9] reported )?(?:(FATAL)|NONFATAL)(?: error|: )"
+    r"|\[Hardware Error\]: [A-Za-z0-9 :()/-]{1,60}uncorrect(?:able|ed)"
+    r"|SIGID=[0-9]{1,6} (FATAL) \(-E[A-Z0-9]{1,16}\) ",
     re.I,
 )
 
@@ -221,16 +262,32 @@ def event_of(line: Line) -> Event | None:
 
     A line is ignored if the kernel attributes it to another device than the one in its text.
     """
-    match = _PCI_ERROR_AT_PORT.match(line.text)
-    if match is not None:
-        event: Event | None = _pci_error(match[3], match[2], line.at)
-        reporter = match[1]
+    if line.text.startswith("pcieport "):
+        event, reporter = _event_of_port(line.text, line.at)
     else:
         event = _event_of_text(line.text, line.at)
         reporter = event.address if event is not None else ""
     if event is None or line.device not in ("", f"+pci:{reporter}"):
         return None
     return replace(event, number=line.number)
+
+
+def _event_of_port(text: str, at: float) -> tuple[Event | None, str]:
+    """Returns the event that a port reports about the device below it, and the port's address."""
+    match = _PCI_ERROR_AT_PORT.match(text)
+    if match is not None:
+        return _pci_error(match[3], match[2], at), match[1]
+    match = _CUT_OFF_BY_PORT.match(text)
+    if match is None:
+        return None, ""
+    event = Event(
+        address=match[2],
+        kind="aer-fatal",
+        at=at,
+        severity=FAILED,
+        sentence="the PCIe port has cut the GPU off after an error of it (DPC)",
+    )
+    return event, match[1]
 
 
 def _event_of_text(text: str, at: float) -> Event | None:
@@ -276,6 +333,9 @@ def _event_of_nvidia(text: str, at: float) -> Event | None:
     match = _REMOVED_IN_USE.match(text)
     if match is not None:
         return _lost(match[1], "it is removed while it is in use", at)
+    match = _START_FAILED.match(text)
+    if match is not None:
+        return _init_failed(match[1], "NVIDIA", "device start failed", at)
     match = _BAD_REGION.match(text)
     if match is not None:
         return _init_failed(match[1], "NVIDIA", "a PCI I/O region of it is invalid", at)
@@ -291,7 +351,7 @@ def _event_of_device(driver: str, address: str, words: str, at: float) -> Event 
 
     event = _event_of_pci(address, words, at)
     if event is not None:
-        return event if driver != "pcieport" else None
+        return event
     if driver == "amdgpu":
         return _event_of_amdgpu(address, words, at)
     if driver in ("i915", "xe"):
@@ -335,6 +395,10 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
     if _AMD_INIT_FAILED.match(words):
         return _init_failed(address, "amdgpu", words, at)
 
+    match = _AMD_HOT.match(words)
+    if match is not None:
+        return _hot(address, match[1] is not None, at)
+
     kind, severity, sentence = "", FAILED, ""
     if _AMD_HANG.match(words):
         kind = "wedged"
@@ -353,6 +417,21 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
     if not kind:
         return None
     return Event(address=address, kind=kind, at=at, severity=severity, sentence=sentence)
+
+
+def _hot(address: str, is_critical: bool, at: float) -> Event:
+    """Returns the event of a GPU that is too hot, or that was shut down for that reason."""
+    return Event(
+        address=address,
+        kind="hot",
+        at=at,
+        severity=FAILED if is_critical else DEGRADED,
+        sentence=(
+            f"amdgpu reported that the GPU is too hot{' and shuts it down' if is_critical else ''}: "
+            "check fans and air flow"
+        ),
+        lasts=None if is_critical else ERROR_WINDOW,
+    )
 
 
 def _event_of_intel(driver: str, address: str, words: str, at: float) -> Event | None:
