@@ -53,7 +53,7 @@ class Run:
 class Job:
     host: str  # the folder that is laid over the root
     hook: str = ""  # the program, on the host; empty: none
-    model: str = "nvidia:l4"
+    model: str = "nvidia:h100"
     containerd: str = "2.2"  # whose library merges the CDI specs: 2.2 or 1.7
     runs: tuple[Run, ...] = ()
     before: tuple[str, ...] = ()  # commands on the machine, before claimd looks at it

@@ -29,7 +29,7 @@ def spec(*nodes: int, kind: str = USUAL, files: tuple[str, ...] = ()) -> str:
 
 @pytest.mark.parametrize("layout", driver_layouts.LAYOUTS)
 def test_of_every_kind_of_node(make_tree: Make, layout: str) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     driver_layouts.write(tree.folder, layout)
     libraries = libraries_of(tree.only())
     root = driver_layouts.LAYOUTS[layout].root or "/"
@@ -45,7 +45,7 @@ def test_of_every_kind_of_node(make_tree: Make, layout: str) -> None:
 
 
 def test_a_root_that_is_set_is_the_only_one(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     driver_layouts.write(tree.folder, "ubuntu")
     driver_layouts.write(tree.folder / "srv/driver", "rhel")
     (gpu,) = tree.scan(nvidia_driver="/srv/driver").gpus
@@ -57,7 +57,7 @@ def test_a_root_that_is_set_is_the_only_one(make_tree: Make) -> None:
 
 
 def test_a_driver_that_comes_later_is_seen_by_the_next_scan(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     (tree.folder / "run/nvidia/driver").mkdir(parents=True)
     before = libraries_of(tree.only())
     driver_layouts.write(tree.folder, "operator")
@@ -66,7 +66,7 @@ def test_a_driver_that_comes_later_is_seen_by_the_next_scan(make_tree: Make) -> 
 
 
 def test_a_driver_that_was_updated_without_its_module(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     driver_layouts.write(tree.folder, "ubuntu", version="590.44.01")
     libraries = libraries_of(tree.only())
     assert libraries.how == NONE
@@ -81,7 +81,7 @@ def test_a_driver_that_was_updated_without_its_module(make_tree: Make) -> None:
 
 
 def test_without_any_it_is_said(make_tree: Make) -> None:
-    gpu = make_tree("nvidia:l4").only()
+    gpu = make_tree("nvidia:h100").only()
     libraries = libraries_of(gpu)
     assert (libraries.how, libraries.host_cdi, libraries.mounts) == (NONE, (), ())
     assert gpu.notes == ()
@@ -94,7 +94,7 @@ def test_without_any_it_is_said(make_tree: Make) -> None:
 @pytest.mark.parametrize("place", ["etc/cdi", "var/run/cdi"])
 def test_the_hosts_spec_by_index_is_that_of_the_node(make_tree: Make, place: str) -> None:
     """The index follows the bus and the minor number does not, so the node decides."""
-    tree = make_tree("nvidia:l4=2")
+    tree = make_tree("nvidia:h100=2")
     driver_layouts.write(tree.folder, "ubuntu")
     tree.put(f"{place}/nvidia.yaml", spec(1, 0))
     gpus = tree.scan().gpus
@@ -107,7 +107,7 @@ def test_the_hosts_spec_by_index_is_that_of_the_node(make_tree: Make, place: str
 
 
 def test_by_uuid_in_the_device_plugins_spec(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4=2")
+    tree = make_tree("nvidia:h100=2")
     uuids = [gpu.uuid for gpu in tree.scan().gpus]
     kind = "k8s.device-plugin.nvidia.com/gpu"
     devices = [{"name": uuids[1], "containerEdits": {}}]
@@ -119,7 +119,7 @@ def test_by_uuid_in_the_device_plugins_spec(make_tree: Make) -> None:
 
 
 def test_what_gives_all_gpus_at_once_is_not_taken(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     kind = "management.nvidia.com/gpu"
     tree.put(
         "var/run/cdi/management.nvidia.com-gpu.yaml",
@@ -129,7 +129,7 @@ def test_what_gives_all_gpus_at_once_is_not_taken(make_tree: Make) -> None:
 
 
 def test_a_spec_whose_files_are_there_comes_before_one_of_an_older_driver(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     driver_layouts.write(tree.folder, "rhel")
     there = ("/usr/lib64/libcuda.so.580.95.05", "/usr/bin/nvidia-smi")
     gone = ("/usr/lib64/libcuda.so.575.57.08", "/usr/bin/nvidia-smi")
@@ -148,13 +148,13 @@ def test_a_spec_whose_files_are_there_comes_before_one_of_an_older_driver(make_t
 
 
 def test_a_spec_is_believed_where_the_hosts_root_is_not_seen(make_tree: Make) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     tree.put("var/run/cdi/nvidia.yaml", spec(0, files=("/usr/lib64/libcuda.so.580.95.05",)))
     assert libraries_of(tree.only()).how == CDI
 
 
 def test_parts_are_in_no_spec(make_tree: Make) -> None:
-    tree = make_tree("nvidia:a100,mig=1")
+    tree = make_tree("nvidia:h100,mig=1")
     driver_layouts.write(tree.folder, "ubuntu")
     tree.put("etc/cdi/nvidia.yaml", spec(9, 0))
     whole, part = map(libraries_of, tree.scan().gpus)
@@ -171,7 +171,7 @@ def test_parts_are_in_no_spec(make_tree: Make) -> None:
 def test_a_spec_that_makes_no_sense_or_is_anothers(
     make_tree: Make, name: str, content: str
 ) -> None:
-    tree = make_tree("nvidia:l4")
+    tree = make_tree("nvidia:h100")
     tree.put(f"etc/cdi/{name}", content)
     assert libraries_of(tree.only()).host_cdi == ()
 
@@ -184,7 +184,7 @@ def test_amd_has_nothing_of_it(make_tree: Make) -> None:
 def test_a_capture_has_what_they_are_and_not_what_is_in_them(
     make_tree: Make, tmp_path: Path, layout: str
 ) -> None:
-    tree = make_tree("nvidia:l4=2")
+    tree = make_tree("nvidia:h100=2")
     driver_layouts.write(tree.folder, layout, fill=lambda path, _: path.write_text("secret"))
     tree.put("etc/cdi/nvidia.yaml", spec(9, 0))
     capture.pack(tmp_path / "c.tar", tree.roots, tree.scan)

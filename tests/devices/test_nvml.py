@@ -19,7 +19,6 @@ from tests.support import nvml_stub
 
 GIB = 1 << 30
 MEMORY = 85520809984  # bytes, of the stub
-PLACE = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
 
 
 @dataclass
@@ -50,7 +49,7 @@ def library_of(tree: Tree, **options: Any) -> nvml.Library:
 
 
 def stub(tree: Tree, *flags: str, **options: Any) -> None:
-    nvml_stub.build(tree.folder / PLACE, *flags, **options)
+    nvml_stub.build(nvml_stub.place_in(tree.folder), *flags, **options)
 
 
 def notes_of(inventory: Inventory) -> str:
@@ -191,7 +190,7 @@ def test_gpus_of_other_vendors_are_not_asked_about(
     make_tree: Make, started_helpers: list[Any]
 ) -> None:
     tree = make_tree("amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
-    stub(tree)
+    nvml_stub.build(tree.folder / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05")
     inventory = tree.scan()
     assert library_of(tree).complete(inventory) is inventory
     assert started_helpers == []

@@ -9,7 +9,6 @@ import pytest
 
 from claimd_devices import monitor, nvml_health
 from claimd_devices.health import DEGRADED, FAILED, NVML
-from tests.devices.test_nvml import PLACE
 from tests.devices.trees import Make, Tree
 from tests.support import nvml_stub
 
@@ -26,7 +25,7 @@ class Clock:
 
 def stub(tree: Tree, told: str, **options: Any) -> None:
     """Builds a library. `told` has the numbers of struct health in the stub."""
-    nvml_stub.build(tree.folder / PLACE, f"HEALTH={told}", **options)
+    nvml_stub.build(nvml_stub.place_in(tree.folder), f"HEALTH={told}", **options)
 
 
 def seen(tree: Tree, **options: Any) -> dict[str, list[tuple[str, str, str]]]:
@@ -87,7 +86,7 @@ def test_an_instance_that_the_library_does_not_describe_has_what_its_gpu_has(
 
 def test_an_older_library_says_less(make_tree: Make) -> None:
     tree = make_tree("nvidia:h100")
-    nvml_stub.build(tree.folder / PLACE, mig_on=0)
+    nvml_stub.build(nvml_stub.place_in(tree.folder), mig_on=0)
     assert seen(tree) == {WHOLE: []}
 
 

@@ -86,7 +86,7 @@ def test_parts_have_none_of_their_own(folder, tmp_path):
 def test_what_nvidias_library_measures_is_in_the_same_kinds(make_tree: Make) -> None:
     """By a stub of the library. Parts have no readings of their own."""
     tree = make_tree("nvidia:a100,mig=1", "amd:mi210")
-    nvml_stub.build(tree.folder / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05")
+    nvml_stub.build(nvml_stub.place_in(tree.folder))
     inventory = tree.scan()
     measured = nvml.Sensors(tree.roots).measure(inventory)
     assert telemetry.nvidia_readings(inventory.gpus, measured) == {

@@ -326,8 +326,7 @@ def _library(told: str) -> Callable[[Path, str], None]:
     """Gives the driver a library that says this about the GPU: the numbers of a stub."""
 
     def write(tree: Path, address: str) -> None:
-        place = tree / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
-        nvml_stub.build(place, f"HEALTH={told}", mig_on=0)
+        nvml_stub.build(nvml_stub.place_in(tree), f"HEALTH={told}", mig_on=0)
 
     return write
 

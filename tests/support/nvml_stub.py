@@ -193,6 +193,12 @@ def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words:
     shutil.copy(_built(tuple(options)), place)
 
 
+def place_in(root: Path) -> Path:
+    """Returns where the driver of a tree has its library, by the version of its kernel module."""
+    version = (root / "sys/module/nvidia/version").read_text().strip()
+    return root / f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}"
+
+
 @functools.cache
 def _built(options: tuple[str, ...]) -> Path:
     if shutil.which("gcc") is None:

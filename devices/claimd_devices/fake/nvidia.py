@@ -11,6 +11,7 @@ from .gpu import Entries, FakeVendor, Function, Model, number, refuse
 
 DRIVER = "nvidia"
 DRIVER_VERSION = "580.95.05"
+_OPEN_BY_DEFAULT = 560
 MAJOR, UVM_MAJOR, CAPS_MAJOR = 195, 511, 508
 
 # The driver has a range of numbers for GPU instances of each size, by the divisor of the memory: 8
@@ -33,8 +34,14 @@ class NvidiaModel(Model):
     address_bits: int = 47  # of memory addresses, as the driver shows them
     mig_memory: int = 0  # GiB that MIG can divide; 0: no MIG
 
-    # What servers with it ran when it was new. A machine has the newest version of its GPUs.
+    # The driver that a machine with it is likely to run. Data centres follow the long-lived branches
+    # 535 and 580, or the first branch that serves a new GPU. Workstations and laptops have what their
+    # distribution has, and a GPU that branch 590 no longer serves has an older one. A machine with
+    # several models has the newest version.
     driver_version: str = DRIVER_VERSION
+
+    # The open kernel module serves GPUs since Turing.
+    has_open_module: bool = True
 
 
 _MODELS = (
@@ -116,6 +123,7 @@ _MODELS = (
         port="1022:1483",
         vbios="92.00.45.00.03",
         mig_memory=80,
+        driver_version="570.195.03",
     ),
     NvidiaModel(
         name="nvidia:gb200",
@@ -151,6 +159,7 @@ _MODELS = (
         ids="10de:27b8",
         board="10de:16ca",
         vbios="95.04.29.00.06",
+        driver_version="535.274.02",
     ),
     NvidiaModel(
         name="nvidia:t4",
@@ -160,6 +169,7 @@ _MODELS = (
         board="10de:12a2",
         speed="8.0",
         vbios="90.04.38.00.03",
+        driver_version="535.183.01",
     ),
     NvidiaModel(
         name="nvidia:rtx4090",
@@ -171,6 +181,7 @@ _MODELS = (
         sound="22ba",
         port="8086:a70d",
         vbios="95.02.18.80.5f",
+        driver_version="575.64.03",
     ),
     NvidiaModel(
         name="nvidia:gtx1050ti",
@@ -181,6 +192,8 @@ _MODELS = (
         sound="0fb9",
         speed="8.0",
         vbios="86.07.39.00.34",
+        driver_version="535.247.01",
+        has_open_module=False,
     ),
     NvidiaModel(
         name="nvidia:gtx1060",
@@ -193,6 +206,8 @@ _MODELS = (
         speed="8.0",
         port="8086:1901",
         vbios="86.06.45.00.a8",
+        driver_version="470.256.02",
+        has_open_module=False,
     ),
     NvidiaModel(
         name="nvidia:gtx1650-laptop",
@@ -205,6 +220,7 @@ _MODELS = (
         speed="8.0",
         port="8086:1901",
         vbios="90.17.29.00.4f",
+        driver_version="550.120",
     ),
     NvidiaModel(
         name="nvidia:gtx1660",
@@ -216,6 +232,7 @@ _MODELS = (
         speed="8.0",
         port="8086:1901",
         vbios="90.16.25.40.12",
+        driver_version="545.29.06",
     ),
     NvidiaModel(
         name="nvidia:gtx1660super",
@@ -227,6 +244,7 @@ _MODELS = (
         speed="8.0",
         port="1022:1483",
         vbios="90.16.42.00.61",
+        driver_version="560.35.03",
     ),
     NvidiaModel(
         name="nvidia:gtx1660ti-laptop",
@@ -237,6 +255,7 @@ _MODELS = (
         speed="8.0",
         port="8086:1901",
         vbios="90.16.2e.00.4d",
+        driver_version="525.147.05",
     ),
     NvidiaModel(
         name="nvidia:rtx3060",
@@ -245,6 +264,7 @@ _MODELS = (
         ids="10de:2503",
         class_code="030000",
         vbios="94.06.25.00.6a",
+        driver_version="550.144.03",
     ),
     NvidiaModel(
         name="nvidia:rtx3060-laptop",
@@ -257,6 +277,7 @@ _MODELS = (
         speed="8.0",
         port="1022:1633",
         vbios="94.06.19.00.51",
+        driver_version="550.127.05",
     ),
     NvidiaModel(
         name="nvidia:rtx3070ti",
@@ -267,6 +288,7 @@ _MODELS = (
         sound="228b",
         port="8086:1901",
         vbios="94.04.5e.00.25",
+        driver_version="565.77",
     ),
     NvidiaModel(
         name="nvidia:rtx3080",
@@ -277,6 +299,7 @@ _MODELS = (
         class_code="030000",
         sound="1aef",
         vbios="94.02.42.00.a9",
+        driver_version="570.153.02",
     ),
     NvidiaModel(
         name="nvidia:rtx5070",
@@ -286,6 +309,7 @@ _MODELS = (
         class_code="030000",
         speed="32.0",
         vbios="98.05.2a.00.64",
+        driver_version="570.124.04",
     ),
     NvidiaModel(
         name="nvidia:rtx6000",
@@ -298,6 +322,7 @@ _MODELS = (
         speed="8.0",
         port="8086:2030",
         vbios="90.02.18.00.02",
+        driver_version="550.90.07",
     ),
 )
 
@@ -346,7 +371,8 @@ class FakeNvidia(FakeVendor):
         functions = [function for function in functions if _is_ours(function)]
         for minor, function in enumerate(reversed(functions)):
             function.numbers.index = minor
-            function.numbers.firmware = _driver_version(functions)
+            if _is_open(functions) or not function.model.has_screen:
+                function.numbers.firmware = _driver_version(functions)
 
     def machine_entries(self, functions: Sequence[Function], processors: int) -> Entries:
         if not any(function.driver == DRIVER for function in functions):
@@ -361,9 +387,11 @@ class FakeNvidia(FakeVendor):
             entries.files["proc/meminfo"] = _MEMORY_OF_A_PACKAGE
 
         processor = "aarch64" if any(function.model.on_arm for function in functions) else "x86_64"
+        module = f"{processor} Kernel Module  {version}  Wed Oct 22 09:15:26 UTC 2025"
+        if _is_open([function for function in functions if _is_ours(function)]):
+            module = f"Open Kernel Module for {processor}  {version}  Release Build  (root@host)  "
         entries.files["proc/driver/nvidia/version"] = (
-            f"NVRM version: NVIDIA UNIX Open Kernel Module for {processor}  {version}  "
-            "Release Build  (root@host)  \nGCC version:  gcc version 13.3.0"
+            f"NVRM version: NVIDIA UNIX {module}\nGCC version:  gcc version 13.3.0"
         )
 
         entries.nodes["dev/nvidiactl"] = (MAJOR, 255)
@@ -378,7 +406,9 @@ class FakeNvidia(FakeVendor):
         card = f"proc/driver/nvidia/gpus/{function.address}"
         capabilities = f"proc/driver/nvidia/capabilities/gpu{function.numbers.index}"
         entries = Entries(folders=[card, capabilities])
-        entries.files[f"{card}/information"] = _information(function, function.numbers.firmware)
+        entries.files[f"{card}/information"] = _information(
+            function, function.numbers.firmware or "N/A"
+        )
         entries.nodes[f"dev/nvidia{function.numbers.index}"] = (MAJOR, function.numbers.index)
 
         for name, minor in _capabilities(function).items():
@@ -405,6 +435,17 @@ def _driver_version(functions: Sequence[Function]) -> str:
         _as_nvidia(function.model).driver_version for function in functions if _is_ours(function)
     ]
     return max(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _is_open(functions: Sequence[Function]) -> bool:
+    """Returns True if the machine has the open kernel module.
+
+    That is so from branch 560 on, where it became the default, if it serves all of the GPUs.
+    """
+    branch = int(_driver_version(functions).partition(".")[0])
+    return branch >= _OPEN_BY_DEFAULT and all(
+        _as_nvidia(function.model).has_open_module for function in functions
+    )
 
 
 def _information(function: Function, firmware: str) -> str:

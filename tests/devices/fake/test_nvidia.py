@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from claimd_devices import fake
+from claimd_devices import fake, nvidia_ids, scan
 from claimd_devices.fake import layout
 from claimd_devices.fake.gpu import Entries, Function
-from claimd_devices.fake.nvidia import DRIVER_VERSION, FakeNvidia
+from claimd_devices.fake.nvidia import DRIVER_VERSION, FakeNvidia, NvidiaModel
+from claimd_devices.gpu import Roots
 
 VENDOR = FakeNvidia()
 CARD = "proc/driver/nvidia/gpus/0000:11:00.0/information"
@@ -70,7 +73,7 @@ def test_without_its_driver_there_is_nothing() -> None:
 
 
 def test_the_machine_s_own_files_and_nodes() -> None:
-    entries = VENDOR.machine_entries(functions("nvidia:l4"), 1)
+    entries = VENDOR.machine_entries(functions("nvidia:h100"), 1)
     assert entries.majors == {"nvidia": 195, "nvidia-uvm": 511, "nvidia-caps": 508}
     assert entries.nodes == {
         "dev/nvidiactl": (195, 255),
@@ -82,6 +85,35 @@ def test_the_machine_s_own_files_and_nodes() -> None:
     assert f"Kernel Module for x86_64  {DRIVER_VERSION}  Release" in str(version)
     on_arm = VENDOR.machine_entries(functions("nvidia:gb10"), 1)
     assert "for aarch64 " in str(on_arm.files["proc/driver/nvidia/version"])
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "module", "setup"),
+    [
+        (["nvidia:h100"], "580.95.05", "Open Kernel Module for x86_64  580.95.05  ", "open"),
+        (["nvidia:l4"], "535.274.02", "x86_64 Kernel Module  535.274.02  ", "proprietary-gsp"),
+        (["nvidia:rtx6000"], "550.90.07", "x86_64 Kernel Module  550.90.07  ", "proprietary"),
+        (["nvidia:gtx1060"], "470.256.02", "x86_64 Kernel Module  470.256.02  ", "proprietary"),
+        (["nvidia:rtx3070ti"], "565.77", "Open Kernel Module for x86_64  565.77  ", "open"),
+        (["nvidia:l4", "nvidia:h100"], "580.95.05", "Open Kernel Module for x86_64  ", "open"),
+        (["nvidia:gtx1060", "nvidia:rtx3080"], "570.153.02", "x86_64 Kernel Mod", "proprietary"),
+    ],
+)
+def test_the_driver_of_a_machine(
+    tmp_path: Path, words: list[str], version: str, module: str, setup: str
+) -> None:
+    fake.write(tmp_path, fake.parse(words))
+    text = (tmp_path / "proc/driver/nvidia/version").read_text()
+    assert text.startswith(f"NVRM version: NVIDIA UNIX {module}")
+    for gpu in scan.scan(Roots.in_folder(tmp_path)).gpus:
+        assert gpu.setup
+        assert (gpu.driver_version, gpu.setup.kernel_module) == (version, setup)
+
+
+def test_models_have_versions_of_many_branches_that_the_table_of_cuda_knows() -> None:
+    versions = {model.driver_version for model in VENDOR.models if isinstance(model, NvidiaModel)}
+    assert len({version.partition(".")[0] for version in versions}) >= 10
+    assert [version for version in versions if nvidia_ids.cuda(version) is None] == []
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ async def test_from_start_to_end(world):
 async def test_nvidias_library_adds_to_mig_instances_and_harms_nothing(world, misbehaving):
     tree = world.tmp_path / "divided"
     fake.write(tree, fake.parse(["nvidia:a100,mig=1"]))
-    nvml_stub.build(tree / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", **misbehaving)
+    nvml_stub.build(nvml_stub.place_in(tree), **misbehaving)
     async with world.plugin(root=tree, nvml="true"):
         await world.kubelet.register()
         # The counters of a divided GPU are in a slice of their own, which is written first.

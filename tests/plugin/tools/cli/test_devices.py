@@ -182,7 +182,7 @@ def test_wide_says_once_what_is_the_same(claimd, tree, tmp_path):
 def test_nvidias_library_is_asked_only_if_it_may_be(claimd, tmp_path):
     tree = tmp_path / "divided"
     claimd("fake", "write", str(tree), "nvidia:a100,mig=1")
-    nvml_stub.build(tree / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05")
+    nvml_stub.build(nvml_stub.place_in(tree))
     _, out, _ = claimd("devices", "--root", str(tree), "-o", "wide")
     assert "1g.10gb " in out
     _, out, _ = claimd("devices", "--root", str(tree), "-o", "wide", "--nvml", "true")
