@@ -20,7 +20,7 @@ from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from claimd_devices import fake, faults, scan
 from claimd_devices.gpu import Roots
-from tests.support import apiserver, mounts, nvml_stub, podresources
+from tests.support import apiserver, mounts, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -183,20 +183,6 @@ async def test_from_start_to_end(world):
         assert world.slices(), "slices stay: a restart within 30 s must not be noticed"
         operations = {line["op"] for line in plugin.lines() if line.get("claim_uid")}
         assert len(operations) == 2, "prepare and unprepare each have an operation id"
-
-
-@pytest.mark.parametrize("misbehaving", [{}, {"crashes_in": "init"}])
-async def test_nvidias_library_adds_to_mig_instances_and_harms_nothing(world, misbehaving):
-    tree = world.tmp_path / "divided"
-    fake.write(tree, fake.parse(["nvidia:a100,mig=1"]))
-    nvml_stub.build(nvml_stub.place_in(tree), **misbehaving)
-    async with world.plugin(root=tree, nvml="true"):
-        await world.kubelet.register()
-        # The counters of a divided GPU are in a slice of their own, which is written first.
-        await apiserver.until(lambda: world.devices("-mig-7-0"))
-        (part,) = world.devices("-mig-7-0")
-        expected = "1g.10gb" if misbehaving else "1g.10gb+me"
-        assert part["attributes"]["profile"] == {"string": expected}
 
 
 async def test_a_gpu_that_the_hosts_cdi_spec_names_comes_with_it(world):
