@@ -142,6 +142,22 @@ def test_a_fabric_that_does_not_leave_its_machine_has_no_name(
     assert library_of(tree).complete(tree.scan()).gpus[0].fabric == fabric
 
 
+def test_the_gpus_of_a_tray_are_in_one_domain(make_tree: Make) -> None:
+    """Without the library, nothing says that a rack's links join them."""
+    tree = make_tree("machine:gb200")
+    nvml_stub.build(
+        nvml_stub.place_in(tree.folder),
+        mig_on=0,
+        places="{8, 1}, {9, 1}, {0x18, 1}, {0x19, 1}",
+        in_fabric="4",
+    )
+    before = tree.scan()
+    assert {gpu.fabric for gpu in before.gpus} == {None}
+    domain = "nvlink-abababab-abab-abab-abab-abababababab.4"
+    expected = [Fabric(domain=domain, state="completed")] * 4
+    assert [gpu.fabric for gpu in library_of(tree).complete(before).gpus] == expected
+
+
 def put_to_sleep(tree: Tree, address: str, status: str = "suspended") -> None:
     path = tree.function(address) / "power/runtime_status"
     path.chmod(0o644)

@@ -22,7 +22,9 @@ struct attributes { unsigned processors, engines[5], gpu_slices, compute_slices;
 struct part { int gi, ci; const char *name; unsigned processors, mebibytes; };
 
 static struct part parts[] = { PARTS {-1, 0, "", 0, 0} };
-static int gpus[3] = {0, 1, 2};
+static struct { unsigned domain, bus; } places[] = { PLACES };
+enum { PLACED = sizeof places / sizeof places[0] };
+static int gpus[PLACED + 1]; /* their own numbers; the last one is lost */
 
 static void misbehave(const char *where) {
     puts("the library prints where nobody asked it to");
@@ -35,15 +37,21 @@ static void misbehave(const char *where) {
 }
 
 __attribute__((destructor)) static void clean_up(void) { misbehave("exit"); }
-int nvmlInit_v2(void) { misbehave("init"); return INIT; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
+int nvmlInit_v2(void) {
+    misbehave("init");
+    for (int number = 0; number <= PLACED; number++)
+        gpus[number] = number;
+    return INIT;
+}
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = PLACED + 1; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
     *gpu = &gpus[index];
-    return index == 2 ? 15 : 0; /* lost */
+    return index == PLACED ? 15 : 0; /* lost */
 }
 int nvmlDeviceGetPciInfo_v3(int *gpu, struct place *place) {
     memset(place, 0, sizeof *place);
-    place->bus = *gpu == 0 ? 0x11 : 0x13;
+    place->domain = places[*gpu].domain;
+    place->bus = places[*gpu].bus;
     return 0;
 }
 int nvmlDeviceGetMigMode(int *gpu, unsigned *mode, unsigned *pending) {
@@ -92,7 +100,7 @@ int nvmlDeviceGetGpuFabricInfo(int *gpu, struct fabric *fabric) {
         fabric->cluster[byte] = CLUSTER;
     fabric->clique = 4;
     fabric->status = FABRIC_STATUS;
-    fabric->state = *gpu == 0 ? 3 : 0;
+    fabric->state = *gpu < IN_FABRIC ? 3 : 0;
     return 0;
 }
 int nvmlDeviceGetUtilizationRates(int *gpu, struct load *load) {
@@ -137,7 +145,7 @@ struct value { unsigned field, scope; long long at, latency; int type, code;
 struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
 struct health { unsigned pending, failed, errors, part_errors, recovery, state, status; };
 static struct health health = { HEALTH };
-static int is_gpu(void *device) { return device >= (void *)gpus && device < (void *)(gpus + 3); }
+static int is_gpu(void *device) { return device >= (void *)gpus && device < (void *)(gpus + PLACED + 1); }
 static int is_first(void *device) { return device == (void *)&gpus[0]; }
 
 int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncorrected,
@@ -169,6 +177,7 @@ int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric *fabric) {
 #endif
 """
 ENGINES = "1, 1, 0, 1, 1"  # of an instance with the media extensions
+PLACES = "{0, 0x11}, {0, 0x13}"  # the PCI domains and buses of the GPUs
 PART = '{7, 0, "1g.10gb+me", 14, 9728},'
 
 
@@ -176,16 +185,19 @@ def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words:
     """Writes the library to `place`.
 
     `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`, `load`, or `exit`
-    for the library's own clean-up), `no_mig`: the error of a GPU without MIG, and the numbers
-    `cluster` and `fabric_status`, and `engines`: the five numbers of each instance. `flags` are macros: OLD and WITHOUT_UUID, WITHOUT_NAME,
-    WITHOUT_ATTRIBUTES and WITHOUT_BOARD, which leave functions away, and HEALTH=… with the numbers
-    of `struct health`.
+    for the library's own clean-up), `no_mig`: the error of a GPU without MIG, the numbers `cluster`
+    and `fabric_status`, `places`: where the GPUs are, `in_fabric`: how many of them are in the
+    fabric, and `engines`: the five numbers of each instance. `flags` are macros: OLD and
+    WITHOUT_UUID, WITHOUT_NAME, WITHOUT_ATTRIBUTES and WITHOUT_BOARD, which leave functions away, and
+    HEALTH=… with the numbers of `struct health`.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     options = [f"-D{flag}" for flag in flags]
     options += [f"-DPARTS={parts}", f"-DMIG_ON={mig_on}", f"-DINIT={words.get('init', '0')}"]
     options.append(f"-DCLUSTER={words.get('cluster', '0xab')}")
     options.append(f"-DFABRIC_STATUS={words.get('fabric_status', '0')}")
+    options.append(f"-DPLACES={words.get('places', PLACES)}")
+    options.append(f"-DIN_FABRIC={words.get('in_fabric', '1')}")
     options.append(f"-DENGINES={words.get('engines', ENGINES)}")
     options.append(f"-DNO_MIG={words.get('no_mig', '3')}")  # 3: not supported
     for name in ("hangs_in", "crashes_in"):
