@@ -287,7 +287,7 @@ def _absent(names: list[str], candidate: Candidate) -> str:
 
     A qualified name may be the mistake: a driver publishes its own capacities under plain names.
     """
-    text = f"it has no capacity {', '.join(names)}"
+    text = f"no capacity {', '.join(names)}"
     for name in names:
         domain, _, plain = name.partition("/")
         if domain == candidate.id.driver and plain in candidate.device.capacity:

@@ -69,7 +69,8 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
     others = ""
     for before, cause in itertools.pairwise(causes):
         verb = "" if cause.verb == before.verb else f"{forms[cause.verb]} "
-        others += f" and {verb}{cause.text}"
+        comma = "," if ", which" in before.text else ""
+        others += f"{comma} and {verb}{cause.text}"
     detail = f": {causes[0].detail}" if causes[0].detail else ""
 
     # A rule may keep the pod from nodes that have the devices.
@@ -99,7 +100,9 @@ def predicate_of(group: Group, length: Length = "full") -> str:
     forms = _PLURAL if len(group.nodes) > 1 else _SINGULAR
     least = group.causes[0] + group.brief[_end_of_figures(group) :]
     for cause in group.causes:
-        least = least.replace(cause, cause.partition(f", which{_NOT_TOLERATED}")[0])
+        start, is_taint, _ = cause.partition(f", which{_NOT_TOLERATED}")
+        if is_taint:
+            least = least.replace(f"{cause},", start).replace(cause, start)
     texts = {"full": group.text, "brief": group.brief, "least": least}
     return f"{forms[group.verb]} {texts[length]}"
 

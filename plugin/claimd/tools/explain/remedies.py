@@ -20,6 +20,13 @@ _LABELS_OF_FACT = (
     "failure-domain.beta.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
 )
+# The change for each condition of a node that is ready. The keys begin the refusal's detail.
+_CONDITIONS = {
+    "its disk is full": "free disk space on",
+    "its memory is short": "free memory on",
+    "it has too many processes": "end processes on",
+    "its network is not set up": "set up the network of",
+}
 
 
 def remedy_for(refusal: Refusal, node: str) -> str:
@@ -34,6 +41,9 @@ def remedy_for(refusal: Refusal, node: str) -> str:
             if separator and not detail.startswith("it"):
                 name, _, _ = taint.partition(" is not tolerated")
                 return f"tolerate {name}, or take it from {node}"
+            for meaning, change in _CONDITIONS.items():
+                if detail.startswith(meaning):
+                    return f"{change} {node}"
             return f"get {node} ready"
         case "NodeAffinity":
             demand, separator, _ = detail.partition(", it ")

@@ -63,12 +63,11 @@ def test_a_capacity_by_its_qualified_name():
     assert reasons(device_with({"gpu.example.com/memory": "1Gi"})) == [
         (
             "capacity",
-            "it has no capacity gpu.example.com/memory: "
-            "its driver's own goes by the plain name, memory",
+            "no capacity gpu.example.com/memory: its driver's own goes by the plain name, memory",
         )
     ]
     [(_, text)] = reasons(device_with({"other.org/memory": "1Gi"}))
-    assert text == "it has no capacity other.org/memory"
+    assert text == "no capacity other.org/memory"
 
 
 def test_a_capacity_that_is_too_small_or_used_up():

@@ -85,7 +85,7 @@ def test_each_cause_has_a_verb_that_agrees_in_every_length():
     rules = (*node.refused_by, *taint.refused_by, *nic.refused_by)
     [group] = groups.group_nodes([dataclasses.replace(node, refused_by=rules)])
     assert groups.predicate_of(group, "brief") == (
-        "is cordoned and has the taint a:NoSchedule, which is not tolerated and no nic"
+        "is cordoned and has the taint a:NoSchedule, which is not tolerated, and no nic"
     )
     assert groups.predicate_of(group, "least") == (
         "is cordoned and has the taint a:NoSchedule and no nic"

@@ -555,6 +555,8 @@ def test_each_way_out_has_all_that_is_needed():
         ("TaintToleration", "taint a:NoSchedule is not tolerated", "tolerate a:NoSchedule, or take it from n"),
         ("TaintToleration", "it is late: taint a:NoSchedule is not tolerated", "get n ready"),
         ("TaintToleration", "it is not ready", "get n ready"),
+        ("TaintToleration", "its disk is full: taint a:NoSchedule is not tolerated", "free disk space on n"),
+        ("TaintToleration", "its network is not set up: taint a:NoSchedule is not tolerated", "set up the network of n"),
         ("NodeAffinity", "nodeSelector asks for a=b, it has a=c", "label n a=b"),
         ("NodeAffinity", "nodeSelector asks for kubernetes.io/os=a, it has b", None),
         ("NodeAffinity", "nodeSelector asks for a=b", None),
