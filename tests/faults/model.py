@@ -57,6 +57,7 @@ class Call:
         str
     ]  # claims for which the opposite was asked at the same time: either may have come last
     delayed: bool = False  # an instance was frozen meanwhile, and perhaps held the lock
+    lost: frozenset[str] = frozenset()  # claims whose checkpoint was harmed when the call began
 
 
 ALLOCATION = st.lists(
@@ -311,6 +312,7 @@ class Model(stateful.RuleBasedStateMachine):
 
     def begin_call(self, call: Call, expected: bool | None) -> asyncio.Task[None]:
         call.delayed = any(instance and instance.life.frozen for instance in self.slots)
+        call.lost = frozenset(self.promises.lost)
         for ref in call.refs:
             for other in self.under_way.values():
                 if other.kind != call.kind and ref in other.refs:
@@ -369,7 +371,7 @@ class Model(stateful.RuleBasedStateMachine):
                 self.promises.taken.add(uid)
                 self.promises.lost.pop(uid, None)
                 self.promises.forgotten.discard(uid)
-            elif uid in self.promises.lost and "cannot be read" in str(answer):
+            elif uid in call.lost and "cannot be read" in str(answer):
                 figures["unreadable"] += 1
             else:
                 assert "is it frozen?" in str(answer), answer
@@ -433,19 +435,21 @@ class Model(stateful.RuleBasedStateMachine):
         how=st.sampled_from(["cut", "empty", "removed", "unreadable", "unreadable"]),
     )
     def harm(self, index: int, how: str) -> None:
-        """Harms the checkpoint of a claim that nobody works on, and that has a CDI file. One in a run
+        """Harms the checkpoint of a claim that nobody works on, and whose files are right. One in a run
         is enough: the model does not say what becomes of two that name the same device.
         """
         if self.disk.harmed:
             return
         busy = {ref.uid for call in self.under_way.values() for ref in call.refs}
-        there = {gpu.name for gpu in self.kernel.inventory().gpus}
+        there = {(gpu.name, gpu.uuid) for gpu in self.kernel.inventory().gpus}
         whole = {
             uid
             for uid, given in self.disk.records().items()
-            if given and there.issuperset(device.device for device in given)
+            if given
+            and there.issuperset((device.device, device.uuid) for device in given)
+            and self.disk.has_right_files(uid, given)
         }
-        if uids := sorted((whole & self.disk.specs()) - busy - self.promises.lost.keys()):
+        if uids := sorted(whole - busy - self.promises.lost.keys()):
             figures["harmed"] += 1
             uid = uids[index % len(uids)]
             self.promises.harm(uid, how)
@@ -484,14 +488,24 @@ class Model(stateful.RuleBasedStateMachine):
                 self.do(instance.glance())
         if living:
             self.promises.settled(self.kernel.inventory())
-            for ref in self.refs:
-                assert not self.must_be_rebuilt(ref), f"{ref.uid} is lost, and is not rebuilt"
+            self.do(self.rebuilt(living))
             for instance in living:
                 disturbed = instance.specs.is_disturbed() or instance.metadata.is_disturbed()
                 assert not disturbed, "it will restore at every glance, for ever"
         if living and not self.away:
             self.api.faults.clear()
             self.do(self.reported())
+
+    async def rebuilt(self, living: list[node.Instance]) -> None:
+        """Waits until the lost checkpoints that can be rebuilt are rebuilt, for a minute at most. An
+        API server that has just failed is asked again.
+        """
+        deadline = self.loop.time() + 60.0
+        while waiting := [ref.uid for ref in self.refs if self.must_be_rebuilt(ref)]:
+            assert self.loop.time() < deadline, f"{waiting} are lost, and are not rebuilt"
+            await asyncio.sleep(5.0)
+            for instance in living:
+                await instance.glance()
 
     def must_be_rebuilt(self, ref: ClaimRef) -> bool:
         """Whether a lost checkpoint can be rebuilt: the claim is as it was, and so is its GPU."""

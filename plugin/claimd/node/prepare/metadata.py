@@ -268,6 +268,12 @@ class MetadataFolder:
         for name in self._names_of(uid):
             self._files.remove(name)
 
+    def remove_others(self, prepared: PreparedClaim) -> None:
+        """Removes the claim's files for requests that it does not have now."""
+        for name in self._names_of(prepared.uid):
+            if _request_of(name) not in _requests(prepared):
+                self._files.remove(name)
+
     def _names_of(self, uid: str) -> list[str]:
         return sorted(name for name in self._files.list_names() if _uid_of(name) == uid)
 
@@ -298,6 +304,10 @@ class MetadataFolder:
 def _uid_of(name: str) -> str:
     """Returns the claim's uid in the name of a file: see names.metadata_file."""
     return name.rpartition("_")[0]
+
+
+def _request_of(name: str) -> str:
+    return name.rpartition("_")[2].removesuffix(".json")
 
 
 def _requests(prepared: PreparedClaim) -> set[str]:

@@ -109,6 +109,7 @@ class NodeClaims:
             async with self.checkpoints.lock():
                 self.checkpoints.refuse_unreadable(uid)
                 prepared = self.checkpoints.claims.get(uid)
+                was_lost = prepared is None and self._is_lost(uid)
                 if prepared is None or not plan.is_still_allocated(
                     prepared, claim, self.name, self.node
                 ):
@@ -117,6 +118,9 @@ class NodeClaims:
                     self._refuse_taken(prepared)
                     await self._refuse_without_daemon(prepared)
                 prepared = await self._complete(prepared)
+                if was_lost:
+                    # Metadata of an earlier allocation may have other requests.
+                    self.files.metadata.remove_others(prepared)
         except OSError as error:
             prepared = await self._recall(uid, error)
             if not plan.is_still_allocated(prepared, claim, self.name, self.node):
@@ -164,7 +168,7 @@ class NodeClaims:
             await self._refuse_without_daemon(prepared)
             prepared = self._plan(claim)
         uid = prepared.uid
-        if prepared.has_passthrough and any(other.uid == uid for other in self.lost()):
+        if prepared.has_passthrough and self._is_lost(uid):
             prepared = passthrough.mark_rebuilt(prepared)
 
         # If the claim was prepared before, this is not its first report: the API server may still
@@ -358,6 +362,9 @@ class NodeClaims:
             lost[uid] = self.files.describe_unrecorded(uid)
         return list(lost.values())
 
+    def _is_lost(self, uid: str) -> bool:
+        return any(other.uid == uid for other in self.lost())
+
     async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
         """Prepares a claim whose checkpoint was lost, or returns None if it is not lost any more.
 
@@ -365,7 +372,7 @@ class NodeClaims:
         another call or another instance gives back meanwhile is not prepared again.
         """
         async with self.checkpoints.lock():
-            if all(other.uid != claim.metadata.uid for other in self.lost()):
+            if not self._is_lost(claim.metadata.uid):
                 return None
             prepared = await self.prepare(claim)
         self.report_new(prepared)

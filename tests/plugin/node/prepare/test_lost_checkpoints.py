@@ -272,6 +272,14 @@ async def test_a_claim_with_other_devices_is_not_rebuilt(world, kubelet, caplog)
     assert (world.records(), world.spec().exists()) == ([], True)
 
 
+async def test_the_metadata_of_an_earlier_request_goes_when_the_claim_has_another(world, kubelet):
+    remove(world.checkpoint())
+    instance = await world.restart()
+    prepared = await instance.prepare(world.allocate(result(SECOND, "other")))
+    assert prepared.device_names == SECOND
+    assert world.metadata() == ["uid-c_other.json"]
+
+
 @pytest.mark.parametrize("harm", HARMS)
 async def test_the_kubelet_unprepares_a_lost_claim(world, kubelet, harm):
     harm(world.checkpoint())
