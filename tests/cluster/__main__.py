@@ -97,6 +97,7 @@ def cluster(choices: Choices, *, keep: bool) -> Iterator[None]:
     version = RUNTIMES[choices.runtime].version
     say(f"cluster up: {choices.runtime} {version}, {choices.oci}, kubelet {choices.kubelet}")
     shutil.rmtree(FAKE_TREE, ignore_errors=True)
+    rig("down")  # what an interrupted run has left
     rig("up", "--runtime", choices.runtime, "--oci", choices.oci, "--kubelet", choices.kubelet)
 
     path = f"{places.kube_binary('', choices.kube)}:{os.environ['PATH']}"
