@@ -138,7 +138,10 @@ SITUATIONS: dict[str, tuple[Situation, str]] = {
         "runAsNonRoot",
     ),
     "an init container that fails": (with_init("exit 4"), "exit code 4"),
-    "an init container that takes long": (with_init("sleep 600"), "its init container load runs"),
+    "an init container that takes long": (
+        with_init("sleep 600"),
+        "init container load is still running",
+    ),
     "a probe that fails": (
         alone(readinessProbe={"exec": {"command": ["false"]}, "periodSeconds": 1}),
         "Readiness probe failed",

@@ -22,7 +22,7 @@ from claimd.kubernetes.api.scheduling import (
 from claimd.kubernetes.scheduling import neighbours
 from claimd.kubernetes.scheduling.objects import Claim, Namespace, Node, Pod
 
-from . import manifests, shapes
+from . import definitions, manifests, shapes
 from .placed import PlacedPod, PodReducer
 
 _T = TypeVar("_T")
@@ -145,7 +145,8 @@ class Objects:
     Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
     is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)
     or may attract or repel other pods. Slices are decoded when the attributes that a question looks
-    at are known: see slices_for().
+    at are known: see slices_for(). `definitions` has more fields of pods with a node, by
+    namespace/name: of subjects, and of pods that a person has written.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -160,6 +161,7 @@ class Objects:
     unseen: list[str] = field(default_factory=list)
     placed: list[PlacedPod] = field(default_factory=list)
     subjects: frozenset[tuple[str, str]] = frozenset()
+    definitions: dict[str, definitions.Definition] = field(default_factory=dict)
     json_slices: _JsonSlices = field(default_factory=_JsonSlices)
     _reducer: PodReducer = field(default_factory=PodReducer, repr=False, compare=False)
 
@@ -173,6 +175,8 @@ class Objects:
                 if (item.metadata.namespace, item.metadata.name) not in keys:
                     merged.append(item)
             setattr(self, attribute, merged + added)
+
+        self.definitions |= more.definitions
 
         # A pod may have been reduced before, or may now be whole.
         replaced = {pod.key for pod in more.pods}
@@ -211,6 +215,13 @@ class Objects:
         except (msgspec.ValidationError, ValueError, TypeError, AttributeError) as error:
             raise errors.Fatal(f"{kind} {name} cannot be read: {error}") from error
         getattr(self, attribute).append(typed)
+        if isinstance(typed, Pod) and (typed.spec.node_name or typed.has_ended):
+            self._define(typed, msgspec.json.encode(_without_nulls(document)))
+
+    def _define(self, pod: Pod, document: bytes | msgspec.Raw) -> None:
+        """Keeps the fields that an answer quotes if the pod is stuck on its node."""
+        if definition := definitions.decode(document):
+            self.definitions[pod.key] = definition
 
     def add_json(
         self, item: msgspec.Raw, kind: str, version: str, namespace: str = "default"
@@ -246,6 +257,8 @@ class Objects:
             getattr(self, attribute).append(typed)
         elif self._is_kept_whole(typed):
             self.pods.append(typed)
+            if (typed.metadata.namespace, typed.metadata.name) in self.subjects:
+                self._define(typed, item)
         elif not typed.has_ended:
             self.placed.append(self._reducer.reduce(typed))
 

@@ -222,6 +222,7 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         verdict=_verdict(subject, found, blockers, answers, objects),
         can="could run it" if pod else "could have it",
         blockers=(*blockers, *found.unseen),
+        details=tuple(found.details),
         notes=tuple(notes),
         nearest=nearest.node if nearest else "",
         help=tuple(headline.ways_out(nearest)) if nearest else (),

@@ -16,7 +16,7 @@ from claimd.kubernetes.allocator import extended
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
-from . import started
+from . import details, started
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.core import NodeSelector, NodeSelectorTerm
@@ -57,6 +57,7 @@ class Preconditions:
 
     blockers: list[str] = dataclasses.field(default_factory=list)
     unseen: list[str] = dataclasses.field(default_factory=list)
+    details: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     waiting: list[Claim] = dataclasses.field(default_factory=list)
     allocated: list[Claim] = dataclasses.field(default_factory=list)
@@ -67,6 +68,7 @@ def check_pod(pod: Pod, objects: Objects) -> Preconditions:
     """Checks a pod and its claims. The blockers come in the order in which to resolve them."""
     found = Preconditions()
     found.blockers += _blockers_of_pod(pod, objects)
+    found.details += details.of_pod(pod, objects)
     found.notes += _notes_of_pod(pod, objects)
     for claim in _claims_of(pod, objects, found):
         _check_state(claim, pod, objects, found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from claimd.kubernetes.allocator import amounts
 
 if TYPE_CHECKING:
     from claimd.kubernetes.scheduling.objects import ContainerStatus, Pod, TerminatedState
@@ -20,6 +23,8 @@ _PREFIX = re.compile(
     r"^(Failed to prepare dynamic resources: )?(prepare dynamic resources: )?"
     r"(NodePrepareResources failed for ResourceClaim (?P<claim>\S+): )?"
 )
+# The reason of the kubelet's Event about a probe that fails.
+UNHEALTHY = "Unhealthy"
 _CRASH_LOOP = "CrashLoopBackOff"
 # The beginnings of reasons of Events that stop a pod.
 _FAILURES = ("Failed", "Err", "InspectFailed", "NetworkNotReady")
@@ -27,31 +32,59 @@ _FAILURES = ("Failed", "Err", "InspectFailed", "NetworkNotReady")
 _REASON_ALONE = re.compile(r"Error: \w+")
 # The field of a pod that an Event about one container names.
 _CONTAINER = re.compile(r"spec\.(?P<kind>initContainers|containers)\{(?P<name>.+)\}")
-_INIT_CONTAINER = "its init container"
+_INIT_CONTAINER = "init container"
 # The words that the kubelet puts before the error of a volume.
 _VOLUME = re.compile(r'MountVolume\.SetUp failed for volume "(?P<name>[^"]+)" ?: ')
+# A kubelet that has too little of a resource says so in thousandths of a CPU, bytes, or pieces.
+_TOO_LITTLE = re.compile(
+    r"didn't have enough resource: (?P<resource>\S+), requested: (?P<requested>\d+), "
+    r"used: (?P<used>\d+), capacity: (?P<capacity>\d+)"
+)
+_IN_BYTES = ("memory", "ephemeral-storage", "hugepages-")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """The state of a pod on its node as a sentence, and the part of the pod that it is about.
+
+    `container` is the name of a container or init container, `volume` that of a volume. Both are
+    empty if the sentence is about the pod as a whole.
+    """
+
+    sentence: str
+    container: str = ""
+    volume: str = ""
 
 
 def describe(pod: Pod, objects: Objects) -> str:
     """Returns a sentence with the state of the pod on its node, and the cause if it is stuck."""
+    return state_of(pod, objects).sentence
+
+
+def state_of(pod: Pod, objects: Objects) -> State:
+    """Returns the state of the pod on its node, with the cause if it is stuck."""
     here = f"on node {pod.spec.node_name}"
     for kind, statuses in _kinds(pod):
         for status in statuses:
             problem = _problem_of(status)
             if problem:
-                return f"{here} {kind} {status.name} {problem}"
+                sentence = f"{here} {kind} {status.name} {problem}"
+                return State(sentence=sentence, container=status.name)
 
     for status in pod.status.init_container_statuses:
         if status.state.running is not None and not status.ready:
-            return f"{here} {_INIT_CONTAINER} {status.name} runs, and the others wait for it"
-    running = [each for each in pod.status.container_statuses if each.state.running is not None]
-    if running:
-        return f"it runs {here}{_unready(running, pod, objects)}"
+            sentence = (
+                f"{_INIT_CONTAINER} {status.name} is still running {here}; "
+                "the other containers wait for it"
+            )
+            return State(sentence=sentence, container=status.name)
+    if any(status.state.running is not None for status in pod.status.container_statuses):
+        return _state_of_running(pod, objects)
 
     event = newest_failure(pod, objects)
     if event is not None:
-        return f"{here} {_problem(event)}"
-    return f"it is {here} already, and the kubelet there has not started it yet"
+        return _state_after(event, here)
+    return State(sentence=f"it is {here} already, and the kubelet there has not started it yet")
 
 
 def _problem_of(status: ContainerStatus) -> str:
@@ -67,7 +100,7 @@ def _problem_of(status: ContainerStatus) -> str:
     if waiting is None or waiting.reason in _ORDINARY:
         return ""
     if waiting.reason == _CRASH_LOOP and before is not None:
-        return f"ends again and again: {_end(before)}"
+        return f"keeps {'crashing' if before.exit_code else 'ending'}: {_end(before)}"
     said = f": {waiting.message}" if waiting.message else ""
     return f"does not start: {waiting.reason}{said}"
 
@@ -75,7 +108,8 @@ def _problem_of(status: ContainerStatus) -> str:
 def describe_end(pod: Pod) -> str:
     """Returns a sentence about a pod that has ended, with the reason if there is one."""
     status = pod.status
-    why = ": ".join(filter(None, [status.phase, status.reason, status.message]))
+    message = _TOO_LITTLE.sub(_with_units, status.message)
+    why = ": ".join(filter(None, [status.phase, status.reason, message]))
     ended_here = (
         f"it has ended on node {pod.spec.node_name}" if pod.spec.node_name else "it has ended"
     )
@@ -102,16 +136,38 @@ def _end(ended: TerminatedState) -> str:
     return f"exit code {ended.exit_code}{reason}{said}"
 
 
-def _unready(running: list[ContainerStatus], pod: Pod, objects: Objects) -> str:
-    """Returns the rest of a sentence about a pod that runs: its containers that are not ready."""
-    unready = [each.name for each in pod.status.container_statuses if not each.ready]
+def _with_units(figures: re.Match[str]) -> str:
+    """Returns what a kubelet says about too little of a resource, with units."""
+    resource = figures["resource"]
+
+    def amount(name: str) -> str:
+        number = int(figures[name])
+        if resource == "cpu":
+            return f"{number / 1000:.3f}".rstrip("0").rstrip(".") + (" CPUs" if number else "")
+        if resource.startswith(_IN_BYTES):
+            return amounts.format_billionths(number * amounts.WHOLE)
+        return str(number)
+
+    return (
+        f"didn't have enough resource: {resource}, requested: {amount('requested')}, "
+        f"used: {amount('used')}, capacity: {amount('capacity')}"
+    )
+
+
+def _state_of_running(pod: Pod, objects: Objects) -> State:
+    """Returns the state of a pod that runs, with its first container that is not ready."""
+    runs = f"it runs on node {pod.spec.node_name}"
+    statuses = pod.status.container_statuses
+    unready = [each.name for each in statuses if not each.ready]
     if not unready:
-        return ""
-    if len(running) == len(pod.status.container_statuses):
+        return State(sentence=runs)
+
+    rest = "does not run"
+    if all(each.state.running is not None for each in statuses):
         # The kubelet puts the output of the probe behind its words, and there may be none.
-        probe = newest_message(pod, objects, "Unhealthy").strip().removesuffix(":")
-        return f", but container {unready[0]} is not ready{f': {probe}' if probe else ''}"
-    return f", but container {unready[0]} does not run"
+        probe = newest_message(pod, objects, UNHEALTHY).strip().removesuffix(":")
+        rest = f"is not ready{f': {probe}' if probe else ''}"
+    return State(sentence=f"{runs}, but container {unready[0]} {rest}", container=unready[0])
 
 
 def newest_failure(pod: Pod, objects: Objects) -> Event | None:
@@ -141,6 +197,12 @@ def _field_path(event: Event) -> str:
     return about.field_path if about else ""
 
 
+def is_about_container(event: Event, name: str) -> bool:
+    """Returns True if the Event is about this container, or does not say about which one."""
+    path = _CONTAINER.fullmatch(_field_path(event))
+    return path is None or path["name"] == name
+
+
 def newest_event(pod: Pod, objects: Objects, reason: str) -> Event | None:
     """Returns the newest Event with this reason about the pod, or None."""
     events = [event for event in _events_about(pod, objects) if event.reason == reason]
@@ -159,21 +221,23 @@ def _events_about(pod: Pod, objects: Objects) -> Iterator[Event]:
             yield event
 
 
-def _problem(event: Event) -> str:
-    """Returns the Event as the rest of a sentence. Messages come without the kubelet's wrapping."""
+def _state_after(event: Event, here: str) -> State:
+    """Returns the state that the Event tells of. Messages come without the kubelet's wrapping."""
     if event.reason == PREPARE_FAILED:
         match = _PREFIX.match(event.text)
         assert match
         claim = f" of claim {match['claim']}" if match["claim"] else ""
-        return f"the devices{claim} cannot be prepared: {event.text[match.end() :]}"
+        said = event.text[match.end() :]
+        return State(sentence=f"{here} the devices{claim} cannot be prepared: {said}")
 
     container = _CONTAINER.fullmatch(_field_path(event))
     if container is not None:
         kind = _INIT_CONTAINER if container["kind"] == "initContainers" else "container"
-        said = event.text.removeprefix("Error: ")
-        return f"{kind} {container['name']} does not start: {said}"
+        name, said = container["name"], event.text.removeprefix("Error: ")
+        return State(sentence=f"{here} {kind} {name} does not start: {said}", container=name)
 
     volume = _VOLUME.match(event.text)
     if volume is not None:
-        return f"volume {volume['name']} is not mounted: {event.text[volume.end() :]}"
-    return f"the kubelet says {event.reason}: {event.text}"
+        name, said = volume["name"], event.text[volume.end() :]
+        return State(sentence=f"{here} volume {name} is not mounted: {said}", volume=name)
+    return State(sentence=f"{here} the kubelet says {event.reason}: {event.text}")

@@ -156,6 +156,8 @@ def _head(answer: Answer) -> Iterator[str]:
     yield answer.line
     if answer.blockers and answer.blockers[0] not in answer.line:
         yield f"  in full: {answer.blockers[0]}"
+    for detail in answer.details:
+        yield f"  {detail}"
     for blocker in answer.blockers[1:]:
         yield f"  also: {blocker}"
     if answer.blockers and answer.nodes:

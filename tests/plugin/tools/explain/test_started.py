@@ -63,7 +63,7 @@ def test_a_container_that_does_not_start(reason, message):
     assert describe(containers=[container(waiting)]) == expected
     bare = {"waiting": {"reason": reason}}
     assert describe(containers=[container(bare)]) == expected.removesuffix(f": {message}")
-    of_init = expected.replace("container main", "its init container main")
+    of_init = expected.replace("container main", "init container main")
     assert describe(init_containers=[container(waiting)]) == of_init
 
 
@@ -81,8 +81,12 @@ def test_a_container_that_does_not_start(reason, message):
 def test_a_container_that_ends_again_and_again(ended, words):
     looping = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
     status = container({"waiting": looping}) | {"lastState": {"terminated": ended}}
-    expected = f"on node n container main ends again and again: {words}"
+    expected = f"on node n container main keeps crashing: {words}"
     assert describe(containers=[status]) == expected
+    good = {"lastState": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    assert describe(containers=[status | good]) == (
+        "on node n container main keeps ending: exit code 0, Completed"
+    )
     bare = container({"waiting": looping})
     assert describe(containers=[bare]).startswith("on node n container main does not start: Crash")
 
@@ -107,6 +111,31 @@ def test_a_pod_that_its_kubelet_did_not_take():
     known.add(pod(nodeName="n") | {"status": status})
     ended = started.describe_end(known.pods[0])
     assert ended == "it has ended on node n (Failed: OutOfcpu: Node didn't have enough cpu)"
+
+
+@pytest.mark.parametrize(
+    ("resource", "figures", "shown"),
+    [
+        ("cpu", ("4000000", "0", "2000"), ("4000 CPUs", "0", "2 CPUs")),
+        ("cpu", ("1500", "100", "1000"), ("1.5 CPUs", "0.1 CPUs", "1 CPUs")),
+        ("memory", ("17179869184", "1000", "8589934592"), ("16Gi", "1k", "8Gi")),
+        ("hugepages-2Mi", ("4194304", "0", "2097152"), ("4Mi", "0", "2Mi")),
+        ("claimd.dev/gpu", ("2", "0", "1"), ("2", "0", "1")),
+    ],
+)
+def test_what_a_node_has_too_little_of_has_its_unit(resource, figures, shown):
+    def words(amounts):
+        requested, used, capacity = amounts
+        return (
+            f"Pod was rejected: Node didn't have enough resource: {resource}, "
+            f"requested: {requested}, used: {used}, capacity: {capacity}"
+        )
+
+    known = objects.Objects()
+    status = {"phase": "Failed", "reason": f"OutOf{resource}", "message": words(figures)}
+    known.add(pod(nodeName="n") | {"status": status})
+    ended = started.describe_end(known.pods[0])
+    assert ended == f"it has ended on node n (Failed: OutOf{resource}: {words(shown)})"
 
 
 def test_a_pod_may_end_without_a_node():
@@ -176,8 +205,7 @@ def test_an_event_about_a_container_names_it():
     known.add(image)
     answer = started.describe(known.pods[0], known)
     assert (
-        answer
-        == 'on node n its init container load does not start: Container image "x" is not present'
+        answer == 'on node n init container load does not start: Container image "x" is not present'
     )
 
 
@@ -223,15 +251,17 @@ def test_events_that_are_no_problem_of_the_node():
 def test_an_init_container_that_has_failed():
     failed = container({"terminated": {"exitCode": 4, "reason": "Error"}}, "load")
     answer = describe(containers=[container(WAITING)], init_containers=[failed])
-    assert answer == "on node n its init container load ended with exit code 4"
+    assert answer == "on node n init container load ended with exit code 4"
     known = objects.Objects()
     known.add(
         pod(nodeName="n") | {"status": {"phase": "Failed", "initContainerStatuses": [failed]}}
     )
     ended = started.describe_end(known.pods[0])
-    assert ended == "it has ended on node n (Failed: its init container load: exit code 4)"
+    assert ended == "it has ended on node n (Failed: init container load: exit code 4)"
 
 
 def test_an_init_container_that_runs():
     answer = describe(init_containers=[container(RUNNING, "load")])
-    assert answer == "on node n its init container load runs, and the others wait for it"
+    assert answer == (
+        "init container load is still running on node n; the other containers wait for it"
+    )
