@@ -54,6 +54,16 @@ def test_what_the_number_of_an_instance_tells(make_tree: Make) -> None:
     assert (all_of_it.profile, all_of_it.memory) == ("gi0/ci0", 80 * GIB)
 
 
+def test_a_board_of_four_slices(make_tree: Make) -> None:
+    _, *parts = make_tree("nvidia:rtxpro6000,mig=4").scan().gpus
+    assert [(part.profile, part.memory) for part in parts] == [("1g.24gb", 24 * GIB)] * 4
+    _, large, small = make_tree("nvidia:rtxpro6000,mig=2g.48gb:1g.24gb").scan().gpus
+    assert [(part.profile, part.memory) for part in (large, small)] == [
+        ("gi1/ci0", 48 * GIB),
+        ("1g.24gb", 24 * GIB),
+    ]
+
+
 @pytest.mark.parametrize(
     ("device_id", "instance", "profile"),
     [

@@ -18,7 +18,6 @@ MAJOR, UVM_MAJOR, CAPS_MAJOR = 195, 511, 508
 # is an eighth of it. There are only seven of the smallest size.
 _NUMBERS = {1: range(1), 2: range(1, 3), 4: range(3, 7), 8: range(7, 14)}
 _PROFILE = re.compile(r"([1-7])g\.([0-9]{1,3})gb")
-_SLICES = 7  # compute slices of a GPU
 
 # A GPU in a processor's package has no memory but the machine's.
 _MEMORY_OF_A_PACKAGE = "MemTotal:       125513088 kB\nMemFree:        98304512 kB"
@@ -33,6 +32,8 @@ class NvidiaModel(Model):
     revision: str = "a1"
     address_bits: int = 47  # of memory addresses, as the driver shows them
     mig_memory: int = 0  # GiB that MIG can divide; 0: no MIG
+    mig_shares: int = 8  # the parts of the memory; the smallest instance has one of them
+    mig_slices: int = 7  # compute slices; the smallest instance has one of them
 
     # The driver that a machine with it is likely to run. Data centres follow the long-lived branches
     # 535 and 580, or the first branch that serves a new GPU. Workstations and laptops have what their
@@ -103,6 +104,8 @@ _MODELS = (
         vbios="98.02.73.00.01",
         address_bits=52,
         mig_memory=96,
+        mig_shares=4,
+        mig_slices=4,
         driver_version="575.57.08",
     ),
     NvidiaModel(
@@ -490,7 +493,8 @@ def _instances(model: NvidiaModel, wanted: str) -> list[int]:
     """
     profiles = wanted.split(":")
     if wanted.isdecimal():
-        profiles = [f"1g.{round(model.mig_memory / 8)}gb"] * number("mig", wanted)
+        gibibytes = int(model.mig_memory / model.mig_shares + 0.5)
+        profiles = [f"1g.{gibibytes}gb"] * number("mig", wanted)
 
     instances: list[int] = []
     slices = eighths = 0
@@ -503,7 +507,8 @@ def _instances(model: NvidiaModel, wanted: str) -> list[int]:
         slices += int(match[1])
         eighths += 8 // divisor if divisor in _NUMBERS else 9
         free = [one for one in _NUMBERS.get(divisor, ()) if one not in instances]
-        if not free or slices > _SLICES or eighths > 8:
+        is_too_small = divisor > model.mig_shares
+        if not free or is_too_small or slices > model.mig_slices or eighths > 8:
             refuse("mig", wanted, f"what {model.name} has room for")
         instances.append(free[0])
     return sorted(instances)

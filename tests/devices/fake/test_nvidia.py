@@ -148,6 +148,8 @@ def test_the_number_of_an_instance_follows_its_size(wanted: str, numbers: list[i
         "nvidia:h100,mig=1g",
         "nvidia:l4,mig=1",
         "nvidia:l4,mig=1g.10gb",
+        "nvidia:rtxpro6000,mig=5",
+        "nvidia:rtxpro6000,mig=1g.12gb",
     ],
 )
 def test_instances_for_which_there_is_no_room(word: str) -> None:
