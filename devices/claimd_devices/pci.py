@@ -157,6 +157,16 @@ def _function(
     if driver is None and len(notes) > noted:
         driver = ""
 
+    # How many virtual functions a device can have is a fact of its hardware and its driver.
+    most_virtual = None
+    if not is_virtual:
+        most_virtual = cache.read_seldom(
+            f"{address} virtual",
+            (vendor_id, device_id, driver),
+            lambda notes: _most_virtual(path, notes),
+            notes,
+        )
+
     # The kernel writes -1 if the firmware does not tell the node.
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
     if numa_node is not None and numa_node < 0:
@@ -176,7 +186,7 @@ def _function(
         boot_vga=boot_vga,
         physical=_address(physical) if is_virtual else None,
         iommu_group=_group(group),
-        most_virtual=None if is_virtual else _most_virtual(path, notes),
+        most_virtual=most_virtual,
         link=link,
         cache=cache,
         notes=tuple(notes),

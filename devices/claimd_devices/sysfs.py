@@ -256,7 +256,7 @@ KEEP = 300.0
 class Kept:
     """Facts that one scan leaves to the next ones, each with what it depends on and its time.
 
-    A later entry with the same key replaces an earlier one, so there are no more than GPUs.
+    A later entry with the same key replaces an earlier one, so there are a few for each device.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -288,6 +288,17 @@ class ScanCache:
     def __init__(self, kept: Kept | None = None) -> None:
         self._entries: dict[str, tuple[Any, list[str]]] = {}
         self._kept = kept
+
+    def read_seldom(
+        self, key: str, bind: object, read: Callable[[list[str]], _T], notes: list[str]
+    ) -> _T:
+        """Returns what `read` returns, or what an earlier scan has kept, as `Kept.read_seldom`.
+
+        Without `kept` in the call of the scan, each scan reads.
+        """
+        if self._kept is None:
+            return read(notes)
+        return self._kept.read_seldom(key, bind, read, notes)
 
     def read_once_per_bind(
         self, key: str, made_by_bind: str, read: Callable[[list[str]], _T], notes: list[str]

@@ -90,11 +90,16 @@ def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[...
             if name not in given:
                 given[name] = factory()
         values = defaults | given
-        if values.keys() != names:
+
+        # With each name found and no more values than names, the two sets are the same.
+        try:
+            for name, set_slot in given_setters:
+                set_slot(self, values[name])
+        except KeyError:
+            raise TypeError(_complaint(cls, names, values)) from None
+        if len(values) != len(given_setters):
             raise TypeError(_complaint(cls, names, values))
 
-        for name, set_slot in given_setters:
-            set_slot(self, values[name])
         for name, factory in derived:
             setters[name](self, factory())
         if complete is not None:

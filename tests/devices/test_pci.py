@@ -266,3 +266,34 @@ def test_the_speed_of_a_link(tmp_path: Path, text: str, speed: int | None, notes
     (pci_function,) = look(tmp_path)
     assert pci_function.link.speed == speed
     assert len(pci_function.notes) == notes
+
+
+def test_how_many_virtual_functions_it_can_have_is_read_seldom(tmp_path: Path) -> None:
+    """It is read again when another driver has the device, and after five minutes."""
+    function(tmp_path, None, sriov_totalvfs="8")
+    now = [0.0]
+    kept = sysfs.Kept(lambda: now[0])
+
+    def most() -> int | None:
+        (found,), _ = pci.functions(Roots.in_folder(tmp_path), kept=kept)
+        return found.most_virtual
+
+    file = tmp_path / BUS / ADDRESS / "sriov_totalvfs"
+    assert most() == 8
+    file.write_text("16\n")
+    assert most() == 8
+    (file.parent / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+    assert most() == 16
+    file.unlink()
+    assert most() == 16
+    now[0] = sysfs.KEEP
+    assert most() is None
+
+
+def test_a_number_of_virtual_functions_that_cannot_be_read_is_read_again(tmp_path: Path) -> None:
+    function(tmp_path, None, sriov_totalvfs="many")
+    kept = sysfs.Kept()
+    for _ in range(2):
+        (found,), _ = pci.functions(Roots.in_folder(tmp_path), kept=kept)
+        assert found.most_virtual is None
+        assert "'many' is not a decimal number" in " ".join(found.notes)

@@ -171,6 +171,10 @@ def test_a_method_of_the_class_stays() -> None:
 def test_what_is_wrong_with_a_call_is_said() -> None:
     with pytest.raises(TypeError, match=r"Copied\(\): missing is x, unknown is size, y"):
         Copied(y=1, size=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Copied\(\): missing is nothing, unknown is size"):
+        Copied(x=1, size=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Copied\(\): missing is x, unknown is nothing"):
+        Copied()  # type: ignore[call-arg]
 
 
 def test_other_classes_are_for_the_standard_library() -> None:
