@@ -21,12 +21,11 @@ _BY_TARGET = {
 VENDOR_ID = 0x1002
 
 _APU_TARGETS = frozenset((
-    "gfx902", "gfx909", "gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
-    "gfx1153",
+    "gfx902", "gfx909", "gfx90c", "gfx1033", "gfx1035", "gfx1036",
+    "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153",
 ))  # fmt: skip
 
-# Facts about Instinct GPUs by PCI id: the compile target of chips without a table of their cores,
-# the number of compute units, and the number of dies. Other ids belong to chips of different sizes.
+# The compile targets of Instinct chips without a table of their cores, by PCI id.
 _TARGETS = {
     **dict.fromkeys((0x66A0, 0x66A1, 0x66A2, 0x66A3, 0x66A7, 0x66AF), "gfx906"),
     0x738C: "gfx908",
@@ -35,15 +34,29 @@ _TARGETS = {
     0x740C: "gfx90a",
     0x740F: "gfx90a",
 }
-_COMPUTE_UNITS = {
-    0x738C: 120, 0x7408: 110, 0x740F: 104, 0x74A0: 228, 0x74A1: 304, 0x74A2: 80, 0x74A5: 304,
-    0x74A8: 80, 0x74A9: 304, 0x74B5: 304, 0x74B6: 80, 0x74B9: 304, 0x74BD: 304, 0x75A0: 256, 0x75A3: 256, 0x75B0: 256,
-    0x75B3: 256,
-}  # fmt: skip
-_DIES = {
-    0x74A0: 6, 0x74A1: 8, 0x74A2: 4, 0x74A5: 8, 0x74A8: 4, 0x74A9: 8, 0x74B5: 8, 0x74B6: 4, 0x74B9: 8, 0x74BD: 8, 0x75A0: 8, 0x75A3: 8, 0x75B0: 8,
-    0x75B3: 8,
-}  # fmt: skip
+
+# The numbers of compute units and of dies that compute, of Instinct GPUs by PCI id. None: the chip
+# is never divided. Ids that are not here belong to chips of different sizes.
+_SIZES: dict[int, tuple[int, int | None]] = {
+    0x738C: (120, None),  # MI100
+    0x7408: (110, None),  # MI250X
+    0x740F: (104, None),  # MI210
+    0x74A0: (228, 6),  # MI300A
+    0x74A1: (304, 8),  # MI300X
+    0x74A2: (80, 4),  # MI308X
+    0x74A5: (304, 8),  # MI325X
+    0x74A8: (80, 4),  # MI308X HF
+    0x74A9: (304, 8),  # MI300X HF
+    0x74B5: (304, 8),  # MI300X VF
+    0x74B6: (80, 4),  # MI308X VF
+    0x74B9: (304, 8),  # MI325X VF
+    0x74BD: (304, 8),  # MI300X HF VF
+    0x75A0: (256, 8),  # MI350X
+    0x75A3: (256, 8),  # MI355X
+    0x75B0: (256, 8),  # MI350X VF
+    0x75B3: (256, 8),  # MI355X VF
+}
+_NO_SIZE = (None, None)
 
 
 def target(device_id: int) -> str | None:
@@ -53,12 +66,12 @@ def target(device_id: int) -> str | None:
 
 def compute_units(device_id: int) -> int | None:
     """Returns the number of compute units, or None if the id does not determine it."""
-    return _COMPUTE_UNITS.get(device_id)
+    return _SIZES.get(device_id, _NO_SIZE)[0]
 
 
 def dies(device_id: int) -> int | None:
     """Returns the number of dies that compute, or None if the id does not determine it."""
-    return _DIES.get(device_id)
+    return _SIZES.get(device_id, _NO_SIZE)[1]
 
 
 def family(target: str | None, device_id: int) -> str:

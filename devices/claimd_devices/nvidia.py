@@ -34,8 +34,8 @@ _CONTROL, _MODESET = 255, 254
 _VERSION = re.compile(r"NVRM version:.*Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
-# NVIDIA A10-4Q and GRID A100D-1-10C: a guest's share of a board, with the board's id. The number is the GiB of the
-# share, and 0 means a half.
+# NVIDIA A10-4Q and GRID A100D-1-10C: a guest's share of a board, with the board's id. The number is
+# the GiB of the share, and 0 means a half.
 _VGPU = re.compile(r"-([0-9]{1,4})[ABCQ]4?$")
 _MACHINE_MEMORY = re.compile(r"MemTotal:\s*([0-9]{1,15}) kB")
 

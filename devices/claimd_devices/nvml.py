@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from . import libraries, mig, values
@@ -174,14 +175,8 @@ class Helper:
             question.close()
 
 
-class Library:
-    """The library's facts. It is asked again when the GPUs or instances change, and from time to
-    time.
-
-    Its facts about a GPU or an instance stay valid until a newer answer has other ones. So a
-    divided GPU does not become a whole one while the library cannot be asked. For one caller at a
-    time.
-    """
+class _Asker:
+    """Asks the library again when its answer is stale."""
 
     def __init__(
         self,
@@ -190,11 +185,27 @@ class Library:
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Takes the most seconds for an answer."""
         self._helper = Helper(roots, seconds)
         self._clock = clock
-        self._answer = Answer()
-        self._asked: tuple[Gpu, ...] = ()
         self._stale_at = 0.0
+
+    def _is_stale(self) -> bool:
+        return self._clock() >= self._stale_at
+
+
+class Library(_Asker):
+    """The library's facts. It is asked again when the GPUs or instances change, and from time to
+    time.
+
+    Its facts about a GPU or an instance stay valid until a newer answer has other ones. So a
+    divided GPU does not become a whole one while the library cannot be asked. For one caller at a
+    time.
+    """
+
+    # The last answer, and the GPUs that it is about.
+    _answer = Answer()
+    _asked: tuple[Gpu, ...] = ()
 
     def complete(self, inventory: Inventory) -> Inventory:
         """Returns the inventory with the library's facts; unchanged if no GPU is NVIDIA's.
@@ -208,7 +219,7 @@ class Library:
 
         # The kernel's files show which instances exist. If these changed, the answer is stale.
         is_other = {_key(gpu) for gpu in asked} != {_key(gpu) for gpu in self._asked}
-        is_stale = is_other or self._clock() >= self._stale_at
+        is_stale = is_other or self._is_stale()
         if is_stale and not any(gpu.is_asleep for gpu in asked):
             self._renew(asked)
 
@@ -237,25 +248,15 @@ class Library:
             return Answer(trouble=str(error))
 
 
-class Sensors:
+class Sensors(_Asker):
     """Measures the load, the memory in use, the power and the temperature of NVIDIA's GPUs.
 
     For one caller at a time.
     """
 
-    def __init__(
-        self,
-        roots: Roots,
-        *,
-        seconds: float = SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._helper = Helper(roots, seconds)
-        self._clock = clock
-        self._stale_at = 0.0
-        self._last: dict[str, Measured] = {}
+    _last: Mapping[str, Measured] = MappingProxyType({})
 
-    def measure(self, inventory: Inventory) -> dict[str, Measured]:
+    def measure(self, inventory: Inventory) -> Mapping[str, Measured]:
         """Returns what was measured in the last seconds, by PCI address.
 
         Empty if the library does not answer, or one of the GPUs sleeps.
@@ -263,7 +264,7 @@ class Sensors:
         asked = [gpu for gpu in inventory.gpus if _is_known_to_library(gpu) and not gpu.parent]
         if not asked or any(gpu.is_asleep for gpu in asked):
             return {}
-        if self._clock() >= self._stale_at:
+        if self._is_stale():
             self._last = {}
             with contextlib.suppress(OSError, *_NOT_UNDERSTOOD):
                 self._last = _parse_measured(self._helper.ask(asked[0].driver_version, "measure"))

@@ -57,8 +57,10 @@ def test_a_name_by_revision_then_by_id() -> None:
 def test_what_the_id_alone_tells() -> None:
     for device_id, target in amd_ids._TARGETS.items():
         assert amd_ids.target(device_id) == target
-    for device_id, units in amd_ids._COMPUTE_UNITS.items():
-        assert amd_ids.compute_units(device_id) == units > 0
+    for device_id, (units, dies) in amd_ids._SIZES.items():
+        assert amd_ids.compute_units(device_id) == units
+        assert units > 0
+        assert amd_ids.dies(device_id) == dies
     assert (amd_ids.dies(0x74A1), amd_ids.dies(0x74A2), amd_ids.dies(0x74A0)) == (8, 4, 6)
     for fact in (amd_ids.target, amd_ids.compute_units, amd_ids.dies):
         assert fact(0x0000) is None

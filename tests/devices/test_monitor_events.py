@@ -19,6 +19,8 @@ from tests.devices.trees import Make, Tree
 
 pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
+XID = "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x"
+
 
 def log(tree: Tree, text: str) -> None:
     """Appends a line to the tree's kernel log."""
@@ -26,6 +28,13 @@ def log(tree: Tree, text: str) -> None:
     microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
     with path.open("a") as file:
         file.write(f"6,{microseconds},{microseconds},-;{text}\n")
+
+
+def with_failed_gpu(make_tree: Make) -> Tree:
+    """Writes a tree with one GPU, about which the driver has reported that it is gone."""
+    tree = make_tree("nvidia:h100")
+    log(tree, XID)
+    return tree
 
 
 async def test_an_xid_of_one_mig_instance_is_not_about_its_neighbours(make_tree: Make) -> None:
@@ -48,7 +57,7 @@ async def test_the_driver_s_own_verdict_stands_until_it_takes_it_back(make_tree:
     tree = make_tree("nvidia:h100=2")
     said = "NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from"
     async with watching(tree) as world:
-        log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+        log(tree, XID)
         log(tree, f"{said} 0x0 (None) to 0x1 (GPU Reset Required)")
         await world.monitor.check()
         assert [finding.value for finding in world.monitor.last.findings_of(NAME)] == ["154", "79"]
@@ -128,8 +137,7 @@ async def checked(tree: Tree) -> monitor.Monitor:
 
 
 async def test_a_failed_gpu_stays_failed_in_later_processes(make_tree: Make) -> None:
-    tree = make_tree("nvidia:h100")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    tree = with_failed_gpu(make_tree)
     first = await checked(tree)
     assert [finding.value for finding in first.last.findings_of(NAME)] == ["79"]
 
@@ -145,8 +153,7 @@ async def test_a_failed_gpu_stays_failed_in_later_processes(make_tree: Make) -> 
 @pytest.mark.parametrize("reason", ["bind", "recovery"])
 async def test_what_is_over_is_over_in_later_processes_too(make_tree: Make, reason: str) -> None:
     """The kernel's log still has the error, and perhaps not the reason why it is over."""
-    tree = make_tree("nvidia:h100")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    tree = with_failed_gpu(make_tree)
     first = await checked(tree)
     kept = (tree.folder / "dev/kmsg").read_text()
     if reason == "bind":
@@ -167,8 +174,7 @@ async def test_what_is_over_is_over_in_later_processes_too(make_tree: Make, reas
 
 
 async def test_two_instances_agree_when_an_error_is_over(make_tree: Make) -> None:
-    tree = make_tree("nvidia:h100")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    tree = with_failed_gpu(make_tree)
     old, new = await checked(tree), await checked(tree)
     assert old.last == new.last != HealthReport()
 
@@ -211,8 +217,7 @@ async def test_a_gpu_whose_files_cannot_be_read_for_a_while_stays_failed(
     make_tree: Make, is_unread: bool
 ) -> None:
     """A GPU that is plugged in again was initialized. One that was unreadable was not."""
-    tree = make_tree("nvidia:h100")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    tree = with_failed_gpu(make_tree)
     watched = await checked(tree)
     for _ in range(2):
         watched.on_inventory(skipped_for(FIRST, is_unread=is_unread))
@@ -225,8 +230,7 @@ async def test_a_gpu_whose_files_cannot_be_read_for_a_while_stays_failed(
 async def test_a_gpu_that_was_unreadable_stays_failed_in_the_next_process(
     make_tree: Make, is_unread: bool
 ) -> None:
-    tree = make_tree("nvidia:h100")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    tree = with_failed_gpu(make_tree)
     first = await checked(tree)
     first.on_inventory(skipped_for(FIRST, is_unread=is_unread))
     (tree.folder / "dev/kmsg").write_text("")
@@ -246,7 +250,7 @@ async def test_a_gpu_that_was_unreadable_stays_failed_in_the_next_process(
 async def test_new_instances_of_a_failed_gpu_are_failed(make_tree: Make) -> None:
     tree = make_tree("nvidia:a100,mig=2")
     whole, first, second = tree.scan().gpus
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    log(tree, XID)
     watched = await checked(tree)
     assert len(watched.last.findings) == 3
 
@@ -263,7 +267,7 @@ async def test_a_bind_ends_what_an_earlier_process_saw_of_a_gpu_that_was_away(
     make_tree: Make,
 ) -> None:
     tree = make_tree("nvidia:h100=2")
-    log(tree, "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x")
+    log(tree, XID)
     first = await checked(tree)
     (tree.folder / "dev/kmsg").write_text("")
 
@@ -310,7 +314,6 @@ def log_at(tree: Tree, text: str, seconds: float) -> None:
         file.write(f"6,{microseconds},{late},-;{text}\n")
 
 
-XID = "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x"
 BIND = Uevent(action="bind", subsystem="pci", path=f"/devices/pci0000:00/{FIRST}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .gpu import Entries, FakeVendor, Function, Model, Switch, link
 
@@ -16,6 +16,29 @@ class IntelModel(Model):
     driver: str = "i915"
     tiles: int = 1
 
+
+_ARC_A770 = IntelModel(
+    name="intel:arc",
+    title="Intel Arc A770",
+    ids="8086:56a0",
+    board="8086:1020",
+    revision="08",
+    port="8086:a70d",
+    switch=Switch(upstream="8086:4fa1", downstream="8086:4fa4", number=1),
+    inner=_ARC_BEHIND_SWITCH,
+)
+
+_ARC_B580 = IntelModel(
+    name="intel:b580",
+    title="Intel Arc B580",
+    ids="8086:e20b",
+    board="8086:1100",
+    driver="xe",
+    port="8086:a70d",
+    width="8",
+    switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
+    inner=_ARC_BEHIND_SWITCH,
+)
 
 _MODELS = (
     IntelModel(
@@ -42,48 +65,27 @@ _MODELS = (
         switch=Switch(upstream="8086:4fa0", downstream="8086:4fa4", number=1),
         inner=_ARC_BEHIND_SWITCH,
     ),
-    IntelModel(
-        name="intel:arc",
-        title="Intel Arc A770",
-        ids="8086:56a0",
-        board="8086:1020",
-        revision="08",
-        port="8086:a70d",
-        switch=Switch(upstream="8086:4fa1", downstream="8086:4fa4", number=1),
-        inner=_ARC_BEHIND_SWITCH,
-    ),
-    IntelModel(
-        name="intel:b580",
-        title="Intel Arc B580",
-        ids="8086:e20b",
-        board="8086:1100",
-        driver="xe",
-        port="8086:a70d",
-        width="8",
-        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
-        inner=_ARC_BEHIND_SWITCH,
-    ),
-    IntelModel(
+    _ARC_A770,
+    _ARC_B580,
+    replace(
+        _ARC_B580,
         name="intel:b60",
         title="Intel Arc Pro B60",
         ids="8086:e211",
-        driver="xe",
+        board="",
         port="8086:352a",
         speed="32.0",
-        width="8",
-        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
-        inner=_ARC_BEHIND_SWITCH,
         virtual=12,
     ),
-    IntelModel(
+    replace(
+        _ARC_B580,
         name="intel:b70",
         title="Intel Arc Pro B70",
         ids="8086:e223",
-        driver="xe",
+        board="",
         port="8086:352a",
         speed="32.0",
-        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
-        inner=_ARC_BEHIND_SWITCH,
+        width="16",
         virtual=12,
     ),
     IntelModel(
@@ -104,24 +106,20 @@ _MODELS = (
         memory=51539607552,
         speed="32.0",
     ),
-    IntelModel(
+    replace(
+        _ARC_A770,
         name="intel:a750",
         title="Intel Arc A750",
         ids="8086:56a1",
-        revision="08",
-        port="8086:a70d",
+        board="",
         switch=Switch(upstream="8086:4fa0", downstream="8086:4fa4", number=1),
-        inner=_ARC_BEHIND_SWITCH,
     ),
-    IntelModel(
+    replace(
+        _ARC_B580,
         name="intel:b570",
         title="Intel Arc B570",
         ids="8086:e20c",
-        driver="xe",
-        port="8086:a70d",
-        width="8",
-        switch=Switch(upstream="8086:e2ff", downstream="8086:e2f0", number=1),
-        inner=_ARC_BEHIND_SWITCH,
+        board="",
     ),
     IntelModel(
         name="intel:hd530",
