@@ -26,7 +26,7 @@ from claimd.tools import cli
 from claimd_devices import fake, faults, monitor, nvml_health, scan, vendors
 from claimd_devices import health as severities
 from claimd_devices import xids as xid_table
-from claimd_devices.gpu import UNKNOWN, Engines, Fabric, Roots, Setup
+from claimd_devices.gpu import UNKNOWN, Engines, Fabric, Inventory, Roots, Setup
 from tests.docs.common import (
     NONE,
     ROOT,
@@ -371,13 +371,22 @@ def sick() -> dict[str, Sick]:
     return {kind: asyncio.run(_provoke(kind, *how)) for kind, how in PROVOKED.items()}
 
 
+def _scan_until_found(roots: Roots) -> Inventory:
+    """Scans until the GPU is found. On a busy machine a read may take so long that it is given up."""
+    for _ in range(20):
+        inventory = scan.scan(roots)
+        if inventory.gpus:
+            return inventory
+    raise RuntimeError(f"no GPU is found: {inventory}")
+
+
 async def _provoke(kind: str, model: str, act: Callable[[Path, str], None]) -> Sick:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         fake.write(tree, fake.parse([model]))
         faults.enable(tree)
         roots = Roots.in_folder(tree)
-        inventory = scan.scan(roots)
+        inventory = _scan_until_found(roots)
         address = inventory.gpus[0].address
         reader = nvml_health.Reader(roots, waits=True, every=0.0)
         watched = monitor.Monitor(roots, grace=300.0, interval=20.0, read_symptoms=reader.read_gpus)

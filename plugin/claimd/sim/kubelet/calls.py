@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,14 @@ async def _call(
     except grpc.aio.AioRpcError as error:
         raise CallError(
             f"{method}: {plugin.driver}: {error.code().name}: {error.details()}"
+        ) from error
+    except asyncio.CancelledError as error:
+        # gRPC raises this too if the channel is closed, as it is when the driver goes.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CallError(
+            f"{method}: {plugin.driver}: CANCELLED: the connection was closed"
         ) from error
 
     requested = {claim.uid: claim for claim in claims}

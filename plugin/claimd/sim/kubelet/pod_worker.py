@@ -235,8 +235,10 @@ class PodWorker:
         try:
             await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            task.cancel()
+            is_unfinished = task.cancel()
             ending.cancel()
+        if not is_unfinished:
+            return await task
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
