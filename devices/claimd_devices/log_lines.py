@@ -126,7 +126,6 @@ _PCI_LOST = re.compile(
 _PCI_RESET_FAILED = re.compile(
     r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
     r"|AMD_[A-Z0-9]{1,16}: failed to reset device|Failed to return from FLR"
-    r"|AER: [Dd]evice recovery failed"
     r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16})?: error -[0-9]"
     r"|PM: [a-z_]{1,32}\(\): [a-z]{2,12}_[a-z]{2,8}_(?:resume|restore|thaw)(?:_[a-z]{1,8})?\+0x[0-9a-f]{1,6}"
     r"/0x[0-9a-f]{1,6}(?: \[[a-z0-9_]{1,32}\])? returns -[0-9]"
@@ -173,7 +172,11 @@ _AMD_INIT_FAILED = re.compile(
     r"|K[CG]Q enable failed|failed to load MES (?:kiq )?fw|Failed to (?:start rlc autoload|load toc)"
     r"|\(-[0-9]{1,4}\) failed to wait rlc autoload complete|rlc autoload: gc ucode autoload timeout"
     r"|init imu: IMU start timeout|Failed to wait for (?:sOS|trust OS) ready for ring creation"
-    r"|(?:Send long|send) training msg failed"
+    r"|(?:Send long|send) training msg failed|Failed to load [A-Za-z0-9]{2,12} firmware!"
+    r"|fail to (?:initialize|request/validate) [a-z0-9]{2,12} microcode"
+    r"|Failed to add [A-Za-z0-9 /]{2,16} ip block\(|invalid (?:gc|mall|vcn|harvest) [a-z ]{0,12}table "
+    r"|RAS records:[0-9]{1,9} exceeds? threshold:[0-9]{1,9}, GPU will not be initialized"
+    r"|Failed to create scheduler on ring |failed initializing fences \(-|IB initialization failed"
     r"|Unable to locate a BIOS ROM|Failed to process memory training!"
     r"|PSP (?:create ring|firmware loading|resume|(?:ring|tmr) init|load [A-Za-z_ ]{1,20}) failed"
     r"|Doesn't get READY_TO_ACCESS_GPU from pf, give up"
@@ -184,13 +187,15 @@ _AMD_HANG = re.compile(
     r"The cp might be in an unrecoverable state|MES might be in unrecoverable state"
     r"|HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out|GPU recovery disabled"
     r"|ring [a-z0-9_.]{1,32} test failed \(-[0-9]|ib ring test failed \(-[0-9]"
-    r"|IB test failed on [a-z0-9_.]{1,32} \(-[0-9]"
+    r"|IB test failed on [a-z0-9_.]{1,32} \(-[0-9]|MES ring buffer is full|atombios stuck "
 )
 
 # The controller of power and clocks (SMU). Other messages of it are about single requests.
 _AMD_SMU_HANG = re.compile(
     r"SMU: I'm not done with your (?:previous )?command|SMU: response:0xFFFFFFFF"
-    r"|Msg issuing pre-check failed and SMU may be not in the right state"
+    r"|Msg issuing pre-check failed(?:\(0x[0-9a-f]{1,8}\))? and SMU may be not in the right state"
+    r"|message: +[A-Za-z0-9_]{1,40} \([0-9]{1,4}\)\s+param: 0x[0-9a-f]{8} is timeout \(no response\)"
+    r"|Failed to send message 0x[0-9a-f]{1,8}, response 0x(?:0|f{8})$|SMU is in hanged state"
     r"|Failed to (?:enable requested|retrieve supported|set allowed) dpm features|Failed to setup smc hw"
     r"|smu reset failed, ret = -[0-9]|SMU load firmware failed|Run(?:Btc|DcBtc|AfllBtc) failed"
     r"|Failed system features control|Load microcode failed|Attempt to override pcie params failed"
@@ -240,14 +245,23 @@ _INTEL_RESET_FAILED = re.compile(
 _INTEL_INIT_FAILED = re.compile(
     rf"PCODE initialization timedout|{_GT}Failed to (?:early )?initialize uC"
     rf"|{_GT}intel_pcode_init failed|{_GT}(?:GUC: )?load failed: status"
+    rf"|{_GT}(?:GUC: )?(?:firmware (?:signature verification failed|exception\. EIP)|illegal init/ADS data)"
+    rf"|{_GT}(?:GUC: )?(?:firmware production part check failure|illegal (?:register|workaround) [a-zA-Z])"
+    rf"|{_GT}(?:GUC: )?(?:Unsuccessful self-config|still extracting hwconfig table|invalid key requested)"
+    rf"|{_GT}GUC: CT: Failed to (?:register|enable|open) |{_GT}GuC (?:init failed with|reset timed out)"
     rf"|{_GT}(?:DMA for GuC fw failed|Failed to enable GuC CT|Hardware reported no preallocated GSM)"
+    rf"|{_GT}hwe [a-z]{{3}}[0-9]{{1,2}}: (?:nop )?(?:xe_exec_queue_create|emit_[a-z]{{2,3}}_job) failed"
+    rf"|{_GT}Failed to (?:setup region\(-|allocate s[a-z]{{1,8}} page)|{_GT}GSC ER timed out"
+    r"|Failed to (?:read back from|ioremap) memory region|(?:Failed to map the ggtt|Scratch setup failed)"
     r"|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
     rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
 )
 _INTEL_SURVIVES = re.compile(
-    r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)", re.I
+    r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)"
+    r"|Firmware (?:flash|update) required, Please refer",
+    re.I,
 )
 _INTEL_ERROR = re.compile(
     r"\[Hardware Error\]: (?:tile[0-9] reported )?(?:(FATAL)|NONFATAL)(?: error|: )"
