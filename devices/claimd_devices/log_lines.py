@@ -116,6 +116,11 @@ _PROBE_OF_FAILED = re.compile(
     rf"([a-z0-9_-]{{1,32}}): probe of ({_SLOT}\.[0-7]) failed with error -(?!19$)[0-9]"
 )
 
+# Older kernels name no driver here.
+_RESUME_FAILED = re.compile(
+    rf"PM: Device ({_SLOT}\.[0-7]) failed to (?:resume|restore|thaw)(?: [a-z]{{1,16}})?: error -[0-9]"
+)
+
 # What the kernel says about any device on the PCI bus.
 _PCI_LOST = re.compile(
     r"Unable to change power state from \S{1,8} to \S{1,8}, device inaccessible"
@@ -239,6 +244,7 @@ _INTEL_WEDGED = re.compile(
 )
 _INTEL_RESET_FAILED = re.compile(
     r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|(?:runtime )?resume) failed"
+    r"|(?:Tile[0-9]: )?GT[0-9]: runtime suspend failed \(-(?!EBUSY|EAGAIN)"
     rf"|{_GT}Failed to reset (?:chip|GuC)"
     r"|Driver-FLR-[a-z]{1,16} wait [a-z ]{1,24} failed|Failed to wait for Driver-FLR bit to clear"
 )
@@ -253,7 +259,7 @@ _INTEL_INIT_FAILED = re.compile(
     rf"|{_GT}hwe [a-z]{{3}}[0-9]{{1,2}}: (?:nop )?(?:xe_exec_queue_create|emit_[a-z]{{2,3}}_job) failed"
     rf"|{_GT}Failed to (?:setup region\(-|allocate s[a-z]{{1,8}} page)|{_GT}GSC ER timed out"
     r"|Failed to (?:read back from|ioremap) memory region|(?:Failed to map the ggtt|Scratch setup failed)"
-    r"|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
+    r"|Failed to reserve top of GGTT for GuC|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
     rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
@@ -320,6 +326,9 @@ def _event_of_text(text: str, at: float) -> Event | None:
     match = _PROBE_OF_FAILED.match(text)
     if match is not None:
         return _init_failed(match[2], match[1], "probe failed", at)
+    match = _RESUME_FAILED.match(text)
+    if match is not None:
+        return _reset_failed(match[1], "failed to resume", at)
     match = _SXID.match(text)
     return _sxid(match, at) if match is not None else None
 
