@@ -110,6 +110,13 @@ _INITIALIZED = re.compile(
     rf"for ({_SLOT}\.[0-7]) on"
 )
 
+# Its registers have no place in the node's memory, so no driver can use it.
+_CANNOT_ENABLE = re.compile(
+    r"(?:BAR|ROM|VF BAR)[ 0-9]{0,4} ?\[[^]]{1,60}\]: not (?:claimed|assigned); can't enable device"
+    r"|can't enable device: BAR [0-9]{1,2} \[[^]]{1,60}\] not (?:claimed|assigned)"
+    r"|device not available \(can't reserve "
+)
+
 # A driver that cannot be bound to its GPU. ENODEV (19) means that the driver does not want it.
 _PROBE_FAILED = re.compile(r"probe with driver ([a-z0-9_-]{1,32}) failed with error -(?!19$)[0-9]")
 _PROBE_OF_FAILED = re.compile(
@@ -145,9 +152,11 @@ _PCI_ERROR_AT_PORT = re.compile(
 
 # A port that has cut off the device below it, after an error of any kind.
 _CUT_OFF_BY_PORT = re.compile(
-    rf"pcieport ({_SLOT}\.[0-7]): DPC: containment event, status:0x[0-9a-f]{{1,4}}[,:] "
-    rf"ERR_(?:NON)?FATAL received from ({_SLOT}\.[0-7])$"
+    rf"pcieport ({_SLOT}\.[0-7]): DPC: containment event, status:0x([0-9a-f]{{1,4}})(?:[,:] "
+    rf"ERR_(?:NON)?FATAL received from ({_SLOT}\.[0-7])| source:0x([0-9a-f]{{4}}))$"
 )
+_TRIGGER = 0b110
+_TRIGGERS_OF_DEVICE = (0b010, 0b100)  # ERR_NONFATAL, ERR_FATAL
 
 _AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!|PCIe error recovery succeeded")
 _AMD_RESET_FAILED = re.compile(
@@ -171,6 +180,8 @@ _AMD_INIT_FAILED = re.compile(
     r"Fatal error during GPU init"
     r"|amdgpu_(?:device_(?:ip_(?:late_)?|wb_)|discovery_|fence_driver_sw_|mem_scratch_|ras_late_)init failed"
     r"|(?:early|sw|hw)_init of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
+    r"|amdgpu_init failed|[A-Z]{2} IP initialize failed|SME is not compatible with |failed to init sos firmware"
+    r"|Failed to load gpu_info firmware |Failed to (?:get|validate) gpu_info firmware "
     r"|asic reset on init failed|gpu post error!|VF exclusive mode timeout"
     r"|failed to read ip discovery binary|(?:get )?invalid ip discovery "
     r"|(?:fetch mem range failed, )?ip discovery uninitialized"
@@ -212,13 +223,15 @@ _AMD_SMU_HANG = re.compile(
 )
 _AMD_UNCORRECTED = re.compile(
     r"(?:socket: [0-9]{1,3},? )?(?:(?:die|aid): [0-9]{1,3},? )?"
-    r"[1-9][0-9]{0,18} (?:new )?uncorrectable hardware errors? detected"
+    r"([1-9][0-9]{0,18}) (?:new )?uncorrectable hardware errors? detected"
     r"|uncorrectable hardware error ?\("
     r"|RAS Intr triggered, device disabled|RAS controller interrupt triggered by NBIF error"
     r"|poison is consumed by client [0-9]{1,5}, kick off gpu reset flow"
     r"|RAS poison consumption, fall back to gpu reset flow"
     r"|GPU reset for [a-z0-9_]{1,16} RAS poison consumption is issued"
 )
+
+_COUNT_OF_SLEEPING = 0xFFFF
 
 # The GPU or the whole node is shut down if the temperature stays critical (CTF).
 _AMD_HOT = re.compile(
@@ -231,7 +244,7 @@ _AMD_BAD_PAGES = re.compile(
 
 # Some lines of i915 begin with the name of a program (15 bytes at most) and its number in brackets.
 # So an expression is longer than that, or ends with the line.
-_GT = r"(?:Tile[0-9]: )?(?:GT[0-9]: )?"
+_GT = r"(?:Tile[0-9]: )?(?:[Gg][Tt][0-9]: )?"
 _INTEL_WEDGED = re.compile(
     rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
     rf"|{_GT}Failed to (?:re-)?initialize GPU, declaring it wedged"
@@ -245,6 +258,7 @@ _INTEL_WEDGED = re.compile(
 _INTEL_RESET_FAILED = re.compile(
     r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|(?:runtime )?resume) failed"
     r"|(?:Tile[0-9]: )?GT[0-9]: runtime suspend failed \(-(?!EBUSY|EAGAIN)"
+    r"|can't suspend \(xe_pci_runtime_suspend \[xe\] returned -[0-9]"
     rf"|{_GT}Failed to reset (?:chip|GuC)"
     r"|Driver-FLR-[a-z]{1,16} wait [a-z ]{1,24} failed|Failed to wait for Driver-FLR bit to clear"
 )
@@ -262,6 +276,7 @@ _INTEL_INIT_FAILED = re.compile(
     r"|Failed to reserve top of GGTT for GuC|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
+    rf"|{_GT}Unsupported GuC v[0-9]|{_GT}GuC firmware [a-z0-9_./]{{1,60}}: fetch failed"
     rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
 )
 _INTEL_SURVIVES = re.compile(
@@ -298,16 +313,32 @@ def _event_of_port(text: str, at: float) -> tuple[Event | None, str]:
     if match is not None:
         return _pci_error(match[3], match[2], at), match[1]
     match = _CUT_OFF_BY_PORT.match(text)
-    if match is None:
+    address = _cut_off_by(match) if match is not None else ""
+    if match is None or not address:
         return None, ""
     event = Event(
-        address=match[2],
+        address=address,
         kind="aer-fatal",
         at=at,
         severity=FAILED,
         sentence="the PCIe port has cut the GPU off after an error of it (DPC)",
     )
     return event, match[1]
+
+
+def _cut_off_by(match: re.Match[str]) -> str:
+    """Returns the address of the device that a port has cut off, or "" if the line names none.
+
+    Older kernels print the registers of the port. The source is a device only if the trigger was
+    a message of it.
+    """
+    if match[3]:
+        return match[3]
+    if int(match[2], 16) & _TRIGGER not in _TRIGGERS_OF_DEVICE:
+        return ""
+    source = int(match[4], 16)
+    domain = match[1].partition(":")[0]
+    return f"{domain}:{source >> 8:02x}:{source >> 3 & 0x1F:02x}.{source & 7}"
 
 
 def _event_of_text(text: str, at: float) -> Event | None:
@@ -372,7 +403,7 @@ def _event_of_device(driver: str, address: str, words: str, at: float) -> Event 
     if _ENABLED.match(words) and driver != "vfio-pci":
         return Event(address=address, kind=BOUND, at=at)
 
-    event = _event_of_pci(address, words, at)
+    event = _event_of_pci(driver, address, words, at)
     if event is not None:
         return event
     if driver == "amdgpu":
@@ -382,12 +413,14 @@ def _event_of_device(driver: str, address: str, words: str, at: float) -> Event 
     return None
 
 
-def _event_of_pci(address: str, words: str, at: float) -> Event | None:
+def _event_of_pci(driver: str, address: str, words: str, at: float) -> Event | None:
     """Returns the event of a line that the kernel may write about any device on the PCI bus."""
     if _PCI_LOST.match(words):
         return _lost(address, _quote(words), at)
     if _PCI_RESET_FAILED.match(words):
         return _reset_failed(address, words, at)
+    if _CANNOT_ENABLE.match(words):
+        return _init_failed(address, driver, words, at)
     match = _PROBE_FAILED.match(words)
     if match is not None:
         return _init_failed(address, match[1], "probe failed", at)
@@ -431,7 +464,7 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
     elif _AMD_SMU_HANG.match(words):
         kind = "unreadable"
         sentence = f"the GPU's power controller (SMU) hangs ({_quote(words)}): reset the GPU"
-    elif _AMD_UNCORRECTED.match(words):
+    elif _is_uncorrected(words):
         kind = "ras"
         sentence = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
     elif _AMD_BAD_PAGES.match(words):
@@ -440,6 +473,15 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
     if not kind:
         return None
     return Event(address=address, kind=kind, at=at, severity=severity, sentence=sentence)
+
+
+def _is_uncorrected(words: str) -> bool:
+    """Whether a line reports errors that could not be corrected.
+
+    The counters of a GPU that sleeps read as 0xFFFF, so the sum is a multiple of that.
+    """
+    match = _AMD_UNCORRECTED.match(words)
+    return match is not None and (match[1] is None or int(match[1]) % _COUNT_OF_SLEEPING != 0)
 
 
 def _hot(address: str, is_critical: bool, at: float) -> Event:
