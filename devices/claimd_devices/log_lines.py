@@ -59,7 +59,7 @@ _NVLINK_CODES = range(144, 151)
 _IS_FATAL = re.compile(r"[A-Za-z0-9_/]+ +Fatal +XC[0-9]+ i[0-9]+ Link")
 
 # What an NVIDIA driver says about a GPU, after the GPU's address.
-_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU (?:at )?({_SLOT}\.[0-7])(?: has|:) ")
+_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?({_SLOT}\.[0-7])(?: has|:) ")
 _NVIDIA_INIT_FAILED = re.compile(
     r"RmInitAdapter failed!|rm_init_adapter failed|rm_init_private_state\(\) failed"
     r"|Failed to map regs registers|Failed to copy vbios to system memory|request_irq\(\) failed"
@@ -276,7 +276,8 @@ _INTEL_INIT_FAILED = re.compile(
     r"|Failed to reserve top of GGTT for GuC|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
-    rf"|{_GT}Unsupported GuC v[0-9]|{_GT}GuC firmware [a-z0-9_./]{{1,60}}: fetch failed"
+    rf"|{_GT}(?:GuC PC Start failed|Failed to start GuC PC: )|{_GT}Unsupported GuC v[0-9]"
+    rf"|{_GT}GuC firmware [a-z0-9_./]{{1,60}}: fetch failed"
     rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
 )
 _INTEL_SURVIVES = re.compile(
