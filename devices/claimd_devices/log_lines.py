@@ -180,7 +180,8 @@ _AMD_INIT_FAILED = re.compile(
     r"Fatal error during GPU init"
     r"|amdgpu_(?:device_(?:ip_(?:late_)?|wb_)|discovery_|fence_driver_sw_|mem_scratch_|ras_late_)init failed"
     r"|(?:early|sw|hw)_init of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
-    r"|amdgpu_init failed|[A-Z]{2} IP initialize failed|SME is not compatible with |failed to init sos firmware"
+    r"|Failed to alloc msi vectors|amdgpu_init failed|[A-Z]{2} IP initialize failed"
+    r"|SME is not compatible with |failed to init sos firmware"
     r"|Failed to load gpu_info firmware |Failed to (?:get|validate) gpu_info firmware "
     r"|asic reset on init failed|gpu post error!|VF exclusive mode timeout"
     r"|failed to read ip discovery binary|(?:get )?invalid ip discovery "
@@ -242,43 +243,51 @@ _AMD_BAD_PAGES = re.compile(
     r"RAS records:[0-9]{1,9} exceeds? |Saved bad pages [0-9]{1,9} reaches threshold value"
 )
 
+# A line about one part (GT) of an Intel GPU names it first. The expressions below match what follows.
+_OF_GT = re.compile(r"(?:Tile[0-9]: )?(?:[Gg][Tt][0-9]: )?")
+
 # Some lines of i915 begin with the name of a program (15 bytes at most) and its number in brackets.
 # So an expression is longer than that, or ends with the line.
-_GT = r"(?:Tile[0-9]: )?(?:[Gg][Tt][0-9]: )?"
 _INTEL_WEDGED = re.compile(
     rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
-    rf"|{_GT}Failed to (?:re-)?initialize GPU, declaring it wedged"
-    rf"|{_GT}Failed to idle engines, declaring wedged"
+    r"|Failed to (?:re-)?initialize GPU, declaring it wedged"
+    r"|Failed to idle engines, declaring wedged"
     r"|GPU recovery failed|Device is non-operational; MMIO access returns 0x|device lost$"
-    rf"|{_GT}[A-Za-z_ ]{{1,40}} timed out, cancelling all in-flight rendering"
-    rf"|{_GT}(?:Failed to initialise HW following reset|GPU reset not supported)"
-    rf"|{_GT}(?:Failed to restart [a-z0-9_']{{1,16}} \(-|Enabling (?:uc|PPGTT) failed)"
-    rf"|{_GT}[A-Za-z0-9 .:]{{1,40}} MMIO unreliable|Lost access to MMIO BAR"
+    r"|[A-Za-z_ ]{1,40} timed out, cancelling all in-flight rendering"
+    r"|(?:Failed to initialise HW following reset|GPU reset not supported)"
+    r"|(?:Failed to restart [a-z0-9_']{1,16} \(-|Enabling (?:uc|PPGTT) failed)"
+    r"|[A-Za-z0-9 .:]{1,40} MMIO unreliable|Lost access to MMIO BAR"
 )
+
+# This one matches with the name of the GT, because it is short.
+_INTEL_GT_FAILED = re.compile(
+    r"(?:Tile[0-9]: )?GT[0-9]: (?:reset failed|(?:runtime )?resume failed"
+    r"|runtime suspend failed \(-(?!EBUSY|EAGAIN))"
+)
+
 _INTEL_RESET_FAILED = re.compile(
-    r"(?:Tile[0-9]: )?GT[0-9]: (?:reset|(?:runtime )?resume) failed"
-    r"|(?:Tile[0-9]: )?GT[0-9]: runtime suspend failed \(-(?!EBUSY|EAGAIN)"
-    r"|can't suspend \(xe_pci_runtime_suspend \[xe\] returned -[0-9]"
-    rf"|{_GT}Failed to reset (?:chip|GuC)"
+    r"can't suspend \(xe_pci_runtime_suspend \[xe\] returned -[0-9]"
+    r"|Failed to reset (?:chip|GuC)"
     r"|Driver-FLR-[a-z]{1,16} wait [a-z ]{1,24} failed|Failed to wait for Driver-FLR bit to clear"
 )
 _INTEL_INIT_FAILED = re.compile(
-    rf"PCODE initialization timedout|{_GT}Failed to (?:early )?initialize uC"
-    rf"|{_GT}intel_pcode_init failed|{_GT}(?:GUC: )?load failed: status"
-    rf"|{_GT}(?:GUC: )?(?:firmware (?:signature verification failed|exception\. EIP)|illegal init/ADS data)"
-    rf"|{_GT}(?:GUC: )?(?:firmware production part check failure|illegal (?:register|workaround) [a-zA-Z])"
-    rf"|{_GT}(?:GUC: )?(?:Unsuccessful self-config|still extracting hwconfig table|invalid key requested)"
-    rf"|{_GT}GUC: CT: Failed to (?:register|enable|open) |{_GT}GuC (?:init failed with|reset timed out)"
-    rf"|{_GT}(?:DMA for GuC fw failed|Failed to enable GuC CT|Hardware reported no preallocated GSM)"
-    rf"|{_GT}hwe [a-z]{{3}}[0-9]{{1,2}}: (?:nop )?(?:xe_exec_queue_create|emit_[a-z]{{2,3}}_job) failed"
-    rf"|{_GT}Failed to (?:setup region\(-|allocate s[a-z]{{1,8}} page)|{_GT}GSC ER timed out"
+    r"PCODE initialization timedout|Failed to (?:early )?initialize uC"
+    r"|intel_pcode_init failed|(?:GUC: )?load failed: status"
+    r"|(?:GUC: )?(?:firmware (?:signature verification failed|exception\. EIP)|illegal init/ADS data)"
+    r"|(?:GUC: )?(?:firmware production part check failure|illegal (?:register|workaround) [a-zA-Z])"
+    r"|(?:GUC: )?(?:Unsuccessful self-config|still extracting hwconfig table|invalid key requested)"
+    r"|GUC: CT: Failed to (?:register|enable|open) |GuC (?:init failed with|reset timed out)"
+    r"|(?:DMA for GuC fw failed|Failed to enable GuC CT|Hardware reported no preallocated GSM)"
+    r"|hwe [a-z]{3}[0-9]{1,2}: (?:nop )?(?:xe_exec_queue_create|emit_[a-z]{2,3}_job) failed"
+    r"|Failed to (?:setup region\(-|allocate s[a-z]{1,8} page)|GSC ER timed out"
     r"|Failed to (?:read back from|ioremap) memory region|(?:Failed to map the ggtt|Scratch setup failed)"
-    r"|Failed to reserve top of GGTT for GuC|pci resource is not valid|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
+    r"|Failed to reserve top of GGTT for GuC|pci resource is not valid"
+    r"|Tile without any CPU visible VRAM|failed to (?:re-)?enable GGTT"
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
-    rf"|{_GT}(?:GuC PC Start failed|Failed to start GuC PC: )|{_GT}Unsupported GuC v[0-9]"
-    rf"|{_GT}GuC firmware [a-z0-9_./]{{1,60}}: fetch failed"
-    rf"|{_GT}GuC initialization failed|Device initialization failed \(-[0-9]"
+    r"|(?:GuC PC Start failed|Failed to start GuC PC: )|Unsupported GuC v[0-9]"
+    r"|GuC firmware [a-z0-9_./]{1,60}: fetch failed"
+    r"|GuC initialization failed|Device initialization failed \(-[0-9]"
 )
 _INTEL_SURVIVES = re.compile(
     r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)"
@@ -358,10 +367,10 @@ def _event_of_text(text: str, at: float) -> Event | None:
     match = _PROBE_OF_FAILED.match(text)
     if match is not None:
         return _init_failed(match[2], match[1], "probe failed", at)
-    match = _RESUME_FAILED.match(text)
-    if match is not None:
-        return _reset_failed(match[1], "failed to resume", at)
-    match = _SXID.match(text)
+    if text.startswith("PM: "):
+        match = _RESUME_FAILED.match(text)
+        return _reset_failed(match[1], "failed to resume", at) if match is not None else None
+    match = _SXID.match(text) if text.startswith("nvidia-nvswitch") else None
     return _sxid(match, at) if match is not None else None
 
 
@@ -477,7 +486,7 @@ def _event_of_amdgpu(address: str, words: str, at: float) -> Event | None:
 
 
 def _is_uncorrected(words: str) -> bool:
-    """Whether a line reports errors that could not be corrected.
+    """Returns True if a line reports errors that could not be corrected.
 
     The counters of a GPU that sleeps read as 0xFFFF, so the sum is a multiple of that.
     """
@@ -501,11 +510,14 @@ def _hot(address: str, is_critical: bool, at: float) -> Event:
 
 
 def _event_of_intel(driver: str, address: str, words: str, at: float) -> Event | None:
-    if _INTEL_WEDGED.match(words):
-        return wedged_event(address, "", at)
-    if _INTEL_RESET_FAILED.match(words):
+    if _INTEL_GT_FAILED.match(words):
         return _reset_failed(address, words, at)
-    if _INTEL_INIT_FAILED.match(words):
+    told = _OF_GT.sub("", words, count=1)
+    if _INTEL_WEDGED.match(told):
+        return wedged_event(address, "", at)
+    if _INTEL_RESET_FAILED.match(told):
+        return _reset_failed(address, words, at)
+    if _INTEL_INIT_FAILED.match(told):
         return _init_failed(address, driver, words, at)
     if _INTEL_SURVIVES.match(words):
         return Event(

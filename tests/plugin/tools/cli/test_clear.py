@@ -1,12 +1,18 @@
 """A person clears the findings of a GPU."""
 
+import asyncio
 import os
+import time
 
 import pytest
 
-from claimd_devices import fake, faults
+from claimd.node.report import clearings, health_state
+from claimd_devices import fake, faults, monitor, scan
+from claimd_devices.gpu import Roots
 
 GPU = "gpu-0000-11-00-0"
+ALL = [GPU, f"{GPU}-mig-7-0", f"{GPU}-mig-8-0"]
+XID = "NVRM: Xid (PCI:0000:11:00): 79, pid=1, name=x"
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def findings(node):
 
 
 def test_what_is_cleared_is_not_shown_any_more(node):
-    assert findings(node) == [GPU, f"{GPU}-mig-7-0", f"{GPU}-mig-8-0"]
+    assert findings(node) == ALL
     code, out, _ = node("clear", GPU, "--by", "ann", "--reason", "new riser")
     assert code == 0
     assert out == (
@@ -60,3 +66,52 @@ def test_a_folder_that_cannot_be_written_is_named(node, tmp_path):
     code, _, error = node("clear", GPU)
     assert code == 1
     assert f"cannot write into {tmp_path}/plugins/gpu.claimd.dev: No such file" in error
+
+
+DRIFT = 69.0  # seconds between the clock of the kernel's log and the time of day, after 100 days
+
+
+def log_at(tree, seconds):
+    """Appends an Xid of the GPU to the kernel's log, with a time that is wrong by `seconds`."""
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    with (tree / "dev/kmsg").open("a") as file:
+        file.write(f"6,{now},{now + int(seconds * 1e6)},-;{XID}\n")
+
+
+def running_claimd(tree, folder):
+    """Returns a function that checks as `claimd run` does, and returns the devices with findings."""
+    roots = Roots.in_folder(tree)
+    boot_id = health_state.boot_id(roots)
+    watched = monitor.Monitor(roots, grace=300.0, interval=20.0)
+    watched.restore(health_state.load(folder, boot_id))
+    watched.read_clearings = clearings.Reader(folder, boot_id).read_events
+    watched.on_inventory(scan.scan(roots))
+
+    def failed():
+        asyncio.run(watched.check())
+        health_state.save(folder, boot_id, watched.state)
+        return [name for name in ALL if watched.last.findings_of(name)]
+
+    return failed
+
+
+@pytest.mark.parametrize("drift", [DRIFT, 0.0, -DRIFT])
+def test_what_is_cleared_is_over_for_the_node_too_and_what_comes_later_is_not(
+    node, tmp_path, drift
+):
+    tree, folder = tmp_path / "tree", tmp_path / "plugins/gpu.claimd.dev"
+    (tree / "dev/kmsg").write_text("")
+    log_at(tree, drift)
+    failed_in_first = running_claimd(tree, folder)
+    assert failed_in_first() == findings(node) == ALL
+
+    assert node("clear", GPU)[0] == 0
+    assert failed_in_first() == findings(node) == []
+
+    # A later process reads all lines again.
+    log_at(tree, drift)
+    failed_in_second = running_claimd(tree, folder)
+    assert failed_in_first() == failed_in_second() == findings(node) == ALL
+    assert node("clear", GPU)[0] == 0
+    assert failed_in_first() == failed_in_second() == findings(node) == []
+    assert running_claimd(tree, folder)() == []
