@@ -89,7 +89,7 @@ def test_variable_that_a_claim_cannot_set_is_named_to_the_user(ns: Kubectl, driv
         return [
             event["message"]
             for event in ns.list("events", reason)
-            if "LD_PRELOAD, which a claim cannot" in event["message"]
+            if "LD_PRELOAD, which a claim may set only if" in event["message"]
         ]
 
     wait_for("an event that names the variable", refusals, seconds=30)

@@ -67,8 +67,12 @@ class Count:
             free = f" and {_are(self.free)} free" if self.free < self.suitable else ""
             return f"{needed}, {self.suitable} of {self.there} {suit}{free}{place}"
         # Most readers call a device "free" if no claim holds it, even if it cannot be allocated.
-        state = "usable" if self.obstacle and not self.holders else "free"
-        return f"{needed}, {_are(self.free)} {state}{place}"
+        if self.scope.endswith("at once"):
+            return f"{needed}, {_fit(self.free)}{place}"
+        if self.obstacle and not self.holders:
+            be = "is" if self.free == 1 else "are"
+            return f"{needed}, {self.free} of {self.there} {be} usable{place}"
+        return f"{needed}, {_are(self.free)} free{place}"
 
     def __str__(self) -> str:
         held = ""
@@ -214,6 +218,13 @@ def _exist(count: int) -> str:
     if count == 0:
         return "none exists"
     return f"only {count} {'exists' if count == 1 else 'exist'}"
+
+
+def _fit(count: int) -> str:
+    """Returns the phrase for the number of devices that can be allocated together."""
+    if count == 0:
+        return "none fits"
+    return f"only {count} {'fits' if count == 1 else 'fit'}"
 
 
 def _are(count: int) -> str:

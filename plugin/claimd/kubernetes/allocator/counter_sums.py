@@ -126,10 +126,11 @@ class CounterSums:
         if len(groups) > 1:
             noun, scope = shared_noun(requests), f"for {request_names(requests)} at once"
 
-        have = "has" if len(counters) == 1 else "have"
+        be = "is" if left == amounts.WHOLE else "are"
         users = self._users(counters)
         by = (
-            f" ({join_names(users)} {'uses' if len(users) == 1 else 'use'} the rest)"
+            f" ({'claim' if len(users) == 1 else 'claims'} {join_names(users)} "
+            f"{'uses' if len(users) == 1 else 'use'} the rest)"
             if users
             else ""
         )
@@ -142,8 +143,8 @@ class CounterSums:
             scope=scope,
             requests=request_paths(requests),
             obstacle=(
-                f"{name} {have} {amounts.format_billionths(left)} left{by}; "
-                f"{len(least)} devices need at least {amounts.format_billionths(sum(least))} together"
+                f"{len(least)} need at least {amounts.format_billionths(sum(least))} of {name}, "
+                f"{amounts.format_billionths(left)} {be} left{by}"
             ),
             namespace=self._groups.namespace,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import constraints
@@ -167,18 +167,24 @@ class Places:
                 continue
 
             # The other groups need room at the same place.
-            others = []
-            for other, number in profile.items():
-                if other is not group:
-                    others.append(count_noun(number, other.noun))
-
-            beside = f"beside {join_names(others)} " if others else ""
+            others = {other: number for other, number in profile.items() if other is not group}
+            scope, only = _scope_phrase(attribute), ""
+            if others:
+                names = join_names(
+                    [count_noun(number, other.noun) for other, number in others.items()]
+                )
+                scope = _scope_of_others(attribute, names)
+                places = _places_with(others, by_value, values)
+                if places == [nearest]:
+                    only = f", the only one with {names}"
+                elif nearest in places and _is_absent(group, by_value[group], places):
+                    only = f" or any other with {names}"
             count = self._groups.count(
                 group,
                 needed,
                 within=here,
-                scope=f"{beside}{_scope_phrase(attribute)}",
-                place=_place_phrase(attribute, nearest),
+                scope=scope,
+                place=_place_phrase(attribute, nearest) + only,
                 requests=requests,
             )
             yield group, count
@@ -314,6 +320,35 @@ def _without_overlaps(components: Sequence[dict[int, Request]]) -> list[dict[int
 def _scope_phrase(attribute: str) -> str:
     plain = attribute.rpartition("/")[2]
     return "under one pcieRoot" if plain == "pcieRoot" else f"with one {plain}"
+
+
+def _places_with(
+    groups: Mapping[Group, int],
+    by_value: Mapping[Group, Mapping[Value, Collection[int]]],
+    values: Iterable[Value],
+) -> list[Value]:
+    """Returns the places that have as many devices of each group, free or held."""
+    places = []
+    for value in values:
+        if all(
+            len(group.there.intersection(by_value[group].get(value, ()))) >= number
+            for group, number in groups.items()
+        ):
+            places.append(value)
+    return places
+
+
+def _is_absent(
+    group: Group, by_value: Mapping[Value, Collection[int]], places: Iterable[Value]
+) -> bool:
+    """Returns True if none of the places has a device of the group, free or held."""
+    return all(group.there.isdisjoint(by_value.get(value, ())) for value in places)
+
+
+def _scope_of_others(attribute: str, others: str) -> str:
+    plain = attribute.rpartition("/")[2]
+    under = "under the same pcieRoot" if plain == "pcieRoot" else f"with the same {plain}"
+    return f"{under} as {others}"
 
 
 def _place_phrase(attribute: str, value: Value) -> str:

@@ -192,7 +192,7 @@ class Reasons:
             amounts_requested = [f"{name}={amount}" for name, amount in requested.items()]
             shown = ", ".join(amounts_requested) or "its default"
             allowed = _allowed_amounts(requested, candidate)
-            text = f"its request policy does not allow {shown}{allowed}"
+            text = f"the device's request policy does not allow {shown}{allowed}"
             yield Reason(rule="capacity", text=text)
             return
 
@@ -269,7 +269,8 @@ def _allowed_amounts(requested: Iterable[str], candidate: Candidate) -> str:
     for name in requested:
         policy = candidate.device.capacity[name].request_policy
         if policy and policy.valid_values:
-            phrases.append(f"{name} may be one of {join_names(policy.valid_values)}")
+            values = join_names(policy.valid_values)
+            phrases.append(f"only {name} of {values.replace(' and ', ' or ')}")
         elif policy and policy.valid_range:
             phrases.append(f"{name} may be {_range(policy.valid_range)}")
     return f" ({'; '.join(phrases)})" if phrases else ""

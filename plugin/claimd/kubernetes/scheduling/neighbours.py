@@ -21,6 +21,7 @@ Labels = Mapping[str, str]
 # A topology key and its value: the nodes with this label form one topology domain.
 Domain = tuple[str, str]
 
+_HOSTNAME = "kubernetes.io/hostname"
 _NOT_SPREAD = "node(s) didn't match pod topology spread constraints"
 
 
@@ -106,10 +107,7 @@ class Neighbours:
         # First the pod's own affinity.
         if self._near and not self._is_near(node):
             asked = " and ".join(describe(term) for term in self._near)
-            # A pod counts only if it matches all terms.
-            terms = {1: "none is here", 2: "no pod here matches both"}
-            missing = terms.get(len(self._near), "no pod here matches all of them")
-            detail = f"the pod's affinity needs {asked}, and {missing}"
+            detail = f"the pod's affinity needs {_describe_near(self._near)}"
             for term in self._near:
                 key = term.topology_key
                 if key not in node.metadata.labels:
@@ -130,10 +128,10 @@ class Neighbours:
         for label in node.metadata.labels.items():
             other = self._kept_away.get(label)
             if other is not None:
+                where = f"{label[0]}={label[1]}" if label[0] != _HOSTNAME else "the node"
                 yield _refusal(
                     "node(s) didn't satisfy existing pods anti-affinity rules",
-                    f"the anti-affinity of pod {other.key} keeps the pod away from "
-                    f"{label[0]}={label[1]}",
+                    f"the anti-affinity of running pod {other.key} keeps this pod off {where}",
                 )
                 return
 
@@ -247,11 +245,13 @@ class _Spread:
                 detail=f"it has no label {key}, which the pod's topology spread needs",
             )
 
-        fewest = min(self._counts.values(), default=0)
+        emptiest = min(self._counts, key=lambda name: (self._counts[name], name), default="")
+        fewest = self._counts[emptiest]
         if len(self._counts) < (constraint.min_domains or 1):
             # Domains that do not exist yet count as empty.
-            fewest = 0
+            fewest, emptiest = 0, "that is to come"
 
+        kind = key.rpartition("/")[2]
         own = selects_for_spread(constraint, self._pod, self._pod.metadata.labels)
         here = self._counts.get(value, 0)
         if here + own - fewest <= constraint.max_skew:
@@ -262,7 +262,8 @@ class _Spread:
             message=_NOT_SPREAD,
             is_resolvable=True,
             detail=(
-                f"topology spread over {key}: {value} has {here} of its pods, another has "
+                f"topology spread over {key}: {kind} {value} has {here} of its pods, "
+                f"{kind} {emptiest} has "
                 f"{fewest}, and maxSkew is {constraint.max_skew}"
             ),
         )
@@ -351,6 +352,31 @@ def _is_in_namespaces(
 
 def describe(term: PodAffinityTerm) -> str:
     """Describes the pods that a term is about, for people."""
+    labels = _describe_labels(term)
+    pods = f"pods with {labels}" if labels else "any pod"
+    return f"{pods} by {term.topology_key}"
+
+
+def _describe_near(terms: Sequence[PodAffinityTerm]) -> str:
+    """Describes the pods that all these terms are about, and says that no pod here is one."""
+    asked = " and ".join(describe(term) for term in terms)
+    if len(terms) == 1:
+        return f"{asked}, and none is here"
+
+    # A pod counts only if it matches all terms.
+    each = "both" if len(terms) == 2 else "all of them"
+    keys = {term.topology_key for term in terms}
+    labels = [_describe_labels(term) for term in terms]
+    if len(keys) == 1 and all(labels):
+        both = "both " if len(terms) == 2 else ""
+        return (
+            f"a single pod in the same {keys.pop()} that matches {both}{' and '.join(labels)}, "
+            "and none is here"
+        )
+    return f"{asked}, and no single pod here matches {each}"
+
+
+def _describe_labels(term: PodAffinityTerm) -> str:
     shown = []
     if term.label_selector:
         selector = term.label_selector
@@ -358,8 +384,7 @@ def describe(term: PodAffinityTerm) -> str:
         for requirement in selector.match_expressions:
             values = f" ({', '.join(requirement.values)})" if requirement.values else ""
             shown.append(f"{requirement.key} {requirement.operator}{values}")
-    pods = f"pods with {', '.join(shown)}" if shown else "any pod"
-    return f"{pods} by {term.topology_key}"
+    return ", ".join(shown)
 
 
 def _domain(term: PodAffinityTerm, node: Node) -> Domain | None:

@@ -57,8 +57,8 @@ class Shortage:
 
         left = amounts.format_billionths(max(self.allocatable - self.used, 0))
         requested = amounts.format_billionths(self.requested)
-        who = f" for init container {self.init_container}" if self.init_container else ""
-        return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left{who}"
+        when = f" while init container {self.init_container} runs" if self.init_container else ""
+        return f"{self.resource}: the pod requests {requested}{when}, {left} of {whole} are left"
 
 
 def pod_requests(pod: Pod) -> Amounts:

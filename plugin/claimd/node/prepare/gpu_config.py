@@ -242,8 +242,8 @@ def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
     reason = reason_reserved(name)
     if reason is not None:
         raise errors.ClaimError(
-            f"the claim's configuration sets {name}, which a claim cannot unless its class has "
-            f"`claimsMaySet: [{name}]`; a class may set it itself: {reason}"
+            f"the claim's configuration sets {name}, which a claim may set only if its "
+            f"class has `claimsMaySet: [{name}]`; a class may set it itself: {reason}"
         )
 
 

@@ -91,7 +91,8 @@ class Answer:
     """The answer about one pod, claim or device class.
 
     `line` is the answer in one line, and `can` is its predicate for nodes whose outcome is yes.
-    `blockers` keep the pod from every node, and `notes` are remarks. `details` quote the parts of
+    `blockers` keep the pod from every node, and `notes` are remarks. `remedies` are
+    changes that would remove blockers. `details` quote the parts of
     the pod's definition and status that the first blocker is about. `changes` are the what-if
     changes that were applied before the question. `nearest` is the node that lacks least, and
     `help` lists the changes that would make it fit. `groups` has the refusing nodes by their
@@ -103,6 +104,7 @@ class Answer:
     line: str = ""
     can: str = "could have it"
     blockers: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Length = Literal["full", "brief", "least"]
 
 _NOT_TOLERATED = " is not tolerated"
+# The domain with the fewest pods in `neighbours._Spread.refusal`.
+_FEWEST = re.compile(r" of its pods, (?P<who>.+) has \d+, and maxSkew")
+_WHILE = re.compile(r" while init container (?P<name>\S+) runs,")
 # The figures behind a lack of devices: see `_figures`.
 _FIGURES = re.compile(r" \([^()]* needed, [^()]*\)")
 # The part of an error that differs between nodes with the same error.
@@ -199,7 +202,9 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
             if detail.startswith("it has no "):
                 return Cause(verb="have", text=f"no {resource}")
             _, _, where = detail.partition(" are left")
-            return Cause(verb="have", text=f"too little {resource} left{where}")
+            when = _WHILE.search(detail)
+            init = f" for init container {when['name']}" if when else ""
+            return Cause(verb="have", text=f"too little {resource} left{init}{where}")
         case "NodePorts":
             return Cause(verb="have", text=f"{detail.partition(' is taken')[0]} taken")
         case "TaintToleration":
@@ -209,7 +214,9 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
         case "PodTopologySpread" if detail.startswith("topology spread over "):
             # The figures differ between the domains, and nodes of all of them go together.
             over = detail.partition(":")[0]
-            return Cause(verb="be", text=f"refused by {over}: another has fewer of its pods")
+            fewer = _FEWEST.search(detail)
+            who = fewer["who"] if fewer else "another"
+            return Cause(verb="be", text=f"refused by {over}: {who} has fewer of its pods")
         case "DynamicResources":
             claim, _, place = detail.partition(" is allocated on ")
             return Cause(

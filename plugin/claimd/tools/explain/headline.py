@@ -48,29 +48,29 @@ def _predicate(answer: Answer) -> str:
 
     line = count(answer)
     if fits_somewhere(answer.nodes):
-        return brief.shorten(line + _reservation(answer), room)
+        return brief.shorten(_with_reservation(line, answer), room)
     return f"{line}: {'; '.join(obstacles(answer, longest=room - len(line) - 2))}"
 
 
-def _reservation(answer: Answer) -> str:
-    """Returns the reservation of a "yes": it names the rules that were not checked.
+def _with_reservation(line: str, answer: Answer) -> str:
+    """Returns the line about a "yes" with its reservation: the rules that were not checked.
 
     The scheduler's own message about these rules is better than our note, if there is one.
     """
     for note in answer.notes:
         if note.startswith(evictions.EVICTED):
-            return f", but {note}"
+            return f"{line}, but {note}"
     for note in answer.notes:
         if note.startswith(preconditions.OTHER_SCHEDULER):
-            return f", but {note}"
+            return f"{line}, but {note}"
     for quote in answer.quotes:
         if quote.unseen:
-            return f" by the rules that are looked at, but the scheduler says: {quote.unseen}"
+            return f"the scheduler says: {quote.unseen}; by the rules that explain checks {line}"
 
     for note in answer.notes:
         if note.startswith(_NOT_LOOKED_AT):
-            return f" as far as it can be told; {note}"
-    return ""
+            return f"{line} as far as it can be told; {note}"
+    return line
 
 
 def count(answer: Answer) -> str:
@@ -165,7 +165,7 @@ def _with_name(node: NodeAnswer, words: str, subject: str, longest: int) -> str:
         return words
     claims = [f"claim {request.rpartition(': ')[0]}" for request in counts[0].requests]
     who = " and ".join(dict.fromkeys(claims))
-    named = f"on {node.node}: {words}" if who == subject else f"{who} on {node.node}: {words}"
+    named = f"on {node.node}: {words}" if who == subject else f"on {node.node}, {who}: {words}"
     return named if len(named) <= longest else words
 
 

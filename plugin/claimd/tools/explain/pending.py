@@ -222,6 +222,7 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         verdict=_verdict(subject, found, blockers, answers, objects),
         can="could run it" if pod else "could have it",
         blockers=(*blockers, *found.unseen),
+        remedies=tuple(found.remedies),
         details=tuple(found.details),
         notes=tuple(notes),
         nearest=nearest.node if nearest else "",
@@ -271,7 +272,7 @@ def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         ends = "ends" if len(answers) < _ALL_ARE_LOOKED_AT else "may end"
         yield (
-            f"an error on node {failed[0].node}{more} {ends} the scheduler's search on all nodes: "
+            f"an error on {failed[0].node}{more} {ends} the scheduler's search on all nodes: "
             f"{groups.ON_DEVICE.sub('', failed[0].summary)}"
         )
 

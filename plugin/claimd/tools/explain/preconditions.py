@@ -49,7 +49,7 @@ _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 class Preconditions:
     """The results of the checks.
 
-    `waiting` are the claims without devices, and `allocated` those with devices. `undecidable` is
+    `details` and `remedies` are about the blockers. `waiting` are the claims without devices, and `allocated` those with devices. `undecidable` is
     True if the nodes cannot be asked, because a device class does not exist. `unseen` has the
     objects that are needed and that the API server does not let us read; no answer is possible
     without them.
@@ -58,6 +58,7 @@ class Preconditions:
     blockers: list[str] = dataclasses.field(default_factory=list)
     unseen: list[str] = dataclasses.field(default_factory=list)
     details: list[str] = dataclasses.field(default_factory=list)
+    remedies: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     waiting: list[Claim] = dataclasses.field(default_factory=list)
     allocated: list[Claim] = dataclasses.field(default_factory=list)
@@ -73,8 +74,8 @@ def check_pod(pod: Pod, objects: Objects) -> Preconditions:
     for claim in _claims_of(pod, objects, found):
         _check_state(claim, pod, objects, found)
     if not pod.spec.node_name:
-        found.blockers += _blockers_of_missing_nodes(pod, found.allocated, objects)
-        found.blockers += _blockers_of_places(found.allocated)
+        _check_missing_nodes(pod, objects, found)
+        _check_places(pod, found)
     _check_slices_are_visible(objects, found)
     return found
 
@@ -174,8 +175,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             if claim is None:
                 _report_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
             elif template_name and not claim.is_owned_by(pod):
-                former = _describe_owner(claim, pod)
-                found.blockers.append(f"claim {claim.key} was made for {former}, not for this one")
+                _report_owner(claim, pod, found)
             else:
                 claims.append(claim)
             continue
@@ -196,15 +196,21 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             # The scheduler does not report anything about a pod until its claims exist.
             message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
             _, _, refusal = message.rpartition(" is forbidden: ")
+            called = template.metadata.name
             found.blockers.append(
-                f"claim {name} is not made: {_describe_refusal(refusal)}"
+                f"claim {name} cannot be created: {_describe_refusal(refusal)}"
                 if refusal
-                else f"claim {name} is not made yet: the controller manager makes it of template "
-                f"{template.metadata.name}"
+                else f"claim {name} does not exist yet: the controller manager creates it from "
+                f"template {called}"
             )
+            if refusal:
+                found.details.append(
+                    f"claim {name} is for {entry.name} in the pod's resourceClaims, "
+                    f"from template {called}"
+                )
         else:
             found.notes.append(
-                f"claim {name} is not made yet; template {template.metadata.name} is looked at"
+                f"claim {name} does not exist yet; template {template.metadata.name} is looked at"
             )
 
     of_resources = _extended_claim(pod, objects)
@@ -224,8 +230,7 @@ def _describe_refusal(refusal: str) -> str:
     parts = []
     for resource, amount in requested.items():
         limit = limited.get(resource, "?")
-        taken = f"{used.get(resource, '?')} of {limit} used" if limit != "0" else "the limit is 0"
-        parts.append(f"{resource}: {amount} requested, {taken}")
+        parts.append(f"{resource}: {amount} requested, {used.get(resource, '?')} of {limit} used")
     return f"exceeded quota: {match['name']} ({'; '.join(parts)})"
 
 
@@ -249,12 +254,16 @@ def _find_claim(claims: Sequence[Claim], namespace: str, name: str) -> Claim | N
     return None
 
 
-def _describe_owner(claim: Claim, pod: Pod) -> str:
-    """Describes the pod that a claim of a template was made for, if it is not this pod."""
+def _report_owner(claim: Claim, pod: Pod, found: Preconditions) -> None:
+    """Reports that a claim of a template was created for another pod than this one."""
     for owner in claim.metadata.owner_references:
         if owner.kind == "Pod" and owner.name == pod.metadata.name:
-            return "a former pod of this name"
-    return "another pod"
+            found.blockers.append(f"claim {claim.key} was made for an earlier pod with this name")
+            found.remedies.append(
+                f"delete claim {claim.key}: the controller manager creates another for this pod"
+            )
+            return
+    found.blockers.append(f"claim {claim.key} was made for another pod")
 
 
 def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate | None:
@@ -322,11 +331,12 @@ def _check_admin_access(claim: Claim, it: str, objects: Objects, found: Precondi
             found.notes.append(note)
     elif labels[0].get(_ADMIN_ACCESS) != "true":
         blocker = (
-            f"{it} asks for admin access, which namespace {name} is not for: "
-            f"it has no label {_ADMIN_ACCESS}=true"
+            f"{it} asks for admin access, which is not allowed in namespace {name}: "
+            f"the namespace lacks the label {_ADMIN_ACCESS}=true"
         )
         if blocker not in found.blockers:
             found.blockers.append(blocker)
+            found.remedies.append(f"label namespace {name} {_ADMIN_ACCESS}=true")
 
 
 def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
@@ -375,7 +385,7 @@ def allocated_on(claim: Claim) -> str:
         return ""
 
     names = _selected_names(selector)
-    return f"node {', '.join(names)}" if names else "nodes with certain labels"
+    return ", ".join(names) or "nodes with certain labels"
 
 
 def _selected_names(selector: NodeSelector) -> list[str]:
@@ -395,53 +405,73 @@ def _names_in_term(term: NodeSelectorTerm) -> list[str]:
     return names
 
 
-def _blockers_of_missing_nodes(
-    pod: Pod, claims: Sequence[Claim], objects: Objects
-) -> Iterator[str]:
-    """Yields a sentence for each demand for nodes that do not exist. No node fulfils it."""
+def _check_missing_nodes(pod: Pod, objects: Objects, found: Preconditions) -> None:
+    """Reports each demand for nodes that do not exist. No node fulfils it."""
     existing = {node.metadata.name for node in objects.nodes}
     if not existing:
         return
 
     affinity = pod.spec.affinity.node_affinity
-    demands = [
+    demands: list[tuple[str, NodeSelector | None, str]] = [
         (
             "the pod's node affinity names",
             affinity.required_during_scheduling_ignored_during_execution,
+            "",
         )
     ]
-    for claim in claims:
+    for claim in found.allocated:
         assert claim.status.allocation
         words = f"claim {claim_name(claim)} has its devices on"
-        demands.append((words, claim.status.allocation.node_selector))
+        demands.append((words, claim.status.allocation.node_selector, _way_to_release(claim, pod)))
 
-    for words, selector in demands:
+    for words, selector, remedy in demands:
         # The terms are alternatives: one that selects nodes by labels may select any.
         terms = selector.node_selector_terms if selector else []
         lists = [_names_in_term(term) for term in terms]
         names = [name for each in lists for name in each]
         if lists and all(lists) and not existing.intersection(names):
             verb = "does" if len(names) == 1 else "do"
-            yield f"{words} {', '.join(names)}, which {verb} not exist"
+            found.blockers.append(f"{words} {', '.join(names)}, which {verb} not exist")
+            if remedy:
+                found.remedies.append(remedy)
 
 
-def _blockers_of_places(claims: Sequence[Claim]) -> Iterator[str]:
-    """Yields a sentence if two claims have their devices on different nodes."""
+def _check_places(pod: Pod, found: Preconditions) -> None:
+    """Reports that two claims have their devices on different nodes."""
     places: list[tuple[Claim, set[str]]] = []
-    for claim in claims:
+    for claim in found.allocated:
         selector = claim.status.allocation.node_selector if claim.status.allocation else None
         names = set(_selected_names(selector)) if selector else set()
         if not names:
             continue
         for other, other_names in places:
             if not names & other_names:
-                yield (
-                    f"its claims are on different nodes: {claim_name(other)} on "
+                found.blockers.append(
+                    f"its claims are allocated on different nodes: {claim_name(other)} on "
                     f"{', '.join(sorted(other_names))}, {claim_name(claim)} on "
                     f"{', '.join(sorted(names))}"
                 )
+                ways = [_way_to_release(each, pod) for each in (other, claim)]
+                if all(ways):
+                    found.remedies.append("; or ".join(ways))
                 return
         places.append((claim, names))
+
+
+def _way_to_release(claim: Claim, pod: Pod) -> str:
+    """Returns the change after which the claim is allocated again, or "" if it is not certain.
+
+    The cluster takes back the devices of a claim that no pod uses. If none but this pod uses it,
+    the scheduler does so itself.
+    """
+    others = [each for each in claim.status.reserved_for if each.uid != pod.metadata.uid]
+    if not others or any(each.resource != "pods" for each in others):
+        return ""
+    noun = "user" if len(others) == 1 else "users"
+    return (
+        f"delete {_list_consumers(others)}, the {noun} of claim {claim_name(claim)}, "
+        "so that it is allocated again"
+    )
 
 
 def _list_consumers(consumers: Sequence[Consumer]) -> str:
@@ -481,4 +511,5 @@ def _binding_deadline(allocation: Allocation) -> str:
     except ValueError:
         return f" (allocated at {since})"
     end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
-    return f" (allocated at {since}, given back at {end:%H:%M:%S})"
+    until = f"{end:%H:%M:%S}" if end.date() == start.date() else f"{end:%Y-%m-%dT%H:%M:%SZ}"
+    return f" (allocated at {since}, undone if that is not reported by {until})"

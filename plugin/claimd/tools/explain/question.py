@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 # The time in seconds that a node gets at least while any time is left.
 _LEAST_SHARE = 0.01
+_SELECTOR = re.compile(r": selector (?P<number>[1-5])\b")
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
 class Cluster:
@@ -432,7 +435,7 @@ def _with_class(refusal: filters.Refusal, classes: Mapping[str, DeviceClass]) ->
     if class_ is None:
         return refusal
     name = class_.metadata.name
-    plugin = f" in the device plugin, which goes before class {name} of the same name"
+    plugin = f" in the device plugin; where a plugin offers it, class {name} is not used"
     return dataclasses.replace(refusal, detail=refusal.detail + plugin)
 
 
@@ -488,7 +491,10 @@ def _answer(
             refusals=details,
             refused_by=refusals,
         )
-    summary = "; ".join(filter(None, (*details, verdict.summary)))
+    of_devices = verdict.summary
+    if verdict.outcome == "error":
+        of_devices = _SELECTOR.sub(_name_selector, of_devices)
+    summary = "; ".join(filter(None, (*details, of_devices)))
     return NodeAnswer(
         node=name,
         outcome="no" if refusals else verdict.outcome,
@@ -503,6 +509,11 @@ def _answer(
         like="" if verdict.node == name else verdict.node,
         ends_search=verdict.ends_search and not refusals,
     )
+
+
+def _name_selector(match: re.Match[str]) -> str:
+    """Returns the selector in words: we count from 1, and the scheduler's messages from 0."""
+    return f": its {_ORDINALS[int(match['number']) - 1]} selector"
 
 
 def _own_devices(devices: Iterable[DeviceID], judged: str, node: str) -> Iterator[DeviceID]:

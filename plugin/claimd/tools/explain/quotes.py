@@ -63,16 +63,19 @@ def _differences(message: str, answer: Answer) -> Iterator[str]:
 
     total = int(match[1])
     if total != len(answer.nodes):
-        yield f"it saw {total} nodes, here are {len(answer.nodes)}"
+        yield f"the scheduler saw {total} nodes, here are {len(answer.nodes)}"
 
     # Its message is about a moment in the past.
     yes = [node.node for node in answer.nodes if node.outcome == "yes"]
     if yes:
         more = f" and {len(yes) - 1} more" if len(yes) > 1 else ""
-        yield (
-            f"it found no node, we find {yes[0]}{more}: something has changed since, "
-            "or a rule says no that is not looked at here"
-        )
+        why = "explain does not check that rule"
+        if not _unseen_reasons(message, None):
+            why = (
+                "either something has changed since, "
+                "or a rule that explain does not check refuses it"
+            )
+        yield f"the scheduler found no node, explain finds {yes[0]}{more}: {why}"
 
     # Some releases append the claim in parentheses, and the simulated scheduler what a node lacks.
     # Reasons that differ only in that are one reason.
@@ -86,11 +89,11 @@ def _differences(message: str, answer: Answer) -> Iterator[str]:
     ours = _our_reasons(answer)
     for reason, count in counts.items():
         if _is_unseen(reason):
-            yield f"{_node_count(count)} by a rule that is not looked at here: {reason}"
+            yield f"{_node_count(count)} by a rule that explain does not check: {reason}"
             continue
         our_count = _count_of(reason, ours)
         if our_count != count and not yes:
-            yield f'it counts {count} with "{shown[reason]}", we find {our_count}'
+            yield f'the scheduler counts {count} with "{shown[reason]}", explain finds {our_count}'
 
 
 def _split_reasons(text: str) -> Iterator[tuple[int, str]]:
@@ -111,10 +114,10 @@ def _is_unseen(reason: str) -> bool:
     return any(word in reason for word in _NOT_OURS)
 
 
-def _unseen_reasons(message: str, pod: Pod) -> str:
+def _unseen_reasons(message: str, pod: Pod | None) -> str:
     """Returns the scheduler's reasons that come from rules which explain does not check.
 
-    The scheduler often leaves out which volumes it means, so the pod's volumes are named.
+    The scheduler often leaves out which volumes it means, so those of the `pod` are named.
     """
     match = _MESSAGE.match(message)
     unseen = []
@@ -128,10 +131,10 @@ def _unseen_reasons(message: str, pod: Pod) -> str:
     return said + _describe_volumes(pod, said) if said else ""
 
 
-def _describe_volumes(pod: Pod, said: str) -> str:
+def _describe_volumes(pod: Pod | None, said: str) -> str:
     """Returns in parentheses the volume claims of the pod, unless the message names one."""
     names = []
-    for volume in pod.spec.volumes:
+    for volume in pod.spec.volumes if pod else ():
         if volume.persistent_volume_claim:
             names.append(str(volume.persistent_volume_claim.get("claimName", "?")))
     if not names or any(f'"{name}"' in said for name in names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from claimd.kubernetes.allocator import amounts
@@ -19,6 +20,11 @@ _LABELS_OF_FACT = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
+)
+# The figures of `resources.Shortage.detail`.
+_FIGURES = re.compile(
+    r"(?P<resource>\S+): the pod requests (?P<requested>\S+)(?P<when> while init container \S+ runs)?, "
+    r"(?P<left>\S+) of (?P<whole>\S+) are left"
 )
 # The change for each condition of a node that is ready. The keys begin the refusal's detail.
 _CONDITIONS = {
@@ -40,7 +46,7 @@ def remedy_for(refusal: Refusal, node: str) -> str:
             # A taint that the node controller sets goes away with its condition.
             if separator and not detail.startswith("it"):
                 name, _, _ = taint.partition(" is not tolerated")
-                return f"tolerate {name}, or take it from {node}"
+                return f"tolerate {name}, or remove the taint from {node}"
             for meaning, change in _CONDITIONS.items():
                 if detail.startswith(meaning):
                     return f"{change} {node}"
@@ -60,19 +66,16 @@ def remedy_for(refusal: Refusal, node: str) -> str:
 
 def _remedy_for_resource(refusal: Refusal, node: str) -> str:
     """Returns a remedy from the figures of `resources.Shortage.detail`."""
-    resource, separator, figures = refusal.detail.partition(": the pod requests ")
-    if not separator:
+    match = _FIGURES.match(refusal.detail)
+    if match is None:
         return ""
 
-    requested, _, rest = figures.partition(", ")
-    left, _, rest = rest.partition(" of ")
-    whole, _, _ = rest.partition(" are left")
-
-    is_enough = amounts.parse(requested) <= amounts.parse(whole)
+    resource, left, when = match["resource"], match["left"], match["when"] or ""
+    is_enough = amounts.parse(match["requested"]) <= amounts.parse(match["whole"])
     # A request that exceeds the whole node cannot be met by freeing resources.
     if left == "0":
         return f"free some {resource} on {node}" if is_enough else ""
-    less = f"ask for at most {left} {resource}"
+    less = f"ask for at most {left} {resource}{when}"
     return f"{less} or free some on {node}" if is_enough else less
 
 

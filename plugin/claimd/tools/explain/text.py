@@ -160,6 +160,8 @@ def _head(answer: Answer) -> Iterator[str]:
         yield f"  {detail}"
     for blocker in answer.blockers[1:]:
         yield f"  also: {blocker}"
+    for remedy in answer.remedies:
+        yield f"  would help: {remedy}"
     if answer.blockers and answer.nodes:
         yield f"  without that: {headline.count(answer)}"
     if answer.nearest and len(answer.nodes) > 1:
@@ -227,9 +229,9 @@ def _outcome(node: NodeAnswer) -> str:
             return "yes"
         return f"yes: would get {_join_devices(node, node.allocation)}"
     if node.refusals and node.allocation and node.summary.endswith(")"):
-        return f"{node.outcome}: {node.summary.removesuffix(')')}; it has the devices)"
+        return f"{node.outcome}: {node.summary.removesuffix(')')}; the node has the devices)"
     if node.refusals and node.allocation:
-        return f"{node.outcome}: {node.summary} (it has the devices)"
+        return f"{node.outcome}: {node.summary} (the node has the devices)"
     return f"{node.outcome}: {node.summary}"
 
 

@@ -54,8 +54,8 @@ def test_pairs_with_one_missing_device():
 
 def test_a_mixed_root_names_it():
     assert counts(alloc_hard.pairs(2, (), each_its_root=False)) == [
-        "2 GPUs beside 2 NICs under one pcieRoot are needed, only 1 exists under pci0000:00",
-        "2 NICs beside 2 GPUs under one pcieRoot are needed, only 1 exists under pci0000:00",
+        "2 GPUs under the same pcieRoot as 2 NICs are needed, only 1 exists under pci0000:00",
+        "2 NICs under the same pcieRoot as 2 GPUs are needed, only 1 exists under pci0000:00",
     ]
 
 
@@ -111,8 +111,7 @@ def test_distinct_values():
 def test_a_counter():
     devices, counters = alloc_hard.sharing(20, 7)
     assert counts(world(devices, {"count": 8}, counters=counters)) == [
-        "8 GPUs at once are needed, 7 are usable; "
-        "counter all/memory has 7 left; 8 devices need at least 8 together"
+        "8 GPUs at once are needed, only 7 fit; 8 need at least 8 of counter all/memory, 7 are left"
     ]
 
 
@@ -131,8 +130,8 @@ def test_a_counter_is_reported_with_its_users():
         taken("stranger", "gpu-9", driver="gpu.example.com"),
     ]
     assert counts(hard) == [
-        "3 GPUs at once are needed, 2 are usable; counter all/memory has 2 left "
-        "(default/neighbour uses the rest); 3 devices need at least 3 together"
+        "3 GPUs at once are needed, only 2 fit; 3 need at least 3 of counter all/memory, "
+        "2 are left (claim default/neighbour uses the rest)"
     ]
 
 
@@ -140,15 +139,14 @@ def test_counters_of_one_name():
     wanted = (("1g.20gb", 16), ("2g.20gb", 12), ("3g.40gb", 4))
     [sentence] = counts(alloc_hard.divided_among(*wanted))
     assert sentence.endswith(
-        "all memory-slice counters of gpu.example.com/node-1 have 64 left; "
-        "32 devices need at least 72 together"
+        "32 need at least 72 of all memory-slice counters of gpu.example.com/node-1, 64 are left"
     )
 
 
 def test_counters_that_are_opposed():
     assert counts(alloc_hard.opposing()) == [
-        "12 GPUs at once are needed, 11 are usable; "
-        "the counters of all together have 935 left; 12 devices need at least 936 together"
+        "12 GPUs at once are needed, only 11 fit; "
+        "12 need at least 936 of the counters of all together, 935 are left"
     ]
 
 

@@ -100,14 +100,14 @@ def test_the_largest_of_many_shares_are_named():
 @pytest.mark.parametrize(
     ("policy", "allowed"),
     [
-        ({"default": "20Gi", "validValues": ["20Gi", "40Gi"]}, "one of 20Gi and 40Gi"),
+        ({"default": "20Gi", "validValues": ["20Gi", "40Gi"]}, "only memory of 20Gi or 40Gi"),
         (
             {"default": "80Gi", "validRange": {"min": "4Gi", "max": "40Gi", "step": "4Gi"}},
-            "4Gi or more, up to 40Gi, in steps of 4Gi",
+            "memory may be 4Gi or more, up to 40Gi, in steps of 4Gi",
         ),
         (
             {"default": "80Gi", "validRange": {"min": "1Gi", "max": "40Gi"}},
-            "1Gi or more, up to 40Gi",
+            "memory may be 1Gi or more, up to 40Gi",
         ),
     ],
 )
@@ -119,7 +119,7 @@ def test_an_amount_that_the_policy_does_not_allow(policy, allowed):
     assert reasons(hard) == [
         (
             "capacity",
-            f"its request policy does not allow memory=60Gi (memory may be {allowed})",
+            f"the device's request policy does not allow memory=60Gi ({allowed})",
         )
     ]
 

@@ -246,8 +246,15 @@ def test_it_is_said_in_detail():
     about = neighbours.Neighbours(pod(affinity=both), nodes(), {"a1": [there]}, [], {})
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.detail == (
-        "the pod's affinity needs pods with app=db by zone and pods with app=cache by zone, "
-        "and no pod here matches both"
+        "the pod's affinity needs a single pod in the same zone that matches both app=db and "
+        "app=cache, and none is here"
+    )
+    others = near(term(app="db"), term(app="cache"), term("kubernetes.io/hostname", app="web"))
+    about = neighbours.Neighbours(pod(affinity=others), nodes(), {"a1": [there]}, [], {})
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail == (
+        "the pod's affinity needs pods with app=db by zone and pods with app=cache by zone and "
+        "pods with app=web by kubernetes.io/hostname, and no single pod here matches all of them"
     )
     about = neighbours.Neighbours(
         pod(affinity=near(term("rack", app="db"))), nodes(), {"a1": [there]}, [], {}
@@ -258,7 +265,7 @@ def test_it_is_said_in_detail():
     )
     about = neighbours.Neighbours(pod(labels={"app": "job"}), nodes(), {"a1": [there]}, [there], {})
     (refusal,) = about.refusals(nodes()["a1"])
-    assert refusal.detail == "the anti-affinity of pod default/q keeps the pod away from zone=a"
+    assert refusal.detail == "the anti-affinity of running pod default/q keeps this pod off zone=a"
     about = neighbours.Neighbours(
         pod(affinity=far(term(app="job"))),
         nodes(),
@@ -275,5 +282,5 @@ def test_it_is_said_in_detail():
     )
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.detail == (
-        "topology spread over zone: a has 1 of its pods, another has 0, and maxSkew is 1"
+        "topology spread over zone: zone a has 1 of its pods, zone b has 0, and maxSkew is 1"
     )

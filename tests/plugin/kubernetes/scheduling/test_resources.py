@@ -99,7 +99,7 @@ def test_the_init_container_that_needs_the_most_is_named():
     sidecar = container(sidecar=True, cpu="2")
     late = container(cpu="1") | {"name": "late"}
     pod_ = pod(container(cpu="1"), init=[load, sidecar, late])
-    detail = "cpu: the pod requests 5, 4 of 4 are left for init container load"
+    detail = "cpu: the pod requests 5 while init container load runs, 4 of 4 are left"
     assert shortages(pod_, node(cpu="4", pods="9")) == [("cpu", "Insufficient cpu", detail)]
     pod_ = pod(container(cpu="3"), init=[load, sidecar])
     [(_, _, detail)] = shortages(pod_, node(cpu="4", pods="9"))

@@ -61,7 +61,7 @@ def of_claim(**fields):
 def test_a_claim_cannot_set_what_the_driver_or_the_loader_owns(name):
     with pytest.raises(
         errors.ClaimError,
-        match=rf"sets {name}, which a claim cannot unless its class has `claimsMaySet: \[{name}\]",
+        match=rf"sets {name}, which a claim may set only if its class has `claimsMaySet: \[{name}\]",
     ):
         plan_claim(of_claim(environment={name: "all"}))
 

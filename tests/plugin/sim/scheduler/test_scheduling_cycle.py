@@ -223,7 +223,7 @@ def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
     mine = [claim("mine", request(count=2))]
     hot = [slice_("node-1", gpu_0={"taints": [HOT]})]
     new = pod("p", claims=["mine"])
-    assert "2 GPUs are needed, 1 is usable" in decide(new, slices=hot, claims=mine).message
+    assert "2 GPUs are needed, 1 of 2 is usable" in decide(new, slices=hot, claims=mine).message
     rules = [rule("r", HOT, device="gpu-0")]
     assert isinstance(decide(new, claims=mine, rules=rules), Unschedulable)
     tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]

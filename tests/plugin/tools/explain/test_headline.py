@@ -12,6 +12,7 @@ from claimd.kubernetes.allocator.verdicts import ClaimVerdict, DeviceVerdict, Re
 from claimd.kubernetes.scheduling.filters import Refusal
 from claimd.tools.explain import headline, objects, pending
 from claimd.tools.explain.answer import Answer, Group, NodeAnswer
+from tests.support import recorded_pods
 from tests.support.cluster_objects import (
     A100,
     H100,
@@ -71,7 +72,7 @@ TOLERATION = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedu
         ([plain(cordoned=True), job()], "uncordon node-1", [plain(), job()]),
         (
             [TAINTED, job()],
-            "tolerate a=b:NoSchedule, or take it from node-1",
+            "tolerate a=b:NoSchedule, or remove the taint from node-1",
             [TAINTED, job(tolerations=[TOLERATION])],
         ),
         (
@@ -190,8 +191,8 @@ def test_what_the_scheduler_says_of_it_is_said_instead():
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     waiting = pod(volumes=volumes) | {"status": {"conditions": [condition]}}
     assert report(plain(), waiting).line == (
-        "pod default/job: 1 of 1 nodes could run it by the rules that are looked at, "
-        f"but the scheduler says: {conflict} (volume claim data)"
+        f"pod default/job: the scheduler says: {conflict} (volume claim data); "
+        "by the rules that explain checks 1 of 1 nodes could run it"
     )
 
 
@@ -209,7 +210,7 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     answer = report(*documents, claim(selectors=[reads]), job())
     assert answer.verdict == "pending"
     assert answer.line.startswith(
-        "pod default/job: an error on node node-2 ends the scheduler's search on all nodes: "
+        "pod default/job: an error on node-2 ends the scheduler's search on all nodes: "
     )
 
 
@@ -352,7 +353,7 @@ def test_requests_that_compete_come_with_their_claim_and_the_node():
     answer = report(plain(), slice_([gpu(0), gpu(1, A100)]), short, job())
     needed = '3 GPUs for requests "any" and "large" together are needed, only 2 exist'
     assert answer.line == (
-        f"pod default/job: 0 of 1 nodes could run it: claim default/train on node-1: {needed}"
+        f"pod default/job: 0 of 1 nodes could run it: on node-1, claim default/train: {needed}"
     )
     known = cluster(plain(), slice_([gpu(0), gpu(1, A100)]), short)
     of_claim = pending.report(known, pending.find_subject(known, "train", "default"))
@@ -384,7 +385,7 @@ def test_a_toleration_of_nearly_the_same_taint_is_named():
     but = "(the pod tolerates team=b)"
     answer = report(tainted[0], pod(tolerations=near))
     assert answer.line.endswith(f"on node-1 taint team=a:NoSchedule is not tolerated {but}")
-    assert answer.help == ("tolerate team=a:NoSchedule, or take it from node-1",)
+    assert answer.help == ("tolerate team=a:NoSchedule, or remove the taint from node-1",)
     answer = report(*tainted, pod(tolerations=near))
     assert answer.line.endswith(
         f"both have the taint team=a:NoSchedule, which is not tolerated {but}"
@@ -397,7 +398,7 @@ def test_a_resource_of_a_class_and_of_a_device_plugin_names_the_one_that_counts(
         document["status"]["allocatable"]["claimd.dev/gpu"] = "1"
     waiting = pod(containers=[container(**{"claimd.dev/gpu": "2"})])
     class_of_it = class_(extendedResourceName="claimd.dev/gpu")
-    plugin = "left in the device plugin, which goes before class gpu.claimd.dev of the same name"
+    plugin = "left in the device plugin; where a plugin offers it, class gpu.claimd.dev is not used"
     answer = report(plugged[0], slice_(gpus(2)), class_of_it, waiting)
     assert answer.line == (
         "pod default/job: 0 of 1 nodes could run it: on node-1 claimd.dev/gpu: "
@@ -488,7 +489,7 @@ def test_a_place_without_a_device_for_one_request_names_no_reason_of_the_others(
         ),
         (dataclasses.replace(with_count(), shortage=Shortage()), "s"),
         (with_count(), "2 GPUs are needed, 1 is free: model is a"),
-        (with_count(obstacle="b is tainted"), "2 GPUs are needed, 1 is usable; b is tainted"),
+        (with_count(obstacle="b is tainted"), "2 GPUs are needed, 1 of 4 is usable; b is tainted"),
         (
             with_count(holders=(HOLDER,)),
             "2 GPUs are needed, 1 is free: b is held by claim default/other",
@@ -552,7 +553,7 @@ def test_each_way_out_has_all_that_is_needed():
 @pytest.mark.parametrize(
     ("rule", "detail", "way"),
     [
-        ("TaintToleration", "taint a:NoSchedule is not tolerated", "tolerate a:NoSchedule, or take it from n"),
+        ("TaintToleration", "taint a:NoSchedule is not tolerated", "tolerate a:NoSchedule, or remove the taint from n"),
         ("TaintToleration", "it is late: taint a:NoSchedule is not tolerated", "get n ready"),
         ("TaintToleration", "it is not ready", "get n ready"),
         ("TaintToleration", "its disk is full: taint a:NoSchedule is not tolerated", "free disk space on n"),
@@ -563,6 +564,7 @@ def test_each_way_out_has_all_that_is_needed():
         ("NodeAffinity", "its labels do not match, it has a=c", None),
         ("NodeResourcesFit", "cpu: the pod requests 8, 4 of 8 are left", "ask for at most 4 cpu or free some on n"),
         ("NodeResourcesFit", "cpu: the pod requests 9, 4 of 8 are left", "ask for at most 4 cpu"),
+        ("NodeResourcesFit", "cpu: the pod requests 9 while init container i runs, 4 of 8 are left", "ask for at most 4 cpu while init container i runs"),
         ("NodeResourcesFit", "cpu: the pod requests 8, 0 of 8 are left", "free some cpu on n"),
         ("NodeResourcesFit", "cpu: the pod requests 9, 0 of 8 are left", None),
         ("NodeResourcesFit", "it runs 110 pods and may run 110", None),
@@ -577,3 +579,30 @@ def test_a_group_as_a_line_begins():
     two, other = build_answer((), 2, 1).groups
     assert headline.group_title(two) == "2 nodes have cause 0"
     assert headline.group_title(other) == "1 node has cause 1"
+
+
+RECORDED = {
+    "a-gpu-and-a-nic-under-one-root": "0 of 1 nodes could run it: on node-1, claim default/train: "
+    "1 NIC under the same pcieRoot as 1 GPU is needed, "
+    "none exists under pci0000:40 or any other with 1 GPU",
+    "a-rule-taints-the-devices": "0 of 1 nodes could run it: 1 GPU is needed, 0 of 2 are usable; "
+    "both: taint maintenance:NoSchedule is not tolerated (set by DeviceTaintRule maintenance)",
+    "a-selector-that-fails-on-one-of-two-nodes": "an error on node-1 ends the scheduler's search "
+    "on all nodes: claim default/train: its first selector: CEL runtime error: no such key: vendor",
+    "another-pod-keeps-it-away": "0 of 1 nodes could run it: on node-1 the anti-affinity of "
+    "running pod default/web keeps this pod off the node",
+    "near-to-two-pods-in-two-zones": "0 of 4 nodes could run it: all 4 are refused: the pod's "
+    "affinity needs a single pod in the same zone that matches both app=db and app=cache, "
+    "and none is here",
+    "spread-with-a-node-that-is-tainted": "0 of 4 nodes could run it: node-c1 has the taint "
+    "team:NoSchedule, which is not tolerated; 3 are refused by topology spread over zone: "
+    "zone c has fewer of its pods",
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_first_line_about_a_pod_that_was_recorded(name):
+    [recorded] = [each for each in recorded_pods.situations() if each.name == name]
+    line = recorded_pods.explained(recorded).answer.line
+    assert line == f"pod default/job: {RECORDED[name]}"
+    assert len(line) <= 200

@@ -77,18 +77,21 @@ def test_the_scheduler_is_quoted():
 def test_a_claim_of_a_template():
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     check = of_pod(waiting, template("two", claim(count=2)))
-    assert check.notes == ["claim default/job-gpu-… is not made yet; template two is looked at"]
+    assert check.notes == ["claim default/job-gpu-… does not exist yet; template two is looked at"]
     own_claim = claim("job-gpu-abc")
     status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "job-gpu-abc"}]}
     waiting = with_status(waiting, **status)
     assert of_pod(waiting).blockers == ["claim default/job-gpu-abc does not exist"]
     assert of_pod(waiting, own_claim).blockers == [
-        "claim default/job-gpu-abc was made for another pod, not for this one"
+        "claim default/job-gpu-abc was made for another pod"
     ]
     former = {"controller": True, "kind": "Pod", "name": "job", "uid": "former"}
     own_claim["metadata"]["ownerReferences"] = [former]
     assert of_pod(waiting, own_claim).blockers == [
-        "claim default/job-gpu-abc was made for a former pod of this name, not for this one"
+        "claim default/job-gpu-abc was made for an earlier pod with this name"
+    ]
+    assert of_pod(waiting, own_claim).remedies == [
+        "delete claim default/job-gpu-abc: the controller manager creates another for this pod"
     ]
     own_claim["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
     waiting["metadata"]["uid"] = "pod-uid"
@@ -109,7 +112,7 @@ def test_a_class_that_is_not_there(known, meant):
 def test_an_allocated_claim_by_itself():
     check = of_claim(claim(held=[name(0)], pinned="node-1", reserved=["a", "b", "c", "d"]))
     assert check.blockers == [
-        "it is allocated already on node node-1, reserved for pod a, pod b, pod c and 1 more"
+        "it is allocated already on node-1, reserved for pod a, pod b, pod c and 1 more"
     ]
 
 
@@ -140,7 +143,7 @@ def bound_claim(*true):
     ("true", "blocker"),
     [
         ((), "device gpu-0000-41-00-0 of claim default/train waits for driver gpu.claimd.dev to report Ready "
-             "(allocated at 2026-01-01T10:00:00Z, given back at 10:10:00)"),
+             "(allocated at 2026-01-01T10:00:00Z, undone if that is not reported by 10:10:00)"),
         (("Ready",), None),
         (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
     ],
@@ -161,7 +164,7 @@ def test_a_time_that_is_none_is_shown_as_it_is():
 def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
     waits = (
         "device gpu-0000-41-00-0 waits for driver gpu.claimd.dev to report Ready "
-        "(allocated at 2026-01-01T10:00:00Z, given back at 10:10:00)"
+        "(allocated at 2026-01-01T10:00:00Z, undone if that is not reported by 10:10:00)"
     )
     assert of_claim(bound_claim()).blockers[1:] == [waits]
 
@@ -185,7 +188,7 @@ def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
     waiting["metadata"]["uid"] = "u"
     check = of_pod(waiting, template("two", claim()))
     assert check.blockers == [
-        "claim default/job-gpu-… is not made yet: the controller manager makes it of template two"
+        "claim default/job-gpu-… does not exist yet: the controller manager creates it from template two"
     ]
     assert not check.notes and len(check.waiting) == 1
 
@@ -197,10 +200,10 @@ def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
     wrapped = f'PodResourceClaim gpu: create ResourceClaim : "job-gpu-x" is forbidden: {refusal}'
     refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", wrapped)
     check = of_pod(waiting, template("two", claim()), refused)
-    assert check.blockers == [f"claim default/job-gpu-… is not made: {refusal}"]
+    assert check.blockers == [f"claim default/job-gpu-… cannot be created: {refusal}"]
 
 
-@pytest.mark.parametrize(("limit", "figures"), [("0", "the limit is 0"), ("2", "0 of 2 used")])
+@pytest.mark.parametrize(("limit", "figures"), [("0", "0 of 0 used"), ("2", "0 of 2 used")])
 def test_a_claim_that_a_quota_keeps_away_comes_with_the_figures(limit, figures):
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     waiting["metadata"]["uid"] = "u"
@@ -214,7 +217,10 @@ def test_a_claim_that_a_quota_keeps_away_comes_with_the_figures(limit, figures):
     refused = cluster_objects.event(waiting, "FailedResourceClaimCreation", wrapped)
     check = of_pod(waiting, template("two", claim()), refused)
     told = f"exceeded quota: gpus ({resource}: 1 requested, {figures})"
-    assert check.blockers == [f"claim default/job-gpu-… is not made: {told}"]
+    assert check.blockers == [f"claim default/job-gpu-… cannot be created: {told}"]
+    assert check.details == [
+        "claim default/job-gpu-… is for gpu in the pod's resourceClaims, from template two"
+    ]
 
 
 def test_claims_on_different_nodes():
@@ -224,8 +230,19 @@ def test_claims_on_different_nodes():
         for called, node in [("train", "node-1"), ("store", "node-2")]
     )
     assert of_pod(pod(resourceClaims=claims), here, there).blockers == [
-        "its claims are on different nodes: default/train on node-1, default/store on node-2"
+        "its claims are allocated on different nodes: default/train on node-1, default/store on node-2"
     ]
+    assert of_pod(pod(resourceClaims=claims), here, there).remedies == []
+    here["status"]["reservedFor"] = [{"resource": "pods", "name": "a", "uid": "a"}]
+    there["status"]["reservedFor"] = [
+        {"resource": "pods", "name": called, "uid": called} for called in ("b", "c")
+    ]
+    assert of_pod(pod(resourceClaims=claims), here, there).remedies == [
+        "delete pod a, the user of claim default/train, so that it is allocated again; or "
+        "delete pod b, pod c, the users of claim default/store, so that it is allocated again"
+    ]
+    there["status"]["reservedFor"] = [{"resource": "jobs", "name": "b", "uid": "b"}]
+    assert of_pod(pod(resourceClaims=claims), here, there).remedies == []
     together = claim("store", held=[name(1)], pinned="node-1")
     assert of_pod(pod(resourceClaims=claims), here, together).blockers == []
 
@@ -267,8 +284,8 @@ def test_admin_access_is_for_namespaces_with_a_label(labels, blocker):
     namespace["metadata"]["labels"] = labels
     check = of_claim(claim(adminAccess=True), class_(), namespace)
     said = [
-        "it asks for admin access, which namespace default is not for: "
-        "it has no label resource.kubernetes.io/admin-access=true"
+        "it asks for admin access, which is not allowed in namespace default: "
+        "the namespace lacks the label resource.kubernetes.io/admin-access=true"
     ]
     assert check.blockers == (said if blocker else [])
     assert check.notes == []
@@ -280,10 +297,10 @@ def test_a_template_asks_for_admin_access_too():
     waiting["metadata"]["uid"] = "u"
     first, second = of_pod(waiting, template("two", claim(adminAccess=True)), namespace).blockers
     assert first == (
-        "claim default/job-gpu-… asks for admin access, which namespace default is not for: "
-        "it has no label resource.kubernetes.io/admin-access=true"
+        "claim default/job-gpu-… asks for admin access, which is not allowed in namespace default: "
+        "the namespace lacks the label resource.kubernetes.io/admin-access=true"
     )
-    assert second.startswith("claim default/job-gpu-… is not made yet")
+    assert second.startswith("claim default/job-gpu-… does not exist yet")
 
 
 def test_nodes_that_do_not_exist_any_more():

@@ -86,11 +86,11 @@ def test_events_of_the_newer_kind_and_of_others():
 @pytest.mark.parametrize(
     ("said", "difference"),
     [
-        (HELD, "it found no node, we find node-1"),
-        (HELD.replace("0/1", "0/3"), "it saw 3 nodes, here are 1"),
+        (HELD, "the scheduler found no node, explain finds node-1"),
+        (HELD.replace("0/1", "0/3"), "the scheduler saw 3 nodes, here are 1"),
         (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
-            "1 node by a rule that is not looked at here: node(s) had volume node affinity",
+            "1 node by a rule that explain does not check: node(s) had volume node affinity",
         ),
     ],
 )
@@ -103,8 +103,8 @@ def test_another_reason_is_a_difference():
     said = "0/1 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
     [quote] = quotes(waiting(said), claim(), claim("other", held=[name(0)]))
     assert quote.differences == (
-        'it counts 1 with "Insufficient cpu", we find 0',
-        'it counts 1 with "node(s) were unschedulable", we find 0',
+        'the scheduler counts 1 with "Insufficient cpu", explain finds 0',
+        'the scheduler counts 1 with "node(s) were unschedulable", explain finds 0',
     )
 
 
@@ -188,18 +188,18 @@ def test_what_it_counts_otherwise():
         "0/3 nodes are available: 2 Insufficient cpu, 3 node(s) had volume node affinity conflict."
     )
     assert differences(said, judged_node(CPU), judged_node(CORDONED), judged_node(CORDONED)) == (
-        'it counts 2 with "Insufficient cpu", we find 1',
-        "3 nodes by a rule that is not looked at here: node(s) had volume node affinity conflict",
+        'the scheduler counts 2 with "Insufficient cpu", explain finds 1',
+        "3 nodes by a rule that explain does not check: node(s) had volume node affinity conflict",
     )
     # If the pod fits on a node here, all counts differ, and they are not compared.
     good = judged_node(outcome="yes", name="a"), judged_node(outcome="yes", name="b")
-    why = "something has changed since, or a rule says no that is not looked at here"
+    why = "either something has changed since, or a rule that explain does not check refuses it"
     assert differences("0/2 nodes are available: 2 Insufficient cpu.", *good) == (
-        f"it found no node, we find a and 1 more: {why}",
+        f"the scheduler found no node, explain finds a and 1 more: {why}",
     )
     mixed = (*good[:1], judged_node(CPU))
     assert differences("0/2 nodes are available: 2 Insufficient cpu.", *mixed) == (
-        f"it found no node, we find a: {why}",
+        f"the scheduler found no node, explain finds a: {why}",
     )
 
 

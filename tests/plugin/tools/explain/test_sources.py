@@ -86,7 +86,7 @@ async def test_a_pod_in_every_version(api, explain, served):
     code, out = await explain(*objects, words=("job",))
     assert code == 3
     assert f"{name(0)}: held by claim default/other" in out
-    assert "note" not in out.replace("note: claim default/job-gpus-… is not made yet", "")
+    assert "note" not in out.replace("note: claim default/job-gpus-… does not exist yet", "")
 
 
 async def test_all_pages_are_read(api, explain):

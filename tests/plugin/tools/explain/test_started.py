@@ -179,7 +179,7 @@ def test_the_way_out_of_a_refused_variable_is_in_the_line():
     line = line_of(placed, event(placed, PREPARE_FAILED, WRAPPING + str(refused.value)))
     assert len(line) <= 200
     assert line.endswith(
-        "the claim's configuration sets LD_PRELOAD, which a claim cannot unless its class has "
+        "the claim's configuration sets LD_PRELOAD, which a claim may set only if its class has "
         "`claimsMaySet: [LD_PRELOAD]` …"
     )
 

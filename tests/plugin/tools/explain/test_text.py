@@ -51,6 +51,17 @@ def test_what_stands_before_all_nodes_is_the_answer():
     ]
 
 
+def test_what_removes_a_blocker_stands_below_it():
+    told = lines(
+        *nodes(1, "yes"), blockers=("it waits",), details=("a detail",), remedies=("end it",)
+    )
+    assert told[1:4] == [
+        "  a detail",
+        "  would help: end it",
+        "  without that: 1 of 1 nodes could run it",
+    ]
+
+
 def refused_nodes(count, *rules, first=0):
     by = tuple(Refusal(rule=rule, message="", detail=detail) for rule, detail in rules)
     details = tuple(refusal.detail for refusal in by)
@@ -136,10 +147,10 @@ def test_what_a_node_would_give():
     assert rows(*nodes(1, "yes", summary="as it is")) == ["node node-0: yes: as it is"]
     [cordoned] = refused_nodes(1, CORDONED)
     has = dataclasses.replace(cordoned, allocation=allocation)
-    assert rows(has) == ["node node-0: no: it is cordoned (it has the devices)"]
+    assert rows(has) == ["node node-0: no: it is cordoned (the node has the devices)"]
     tolerant = dataclasses.replace(has, summary="taint a:NoSchedule is not tolerated (only b)")
     assert rows(tolerant) == [
-        "node node-0: no: taint a:NoSchedule is not tolerated (only b; it has the devices)"
+        "node node-0: no: taint a:NoSchedule is not tolerated (only b; the node has the devices)"
     ]
 
 
