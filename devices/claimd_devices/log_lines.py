@@ -286,7 +286,6 @@ _INTEL_INIT_FAILED = re.compile(
     r"|(?:VRAM|LMEM|lmem) not initialized by firmware"
     r"|Survivability Boot Status : Critical Failure|failed to map registers"
     r"|(?:GuC PC Start failed|Failed to start GuC PC: )|Unsupported GuC v[0-9]"
-    r"|GuC firmware [a-z0-9_./]{1,60}: fetch failed"
     r"|GuC initialization failed|Device initialization failed \(-[0-9]"
 )
 _INTEL_SURVIVES = re.compile(
