@@ -88,6 +88,10 @@ Before devices, claimd checks what else keeps a pod from a node:
   and other resources that the pod requests
 - of the other pods: affinity, anti-affinity and topology spread
 
+Of a pod that has its node, the first line is the kubelet's reason why it does not run. Below it are the parts of the
+pod that the reason is about: the command, the image, the restarts and the times of a container, a probe that fails,
+the variables of a missing ConfigMap or Secret, the source of a volume.
+
 claimd does not check volumes; if the pod has volumes, the answer says so. If pods with lower priority run, a note says
 which of them the scheduler would evict for this pod, or why it evicts none (disruption budgets are not checked). The
 answer also shows the scheduler's own message from the pod's condition and Events, and where it differs. If a claim is
@@ -181,6 +185,27 @@ def said(waiting, message):
     """Returns the pod with the scheduler's message in its condition."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return waiting | {"status": {"conditions": [condition | {"message": message}]}}
+
+
+def crashing(placed, script):
+    """Returns the pod with a container whose script has ended four times."""
+    spec = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
+    ended = {
+        "exitCode": 3,
+        "reason": "Error",
+        "startedAt": "2026-11-27T07:01:11Z",
+        "finishedAt": "2026-11-27T07:01:12Z",
+    }
+    status = {
+        "name": "main",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    return placed | {
+        "spec": placed["spec"] | {"containers": [spec]},
+        "status": {"phase": "Running", "containerStatuses": [status]},
+    }
 
 
 def unnamed(device):
@@ -468,6 +493,12 @@ SITUATIONS = (
             ),
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
         ),
+        words=("pod/job",),
+    ),
+    situation(
+        "It has its node, and crashes there",
+        node("node-1"),
+        crashing(pod(nodeName="node-1"), "exit 3"),
         words=("pod/job",),
     ),
     situation(

@@ -29,6 +29,8 @@ _MISSING = re.compile(
     r"""\b(?P<kind>configmap|secret) "?(?:[^\s"/]+/)?(?P<name>[^\s"/]+)""", re.IGNORECASE
 )
 _UNMOUNTED = re.compile(r"unmounted volumes=\[(?P<names>[^\]]*)\]")
+# The characters that a shell does not take as they are between double quotes.
+_SPECIAL = frozenset('"$`\\')
 _OUT_OF = "OutOf"
 _DEADLINE = "DeadlineExceeded"
 # The fields of a volume's source that name no object and restrict nothing.
@@ -114,10 +116,13 @@ def _runs(status: ContainerStatus, definition: Definition) -> Iterator[str]:
         parts.append(f"running since {current.running.started_at}")
     ended = current.terminated or before
     if ended is not None:
-        last = "ended" if current.terminated else "ended last"
+        last = "" if current.terminated else "last "
         why = f" ({ended.reason})" if ended.reason else ""
-        since = f", started {ended.started_at}" if ended.started_at not in (None, _NEVER) else ""
-        parts.append(f"{last} {ended.finished_at} with exit code {ended.exit_code}{why}{since}")
+        started_at = ended.started_at if ended.started_at != _NEVER else None
+        began = f"started {started_at}, " if started_at else ""
+        parts.append(
+            f"{last}{began}ended {ended.finished_at} with exit code {ended.exit_code}{why}"
+        )
     if current.waiting is not None and current.waiting.reason:
         parts.append(f"waiting: {current.waiting.reason}")
     noun = "restart" if status.restart_count == 1 else "restarts"
@@ -132,7 +137,14 @@ def _has_run(status: ContainerStatus) -> bool:
 
 def _command_line(words: Iterable[str]) -> str:
     """Returns the words as one would type them into a shell, on one line and not very long."""
-    return plain_text.brief(" ".join(shlex.join(words).split()))
+    return plain_text.brief(" ".join(" ".join(map(_quote, words)).split()))
+
+
+def _quote(word: str) -> str:
+    """Quotes a word for a shell, with double quotes if that needs no escapes."""
+    if "'" in word and not _SPECIAL.intersection(word):
+        return f'"{word}"'
+    return shlex.quote(word)
 
 
 # Its variables

@@ -1,5 +1,7 @@
 """The lines about a stuck pod's definition: what `kubectl describe pod` would tell about the cause."""
 
+import shlex
+
 import msgspec
 import pytest
 
@@ -49,7 +51,7 @@ def test_a_container_that_keeps_crashing():
     state = waiting("CrashLoopBackOff") | {"restartCount": 4, "lastState": {"terminated": ENDED}}
     assert lines(placed({"command": SHELL}, state)) == [
         "container main runs sh -c 'exit 3' (image busybox)",
-        f"container main: ended last {LATER} with exit code 3 (Error), started {AT}; "
+        f"container main: last started {AT}, ended {LATER} with exit code 3 (Error); "
         "waiting: CrashLoopBackOff; 4 restarts",
     ]
     assert lines(placed({}, state))[0] == (
@@ -61,12 +63,24 @@ def test_a_container_that_keeps_crashing():
     assert of_init[1].endswith("; 1 restart")
 
 
+def test_a_command_is_quoted_as_a_person_would_quote_it():
+    state = {"state": {"terminated": ENDED}}
+    script = "trap 'exit 0' TERM; sleep 1"
+    assert lines(placed({"command": ["sh", "-c", script]}, state))[0] == (
+        f'container main runs sh -c "{script}" (image busybox)'
+    )
+    script = "echo 'it' \"$HOME\""
+    assert lines(placed({"command": ["sh", "-c", script]}, state))[0] == (
+        f"container main runs {shlex.join(['sh', '-c', script])} (image busybox)"
+    )
+
+
 def test_a_program_that_was_never_started_has_no_start():
     ended = ENDED | {"startedAt": "1970-01-01T00:00:00Z", "reason": "StartError"}
     state = waiting("RunContainerError", "no such file") | {"lastState": {"terminated": ended}}
     assert lines(placed({"command": ["/no/program"]}, state)) == [
         "container main runs /no/program (image busybox)",
-        f"container main: ended last {LATER} with exit code 3 (StartError); "
+        f"container main: last ended {LATER} with exit code 3 (StartError); "
         "waiting: RunContainerError; 0 restarts",
     ]
 
@@ -83,7 +97,7 @@ def test_a_task_that_has_ended():
     document = placed({"command": SHELL}, {"state": {"terminated": ENDED}})
     assert lines(failed(document)) == [
         "container main runs sh -c 'exit 3' (image busybox)",
-        f"container main: ended {LATER} with exit code 3 (Error), started {AT}; 0 restarts",
+        f"container main: started {AT}, ended {LATER} with exit code 3 (Error); 0 restarts",
     ]
     good = {"terminated": ENDED | {"exitCode": 0, "reason": "Completed"}}
     assert lines(failed(placed(state={"state": good}))) == []
@@ -91,7 +105,7 @@ def test_a_task_that_has_ended():
     assert lines(failed(late, reason="DeadlineExceeded")) == [
         "activeDeadlineSeconds: 1",
         "container main runs the image's own command (image busybox)",
-        f"container main: ended {LATER} with exit code 0 (Completed), started {AT}; 0 restarts",
+        f"container main: started {AT}, ended {LATER} with exit code 0 (Completed); 0 restarts",
     ]
 
 
