@@ -124,5 +124,5 @@ def decode(document: bytes | msgspec.Raw) -> Definition | None:
     """Returns the fields of a pod in JSON, or None if they are not as an API server writes them."""
     try:
         return msgspec.json.decode(document, type=Definition)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None

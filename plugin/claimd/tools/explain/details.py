@@ -35,6 +35,8 @@ _OUT_OF = "OutOf"
 _DEADLINE = "DeadlineExceeded"
 # The fields of a volume's source that name no object and restrict nothing.
 _MODES = ("defaultMode", "mode", "readOnly")
+# The levels of a volume's source that are shown.
+_DEPTH = 3
 _NEVER = "1970-01-01T00:00:00Z"
 
 
@@ -113,16 +115,16 @@ def _runs(status: ContainerStatus, definition: Definition) -> Iterator[str]:
     current, before = status.state, status.last_state.terminated
     parts = []
     if current.running is not None:
-        parts.append(f"running since {current.running.started_at}")
+        started_at = current.running.started_at
+        parts.append(f"running since {started_at}" if started_at else "running")
     ended = current.terminated or before
     if ended is not None:
         last = "" if current.terminated else "last "
         why = f" ({ended.reason})" if ended.reason else ""
         started_at = ended.started_at if ended.started_at != _NEVER else None
         began = f"started {started_at}, " if started_at else ""
-        parts.append(
-            f"{last}{began}ended {ended.finished_at} with exit code {ended.exit_code}{why}"
-        )
+        at = f" {ended.finished_at}" if ended.finished_at else ""
+        parts.append(f"{last}{began}ended{at} with exit code {ended.exit_code}{why}")
     if current.waiting is not None and current.waiting.reason:
         parts.append(f"waiting: {current.waiting.reason}")
     noun = "restart" if status.restart_count == 1 else "restarts"
@@ -213,7 +215,7 @@ def _describe_probe(probe: Probe) -> str:
         asks = f"exec {_command_line(probe.exec.command)}"
     for name, fields in handlers.items():
         if fields is not None:
-            asks = f"{name} {_flat(fields)}"
+            asks = f"{name} {flat(fields)}"
     return (
         f"{asks}; delay {probe.initial_delay_seconds} s, timeout {probe.timeout_seconds} s, "
         f"period {probe.period_seconds} s, success threshold {probe.success_threshold}, "
@@ -229,7 +231,7 @@ def _of_volumes(names: Iterable[str], definition: Definition) -> Iterator[str]:
     wanted = set(names)
     for volume in definition.spec.volumes:
         name = volume.get("name")
-        if name not in wanted:
+        if not isinstance(name, str) or name not in wanted:
             continue
         mounts = []
         for container in _containers(definition):
@@ -243,11 +245,14 @@ def _of_volumes(names: Iterable[str], definition: Definition) -> Iterator[str]:
                 fields = source
                 if kind in ("configMap", "secret"):
                     fields = source | {"optional": source.get("optional", False)}
-                yield f"volume {name}: {kind} {_flat(fields)}{at}"
+                yield f"volume {name}: {kind} {flat(fields)}{at}"
 
 
-def _flat(fields: Mapping[str, Any]) -> str:
-    """Returns the fields on one line: "path=/data, type=Directory"."""
+def flat(fields: Mapping[str, Any], depth: int = _DEPTH) -> str:
+    """Returns the fields on one line: "path=/data, type=Directory". Deep values are left out."""
+    if not depth:
+        return "…"
+
     parts = []
     for name, value in fields.items():
         if name in _MODES:
@@ -255,9 +260,14 @@ def _flat(fields: Mapping[str, Any]) -> str:
         if isinstance(value, bool):
             parts.append(f"{name}={str(value).lower()}")
         elif isinstance(value, dict):
-            parts.append(f"{name}=({_flat(value)})")
+            parts.append(f"{name}=({flat(value, depth - 1)})")
         elif isinstance(value, list):
-            inner = [_flat(each) if isinstance(each, dict) else str(each) for each in value]
+            inner = []
+            for each in value:
+                if isinstance(each, dict):
+                    inner.append(flat(each, depth - 1))
+                else:
+                    inner.append("…" if isinstance(each, list) else str(each))
             parts.append(f"{name}=[{'; '.join(inner)}]")
         else:
             parts.append(f"{name}={value}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from claimd.kubernetes.allocator import extended
+from claimd.kubernetes.allocator import amounts, extended
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
@@ -208,6 +208,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
                     f"claim {name} is for {entry.name} in the pod's resourceClaims, "
                     f"from template {called}"
                 )
+                found.remedies += _remedies_for_quota(refusal)
         else:
             found.notes.append(
                 f"claim {name} does not exist yet; template {template.metadata.name} is looked at"
@@ -223,15 +224,40 @@ def _describe_refusal(refusal: str) -> str:
     if match is None:
         return refusal
 
-    requested, used, limited = (
-        dict(pair.partition("=")[::2] for pair in match[figures].split(","))
-        for figures in ("requested", "used", "limited")
-    )
+    requested, used, limited = _quota_figures(match)
     parts = []
     for resource, amount in requested.items():
         limit = limited.get(resource, "?")
         parts.append(f"{resource}: {amount} requested, {used.get(resource, '?')} of {limit} used")
     return f"exceeded quota: {match['name']} ({'; '.join(parts)})"
+
+
+def _quota_figures(match: re.Match[str]) -> tuple[dict[str, str], ...]:
+    """Returns the requested, used and highest amounts by resource."""
+    return tuple(
+        dict(pair.partition("=")[::2] for pair in match[figures].split(","))
+        for figures in ("requested", "used", "limited")
+    )
+
+
+def _remedies_for_quota(refusal: str) -> Iterator[str]:
+    """Yields the limit that each exceeded resource of a quota needs for one more claim."""
+    match = _QUOTA.fullmatch(refusal)
+    if match is None:
+        return
+
+    requested, used, limited = _quota_figures(match)
+    for resource, amount in requested.items():
+        try:
+            needed = amounts.parse(amount).billionths + amounts.parse(used[resource]).billionths
+            is_exceeded = needed > amounts.parse(limited[resource]).billionths
+        except (ValueError, KeyError):
+            continue
+        if is_exceeded:
+            yield (
+                f"raise the limit of {resource} in quota {match['name']} to at least "
+                f"{amounts.format_billionths(needed)}"
+            )
 
 
 def _report_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:

@@ -5,7 +5,7 @@ import shlex
 import msgspec
 import pytest
 
-from claimd.tools.explain import details, objects, pending, text
+from claimd.tools.explain import definitions, details, objects, pending, text
 from tests.support.cluster_objects import event, pod
 
 SHELL = ["sh", "-c", "exit 3"]
@@ -218,6 +218,29 @@ def test_a_volume_that_is_not_mounted(source, shown, message):
         f"volume data: {shown}, mounted at /data of container main"
     ]
     assert lines(placed(volumes=volumes), ("FailedMount", message)) == [f"volume data: {shown}"]
+
+
+def test_odd_volumes_of_a_file():
+    deep = {"path": "/x"}
+    for _ in range(2000):
+        deep = {"a": deep}
+    message = 'MountVolume.SetUp failed for volume "data" : it is not there'
+    volumes = [{"name": ["data"], "x": {}}, {"name": "data", "csi": {"a": {"b": {"c": {"d": 1}}}}}]
+    assert lines(placed(volumes=volumes), ("FailedMount", message)) == [
+        "volume data: csi a=(b=(c=(…)))"
+    ]
+    assert details.flat(deep) == "a=(a=(a=(…)))"
+
+
+def test_times_that_are_not_known():
+    init = ({}, {"state": {"running": {}}})
+    assert lines(placed(init=init))[1] == "init container load: running; 0 restarts"
+    ended = {"state": {"terminated": {"exitCode": 3}}}
+    assert lines(placed(state=ended))[1] == "container main: ended with exit code 3; 0 restarts"
+
+
+def test_text_that_is_not_utf_8_is_no_definition():
+    assert definitions.decode(b'{"spec": {"containers": [{"name": "\xff"}]}}') is None
 
 
 def test_a_pod_that_runs_needs_no_details():

@@ -221,6 +221,9 @@ def test_a_claim_that_a_quota_keeps_away_comes_with_the_figures(limit, figures):
     assert check.details == [
         "claim default/job-gpu-… is for gpu in the pod's resourceClaims, from template two"
     ]
+    # A limit that is high enough is not what refuses the claim.
+    raised = f"raise the limit of {resource} in quota gpus to at least 1"
+    assert check.remedies == ([raised] if limit == "0" else [])
 
 
 def test_claims_on_different_nodes():
