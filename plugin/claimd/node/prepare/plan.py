@@ -294,9 +294,16 @@ def _split_requests(requests: list[str], device: str) -> dict[str, str]:
 
 
 def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:
-    """Returns the capacities that a share has of the device, without those of amount zero."""
+    """Returns the capacities that a share has of the device, without those of amount zero.
+
+    A capacity of the driver's own may be written as `memory` or as `<driver>/memory`. It is called
+    `memory` here and in everything that follows. If there are both, the second one counts, as in
+    Kubernetes 1.38.
+    """
     consumed = {}
-    for name, amount in sorted((result.consumed_capacity or {}).items()):
+    own = f"{result.driver}/"
+    written = sorted((result.consumed_capacity or {}).items(), key=lambda item: "/" in item[0])
+    for name, amount in written:
         if result.share_id is None:
             continue
         if not _CAPACITY.fullmatch(name):
@@ -304,9 +311,12 @@ def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:
                 f"the claim's share of {result.device} has {plain_text.brief(name)!r}, "
                 "which is no capacity that Kubernetes allows"
             )
+        name = name.removeprefix(own)
         if _parse_amount(amount, name, result.device) > 0:
             consumed[name] = amount
-    return consumed
+        else:
+            consumed.pop(name, None)
+    return dict(sorted(consumed.items()))
 
 
 def _parse_amount(text: str, name: str, device: str) -> int:

@@ -99,6 +99,13 @@ def test_each_share_of_a_device_has_variables_of_its_own():
     assert variables == [ten, some, ten, some]
 
 
+def test_the_variable_of_a_capacity_does_not_depend_on_how_it_is_written():
+    qualified = {f"{DRIVER}/memory": "10Gi"}
+    given = plan_claim(result(FIRST, shareID="aaaaaaaa-1", consumedCapacity=qualified))
+    (device,) = json.loads(cdi.build(given, inventory()))["devices"]
+    assert "CLAIMD_GPU_0000_41_00_0_AAAAAAAA_MEMORY=10737418240" in device["containerEdits"]["env"]
+
+
 def test_who_has_admin_access_is_told():
     variables = {}
     for admin in (True, False):

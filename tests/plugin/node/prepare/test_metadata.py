@@ -101,6 +101,15 @@ def test_a_share_says_what_it_has():
     assert not {"shareID", "consumedMemory", "adminAccess"} & alone.keys()
 
 
+def test_the_attribute_of_a_capacity_does_not_depend_on_how_it_is_written():
+    how = {"shareID": "s1", "consumedCapacity": {f"{DRIVER}/memory": "20Gi"}}
+    documents = metadata.build(
+        plan_claim(result(FIRST, "a", **how)), DRIVER, inventory(), metadata.Published()
+    )
+    attributes = documents["a"].requests[0].devices[0].attributes
+    assert attributes["consumedMemory"].int_ == 20 << 30
+
+
 def test_an_amount_that_no_reader_takes_is_left_out():
     """No new claim has one, but a checkpoint of an earlier version may."""
     given = plan_claim(result(FIRST, shareID="s1", consumedCapacity={"odd": "1"}))

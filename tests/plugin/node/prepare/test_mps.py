@@ -56,6 +56,12 @@ def test_a_share_of_the_memory_is_the_limit(memory, limit):
     assert f"CUDA_MPS_PIPE_DIRECTORY={FOLDER}" in environment
 
 
+def test_the_limit_does_not_depend_on_how_the_capacity_is_written():
+    written = {"gpu.claimd.dev/memory": "10Gi"}
+    environment = edits(result(FIRST, shareID=SHARE, consumedCapacity=written))["env"]
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M" in environment
+
+
 @pytest.mark.parametrize(
     "results", [(), (result(FIRST, shareID=SHARE, consumedCapacity={"shares": "1"}),)]
 )

@@ -114,6 +114,22 @@ def test_what_a_share_has_is_kept_but_not_what_it_has_nothing_of():
         plan_claim(claim("c", share(1, memory="much")))
 
 
+def test_a_capacity_has_one_name_however_it_is_written():
+    """Since Kubernetes 1.38 a driver's own capacity may be written with the driver's name."""
+    written = {f"{DRIVER}/memory": "10Gi", "example.com/memory": "1"}
+    (device,) = plan_claim(claim("c", share(1, **written))).devices
+    assert device.consumed_capacity == {"memory": "10Gi", "example.com/memory": "1"}
+    (device,) = plan_claim(claim("c", share(1, memory="1Gi", **written))).devices
+    assert device.consumed_capacity["memory"] == "10Gi", "as Kubernetes 1.38 reads both"
+
+
+def test_memory_is_counted_under_both_its_names():
+    sized = Inventory.from_unsorted([gpu(0, memory=80 << 30)])
+    held = plan_claim(claim("held", share(1, **{f"{DRIVER}/memory": "76Gi"})), [], sized)
+    with pytest.raises(errors.NotReadyError, match="would be given away"):
+        plan_claim(claim("c", share(2, memory="40Gi")), [held], sized)
+
+
 @pytest.mark.parametrize("share_id", ["", "s1.", "=", "a b", "S1", "s" * 64, "../s"])
 def test_a_share_by_an_id_that_is_none_is_refused(share_id):
     """A container runtime would not read the CDI file: the device's name there ends in it."""
