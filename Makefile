@@ -131,6 +131,7 @@ release: dev  ## all files of a release, from TAG=v0.1.0, into dist/ (needs podm
 oracle: dev  ## compare the allocator, its CEL and server-side apply with Kubernetes' own, with random input (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000
 	$(BIN)/python -m tests.oracle.campaign oldest-allocator --count 5000
+	$(BIN)/python -m tests.oracle.campaign allocator-1.38 --count 5000
 	$(BIN)/python -m tests.oracle.campaign hives --count 1000
 	$(BIN)/python -m tests.oracle.campaign pools --count 20000
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000

@@ -67,6 +67,21 @@ def of_old_world(kubernetes, seed):
     return kind, f"\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
 
 
+def of_1_38(kubernetes, seed):
+    """Against the allocators of Kubernetes 1.38, which have rules of their own."""
+    world = alloc_worlds.for_1_38(seed)
+    theirs = allocating.theirs(kubernetes, world, timeout=2)
+    if theirs.get("timedOut"):
+        return "too slow for Kubernetes", None
+    mode = MODES[seed % (3 if theirs["seconds"] < 0.05 else 2)]
+    expected = allocating.comparable(theirs)
+    got = allocating.comparable(allocating.ours(world, **mode))
+    kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
+    if expected == got:
+        return kind, None
+    return kind, f"{mode}\n  theirs {json.dumps(theirs)}\n  ours   {json.dumps(got)}"
+
+
 def of_hives(kubernetes, seed):
     """GPUs of one hive, of machines as claimd publishes them."""
     world = hive_worlds.numbered(seed)
@@ -119,6 +134,7 @@ def of_apply(kubernetes, seed):
 SUBJECTS = {
     "apply": ("apply", of_apply),
     "allocator": ("allocator", of_world),
+    "allocator-1.38": ("allocator:k138", of_1_38),
     "oldest-allocator": ("allocator", of_old_world),
     "hives": ("allocator", of_hives),
     "pools": ("pools", of_pools),
@@ -130,7 +146,7 @@ def run(subject, first, count):
     kinds = collections.Counter()
     began = time.monotonic()
     name, compare = SUBJECTS[subject]
-    with oracle.Oracle(name) as kubernetes:
+    with oracle.Oracle(*name.split(":")) as kubernetes:
         for seed in range(first, first + count):
             kind, difference = compare(kubernetes, seed)
             kinds[kind] += 1
@@ -154,6 +170,6 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--first", type=int, default=0)
     asked = parser.parse_args()
-    if why := oracle.missing(SUBJECTS[asked.subject][0]):
+    if why := oracle.missing(*SUBJECTS[asked.subject][0].split(":")):
         sys.exit(why)
     sys.exit(1 if run(asked.subject, asked.first, asked.count) else 0)

@@ -50,6 +50,61 @@ def for_the_oldest_allocator(seed):
     return shuffled_world
 
 
+def for_1_38(seed):
+    """The same under the rules of Kubernetes 1.38, with what they are about."""
+    changed = shuffled(seed)
+    changed["features"] = sorted({*changed["features"], features.RULES_OF_1_38})
+    draw = Draw(random.Random(f"1.38 {seed}"))
+    for slice_ in changed["slices"]:
+        driver = slice_["spec"]["driver"]
+        for device in slice_["spec"].get("devices", ()):
+            if "capacity" in device:
+                device["capacity"] = _spelt(draw, device["capacity"], driver)
+            if draw.chance(5):
+                device["allowMultipleAllocations"] = not device.get("allowMultipleAllocations")
+            version = device["attributes"].get("model", {})
+            if "+" not in version.get("version", "+") and draw.chance(30):
+                device["attributes"]["model"] = {"version": f"{version['version']}+b1"}
+
+    for claim in changed["claims"]:
+        for request in claim["spec"]["devices"]["requests"]:
+            for asked in request.get("firstAvailable") or [request["exactly"]]:
+                if amounts := asked.get("capacity", {}).get("requests"):
+                    asked["capacity"]["requests"] = _requested(draw, amounts)
+    for claim in changed["taken"]:
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            if "consumedCapacity" in result:
+                amounts = _spelt(draw, result["consumedCapacity"], result["driver"])
+                result["consumedCapacity"] = amounts
+    return changed
+
+
+def _requested(draw, amounts):
+    """Returns the requested amounts under one of their two names, a few under both or negative."""
+    if draw.chance(3):
+        amounts = {name: f"-{amount}" for name, amount in amounts.items()}
+    spelt = _spelt(draw, amounts, DRIVERS[0])
+    # With a third capacity, which devices may lack, chance decides about the error.
+    for name in amounts:
+        both = (name, f"{DRIVERS[0]}/{name}")
+        if spelt.keys() >= {*both}:
+            return {spelling: spelt[spelling] for spelling in both}
+    return spelt
+
+
+def _spelt(draw, named, driver):
+    """Returns the capacities under one of their two names, a few under both."""
+    spelt = {}
+    for name, value in named.items():
+        both = draw.chance(4)
+        qualified = draw.chance(35)
+        if qualified or both:
+            spelt[f"{driver}/{name}"] = value
+        if not qualified or both:
+            spelt[name] = draw.pick(list(named.values())) if both else value
+    return spelt
+
+
 def world(draw, *, size=4, selectors=True):
     """`size`: about how many devices a slice has."""
     enabled = features.DEFAULT if draw.chance(40) else features.ALL

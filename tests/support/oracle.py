@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,14 +13,14 @@ SOURCES = ROOT / "tests" / "oracle"
 BUILT = ROOT / "build" / "oracle"
 
 
-def missing(name):
+def missing(name, versions="go"):
     """Returns why the oracle cannot run here, or None."""
     if os.environ.get("CLAIMD_ORACLE_BUILT"):
         return None
     if not shutil.which("go"):
         return "no Go here: nothing to compare with"
     try:
-        build(name)
+        build(name, versions)
     except subprocess.CalledProcessError as error:
         return f"the oracle does not build: {error.stderr.decode(errors='replace')[-300:]}"
     return None
@@ -38,10 +39,27 @@ def build(name, versions="go"):
         if not binary.exists() or binary.stat().st_mtime < max(
             path.stat().st_mtime for path in sources
         ):
-            modules = f"-modfile={versions}.mod"
-            command = ["go", "build", "-p", "1", modules, "-o", str(binary), "."]
-            subprocess.run(command, cwd=SOURCES / name, check=True, capture_output=True)
+            modules = [f"-modfile={versions}.mod", "-tags", versions]
+            command = ["go", "build", "-p", "1", *modules, "-o", str(binary), "."]
+            subprocess.run(
+                command,
+                cwd=SOURCES / name,
+                env=os.environ | toolchain(SOURCES / name / f"{versions}.mod"),
+                check=True,
+                capture_output=True,
+            )
     return binary
+
+
+def toolchain(modules):
+    """The variables that let Go take a newer toolchain, if the modules want one."""
+    wanted = re.search(r"^go ([0-9.]+)$", modules.read_text(), re.M)[1]
+    command = ["go", "env", "GOVERSION"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    installed = re.match(r"go([0-9.]+)", told)[1]
+    if [*map(int, wanted.split("."))] > [*map(int, installed.split("."))]:
+        return {"GOTOOLCHAIN": f"go{wanted}"}
+    return {}
 
 
 class Asked:
@@ -72,5 +90,5 @@ class Asked:
 class Oracle(Asked):
     """An oracle by its name; it is built when that is necessary."""
 
-    def __init__(self, name="allocator"):
-        super().__init__(build(name))
+    def __init__(self, name="allocator", versions="go"):
+        super().__init__(build(name, versions))

@@ -16,19 +16,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
+// share is what one result of an allocated claim consumes of a device.
+type share struct {
+	// Driver, pool and device.
+	Device   []string                                        `json:"device"`
+	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed"`
+}
+
 type taken struct {
-	Devices [][]string `json:"devices"`
-	Shares  [][]string `json:"shares"`
-	// Driver, pool and device joined by slashes, to what is consumed of it.
-	Capacity map[string]map[string]resource.Quantity `json:"capacity"`
-	// The parts of the keys of capacity.
-	Of map[string][]string `json:"of"`
+	Devices  [][]string `json:"devices"`
+	Shares   [][]string `json:"shares"`
+	Capacity []share    `json:"capacity"`
 }
 
 type world struct {
@@ -103,30 +105,6 @@ func features(names []string) (structured.Features, error) {
 	return f, nil
 }
 
-func state(t taken) structured.AllocatedState {
-	s := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
-	for _, id := range t.Devices {
-		s.AllocatedDevices.Insert(structured.MakeDeviceID(id[0], id[1], id[2]))
-	}
-	for _, id := range t.Shares {
-		share := types.UID(id[3])
-		s.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(structured.MakeDeviceID(id[0], id[1], id[2]), &share))
-	}
-	for key, amounts := range t.Capacity {
-		id := t.Of[key]
-		consumed := make(map[resourceapi.QualifiedName]resource.Quantity, len(amounts))
-		for name, amount := range amounts {
-			consumed[resourceapi.QualifiedName(name)] = amount
-		}
-		s.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(structured.MakeDeviceID(id[0], id[1], id[2]), consumed))
-	}
-	return s
-}
-
 func decide(w *world) answer {
 	structured.EnableAllocators(w.Variants...)
 	enabled, err := features(w.Features)
@@ -143,9 +121,9 @@ func decide(w *world) answer {
 	for i := range w.Classes {
 		known[w.Classes[i].Name] = &w.Classes[i]
 	}
-	var published []*resourceapi.ResourceSlice
-	for i := range w.Slices {
-		published = append(published, &w.Slices[i])
+	published, err := publish(w.Slices)
+	if err != nil {
+		return answer{Error: "oracle: " + err.Error()}
 	}
 	var claims []*resourceapi.ResourceClaim
 	for i := range w.Claims {

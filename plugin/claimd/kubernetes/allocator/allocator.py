@@ -84,7 +84,7 @@ class Allocator:
         self._claims = list(claims_to_allocate)
         self._classes, self._allocated = class_lister, allocated
         self._index = pools.SliceIndex(slices)
-        self._devices = Devices()
+        self._devices = Devices(features)
 
     def claims_to_allocate(self) -> list[ResourceClaim]:
         """Returns the claims that were passed to the constructor."""
@@ -245,6 +245,7 @@ class Allocator:
                     f"{request}: asks for all devices, "
                     f"but resource pool {pool.pool_id} is currently {trouble}",
                     detail=pool.trouble,
+                    node_only=features.RULES_OF_1_38 in self.features,
                 )
             for candidate in self._devices.for_slices(pool.slices):
                 if _is_one_of_all(request, candidate, devices):

@@ -10,51 +10,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from . import amounts
+from . import amounts, capacity_names
 from .amounts import LARGEST, MILLI, WHOLE, Amount
-from .features import FRACTIONAL_CAPACITY_RANGE, Features
+from .features import FRACTIONAL_CAPACITY_RANGE, RULES_OF_1_38, Features
 
 if TYPE_CHECKING:
     from ..api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-    from ..api.scheduling import Device
 
 
 def consumption(
-    requests: Mapping[str, str] | None, device: Device, features: Features
+    requests: Mapping[str, str] | None,
+    driver: str,
+    capacities: Mapping[str, DeviceCapacity],
+    features: Features,
 ) -> dict[str, Amount] | None:
-    """Returns the amount that the request would consume of each capacity of the device.
+    """Returns the amount that the request would consume of each capacity of a driver's device.
 
     None if the device can never serve the request. A capacity that is not requested is consumed
     with its default amount, or completely if it has no default. ValueError if the numbers are too
-    large for Kubernetes' arithmetic. The whole allocation fails then, as it does in Kubernetes.
+    large for Kubernetes' arithmetic, or if a capacity is requested under both its names. The whole
+    allocation fails then, as it does in Kubernetes.
     """
-    requested = requests or {}
-    if any(name not in device.capacity for name in requested):
-        return None
+    requested: dict[str, str] = {}
+    for name, text in (requests or {}).items():
+        own = capacity_names.own_name(name, driver, features)
+        if own not in capacities:
+            return None
+        if own in requested:
+            raise ValueError(f'capacity "{own}" requested both as "{own}" and as "{driver}/{own}"')
+        requested[own] = text
 
     # Rounding may raise ValueError, so every capacity is rounded before one of them is a reason to
     # return None.
     fractional = FRACTIONAL_CAPACITY_RANGE in features
     used: dict[str, Amount] = {}
-    for name, capacity in device.capacity.items():
+    for name, capacity in capacities.items():
         try:
+            _check_sign(requested.get(name), features)
             used[name] = _round_up(requested.get(name), capacity, fractional)
         except ValueError as error:
             raise ValueError(f'capacity "{name}": {error}') from error
         if used[name].billionths < 0:
             raise ValueError(f'capacity "{name}": capacity value is negative')
 
-    for name, capacity in device.capacity.items():
+    for name, capacity in capacities.items():
         if _violates(used[name], capacity.request_policy, fractional):
             return None
     return used
 
 
-def limits(device: Device) -> dict[str, int]:
+def limits(capacities: Mapping[str, DeviceCapacity]) -> dict[str, int]:
     """Returns the total amount of each capacity in billionths."""
-    return {
-        name: amounts.parse(capacity.value).billionths for name, capacity in device.capacity.items()
-    }
+    return {name: amounts.parse(capacity.value).billionths for name, capacity in capacities.items()}
+
+
+def _check_sign(text: str | None, features: Features) -> None:
+    """Raises ValueError for a negative request, which a policy could round up to an allowed amount.
+
+    Kubernetes has this check since 1.38.
+    """
+    if text is not None and RULES_OF_1_38 in features and amounts.parse(text).billionths < 0:
+        raise ValueError(f"capacity value is negative: request {text}")
 
 
 def _round_up(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Amount:

@@ -97,10 +97,15 @@ def capacities(search_input: SearchInput) -> Iterator[Degrees]:
         for name, text in (request.capacity or {}).items():
             lesser: set[amounts.Amount] = set()
             absent = False
-            others = _requested_by_others(search_input, request, name)
+            others: dict[str, list[int]] = {}
             for candidate in _selectable(search_input, request):
-                absent = absent or name not in candidate.device.capacity
-                for amount in _amounts(search_input, candidate, name, others):
+                driver, own_name = candidate.id.driver, candidate.own_name(name)
+                absent = absent or own_name not in candidate.capacity
+                if driver not in others:
+                    others[driver] = _requested_by_others(
+                        search_input, request, candidate, own_name
+                    )
+                for amount in _amounts(search_input, candidate, own_name, others[driver]):
                     if 0 < amount.billionths < amounts.parse(text).billionths:
                         lesser.add(amount)
 
@@ -212,13 +217,17 @@ def _taint(taint: DeviceTaint) -> str:
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def _requested_by_others(search_input: SearchInput, request: Request, name: str) -> list[int]:
-    """Returns what other requests may take of a device that they share with the request."""
+def _requested_by_others(
+    search_input: SearchInput, request: Request, candidate: Candidate, own_name: str
+) -> list[int]:
+    """Returns what other requests may take of the device if they share it with the request."""
     each = []
     for _, other in _requests(search_input):
-        if other.key != request.key and name in (other.capacity or {}):
-            assert other.capacity
-            each.append(amounts.parse(other.capacity[name]).billionths)
+        if other.key == request.key:
+            continue
+        for name, text in (other.capacity or {}).items():
+            if candidate.own_name(name) == own_name:
+                each.append(amounts.parse(text).billionths)
     return [0, *each, sum(each)]
 
 
@@ -226,7 +235,7 @@ def _amounts(
     search_input: SearchInput, candidate: Candidate, name: str, others: Iterable[int]
 ) -> Iterator[amounts.Amount]:
     """Yields amounts of the device's capacity that it may be able to give."""
-    capacity = candidate.device.capacity.get(name)
+    capacity = candidate.capacity.get(name)
     if capacity is None:
         return
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, Self, TypeVar
 
+import msgspec
+
 from ..api.scheduling import DeviceAttribute
 
 if TYPE_CHECKING:
@@ -65,6 +67,17 @@ def values(attribute: DeviceAttribute) -> Values:
 
     value = scalar(attribute)
     return frozenset() if value == UNKNOWN else frozenset((value,))
+
+
+def without_build(attribute: DeviceAttribute) -> DeviceAttribute:
+    """Returns the attribute with its versions without build metadata, which is after a "+"."""
+    if attribute.version is not None and "+" in attribute.version:
+        version = attribute.version.partition("+")[0]
+        return msgspec.structs.replace(attribute, version=version)
+    if attribute.versions and any("+" in version for version in attribute.versions):
+        versions = [version.partition("+")[0] for version in attribute.versions]
+        return msgspec.structs.replace(attribute, versions=versions)
+    return attribute
 
 
 class Constraint(Protocol):

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from . import amounts, capacity, selectors
+from . import amounts, capacity, capacity_names, selectors
+from .features import DEFAULT
 from .identity import DeviceID, PoolID
 
 if TYPE_CHECKING:
     from .. import cel
+    from ..api.resource import DeviceCapacity
     from ..api.scheduling import Device, ResourceSlice
     from .amounts import Amount
+    from .features import Features
     from .pools import Pool
 
 # Pairs of a counter (counter set and name) and the used amount in billionths.
@@ -26,13 +29,21 @@ Groups = tuple[tuple[str, frozenset[str]], ...]
 class Candidate:
     """A published device that a request may get. It never changes after its construction."""
 
-    __slots__ = ("_for_cel", "_limits", "device", "groups", "id", "pool_id", "slice", "uses")
+    __slots__ = (
+        *("_features", "_for_cel", "_limits"),
+        *("capacity", "device", "groups", "id", "pool_id", "slice", "uses"),
+    )
 
-    def __init__(self, device: Device, slice_: ResourceSlice) -> None:
+    def __init__(self, device: Device, slice_: ResourceSlice, features: Features) -> None:
         spec = slice_.spec
         self.device, self.slice = device, slice_
         self.pool_id = PoolID(spec.driver, spec.pool.name)
         self.id = DeviceID(spec.driver, spec.pool.name, device.name)
+        self._features = features
+        # By the names that `capacity_names` describes.
+        self.capacity: Mapping[str, DeviceCapacity] = capacity_names.by_own_name(
+            device.capacity, spec.driver, features
+        )
         self.uses: Uses = ()
         self.groups: Groups = ()
         if device.consumes_counters:
@@ -51,8 +62,19 @@ class Candidate:
     def limits(self) -> dict[str, int]:
         """The total amount of each capacity in billionths."""
         if self._limits is None:
-            self._limits = capacity.limits(self.device)
+            self._limits = capacity.limits(self.capacity)
         return self._limits
+
+    def own_name(self, name: str) -> str:
+        """Returns the key in `capacity` for a capacity's name in a request."""
+        return capacity_names.own_name(name, self.id.driver, self._features)
+
+    def published_name(self, own_name: str) -> str:
+        """Returns the name under which the slice has the capacity. Allocations use it too."""
+        if self.capacity is self.device.capacity:
+            return own_name
+        qualified = f"{self.id.driver}/{own_name}"
+        return qualified if qualified in self.device.capacity else own_name
 
     def has_room(self, consumed: Mapping[str, Amount], *used: Mapping[str, int]) -> bool:
         """Returns True if the device's capacity is enough for this and for all that is used."""
@@ -84,7 +106,8 @@ def _groups(device: Device) -> Groups:
 class Devices:
     """A cache of the candidates of slices."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: Features = DEFAULT) -> None:
+        self._features = features
         # The key is the slice's id(). The value holds the slice itself, so that no other object can
         # get the same id.
         self._by_slice: dict[int, tuple[ResourceSlice, tuple[Candidate, ...]]] = {}
@@ -96,7 +119,9 @@ class Devices:
         """
         entry = self._by_slice.get(id(slice_))
         if entry is None:
-            candidates = tuple(Candidate(device, slice_) for device in slice_.spec.devices)
+            candidates = tuple(
+                Candidate(device, slice_, self._features) for device in slice_.spec.devices
+            )
             entry = self._by_slice.setdefault(id(slice_), (slice_, candidates))
         return entry[1]
 

@@ -20,6 +20,9 @@ OPTIONAL_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
+# No gate: the rules of Kubernetes 1.38's allocator. They are listed where they apply.
+RULES_OF_1_38: Final = "Kubernetes 1.38"
+
 Features = frozenset[str]
 
 # The features that the oldest of Kubernetes' allocators supports.
@@ -49,9 +52,12 @@ ALL: Final[Features] = DEFAULT | {
 def release_defaults(minor: int) -> Features:
     """Returns the features that Kubernetes 1.`minor` enables by default.
 
-    It is exact for the releases that the simulator offers.
+    It is exact for the releases that the simulator offers. For 1.38 these are the gates of 1.37 and
+    the rules of 1.38.
     """
-    if minor >= 37:
+    if minor >= 38:
+        return DEFAULT | {RULES_OF_1_38}
+    if minor == 37:
         return DEFAULT
     return frozenset((ADMIN_ACCESS, PRIORITIZED_LIST))
 
@@ -100,7 +106,7 @@ def knows_node_operations(enabled: Features) -> bool:
 
     The allocator for the default features ignores the field.
     """
-    return not enabled <= DEFAULT
+    return not enabled - {RULES_OF_1_38} <= DEFAULT
 
 
 def takes_oldest(enabled: Features) -> bool:
@@ -108,6 +114,6 @@ def takes_oldest(enabled: Features) -> bool:
 
     That allocator ignores capacity requests and bindsToNode. It treats a distinctAttribute as an
     empty constraint. A slice with shared counters belongs to every node there, so a request for all
-    devices also waits for incomplete pools of other nodes.
+    devices also waits for incomplete pools of other nodes. Kubernetes 1.38 no longer has it.
     """
     return enabled <= STABLE

@@ -133,7 +133,7 @@ class NodeDevices:
         if key not in self._consumption:
             try:
                 self._consumption[key] = capacity.consumption(
-                    request.capacity, candidate.device, self.features
+                    request.capacity, candidate.id.driver, candidate.capacity, self.features
                 )
             except ValueError as error:
                 raise AllocationError(
@@ -150,12 +150,30 @@ class NodeDevices:
         """
         expression = request.derived.get(name)
         if expression is None:
-            return constraints.lookup(candidate.device, candidate.id, name)
+            attribute = constraints.lookup(candidate.device, candidate.id, name)
+        else:
+            key = (expression, candidate.id)
+            if key not in self._derived:
+                self._derived[key] = selectors.derive(
+                    name, expression, candidate.for_cel, candidate.id
+                )
+            attribute = self._derived[key]
 
-        key = (expression, candidate.id)
-        if key not in self._derived:
-            self._derived[key] = selectors.derive(name, expression, candidate.for_cel, candidate.id)
-        return self._derived[key]
+        # Kubernetes compares versions without their build metadata since 1.38.
+        if attribute is not None and features.RULES_OF_1_38 in self.features:
+            return constraints.without_build(attribute)
+        return attribute
+
+    def is_left_of_sharing(self, candidate: Candidate) -> bool:
+        """Returns True if claims share a device that its slice no longer allows to be shared.
+
+        Since Kubernetes 1.38 no other claim gets such a device.
+        """
+        return (
+            features.RULES_OF_1_38 in self.features
+            and candidate.id in self.allocated.shared
+            and not self.is_shareable(candidate)
+        )
 
     def blocking_taint(self, request: Request, candidate: Candidate) -> DeviceTaint | None:
         """Returns the first taint of the device that the request does not tolerate."""

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import features
+from .constraints import UNKNOWN, scalar
 from .failures import AllocationError
 
 if TYPE_CHECKING:
+    from ..api.scheduling import DeviceAttribute
     from .amounts import Amount
     from .constraints import Constraint
     from .counters import PoolCounters
@@ -102,6 +104,8 @@ class PartialAllocation:
             return None
         if candidate.device.consumes_counters and not devices.partitionable:
             return None
+        if not request.admin and devices.is_left_of_sharing(candidate):
+            return None
 
         # From here on there is something to undo. The rules are checked in Kubernetes' order, which
         # decides with `required` whether there is an error.
@@ -166,10 +170,25 @@ class PartialAllocation:
             if not request.is_under(constraint.requests):
                 continue
             attribute = self.devices.attribute(request, candidate, constraint.attribute)
+            self._check_type(attribute, taken, constraint.attribute)
             if not constraint.add(attribute):
                 return False
             taken.constraints.append(constraint)
         return True
+
+    def _check_type(self, attribute: DeviceAttribute | None, taken: Taken, name: str) -> None:
+        """Raises AllocationError for a list if the feature for lists is off.
+
+        Kubernetes does so since 1.38. Before, such a device does not meet the constraint.
+        """
+        enabled = self.devices.features
+        if attribute is None or features.RULES_OF_1_38 not in enabled:
+            return
+        if features.LIST_TYPE_ATTRIBUTES in enabled or scalar(attribute) != UNKNOWN:
+            return
+        raise AllocationError(
+            f"{taken.request}: device {taken.candidate.id}: unsupported attribute value for {name}"
+        )
 
     def _share(self, taken: Taken) -> None:
         """Consumes capacity of a shared device."""

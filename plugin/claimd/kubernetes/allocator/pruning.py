@@ -164,6 +164,8 @@ class Pruner:
 
         if not request.admin and candidate.id in devices.allocated.devices:
             return False
+        if not request.admin and devices.is_left_of_sharing(candidate):
+            return False
         if candidate.device.consumes_counters and not devices.partitionable:
             return False
         if devices.blocking_taint(request, candidate) or not devices.can_skip_operations(candidate):

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .. import cel
-from . import amounts, features, selectors, taints
+from . import amounts, features, selectors, state, taints
 from .causes import join_names
 from .failures import AllocationError, CancelledError
 from .verdicts import DeviceVerdict, Reason, Rule
@@ -164,6 +164,10 @@ class Reasons:
         if not request.admin and candidate.id in devices.allocated.devices:
             claims = ", ".join(self._holdings.claims_of(candidate.id) or ("unknown",))
             yield Reason(rule="held", text=f"held by claim {claims}")
+        if not request.admin and devices.is_left_of_sharing(candidate):
+            claims = ", ".join(self._holdings.claims_of(candidate.id) or ("unknown",))
+            text = f"claim {claims} shares it, and it may no longer be shared"
+            yield Reason(rule="held", text=text)
         taint = devices.blocking_taint(request, candidate)
         if taint:
             yield Reason(rule="taint", text=_taint(taint))
@@ -183,7 +187,7 @@ class Reasons:
         if not devices.consumable:
             return
         requested = request.capacity or {}
-        absent = [name for name in requested if name not in candidate.device.capacity]
+        absent = [name for name in requested if candidate.own_name(name) not in candidate.capacity]
         if absent:
             yield Reason(rule="capacity", text=_absent(absent, candidate))
             return
@@ -203,7 +207,7 @@ class Reasons:
                 continue
             rule: Rule = "consumed" if amount.billionths <= limit else "capacity"
             left = amounts.canonical(max(limit - used, 0), amount.binary)
-            whole = candidate.device.capacity[name].value
+            whole = candidate.capacity[name].value
             text = f"{name}: needs {amount.text}, {left} of {whole} left"
             sharers = self._sharers(candidate, name)
             yield Reason(rule=rule, text=f"{text}; {sharers}" if sharers else text)
@@ -212,8 +216,10 @@ class Reasons:
         """Returns how much of the capacity each claim has, the largest amounts first."""
         shares = []
         for holding in self._holdings.in_pools((candidate.pool_id,)):
-            consumed = holding.result.consumed_capacity or {}
-            if holding.device == candidate.id and capacity in consumed:
+            if holding.device != candidate.id:
+                continue
+            consumed = state.consumed_by(holding.result, self._devices.features)
+            if capacity in consumed:
                 shares.append((amounts.parse(consumed[capacity]), holding.claim))
         shares.sort(key=lambda share: (-share[0].billionths, share[1]))
 
@@ -267,7 +273,7 @@ def _allowed_amounts(requested: Iterable[str], candidate: Candidate) -> str:
     """Returns the amounts that the policies of these capacities allow, in brackets."""
     phrases = []
     for name in requested:
-        policy = candidate.device.capacity[name].request_policy
+        policy = candidate.capacity[candidate.own_name(name)].request_policy
         if policy and policy.valid_values:
             values = join_names(policy.valid_values)
             phrases.append(f"only {name} of {values.replace(' and ', ' or ')}")

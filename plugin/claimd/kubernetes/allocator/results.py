@@ -54,7 +54,10 @@ def _device(
     binding = BINDING_CONDITIONS in features
     consumed_capacity = None
     if choice.consumed:
-        consumed_capacity = {name: amount.text for name, amount in choice.consumed.items()}
+        consumed_capacity = {
+            choice.candidate.published_name(name): amount.text
+            for name, amount in choice.consumed.items()
+        }
 
     return DeviceRequestAllocationResult(
         request=choice.request.path,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from . import amounts
+from . import amounts, capacity_names
 from .features import CONSUMABLE_CAPACITY, DEFAULT, Features
 from .identity import DeviceID, SharedDeviceID
 
@@ -84,13 +84,15 @@ def gather_from_results(
 
         shares.add(SharedDeviceID(*device, result.share_id))
         if result.consumed_capacity is not None:
-            _consume(capacity.setdefault(device, {}), result)
+            consumed = capacity.setdefault(device, {})
+            for name, text in consumed_by(result, features).items():
+                consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
     return AllocatedState(devices=frozenset(devices), shares=frozenset(shares), capacity=capacity)
 
 
-def _consume(consumed: dict[str, int], result: DeviceRequestAllocationResult) -> None:
-    for name, text in (result.consumed_capacity or {}).items():
-        consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
+def consumed_by(result: DeviceRequestAllocationResult, features: Features) -> Mapping[str, str]:
+    """Returns the amounts that the result consumes, by the names that `capacity_names` describes."""
+    return capacity_names.by_own_name(result.consumed_capacity or {}, result.driver, features)
 
 
 def merge(left: AllocatedState, right: AllocatedState) -> AllocatedState:

@@ -22,9 +22,14 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
+class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     declared_features: list[str] = []
     allocatable: dict[str, str] = {}
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(ApiStruct, frozen=True, kw_only=True):

@@ -311,11 +311,11 @@ def _consumed_capacity(result: DeviceRequestAllocationResult) -> dict[str, str]:
                 f"the claim's share of {result.device} has {plain_text.brief(name)!r}, "
                 "which is no capacity that Kubernetes allows"
             )
-        name = name.removeprefix(own)
+        plain = name.removeprefix(own)
         if _parse_amount(amount, name, result.device) > 0:
-            consumed[name] = amount
+            consumed[plain] = amount
         else:
-            consumed.pop(name, None)
+            consumed.pop(plain, None)
     return dict(sorted(consumed.items()))
 
 

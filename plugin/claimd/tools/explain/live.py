@@ -96,9 +96,10 @@ class LiveObjects:
         The function may be called later, and in another thread.
         """
         items, unseen = tuple(self._items.values()), tuple(self._lists.unseen)
+        server_release = self._lists.server_release
 
         def objects() -> Objects:
-            decoded = Objects(subjects=self._scope.subjects)
+            decoded = Objects(subjects=self._scope.subjects, server_release=server_release)
             decoded.unseen += unseen
             for item, kind, version in items:
                 decoded.add_json(item, kind, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -142,6 +143,8 @@ class _JsonSlices:
 class Objects:
     """The known objects of a cluster. `unseen` names the collections that we may not read.
 
+    `server_release` is 37 for an API server of Kubernetes 1.37, and None for objects from files.
+
     Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
     is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)
     or may attract or repel other pods. Slices are decoded when the attributes that a question looks
@@ -159,11 +162,28 @@ class Objects:
     events: list[Event] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    server_release: int | None = None
     placed: list[PlacedPod] = field(default_factory=list)
     subjects: frozenset[tuple[str, str]] = frozenset()
     definitions: dict[str, definitions.Definition] = field(default_factory=dict)
     json_slices: _JsonSlices = field(default_factory=_JsonSlices)
     _reducer: PodReducer = field(default_factory=PodReducer, repr=False, compare=False)
+
+    @property
+    def release(self) -> int | None:
+        """The minor release of Kubernetes. None if nothing tells it.
+
+        Without an API server it is that of the newest kubelet. No kubelet may be newer than the API
+        server.
+        """
+        if self.server_release is not None:
+            return self.server_release
+        known = []
+        for node in self.nodes:
+            version = re.match(r"v1\.([0-9]{1,6})", node.status.node_info.kubelet_version)
+            if version:
+                known.append(int(version[1]))
+        return max(known, default=None)
 
     def merge(self, more: Objects) -> None:
         """Adds the objects of `more`. An object replaces ours of the same kind and name."""

@@ -58,7 +58,9 @@ class Cluster:
         self.held = explain.gather_holdings(objects.claims)
 
         # A claim that waits may use a feature that no object in the cluster uses yet.
-        self.features = features.detect(_one_of_each(slices), [*objects.claims, *waiting])
+        self.features = features.detect(
+            _one_of_each(slices), [*objects.claims, *waiting], _rules_of(objects.release)
+        )
         self.allocated = state.gather_from_claims(objects.claims, self.features)
         self.allocator = allocator.Allocator(
             class_lister=allocator.Classes(objects.classes),
@@ -251,6 +253,16 @@ class _NodeShapes:
                 consumed = allocated.capacity.get(device_id, {})
                 taken.append((device.name, tuple(sorted(consumed.items()))))
         return tuple(taken)
+
+
+def _rules_of(release: int | None) -> features.Features:
+    """Returns the gates of 1.37, with the rules of 1.38 if the release has them or is not known.
+
+    They count a capacity that others have under both its names, so they do not promise too much.
+    """
+    if release is None or release >= 38:
+        return features.DEFAULT | {features.RULES_OF_1_38}
+    return features.DEFAULT
 
 
 def _slice_order(slice_: ResourceSlice) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
@@ -179,11 +180,13 @@ class Lists:
 
     `queries` and `versions` have, by the path of each collection that we may read, its query
     parameters and the resource version from which to watch it. `unseen` names the others.
+    `server_release` is the minor release of the API server, or None if it does not tell.
     """
 
     queries: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     unseen: list[str] = dataclasses.field(default_factory=list)
+    server_release: int | None = None
 
 
 async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
@@ -200,6 +203,7 @@ async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
 
     lists = await read_lists(client_, scope, take)
     objects.unseen += lists.unseen
+    objects.server_release = lists.server_release
     return objects
 
 
@@ -209,7 +213,7 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
     from claimd.kubernetes.kube import errors as kube_errors
 
     queries = await collections(client_, scope)
-    lists = Lists()
+    lists = Lists(server_release=await _server_release(client_))
     answers = await asyncio.gather(
         *(read_list(client_, path, query, take) for path, query in queries.items()),
         return_exceptions=True,
@@ -260,6 +264,18 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
     elif scope.everywhere:
         paths["/api/v1/events"] = {"fieldSelector": f"reason={started.PREPARE_FAILED}"}
     return paths
+
+
+async def _server_release(client_: client.Client) -> int | None:
+    from claimd.kubernetes.kube import errors as kube_errors
+
+    try:
+        answer = msgspec.json.decode(await client_.request("GET", "/version"))
+    except (kube_errors.ApiError, msgspec.DecodeError):
+        return None
+    # Some vendors write "34+".
+    minor = re.match(r"[0-9]{1,6}", str(answer.get("minor"))) if isinstance(answer, dict) else None
+    return int(minor[0]) if minor else None
 
 
 def _first_served(wanted: Iterable[str], served: Container[str]) -> str:

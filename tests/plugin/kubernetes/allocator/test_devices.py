@@ -1,6 +1,6 @@
 """Tests of candidates: their order and the counters that they use."""
 
-from claimd.kubernetes.allocator import pools
+from claimd.kubernetes.allocator import features, pools
 from claimd.kubernetes.allocator.devices import Devices
 from claimd.kubernetes.allocator.identity import DeviceID, PoolID
 from claimd.kubernetes.api.core import Node
@@ -41,6 +41,24 @@ def test_the_counters_and_groups_of_a_device():
     assert part.limits is part.limits and part.for_cel is part.for_cel
     assert part.for_cel.driver == "d.org"
     assert (plain.uses, plain.groups, plain.limits) == ((), (), {})
+
+
+def test_a_capacity_has_two_names_since_1_38():
+    published = {"memory": {"value": "1"}, "d.org/cores": {"value": "2"}, "o.org/x": {"value": "3"}}
+    both = {"memory": {"value": "1"}, "d.org/memory": {"value": "4"}}
+    slices = slice_("s", {"name": "a", "capacity": published}, {"name": "b", "capacity": both})
+
+    [device, twice] = Devices().for_slice(slices)
+    assert device.limits == {"memory": WHOLE, "d.org/cores": 2 * WHOLE, "o.org/x": 3 * WHOLE}
+    assert device.own_name("d.org/memory") == "d.org/memory"
+    assert [twice.published_name(name) for name in both] == [*both], "two capacities"
+
+    [device, twice] = Devices(features.release_defaults(38)).for_slice(slices)
+    assert device.limits == {"memory": WHOLE, "cores": 2 * WHOLE, "o.org/x": 3 * WHOLE}
+    assert device.own_name("d.org/memory") == device.own_name("memory") == "memory"
+    assert [device.published_name(name) for name in device.capacity] == [*published]
+    assert twice.limits == {"memory": 4 * WHOLE}
+    assert twice.published_name("memory") == "d.org/memory"
 
 
 def test_the_devices_of_a_slice_are_made_once():

@@ -62,8 +62,17 @@ def test_of_claims():
 
 def test_the_defaults_of_a_release():
     assert features.release_defaults(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
-    assert features.release_defaults(37) == features.release_defaults(38) == features.DEFAULT
+    assert features.release_defaults(37) == features.DEFAULT
+    assert features.release_defaults(38) == features.DEFAULT | {features.RULES_OF_1_38}
     listed = slice_({"attributes": {"a": {"ints": [1]}}})
     of_itself = features.release_defaults(34)
     assert features.detect([], [], of_itself) == of_itself
     assert features.detect(listed, [], of_itself) == of_itself | {features.LIST_TYPE_ATTRIBUTES}
+
+
+def test_which_allocator_1_38_uses():
+    old = features.release_defaults(34)
+    assert features.takes_oldest(old)
+    assert not features.takes_oldest(old | {features.RULES_OF_1_38}), "it is gone"
+    assert not features.knows_node_operations(features.release_defaults(38))
+    assert features.knows_node_operations(features.ALL | {features.RULES_OF_1_38})

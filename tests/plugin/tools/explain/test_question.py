@@ -8,6 +8,7 @@ from claimd.kubernetes.allocator.verdicts import NodeVerdict
 from claimd.tools.explain import pending, question, sources, text
 from tests.support.cluster_objects import (
     A100,
+    DRIVER,
     claim,
     class_,
     gpu,
@@ -257,3 +258,70 @@ def test_the_nearest_node_keeps_its_outcome(load, monkeypatch, full, judged):
     _, answer = like(load(*places(2), claim()), full=full)
     assert [node_answer.outcome for node_answer in answer.nodes] == ["unknown", "unknown"]
     assert answer.verdict == "unknown" and "not decided in time on any of 2 nodes" in answer.line
+
+
+def shared(memory="80Gi"):
+    """A GPU that claims share by its memory."""
+    policy = {"default": memory, "validRange": {"min": "1Gi"}}
+    capacity = {"memory": {"value": memory, "requestPolicy": policy}}
+    return {**gpu(0), "capacity": capacity, "allowMultipleAllocations": True}
+
+
+def holder(**consumed):
+    held = {"request": "gpus", "driver": DRIVER, "pool": "n-0", "device": name(0)}
+    held |= {"shareID": "s1", "consumedCapacity": consumed}
+    return {**claim(called="other"), "status": {"allocation": {"devices": {"results": [held]}}}}
+
+
+def of_release(version):
+    document = node("n-0")
+    document["status"]["nodeInfo"] = {"kubeletVersion": version}
+    return document
+
+
+def outcome(objects):
+    [verdict] = like(objects)[1].nodes
+    return verdict.outcome
+
+
+@pytest.mark.parametrize("version", ["v1.38.0-beta.0", "", "unheard of"])
+def test_memory_that_another_has_under_the_qualified_name_counts(load, version):
+    """The rule of Kubernetes 1.38, which holds where the release is not known, too."""
+    published, place = slice_([shared()], node="n-0"), of_release(version)
+    asks = claim(capacity={"requests": {"memory": "40Gi"}})
+    full = load(place, published, holder(**{f"{DRIVER}/memory": "76Gi"}), asks)
+    assert outcome(full) == "no"
+    assert outcome(load(place, published, holder(**{f"{DRIVER}/memory": "40Gi"}), asks)) == "yes"
+
+
+def test_a_qualified_name_is_one_of_the_drivers_capacities_since_1_38(load):
+    published = slice_([shared()], node="n-0")
+    asks = claim(capacity={"requests": {f"{DRIVER}/memory": "40Gi"}})
+    taken = holder(memory="76Gi")
+    newer = of_release("v1.38.1")
+    assert outcome(load(newer, published, asks)) == "yes"
+    objects = load(newer, published, taken, asks)
+    answer = like(objects, full=True)[1]
+    assert answer.nodes[0].outcome == "no"
+    shown = text.as_text(answer, wide=True)
+    assert "memory: needs 40Gi, 4Gi of 80Gi left; default/other has 76Gi" in shown
+
+    answer = like(load(of_release("v1.37.2"), published, asks), full=True)[1]
+    assert answer.nodes[0].outcome == "no"
+    shown = text.as_text(answer, wide=True)
+    assert "its driver's own goes by the plain name, memory" in shown
+
+
+def test_a_capacity_under_both_names_is_an_error_since_1_38(load):
+    both = {"memory": "40Gi", f"{DRIVER}/memory": "40Gi"}
+    asks = claim(capacity={"requests": both})
+    answer = like(load(of_release("v1.38.0"), slice_([shared()], node="n-0"), asks))[1]
+    assert answer.nodes[0].outcome == "error"
+    assert "requested both as" in text.as_text(answer, wide=True)
+
+
+def test_the_api_servers_release_goes_before_that_of_kubelets(load):
+    objects = load(of_release("v1.37.2"))
+    assert objects.release == 37
+    objects.server_release = 38
+    assert objects.release == 38
