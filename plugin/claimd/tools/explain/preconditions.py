@@ -448,7 +448,7 @@ def _check_missing_nodes(pod: Pod, objects: Objects, found: Preconditions) -> No
     for claim in found.allocated:
         assert claim.status.allocation
         words = f"claim {claim_name(claim)} has its devices on"
-        demands.append((words, claim.status.allocation.node_selector, _way_to_release(claim, pod)))
+        demands.append((words, claim.status.allocation.node_selector, _way_to_release(pod, claim)))
 
     for words, selector, remedy in demands:
         # The terms are alternatives: one that selects nodes by labels may select any.
@@ -477,26 +477,32 @@ def _check_places(pod: Pod, found: Preconditions) -> None:
                     f"{', '.join(sorted(other_names))}, {claim_name(claim)} on "
                     f"{', '.join(sorted(names))}"
                 )
-                ways = [_way_to_release(each, pod) for each in (other, claim)]
+                if other.status.reserved_for == claim.status.reserved_for:
+                    ways = [_way_to_release(pod, other, claim)]
+                else:
+                    ways = [_way_to_release(pod, each) for each in (other, claim)]
                 if all(ways):
                     found.remedies.append("; or ".join(ways))
                 return
         places.append((claim, names))
 
 
-def _way_to_release(claim: Claim, pod: Pod) -> str:
-    """Returns the change after which the claim is allocated again, or "" if it is not certain.
+def _way_to_release(pod: Pod, *claims: Claim) -> str:
+    """Returns the change after which the claims are allocated again, or "" if it is not certain.
 
-    The cluster takes back the devices of a claim that no pod uses. If none but this pod uses it,
-    the scheduler does so itself.
+    The claims have the same users. The cluster takes back the devices of a claim that no pod uses.
+    If none but this pod uses it, the scheduler does so itself.
     """
-    others = [each for each in claim.status.reserved_for if each.uid != pod.metadata.uid]
+    consumers = claims[0].status.reserved_for
+    others = [each for each in consumers if each.uid != pod.metadata.uid]
     if not others or any(each.resource != "pods" for each in others):
         return ""
     noun = "user" if len(others) == 1 else "users"
+    what, they = ("claim", "it is") if len(claims) == 1 else ("claims", "they are")
+    names = " and ".join(map(claim_name, claims))
     return (
-        f"delete {_list_consumers(others)}, the {noun} of claim {claim_name(claim)}, "
-        "so that it is allocated again"
+        f"delete {_list_consumers(others)}, the {noun} of {what} {names}, "
+        f"so that {they} allocated again"
     )
 
 

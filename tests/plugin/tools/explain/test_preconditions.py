@@ -244,6 +244,11 @@ def test_claims_on_different_nodes():
         "delete pod a, the user of claim default/train, so that it is allocated again; or "
         "delete pod b, pod c, the users of claim default/store, so that it is allocated again"
     ]
+    same = there | {"status": there["status"] | {"reservedFor": here["status"]["reservedFor"]}}
+    assert of_pod(pod(resourceClaims=claims), here, same).remedies == [
+        "delete pod a, the user of claims default/train and default/store, "
+        "so that they are allocated again"
+    ]
     there["status"]["reservedFor"] = [{"resource": "jobs", "name": "b", "uid": "b"}]
     assert of_pod(pod(resourceClaims=claims), here, there).remedies == []
     together = claim("store", held=[name(1)], pinned="node-1")
