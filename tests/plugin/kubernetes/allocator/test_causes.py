@@ -44,7 +44,7 @@ NICS = Count(
         ),
         (
             Count(noun="GPUs", needed=2, there=2, suitable=2, free=1, obstacle="gpu-1: taint a"),
-            "2 GPUs are needed, 1 is usable; gpu-1: taint a",
+            "2 GPUs are needed, 1 of 2 is usable; gpu-1: taint a",
         ),
         (
             Count(noun="NICs", needed=1, there=0, suitable=0, free=0, obstacle="none on any node"),
