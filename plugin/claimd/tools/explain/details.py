@@ -87,9 +87,13 @@ def _of_container(
     if container is None:
         return
     who = _title(container.name, definition)
+    # The sentence may also have the last words of a program, which mean anything by "secret".
     missing = _MISSING.search(state.sentence)
+    references: list[str] = []
     if missing is not None:
-        yield from _references(container, who, missing["kind"].lower(), missing["name"])
+        references += _references(container, who, missing["kind"].lower(), missing["name"])
+    if references:
+        yield from references
     elif status is not None and _has_run(status):
         yield from _runs(status, definition)
     elif container.image and container.image not in state.sentence:
@@ -183,10 +187,8 @@ def _optional(reference: Reference) -> str:
 
 def _newest_complaint(container: Container, pod: Pod, objects: Objects) -> str:
     """Returns what the kubelet last said about a probe of the container, or ""."""
-    event = started.newest_event(pod, objects, started.UNHEALTHY)
-    if event is None or not started.is_about_container(event, container.name):
-        return ""
-    return event.text.strip().removesuffix(":")
+    said = started.newest_message(pod, objects, started.UNHEALTHY, container.name)
+    return said.strip().removesuffix(":")
 
 
 def _probes(container: Container, who: str, said: str) -> Iterator[str]:
@@ -206,7 +208,7 @@ def _probes(container: Container, who: str, said: str) -> Iterator[str]:
 
 def _describe_probe(probe: Probe) -> str:
     handlers: Mapping[str, Mapping[str, Any] | None] = {
-        "httpGet": probe.http_get,
+        "httpGet": _without_header_values(probe.http_get),
         "tcpSocket": probe.tcp_socket,
         "grpc": probe.grpc,
     }
@@ -221,6 +223,18 @@ def _describe_probe(probe: Probe) -> str:
         f"period {probe.period_seconds} s, success threshold {probe.success_threshold}, "
         f"failure threshold {probe.failure_threshold}"
     )
+
+
+def _without_header_values(http_get: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the fields with only the names of the headers: a value may be a password."""
+    if http_get is None or "httpHeaders" not in http_get:
+        return http_get
+    headers = http_get["httpHeaders"]
+    names = []
+    for header in headers if isinstance(headers, list) else ():
+        if isinstance(header, dict):
+            names.append(str(header.get("name")))
+    return http_get | {"httpHeaders": names}
 
 
 # Volumes

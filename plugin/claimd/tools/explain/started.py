@@ -165,7 +165,8 @@ def _state_of_running(pod: Pod, objects: Objects) -> State:
     rest = "does not run"
     if all(each.state.running is not None for each in statuses):
         # The kubelet puts the output of the probe behind its words, and there may be none.
-        probe = newest_message(pod, objects, UNHEALTHY).strip().removesuffix(":")
+        said = newest_message(pod, objects, UNHEALTHY, unready[0])
+        probe = said.strip().removesuffix(":")
         rest = f"is not ready{f': {probe}' if probe else ''}"
     return State(sentence=f"{runs}, but container {unready[0]} {rest}", container=unready[0])
 
@@ -197,21 +198,23 @@ def _field_path(event: Event) -> str:
     return about.field_path if about else ""
 
 
-def is_about_container(event: Event, name: str) -> bool:
-    """Returns True if the Event is about this container, or does not say about which one."""
-    path = _CONTAINER.fullmatch(_field_path(event))
-    return path is None or path["name"] == name
+def newest_event(pod: Pod, objects: Objects, reason: str, container: str = "") -> Event | None:
+    """Returns the newest Event with this reason about the pod, or None.
 
-
-def newest_event(pod: Pod, objects: Objects, reason: str) -> Event | None:
-    """Returns the newest Event with this reason about the pod, or None."""
-    events = [event for event in _events_about(pod, objects) if event.reason == reason]
+    With `container`, Events that name another container are left out.
+    """
+    events = []
+    for event in _events_about(pod, objects):
+        path = _CONTAINER.fullmatch(_field_path(event))
+        is_of_other = container and path is not None and path["name"] != container
+        if event.reason == reason and not is_of_other:
+            events.append(event)
     return max(events, key=lambda event: event.last_seen, default=None)
 
 
-def newest_message(pod: Pod, objects: Objects, reason: str) -> str:
-    """Returns the message of the newest Event with this reason about the pod, or ""."""
-    newest = newest_event(pod, objects, reason)
+def newest_message(pod: Pod, objects: Objects, reason: str, container: str = "") -> str:
+    """Returns the message of `newest_event`, or ""."""
+    newest = newest_event(pod, objects, reason, container)
     return newest.text if newest else ""
 
 

@@ -63,6 +63,14 @@ def test_a_container_that_keeps_crashing():
     assert of_init[1].endswith("; 1 restart")
 
 
+def test_the_last_words_of_a_program_are_no_missing_secret():
+    ended = ENDED | {"message": "cannot decrypt with secret token"}
+    state = waiting("CrashLoopBackOff") | {"lastState": {"terminated": ended}}
+    assert lines(placed({"command": SHELL}, state))[0] == (
+        "container main runs sh -c 'exit 3' (image busybox)"
+    )
+
+
 def test_a_command_is_quoted_as_a_person_would_quote_it():
     state = {"state": {"terminated": ENDED}}
     script = "trap 'exit 0' TERM; sleep 1"
@@ -155,6 +163,11 @@ def test_the_image_is_named_unless_the_cause_names_it():
     [
         ({"exec": {"command": ["false"]}}, "exec false"),
         ({"httpGet": {"path": "/", "port": 80}}, "httpGet path=/, port=80"),
+        (
+            {"httpGet": {"port": 80, "httpHeaders": [{"name": "Token", "value": "secret"}]}},
+            "httpGet port=80, httpHeaders=[Token]",
+        ),
+        ({"httpGet": {"port": 80, "httpHeaders": {"a": "b"}}}, "httpGet port=80, httpHeaders=[]"),
         ({"tcpSocket": {"port": "web"}}, "tcpSocket port=web"),
         ({"grpc": {"port": 5, "service": "x"}}, "grpc port=5, service=x"),
     ],

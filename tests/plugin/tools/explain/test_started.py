@@ -214,6 +214,22 @@ def test_a_probe_that_fails_is_quoted():
     assert answer == ("it runs on node n, but container main is not ready: Readiness probe failed")
 
 
+def test_the_probe_of_another_container_is_not_quoted():
+    known = objects.Objects()
+    status = {"containerStatuses": [container(RUNNING), container(RUNNING) | {"name": "other"}]}
+    placed = pod(nodeName="n") | {"status": status}
+    for name, when in (("main", "10:00:00"), ("other", "10:00:01")):
+        message = f"Readiness probe failed: of {name}"
+        said = event(placed, "Unhealthy", message, f"2026-11-22T{when}Z")
+        said["involvedObject"]["fieldPath"] = f"spec.containers{{{name}}}"
+        said["metadata"]["name"] = f"job.{name}"
+        known.add(said)
+    known.add(placed)
+    assert started.describe(known.pods[0], known) == (
+        "it runs on node n, but container main is not ready: Readiness probe failed: of main"
+    )
+
+
 def test_an_event_that_only_repeats_a_reason_says_less():
     """The kubelet writes both about one image, the second a moment later."""
     known = objects.Objects()
