@@ -125,7 +125,7 @@ _PROBE_OF_FAILED = re.compile(
 
 # Older kernels name no driver here.
 _RESUME_FAILED = re.compile(
-    rf"PM: Device ({_SLOT}\.[0-7]) failed to (?:resume|restore|thaw)(?: [a-z]{{1,16}})?: error -[0-9]"
+    rf"PM: Device ({_SLOT}\.[0-7]) failed to (?:resume|restore|thaw)(?: [a-z]{{1,16}}){{0,2}}: error -[0-9]"
 )
 
 # What the kernel says about any device on the PCI bus.
@@ -138,7 +138,7 @@ _PCI_LOST = re.compile(
 _PCI_RESET_FAILED = re.compile(
     r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
     r"|AMD_[A-Z0-9]{1,16}: failed to reset device|Failed to return from FLR"
-    r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16})?: error -[0-9]"
+    r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16}){0,2}: error -[0-9]"
     r"|PM: [a-z_]{1,32}\(\): [a-z]{2,12}_[a-z]{2,8}_(?:resume|restore|thaw)(?:_[a-z]{1,8})?\+0x[0-9a-f]{1,6}"
     r"/0x[0-9a-f]{1,6}(?: \[[a-z0-9_]{1,32}\])? returns -[0-9]"
 )
@@ -200,10 +200,12 @@ _AMD_INIT_FAILED = re.compile(
     r"|socket: [0-9]{1,3}, aid: [0-9]{1,3},(?: hbm: [0-9]{1,3},)?(?: fw_status: 0x[0-9a-f]{1,16},)? "
     r"(?:[a-z ]{1,40} failed|data abort exception|Boot Controller Generic Error)"
 )
+# While a reset begins, amdgpu tests the ring that stops all others (KIQ). The test fails whenever a
+# program has hung the GPU. So it says nothing; the lines after it say whether the reset failed.
 _AMD_HANG = re.compile(
     r"The cp might be in an unrecoverable state|MES might be in unrecoverable state"
     r"|HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out|GPU recovery disabled"
-    r"|ring [a-z0-9_.]{1,32} test failed \(-[0-9]|ib ring test failed \(-[0-9]"
+    r"|ring (?!(?:mes_)?kiq_)[a-z0-9_.]{1,32} test failed \(-[0-9]|ib ring test failed \(-[0-9]"
     r"|IB test failed on [a-z0-9_.]{1,32} \(-[0-9]|MES ring buffer is full|atombios stuck "
 )
 
