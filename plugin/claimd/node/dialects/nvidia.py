@@ -8,14 +8,13 @@ from typing import Literal
 
 from claimd.common import errors, names
 from claimd.kubernetes.api.resource import DeviceAttribute, DeviceCapacity
-from claimd_devices.gpu import UNKNOWN, Gpu
+from claimd_devices.gpu import UNKNOWN, Engines, Gpu
 
 from . import documents, values
 
 VENDOR = "nvidia"
 _API_VERSION = "resource.nvidia.com/v1beta1"
 
-_ENGINES = ("copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines")
 _NODE = re.compile(r"/dev/nvidia(\d+)")
 
 # NVIDIA's names of brands, for product names that leave no doubt. A Tesla V100 and a Tesla T4 have
@@ -47,15 +46,26 @@ def attributes(
 def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, DeviceCapacity]:
     """Adds the multiprocessors and the engines of a MIG instance, which are 0 if unknown.
 
-    A selector that reads a missing capacity would be an error.
+    A selector that reads a missing capacity would be an error. There is room for engines that were
+    left out, because attributes of ours make room here.
     """
     words = dict(published)
     if gpu.kind == "partition":
         none = values.capacity_beside(published, "0")
         words["multiprocessors"] = words.get("computeUnits", none)
-        for name in _ENGINES:
-            words.setdefault(name, none)
+        for name, number in _engines(gpu.engines or Engines()).items():
+            words.setdefault(name, values.capacity_beside(published, str(number)))
     return words
+
+
+def _engines(engines: Engines) -> dict[str, int]:
+    return {
+        "copyEngines": engines.copy,
+        "decoders": engines.decoders,
+        "encoders": engines.encoders,
+        "jpegEngines": engines.jpeg,
+        "ofaEngines": engines.optical_flow,
+    }
 
 
 def _brand(product: str | None) -> str:

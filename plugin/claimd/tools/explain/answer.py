@@ -92,11 +92,10 @@ class Answer:
 
     `line` is the answer in one line, and `can` is its predicate for nodes whose outcome is yes.
     `blockers` keep the pod from every node, and `notes` are remarks. `remedies` are
-    changes that would remove blockers. `details` quote the parts of
-    the pod's definition and status that the first blocker is about. `changes` are the what-if
-    changes that were applied before the question. `nearest` is the node that lacks least, and
-    `help` lists the changes that would make it fit. `groups` has the refusing nodes by their
-    causes, the nearest miss first.
+    changes that would remove blockers. `details` quote the parts of the pod's definition and status
+    that the blockers are about. `changes` are the what-if changes that were applied before the
+    question. `nearest` is the node that lacks least, and `help` lists the changes that would make
+    it fit. `groups` has the refusing nodes by their causes, the nearest miss first.
     """
 
     subject: str

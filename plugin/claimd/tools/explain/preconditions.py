@@ -49,10 +49,10 @@ _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 class Preconditions:
     """The results of the checks.
 
-    `details` and `remedies` are about the blockers. `waiting` are the claims without devices, and `allocated` those with devices. `undecidable` is
-    True if the nodes cannot be asked, because a device class does not exist. `unseen` has the
-    objects that are needed and that the API server does not let us read; no answer is possible
-    without them.
+    `details` and `remedies` are about the blockers. `waiting` are the claims without devices, and
+    `allocated` those with devices. `undecidable` is True if the nodes cannot be asked, because a
+    device class does not exist. `unseen` has the objects that are needed and that the API server
+    does not let us read; no answer is possible without them.
     """
 
     blockers: list[str] = dataclasses.field(default_factory=list)

@@ -8,7 +8,7 @@ from claimd.common import errors
 from claimd.node import dialects
 from claimd.node.dialects import nvidia
 from claimd.node.publish import device
-from claimd_devices.gpu import DeviceNode, Engines, Setup
+from claimd_devices.gpu import DeviceNode, Engines, Fabric, Setup
 from tests.support import worlds
 
 
@@ -129,6 +129,19 @@ def test_engines_are_an_instances_and_0_where_they_are_not_known():
 
     assert numbers(part(engines=Engines(copy=1, decoders=1, jpeg=1))) == ["1", "1", "0", "1", "0"]
     assert numbers(part()) == ["0"] * 5
+    full = part(
+        engines=Engines(copy=8, decoders=7, encoders=1, jpeg=7, optical_flow=1),
+        compute_units=144,
+        memory=1 << 37,
+        numa_node=0,
+        pcie_root="pci0000:01",
+        profile="7g.180gb",
+        fabric=Fabric(domain="nvlink-1", state="completed"),
+        driver_version="580.95.05",
+        architecture="sm_100",
+    )
+    assert "ofaEngines" not in device.of_gpu(full, []).capacity
+    assert numbers(full) == ["8", "7", "1", "7", "1"]
     assert numbers(gpu()) == []
 
 
