@@ -303,6 +303,14 @@ _INTEL_ERROR = re.compile(
 )
 
 
+# A line about a packet. It begins with the prefix of a firewall's rule, which may be any text of a
+# container that administers the node's network. The expression is longer than the name of a program
+# may be, so no program can hide a line that names it.
+_OF_PACKET = re.compile(
+    r"IN=\S{0,15} OUT=\S{0,15} (?:.{0,400}?SRC=\S{1,50} (?:MAC)?DST=|ARP HTYPE=)"
+)
+
+
 def event_of(line: Line) -> Event | None:
     """Returns the event that a line of the kernel's log reports about a GPU's health, or None.
 
@@ -314,6 +322,8 @@ def event_of(line: Line) -> Event | None:
         event = _event_of_text(line.text, line.at)
         reporter = event.address if event is not None else ""
     if event is None or line.device not in ("", f"+pci:{reporter}"):
+        return None
+    if _OF_PACKET.search(line.text):
         return None
     return replace(event, number=line.number)
 

@@ -420,6 +420,29 @@ def test_a_program_s_name_in_a_driver_s_line_is_no_news(line: str) -> None:
         assert log_lines.event_of(Line(at=1.0, text=line.format(program=name))) is None, name
 
 
+PACKETS = [
+    "IN=eth0 OUT= MAC=00:00:00:00:00:00 SRC=10.0.0.1 DST=10.0.0.2 LEN=60",
+    "IN= OUT=eth0 SRC=10.0.0.1 DST=10.0.0.2 LEN=60",
+    "IN=eth0 OUT= ARP HTYPE=1 PTYPE=0x0800 OPCODE=1",
+    "IN=eth0 OUT= MACSRC=00:00:00:00:00:00 MACDST=00:00:00:00:00:01 MACPROTO=88cc",
+]
+
+
+@pytest.mark.parametrize("packet", PACKETS)
+def test_a_firewall_s_rule_that_logs_packets_is_no_news(packet: str) -> None:
+    """The prefix of such a rule may be any text of 127 bytes, and it begins the kernel's line."""
+    for text in IMITATED:
+        for line in (f"{text[:127]}{packet}", f"{text[:126]} {packet}"):
+            assert log_lines.event_of(Line(at=1.0, text=line)) is None, line
+
+
+@pytest.mark.parametrize("packet", PACKETS)
+def test_no_program_hides_a_line_by_the_name_of_a_packet(packet: str) -> None:
+    shortest = packet.replace("eth0", "").replace("10.0.0.1", "1")
+    for name in (packet[:15], shortest[:15]):
+        assert log_lines.event_of(Line(at=1.0, text=XID.replace("python3", name).format(79)))
+
+
 def forged(dice: random.Random) -> str:
     payload = ""
     for _ in range(dice.randrange(1, 4)):
