@@ -35,7 +35,8 @@ class Count:
     `there` counts the devices of the class within the `scope`. `suitable` counts those of them that
     the requests allow, whether a claim holds them or not. `free` counts those that can be allocated
     now. If `place` is set, such as a PCIe root, only the devices there are counted: it is the place
-    that lacks the fewest devices. `holders` hold suitable devices. `obstacle` says what else keeps
+    that lacks the fewest devices. `nowhere` says that no place has a device which is needed there
+    next to others. `holders` hold suitable devices. `obstacle` says what else keeps
     devices away. `requests` are the counted requests, as "claim: request". `noun` is what they ask
     for: "GPUs", "devices of class x".
     """
@@ -47,6 +48,7 @@ class Count:
     free: int
     scope: str = ""
     place: str = ""
+    nowhere: str = ""
     requests: tuple[str, ...] = ()
     holders: tuple[Holder, ...] = ()
     obstacle: str = ""
@@ -60,6 +62,8 @@ class Count:
         be = "is" if self.needed == 1 else "are"
         needed = f"{count_noun(self.needed, self.noun)}{scope} {be} needed"
         place = f" {self.place}" if self.place else ""
+        if self.nowhere:
+            return f"{needed}, {self.nowhere}"
         if self.there < self.needed:
             return f"{needed}, {_exist(self.there)}{place}"
         if self.suitable < self.needed:

@@ -168,7 +168,7 @@ class Places:
 
             # The other groups need room at the same place.
             others = {other: number for other, number in profile.items() if other is not group}
-            scope, only = _scope_phrase(attribute), ""
+            scope, only, nowhere = _scope_phrase(attribute), "", ""
             if others:
                 names = join_names(
                     [count_noun(number, other.noun) for other, number in others.items()]
@@ -178,7 +178,8 @@ class Places:
                 if places == [nearest]:
                     only = f", the only one with {names}"
                 elif nearest in places and _is_absent(group, by_value[group], places):
-                    only = f" or any other with {names}"
+                    is_pair = needed == 1 and list(others.values()) == [1]
+                    nowhere = _nowhere_phrase(attribute, names, is_pair=is_pair)
             count = self._groups.count(
                 group,
                 needed,
@@ -187,7 +188,7 @@ class Places:
                 place=_place_phrase(attribute, nearest) + only,
                 requests=requests,
             )
-            yield group, count
+            yield group, dataclasses.replace(count, nowhere=nowhere)
 
     def _places(
         self, components: Sequence[list[Request]], attribute: str
@@ -354,6 +355,12 @@ def _scope_of_others(attribute: str, others: str) -> str:
 def _place_phrase(attribute: str, value: Value) -> str:
     plain = attribute.rpartition("/")[2]
     return f"under {value[1]}" if plain == "pcieRoot" else f"with {plain} {value[1]}"
+
+
+def _nowhere_phrase(attribute: str, others: str, *, is_pair: bool) -> str:
+    """Says that no place with the other devices has any of these."""
+    plain = attribute.rpartition("/")[2]
+    return f"no {plain} has both" if is_pair else f"no {plain} with {others} has any"
 
 
 def _scope_next_to(attribute: str, others: Sequence[Group], each: int) -> str:

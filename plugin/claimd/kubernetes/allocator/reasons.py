@@ -263,7 +263,7 @@ class Reasons:
 
 def _taint(taint: DeviceTaint) -> str:
     value = f"={taint.value}" if taint.value else ""
-    text = f"taint {taint.key}{value}:{taint.effect} is not tolerated"
+    text = f"taint {taint.key}{value}:{taint.effect} is not tolerated by the claim"
     if isinstance(taint, taints.TaintOfRule):
         return f"{text} (set by DeviceTaintRule {taint.rule})"
     return text

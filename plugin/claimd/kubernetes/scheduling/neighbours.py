@@ -107,7 +107,9 @@ class Neighbours:
         # First the pod's own affinity.
         if self._near and not self._is_near(node):
             asked = " and ".join(describe(term) for term in self._near)
-            detail = f"the pod's affinity needs {_describe_near(self._near)}"
+            detail = f"the pod's affinity needs {asked}, and none is here"
+            if len(self._near) > 1:
+                detail = _describe_common_pod(self._near, is_anywhere=bool(self._near_domains))
             for term in self._near:
                 key = term.topology_key
                 if key not in node.metadata.labels:
@@ -257,6 +259,13 @@ class _Spread:
         if here + own - fewest <= constraint.max_skew:
             return None
 
+        # Domains that do not exist yet have no node for the pod.
+        allowed = []
+        for name, count in self._counts.items():
+            if count + own - fewest <= constraint.max_skew:
+                allowed.append(name)
+        only = f", so only {kind} {emptiest} is allowed" if allowed == [emptiest] else ""
+
         return Refusal(
             rule="PodTopologySpread",
             message=_NOT_SPREAD,
@@ -264,7 +273,7 @@ class _Spread:
             detail=(
                 f"topology spread over {key}: {kind} {value} has {here} of its pods, "
                 f"{kind} {emptiest} has "
-                f"{fewest}, and maxSkew is {constraint.max_skew}"
+                f"{fewest}, and maxSkew is {constraint.max_skew}{only}"
             ),
         )
 
@@ -357,23 +366,26 @@ def describe(term: PodAffinityTerm) -> str:
     return f"{pods} by {term.topology_key}"
 
 
-def _describe_near(terms: Sequence[PodAffinityTerm]) -> str:
-    """Describes the pods that all these terms are about, and says that no pod here is one."""
-    asked = " and ".join(describe(term) for term in terms)
-    if len(terms) == 1:
-        return f"{asked}, and none is here"
+def _describe_common_pod(terms: Sequence[PodAffinityTerm], *, is_anywhere: bool) -> str:
+    """Says that a single pod must match all terms, and that there is no such pod.
 
-    # A pod counts only if it matches all terms.
-    each = "both" if len(terms) == 2 else "all of them"
+    If `is_anywhere`, such a pod is somewhere else in the cluster.
+    """
     keys = {term.topology_key for term in terms}
     labels = [_describe_labels(term) for term in terms]
-    if len(keys) == 1 and all(labels):
-        both = "both " if len(terms) == 2 else ""
-        return (
-            f"a single pod in the same {keys.pop()} that matches {both}{' and '.join(labels)}, "
-            "and none is here"
-        )
-    return f"{asked}, and no single pod here matches {each}"
+    number, each = ("two", "both") if len(terms) == 2 else (str(len(terms)), "all of them")
+    if len(keys) > 1 or not all(labels):
+        asked = " and ".join(describe(term) for term in terms)
+        return f"the pod's affinity needs {asked}, and no single pod here matches {each}"
+
+    key = keys.pop()
+    place = "node" if key == _HOSTNAME else key.rpartition("/")[2]
+    own = "the node" if key == _HOSTNAME else f"the node's {place}"
+    where = f"{own} has no such pod" if is_anywhere else f"no {place} has such a pod"
+    return (
+        f"the pod's {number} affinity terms over {key} ({'; '.join(labels)}) need one and the same "
+        f"pod that matches {each}, and {where}"
+    )
 
 
 def _describe_labels(term: PodAffinityTerm) -> str:

@@ -36,14 +36,16 @@ _FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
 # The entry of claimsMaySet that is not the name of a variable.
 PERMISSIONS = "permissions"
 
+_OF_THE_LOADER = "the dynamic loader of every program obeys it, including that of hooks on the host"
+
 # The variables that a claim cannot set, and the reason. A star stands for the rest of the name.
 RESERVED = {
-    "CLAIMD_*": "claimd says by them which GPUs a container was given",
+    "CLAIMD_*": "claimd says by it which GPUs a container was given",
     ADMIN_VARIABLE: "containers are told by it that others work on their GPUs",
-    "NVIDIA_*": "NVIDIA's container runtime, where it is installed, acts on them on the host",
+    "NVIDIA_*": "NVIDIA's container runtime, where it is installed, acts on it on the host",
     "AMD_VISIBLE_DEVICES": "AMD's container runtime, where it is installed, acts on it on the host",
-    "LD_*": "the loader of every program acts on them, that of a hook on the host included",
-    "GLIBC_TUNABLES": "the loader of every program acts on it, that of a hook on the host included",
+    "LD_*": _OF_THE_LOADER,
+    "GLIBC_TUNABLES": _OF_THE_LOADER,
     "GCONV_PATH": "the C library loads code from where it points to",
 }
 _RESERVED_BEGINNINGS = tuple(

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 Length = Literal["full", "brief", "least"]
 
 _NOT_TOLERATED = " is not tolerated"
-# The domain with the fewest pods in `neighbours._Spread.refusal`.
-_FEWEST = re.compile(r" of its pods, (?P<who>.+) has \d+, and maxSkew")
+# The domain with the fewest pods in `neighbours._Spread.refusal`, and the end if no other is allowed.
+_FEWEST = re.compile(
+    r" of its pods, (?P<who>.+) has \d+, and maxSkew is \d+(?P<only>, so only .+ is allowed)?$"
+)
+# The end of the detail in `question._with_class`.
+_IN_PLUGIN = re.compile(r", the device plugin has \S+ of \S+ free(?P<rule>; .*)")
 _WHILE = re.compile(r" while init container (?P<name>\S+) runs,")
 # The figures behind a lack of devices: see `_figures`.
 _FIGURES = re.compile(r" \([^()]* needed, [^()]*\)")
@@ -201,7 +205,8 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
                 return Cause(verb="have", text="no room for another pod")
             if detail.startswith("it has no "):
                 return Cause(verb="have", text=f"no {resource}")
-            _, _, where = detail.partition(" are left")
+            plugin = _IN_PLUGIN.search(detail)
+            where = f" in the device plugin{plugin['rule']}" if plugin else ""
             when = _WHILE.search(detail)
             init = f" for init container {when['name']}" if when else ""
             return Cause(verb="have", text=f"too little {resource} left{init}{where}")
@@ -216,7 +221,11 @@ def _cause_of_refusal(refusal: Refusal) -> Cause:
             over = detail.partition(":")[0]
             fewer = _FEWEST.search(detail)
             who = fewer["who"] if fewer else "another"
-            return Cause(verb="be", text=f"refused by {over}: {who} has fewer of its pods")
+            if fewer and fewer["only"]:
+                text = f"refused by {over}, which allows only {who} (fewest matching pods)"
+            else:
+                text = f"refused by {over}: {who} has fewer matching pods"
+            return Cause(verb="be", text=text)
         case "DynamicResources":
             claim, _, place = detail.partition(" is allocated on ")
             return Cause(

@@ -65,7 +65,9 @@ def _with_reservation(line: str, answer: Answer) -> str:
             return f"{line}, but {note}"
     for quote in answer.quotes:
         if quote.unseen:
-            return f"the scheduler says: {quote.unseen}; by the rules that explain checks {line}"
+            return (
+                f"the scheduler says: {quote.unseen}; explain does not check this; otherwise {line}"
+            )
 
     for note in answer.notes:
         if note.startswith(_NOT_LOOKED_AT):

@@ -228,7 +228,8 @@ def _describe_refusal(refusal: str) -> str:
     parts = []
     for resource, amount in requested.items():
         limit = limited.get(resource, "?")
-        parts.append(f"{resource}: {amount} requested, {used.get(resource, '?')} of {limit} used")
+        in_use = used.get(resource, "?")
+        parts.append(f"{resource}: {amount} requested, {in_use} used, limit {limit}")
     return f"exceeded quota: {match['name']} ({'; '.join(parts)})"
 
 
@@ -534,7 +535,10 @@ def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
 
 
 def _binding_deadline(allocation: Allocation) -> str:
-    """Returns in parentheses the time of the allocation, and when the scheduler takes it back."""
+    """Returns in parentheses when the scheduler takes the allocation back.
+
+    If the time of the allocation is not valid, it comes as it is.
+    """
     since = allocation.allocation_timestamp
     if not since:
         return ""
@@ -542,6 +546,5 @@ def _binding_deadline(allocation: Allocation) -> str:
         start = datetime.datetime.fromisoformat(since)
     except ValueError:
         return f" (allocated at {since})"
-    end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
-    until = f"{end:%H:%M:%S}" if end.date() == start.date() else f"{end:%Y-%m-%dT%H:%M:%SZ}"
-    return f" (allocated at {since}, undone if that is not reported by {until})"
+    end = start.astimezone(datetime.UTC) + datetime.timedelta(seconds=_BINDING_TIMEOUT)
+    return f" (the allocation is undone if it is not reported by {end:%Y-%m-%dT%H:%M:%SZ})"

@@ -446,9 +446,15 @@ def _with_class(refusal: filters.Refusal, classes: Mapping[str, DeviceClass]) ->
     class_ = classes.get(refusal.message.removeprefix("Insufficient "))
     if class_ is None:
         return refusal
-    name = class_.metadata.name
-    plugin = f" in the device plugin; where a plugin offers it, class {name} is not used"
-    return dataclasses.replace(refusal, detail=refusal.detail + plugin)
+    figures, _, _ = refusal.detail.rpartition(" are left")
+    asked, separator, left = figures.rpartition(", ")
+    if not separator:
+        return refusal
+    detail = (
+        f"{asked}, the device plugin has {left} free; on such a node the plugin takes precedence "
+        f"over class {class_.metadata.name}"
+    )
+    return dataclasses.replace(refusal, detail=detail)
 
 
 def _refusals_by_readiness(node: Node) -> Iterator[filters.Refusal]:

@@ -21,10 +21,10 @@ _LABELS_OF_FACT = (
     "failure-domain.beta.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
 )
-# The figures of `resources.Shortage.detail`.
+# The figures of `resources.Shortage.detail`, and of the same with a device plugin.
 _FIGURES = re.compile(
     r"(?P<resource>\S+): the pod requests (?P<requested>\S+)(?P<when> while init container \S+ runs)?, "
-    r"(?P<left>\S+) of (?P<whole>\S+) are left"
+    r"(?:the device plugin has )?(?P<left>\S+) of (?P<whole>\S+) (?:are left|free)"
 )
 # The change for each condition of a node that is ready. The keys begin the refusal's detail.
 _CONDITIONS = {

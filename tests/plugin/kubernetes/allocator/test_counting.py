@@ -59,6 +59,32 @@ def test_a_mixed_root_names_it():
     ]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "nics", "sentence"),
+    [
+        (1, 1, "1 NIC under the same pcieRoot as 1 GPU is needed, no pcieRoot has both"),
+        (
+            2,
+            1,
+            "1 NIC under the same pcieRoot as 2 GPUs is needed, no pcieRoot with 2 GPUs has any",
+        ),
+        (
+            1,
+            2,
+            "2 NICs under the same pcieRoot as 1 GPU are needed, no pcieRoot with 1 GPU has any",
+        ),
+    ],
+)
+def test_no_root_has_both(gpus, nics, sentence):
+    hard = alloc_hard.pairs(4, (), [8, 9], each_its_root=False)
+    for index, device in enumerate(hard["slices"][0]["spec"]["devices"]):
+        device["attributes"][ROOT] = {"string": f"pci0000:{index // 2:02x}"}
+    names = [f"gpu-{index}" for index in range(gpus)] + [f"nic-{index}" for index in range(nics)]
+    devices = hard["claims"][0]["spec"]["devices"]
+    devices["requests"] = [each for each in devices["requests"] if each["name"] in names]
+    assert counts(hard) == [sentence]
+
+
 def test_the_nearest_root():
     hard = hold(
         world(rooted(8, 4), {"count": 4}, constraints=[MATCH_ROOT]), "gpu-0", "gpu-1", "gpu-6"

@@ -153,5 +153,5 @@ def test_a_taint_of_a_rule_has_its_name():
     parsed = allocating.parse(hard) | {"slices": slices}
     [claim] = remedies.verdict_of_parsed(parsed, []).claims
     assert [reason.text for reason in claim.requests[0].devices[0].reasons] == [
-        "taint hot=very:NoSchedule is not tolerated (set by DeviceTaintRule broken-fans)"
+        "taint hot=very:NoSchedule is not tolerated by the claim (set by DeviceTaintRule broken-fans)"
     ]

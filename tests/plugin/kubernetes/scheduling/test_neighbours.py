@@ -246,9 +246,14 @@ def test_it_is_said_in_detail():
     about = neighbours.Neighbours(pod(affinity=both), nodes(), {"a1": [there]}, [], {})
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.detail == (
-        "the pod's affinity needs a single pod in the same zone that matches both app=db and "
-        "app=cache, and none is here"
+        "the pod's two affinity terms over zone (app=db; app=cache) need one and the same pod that "
+        "matches both, and no zone has such a pod"
     )
+    elsewhere = pod("r", on="b1", labels={"app": "db"})
+    both = near(term(app="db"), term(app="db"))
+    about = neighbours.Neighbours(pod(affinity=both), nodes(), {"b1": [elsewhere]}, [], {})
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail.endswith("matches both, and the node's zone has no such pod")
     others = near(term(app="db"), term(app="cache"), term("kubernetes.io/hostname", app="web"))
     about = neighbours.Neighbours(pod(affinity=others), nodes(), {"a1": [there]}, [], {})
     (refusal,) = about.refusals(nodes()["a1"])
@@ -283,4 +288,11 @@ def test_it_is_said_in_detail():
     (refusal,) = about.refusals(nodes()["a1"])
     assert refusal.detail == (
         "topology spread over zone: zone a has 1 of its pods, zone b has 0, and maxSkew is 1"
+    )
+    there = {"a1": [pod("r", on="a1")], "b1": [pod("s", on="b1")]}
+    about = neighbours.Neighbours(pod(topologySpreadConstraints=spread()), nodes(), there, [], {})
+    (refusal,) = about.refusals(nodes()["a1"])
+    assert refusal.detail == (
+        "topology spread over zone: zone a has 1 of its pods, zone c has 0, and maxSkew is 1, "
+        "so only zone c is allowed"
     )

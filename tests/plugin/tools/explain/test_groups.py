@@ -208,7 +208,14 @@ def test_the_reason_behind_a_held_device_is_the_cause():
             "PodTopologySpread",
             "",
             "topology spread over zone: zone a has 1 of its pods, zone b has 0, and maxSkew is 1",
-            "is refused by topology spread over zone: zone b has fewer of its pods",
+            "is refused by topology spread over zone: zone b has fewer matching pods",
+        ),
+        (
+            "PodTopologySpread",
+            "",
+            "topology spread over zone: zone a has 1 of its pods, zone b has 0, and maxSkew is 1, "
+            "so only zone b is allowed",
+            "is refused by topology spread over zone, which allows only zone b (fewest matching pods)",
         ),
         ("Other", "", "anything", "is refused: anything"),
         ("InterPodAffinity", "", "it has no label a: near to b", "has no label a: near to b"),

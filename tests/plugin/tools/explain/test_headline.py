@@ -192,7 +192,7 @@ def test_what_the_scheduler_says_of_it_is_said_instead():
     waiting = pod(volumes=volumes) | {"status": {"conditions": [condition]}}
     assert report(plain(), waiting).line == (
         f"pod default/job: the scheduler says: {conflict} (volume claim data); "
-        "by the rules that explain checks 1 of 1 nodes could run it"
+        "explain does not check this; otherwise 1 of 1 nodes could run it"
     )
 
 
@@ -398,15 +398,17 @@ def test_a_resource_of_a_class_and_of_a_device_plugin_names_the_one_that_counts(
         document["status"]["allocatable"]["claimd.dev/gpu"] = "1"
     waiting = pod(containers=[container(**{"claimd.dev/gpu": "2"})])
     class_of_it = class_(extendedResourceName="claimd.dev/gpu")
-    plugin = "left in the device plugin; where a plugin offers it, class gpu.claimd.dev is not used"
+    plugin = "on such a node the plugin takes precedence over class gpu.claimd.dev"
     answer = report(plugged[0], slice_(gpus(2)), class_of_it, waiting)
     assert answer.line == (
         "pod default/job: 0 of 1 nodes could run it: on node-1 claimd.dev/gpu: "
-        f"the pod requests 2, 1 of 1 are {plugin}"
+        f"the pod requests 2, the device plugin has 1 of 1 free; {plugin}"
     )
     assert answer.help == ("ask for at most 1 claimd.dev/gpu",)
     answer = report(*plugged, class_of_it, waiting)
-    assert answer.line.endswith(f"both have too little claimd.dev/gpu {plugin}")
+    assert answer.line.endswith(
+        f"both have too little claimd.dev/gpu left in the device plugin; {plugin}"
+    )
 
 
 def test_the_line_stays_short():
@@ -583,20 +585,20 @@ def test_a_group_as_a_line_begins():
 
 RECORDED = {
     "a-gpu-and-a-nic-under-one-root": "0 of 1 nodes could run it: on node-1, claim default/train: "
-    "1 NIC under the same pcieRoot as 1 GPU is needed, "
-    "none exists under pci0000:40 or any other with 1 GPU",
+    "1 NIC under the same pcieRoot as 1 GPU is needed, no pcieRoot has both",
     "a-rule-taints-the-devices": "0 of 1 nodes could run it: 1 GPU is needed, 0 of 2 are usable; "
-    "both: taint maintenance:NoSchedule is not tolerated (set by DeviceTaintRule maintenance)",
+    "both: taint maintenance:NoSchedule is not tolerated by the claim "
+    "(set by DeviceTaintRule maintenance)",
     "a-selector-that-fails-on-one-of-two-nodes": "an error on node-1 ends the scheduler's search "
     "on all nodes: claim default/train: its first selector: CEL runtime error: no such key: vendor",
     "another-pod-keeps-it-away": "0 of 1 nodes could run it: on node-1 the anti-affinity of "
     "running pod default/web keeps this pod off the node",
     "near-to-two-pods-in-two-zones": "0 of 4 nodes could run it: all 4 are refused: the pod's "
-    "affinity needs a single pod in the same zone that matches both app=db and app=cache, "
-    "and none is here",
+    "two affinity terms over zone (app=db; app=cache) need one and the same pod that matches both, "
+    "and no zone has such a pod",
     "spread-with-a-node-that-is-tainted": "0 of 4 nodes could run it: node-c1 has the taint "
-    "team:NoSchedule, which is not tolerated; 3 are refused by topology spread over zone: "
-    "zone c has fewer of its pods",
+    "team:NoSchedule, which is not tolerated; 3 are refused by topology spread over zone, "
+    "which allows only zone c (fewest matching pods)",
 }
 
 

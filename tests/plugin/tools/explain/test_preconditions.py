@@ -143,7 +143,7 @@ def bound_claim(*true):
     ("true", "blocker"),
     [
         ((), "device gpu-0000-41-00-0 of claim default/train waits for driver gpu.claimd.dev to report Ready "
-             "(allocated at 2026-01-01T10:00:00Z, undone if that is not reported by 10:10:00)"),
+             "(the allocation is undone if it is not reported by 2026-01-01T10:10:00Z)"),
         (("Ready",), None),
         (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
     ],
@@ -164,7 +164,7 @@ def test_a_time_that_is_none_is_shown_as_it_is():
 def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
     waits = (
         "device gpu-0000-41-00-0 waits for driver gpu.claimd.dev to report Ready "
-        "(allocated at 2026-01-01T10:00:00Z, undone if that is not reported by 10:10:00)"
+        "(the allocation is undone if it is not reported by 2026-01-01T10:10:00Z)"
     )
     assert of_claim(bound_claim()).blockers[1:] == [waits]
 
@@ -203,7 +203,7 @@ def test_a_claim_that_the_controller_cannot_make_comes_with_the_reason():
     assert check.blockers == [f"claim default/job-gpu-… cannot be created: {refusal}"]
 
 
-@pytest.mark.parametrize(("limit", "figures"), [("0", "0 of 0 used"), ("2", "0 of 2 used")])
+@pytest.mark.parametrize(("limit", "figures"), [("0", "0 used, limit 0"), ("2", "0 used, limit 2")])
 def test_a_claim_that_a_quota_keeps_away_comes_with_the_figures(limit, figures):
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     waiting["metadata"]["uid"] = "u"
