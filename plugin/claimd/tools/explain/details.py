@@ -87,7 +87,7 @@ def _of_container(
     if container is None:
         return
     who = _title(container.name, definition)
-    # The sentence may also have the last words of a program, which mean anything by "secret".
+    # The sentence may also quote the last words of a program. A "secret" in them may be anything.
     missing = _MISSING.search(state.sentence)
     references: list[str] = []
     if missing is not None:
