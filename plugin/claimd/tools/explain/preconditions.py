@@ -543,8 +543,8 @@ def _binding_deadline(allocation: Allocation) -> str:
     if not since:
         return ""
     try:
-        start = datetime.datetime.fromisoformat(since)
-    except ValueError:
+        start = datetime.datetime.fromisoformat(since).astimezone(datetime.UTC)
+        end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
+    except (ValueError, OverflowError):
         return f" (allocated at {since})"
-    end = start.astimezone(datetime.UTC) + datetime.timedelta(seconds=_BINDING_TIMEOUT)
     return f" (the allocation is undone if it is not reported by {end:%Y-%m-%dT%H:%M:%SZ})"

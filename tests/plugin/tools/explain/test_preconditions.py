@@ -154,11 +154,12 @@ def test_binding_conditions(true, blocker):
     assert of_pod(waiting, bound_claim(*true)).blockers == ([blocker] if blocker else [])
 
 
-def test_a_time_that_is_none_is_shown_as_it_is():
+@pytest.mark.parametrize("time", ["yesterday", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_is_none_is_shown_as_it_is(time):
     waiting = bound_claim()
-    waiting["status"]["allocation"]["allocationTimestamp"] = "yesterday"
+    waiting["status"]["allocation"]["allocationTimestamp"] = time
     [blocker] = of_claim(waiting).blockers[1:]
-    assert blocker.endswith("to report Ready (allocated at yesterday)")
+    assert blocker.endswith(f"to report Ready (allocated at {time})")
 
 
 def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
