@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import gc
 import random
 import shutil
 import sys
@@ -548,8 +549,8 @@ class Model(stateful.RuleBasedStateMachine):
         return ours <= wanted and (ours >= wanted or ref.uid in self.moved)
 
     def teardown(self) -> None:
-        progress.moved()
         """At the end the kubelet takes everything back, and nothing is left."""
+        progress.moved()
         try:
             if sys.exc_info()[0] is not None:
                 return  # it has failed already
@@ -570,6 +571,9 @@ class Model(stateful.RuleBasedStateMachine):
             self.loop.close()
             asyncio.set_event_loop(None)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+            # The objects of dead processes still hold descriptors, of which `select` takes 1,024.
+            gc.collect()
 
     async def end(self) -> None:
         for task in self.under_way:
