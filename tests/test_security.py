@@ -67,10 +67,12 @@ def test_that_for_virtual_machines_sees_the_nodes_processes_and_nothing_of_its_n
     text = (ROOT / "deploy/components/vfio/daemonset.yaml").read_text()
     pod = yaml.safe_load(text)["spec"]["template"]["spec"]
     (container,) = pod.pop("containers")
-    assert pod == {"hostPID": True}
+    modules = {"path": "/lib/modules", "type": "DirectoryOrCreate"}
+    assert pod == {"hostPID": True, "volumes": [{"name": "modules", "hostPath": modules}]}
     assert container == {
         "name": "claimd",
         "securityContext": {"privileged": True, "allowPrivilegeEscalation": True},
+        "volumeMounts": [{"name": "modules", "mountPath": "/lib/modules", "readOnly": True}],
     }
 
 

@@ -163,7 +163,7 @@ class Monitor:
         valid.
         """
         try:
-            return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
+            return not vfio.is_driver(vfio.driver_of(self._roots, uevent.address))
         except (NotUsable, LookFailedError):
             return False
 
@@ -515,7 +515,7 @@ def _current_findings(history: health.History, gpu: Gpu, now: float) -> tuple[Fi
     they for a GPU that a virtual machine gets.
     """
     findings = history.findings(now)
-    if gpu.uuid is None and gpu.driver not in vfio.DRIVERS:
+    if gpu.uuid is None and not vfio.is_driver(gpu.driver):
         return findings
     return tuple(finding for finding in findings if finding.kind != health.UNINITIALIZED)
 

@@ -1,5 +1,8 @@
 """Binds the functions of a GPU to vfio-pci, and later to their former drivers again.
 
+If the kernel has a variant of vfio-pci for a function, the function is bound to that one. It is
+meant where this module speaks of vfio-pci.
+
 This module does the only writes to the kernel's trees. Every step may be repeated and checks the
 current state first, so the next process can continue after a crash. A write may block as long as a
 program uses the GPU, so callers run it in a thread of its own (`deadline.run_in_thread`) and give
@@ -13,14 +16,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from . import drm, failures, open_files, sysfs, values, vfio
+from . import drm, failures, open_files, sysfs, values, vfio, vfio_aliases
 from .failures import LookFailedError
 from .gpu import NotUsable, Roots
 
 log = logging.getLogger(__name__)
 
 SETTLE = 5.0  # seconds until the effect of a write must be visible
-TAKEN_BY = vfio.DRIVER  # the driver_override of a function that was taken
 
 # The former driver of a function if it is not known: the kernel chooses one.
 KERNELS_CHOICE = "*"
@@ -109,8 +111,11 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
     if not sysfs.is_folder(folder):
         raise Refused("the kernel shows no such device")
     try:
-        vfio.check_loaded(roots)
+        aliases = vfio_aliases.read_aliases(roots, [])
+        vfio.check_loaded(roots, address, aliases)
         together = vfio.functions_of_group(roots, address)
+        for other in together[1:]:
+            vfio.check_loaded(roots, other, aliases)
     except NotUsable as error:
         raise Refused(str(error)) from error
 
@@ -172,7 +177,9 @@ def _is_foreign(before: Binding | None, now: Binding) -> bool:
 
     Without a stored binding, the current one counts as somebody else's.
     """
-    return before is None or now.driver not in ("", before.driver, *vfio.DRIVERS)
+    if before is None:
+        return True
+    return now.driver not in ("", before.driver) and not vfio.is_driver(now.driver)
 
 
 def check_unused(roots: Roots, address: str) -> None:
@@ -196,9 +203,9 @@ def is_taken(roots: Roots, functions: Iterable[Binding]) -> bool:
 
 def _is_taken(roots: Roots, function: Binding) -> bool:
     now = _binding(roots, function.address)
-    if now.driver not in vfio.DRIVERS:
+    if not vfio.is_driver(now.driver):
         return False
-    return now.override == vfio.DRIVER or function.driver in vfio.DRIVERS
+    return vfio.is_driver(now.override) or vfio.is_driver(function.driver)
 
 
 # ---------------------------------------------------------------- the change
@@ -235,7 +242,7 @@ def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
     # open.
     for function in ours[:1]:
         programs = _programs_with(attempt.roots, _vfio_nodes(attempt.roots, function.address))
-        if programs and _driver(attempt.roots, function.address) in vfio.DRIVERS:
+        if programs and vfio.is_driver(_driver(attempt.roots, function.address)):
             raise InUse(f"{', '.join(programs)} still has it open on the node")
 
     # One function that fails must not keep the others from being given back.
@@ -255,15 +262,29 @@ def _take(attempt: Attempt, function: Binding) -> None:
     if _is_taken(roots, function):
         return
 
+    now = _driver(roots, address)
+    driver = now if vfio.is_driver(now) else _driver_for(roots, address)
+
     # With this override the kernel binds no other driver, whatever is probed meanwhile. So it comes
     # before the unbind.
-    attempt.write(f"{_folder(roots, address)}/driver_override", vfio.DRIVER)
-    if _driver(roots, address) in vfio.DRIVERS:
+    attempt.write(f"{_folder(roots, address)}/driver_override", driver)
+    if vfio.is_driver(_driver(roots, address)):
         return
     _unbind(attempt, address)
     attempt.write(f"{roots.sys}/bus/pci/drivers_probe", address)
-    if not attempt.wait_until(lambda: _driver(roots, address) in vfio.DRIVERS):
-        raise Refused(f"{vfio.DRIVER} does not take {address}; the kernel's log may say why")
+    if not attempt.wait_until(lambda: vfio.is_driver(_driver(roots, address))):
+        raise Refused(f"{driver} does not take {address}; the kernel's log may say why")
+
+
+def _driver_for(roots: Roots, address: str) -> str:
+    notes: list[str] = []
+    try:
+        driver = vfio.driver_for(roots, address, vfio_aliases.read_aliases(roots, notes))
+    except NotUsable as error:
+        raise Refused(str(error)) from error
+    for note in notes:
+        log.warning("%s: %s", address, note)
+    return driver
 
 
 def _give_back(attempt: Attempt, function: Binding) -> None:
@@ -275,8 +296,8 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     now = _binding(roots, address)
     if (now.driver, now.override) == (function.driver, function.override):
         return
-    if function.driver == KERNELS_CHOICE and now.driver not in ("", *vfio.DRIVERS):
-        if now.override == vfio.DRIVER:
+    if function.driver == KERNELS_CHOICE and now.driver and not vfio.is_driver(now.driver):
+        if vfio.is_driver(now.override):
             attempt.write(f"{folder}/driver_override", "")
         return
 
@@ -288,7 +309,7 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
             now.driver,
             function.driver or "no driver",
         )
-        if now.override == vfio.DRIVER:
+        if vfio.is_driver(now.override):
             attempt.write(f"{folder}/driver_override", "")
         return
     # The function was never unbound: an earlier try got no further than the override or the lock.

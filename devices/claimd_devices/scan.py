@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import deadline, drm, failures, ids, numa, pci, sysfs, tegra, vfio
+from . import deadline, drm, failures, ids, numa, pci, sysfs, tegra, vfio, vfio_aliases
 from .gpu import (
     DIVIDED,
     VFIO,
@@ -165,7 +165,7 @@ def _scan(
             _check_driver_is_known(function)
             if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
                 gpus.append(_bound_on_demand(roots, function, vendor, bus))
-            elif wanted.with_vfio and function.driver in vfio.DRIVERS:
+            elif wanted.with_vfio and vfio.is_driver(function.driver or ""):
                 nodes = functools.partial(vfio.nodes, roots, function)
                 gpus.append(_for_virtual_machines(roots, function, vendor, bus, nodes))
             else:
@@ -283,7 +283,11 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
         reasons = (f"{what}bound to no kernel driver, expected {expected}", *function.notes)
         raise NotUsable("; ".join(reasons), expected=function.physical is not None)
     if function.driver not in vendor.DRIVERS:
-        hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
+        hint = (
+            "; the setting vfio publishes such GPUs"
+            if vfio.is_driver(function.driver or "")
+            else ""
+        )
         raise NotUsable(f"bound to the kernel driver {function.driver}, expected {expected}{hint}")
 
 
@@ -360,12 +364,17 @@ def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: 
     virtual = bus.virtual_functions[function.address]
     if virtual:
         raise NotUsable(f"it is for virtual machines, but divided into {virtual} virtual functions")
-    is_bound = function.driver in vfio.DRIVERS
+    is_bound = vfio.is_driver(function.driver or "")
+    unread: list[str] = []
+    aliases = _read_aliases(roots, function.cache, unread)
+    driver = function.driver or ""
     if not is_bound:
-        vfio.check_loaded(roots)
-        vfio.functions_of_group(roots, function.address)
+        driver = vfio.check_loaded(roots, function.address, aliases)
+        for other in vfio.functions_of_group(roots, function.address)[1:]:
+            vfio.check_loaded(roots, other, aliases)
 
     def nodes(notes: list[str]) -> tuple[DeviceNode, ...]:
+        notes += unread
         # While the driver is being changed there are no nodes. The GPU must stay in the Inventory,
         # so this is no reason to skip it.
         with contextlib.suppress(NotUsable):
@@ -373,8 +382,22 @@ def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: 
         return ()
 
     gpu = _for_virtual_machines(roots, function, vendor, bus, nodes)
-    driver = gpu.driver if is_bound else vfio.DRIVER
     return replace(gpu, driver=driver, is_bound_on_demand=True)
+
+
+def _read_aliases(
+    roots: Roots, cache: sysfs.ScanCache, notes: list[str]
+) -> tuple[vfio_aliases.Alias, ...]:
+    """Returns the kernel's aliases of drivers for virtual machines. Later scans keep them."""
+    key = "aliases of vfio-pci"
+
+    def read_now(unread: list[str]) -> tuple[vfio_aliases.Alias, ...]:
+        return vfio_aliases.read_aliases(roots, unread)
+
+    def read_seldom(unread: list[str]) -> tuple[vfio_aliases.Alias, ...]:
+        return cache.read_seldom(key, None, read_now, unread)
+
+    return cache.read_once(key, read_seldom, notes)
 
 
 def _for_virtual_machines(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Sequence
 
-from . import drm, pci, sysfs
+from . import drm, pci, sysfs, vfio_aliases
 from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
+from .vfio_aliases import Alias
 
 DRIVER = "vfio-pci"
 
-# The kernel names Grace's driver after its module, with underscores.
-DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci")
-
-# Drivers whose devices are not in use on the node, so that they may be given away.
-_IDLE = ("", "pci-stub", *DRIVERS)
+# Besides vfio-pci and its variants: drivers whose devices are not in use on the node, so that they
+# may be given away.
+_IDLE = ("", "pci-stub")
 _BRIDGE = 0x06
 
 # PCI class and subclass of the other functions on a GPU's card: the sound of its screens, and USB
@@ -60,16 +60,53 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
     return tuple(sorted(found))
 
 
-def check_loaded(roots: Roots) -> None:
-    """Raises NotUsable if the kernel module vfio-pci is not loaded, or if that cannot be read."""
+def is_driver(name: str) -> bool:
+    """Returns True for vfio-pci and its variants, such as xe-vfio-pci and nvgrace_gpu_vfio_pci.
+
+    Some drivers have the name of their module, with underscores. Others have hyphens in its place.
+    """
+    plain = name.replace("_", "-")
+    return plain == DRIVER or plain.endswith(f"-{DRIVER}")
+
+
+def driver_for(roots: Roots, address: str, aliases: Sequence[Alias]) -> str:
+    """Returns the driver that the kernel has for virtual machines with this function.
+
+    If it is not loaded, this is the name of its module, or vfio-pci. Raises NotUsable if the
+    drivers or the ids of the function cannot be read.
+    """
     notes: list[str] = []
-    if sysfs.names(f"{roots.sys}/bus/pci/drivers/{DRIVER}", notes) is None:
+    modalias = sysfs.text(f"{roots.sys}/bus/pci/devices/{address}/modalias", notes) or ""
+    if notes:
+        raise NotUsable(f"its ids cannot be read: {notes[0]}", is_unread=True)
+    module = vfio_aliases.module_for(modalias, aliases)
+    wanted = module.replace("_", "-")
+    if wanted == DRIVER:
+        return DRIVER
+
+    for name in sysfs.names(f"{roots.sys}/bus/pci/drivers", notes) or ():
+        if name.replace("_", "-") == wanted:
+            return name
+    if notes:
+        raise NotUsable(f"the drivers cannot be read: {notes[0]}", is_unread=True)
+    return module
+
+
+def check_loaded(roots: Roots, address: str, aliases: Sequence[Alias]) -> str:
+    """Returns the driver for virtual machines with this function, which is loaded.
+
+    Raises NotUsable if it is not loaded, or if that cannot be read.
+    """
+    driver = driver_for(roots, address, aliases)
+    notes: list[str] = []
+    if sysfs.names(f"{roots.sys}/bus/pci/drivers/{driver}", notes) is None:
         if notes:
-            raise NotUsable(f"the driver {DRIVER} cannot be read: {notes[0]}", is_unread=True)
+            raise NotUsable(f"the driver {driver} cannot be read: {notes[0]}", is_unread=True)
         raise NotUsable(
-            f"it is for virtual machines, and {DRIVER} is not loaded: run `modprobe {DRIVER}` on "
+            f"it is for virtual machines, and {driver} is not loaded: run `modprobe {driver}` on "
             "the node, and name it in /etc/modules-load.d"
         )
+    return driver
 
 
 def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
@@ -92,7 +129,7 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
         driver = driver_of(roots, other)
         is_near = pci.slot(other) == pci.slot(address)
         is_part = is_near and _is_of_a_card(f"{bus}/{other}", (class_code or 0) >> 8)
-        if driver not in _IDLE and not is_part:
+        if driver not in _IDLE and not is_driver(driver) and not is_part:
             number = os.path.basename(sysfs.link(group, []) or "")
             raise NotUsable(
                 f"it shares IOMMU group {number} with {other}, which the driver {driver} uses: "

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from claimd.common import errors
-from claimd_devices import open_files, rebind, scan
+from claimd_devices import fake, open_files, rebind, scan
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Roots, Rules
 from claimd_devices.rebind import Binding
@@ -61,6 +61,52 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
     rebind.give_back(attempt(kernel), functions)
     assert kernel.state() == OWN
     assert scan.scan(roots).gpus[0].kind == "gpu"
+
+
+VARIANT = "nvgrace_gpu_vfio_pci"
+
+
+def test_a_variant_that_the_kernel_has_for_the_gpu(kernel: PlayingKernel) -> None:
+    roots = Roots.in_folder(kernel.folder)
+    fake.add_vfio_variant(kernel.folder, "10de:27b8", VARIANT)
+    assert refusal(kernel) == (
+        f"it is for virtual machines, and {VARIANT} is not loaded: run `modprobe {VARIANT}` on "
+        "the node, and name it in /etc/modules-load.d"
+    )
+
+    kernel.add_driver(VARIANT)
+    functions = rebind.bindings(roots, GPU)
+    rebind.take(attempt(kernel), functions)
+    assert kernel.state() == {GPU: (VARIANT, VARIANT), ITS_SOUND: ("vfio-pci", "vfio-pci")}
+    assert rebind.is_taken(roots, functions)
+    (gpu,) = scan.scan(roots, Rules(vfio=True)).gpus
+    assert gpu.driver == VARIANT
+    assert [node.path for node in gpu.nodes] == ["/dev/vfio/20", "/dev/vfio/vfio"]
+
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_a_gpu_that_was_taken_before_the_variant_was_known_stays_taken(
+    kernel: PlayingKernel,
+) -> None:
+    functions = rebind.bindings(Roots.in_folder(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    fake.add_vfio_variant(kernel.folder, "10de:27b8", VARIANT)
+    kernel.add_driver(VARIANT)
+    rebind.take(attempt(kernel), functions)
+    assert kernel.state() == TAKEN
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_a_list_of_modules_that_is_not_there_means_vfio_pci(
+    kernel: PlayingKernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    (kernel.folder / "lib/modules/6.14.0/modules.alias").unlink()
+    rebind.take(attempt(kernel), rebind.bindings(Roots.in_folder(kernel.folder), GPU))
+    assert kernel.state() == TAKEN
+    assert f"{GPU}: vfio-pci is taken and no variant of it, because of /lib/modules" in caplog.text
 
 
 def test_what_an_older_checkpoint_does_not_know_does_not_matter(kernel: PlayingKernel) -> None:

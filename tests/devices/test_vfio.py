@@ -130,6 +130,34 @@ def test_one_that_vfio_pci_holds_anyway_is_the_same(make_tree: Make) -> None:
     assert (first.kind, first.driver) == (second.kind, second.driver) == ("vfio", "vfio-pci")
 
 
+def test_one_that_needs_a_variant_is_left_alone_without_it(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4", "nvidia:a100", "iommu=1")
+    fake.load_vfio(tree.folder)
+    fake.add_vfio_variant(tree.folder, "10de:27b8", "xe_vfio_pci")
+    found = bindable(tree, "10de:*")
+    assert [gpu.driver for gpu in found.gpus] == ["vfio-pci"]
+    assert found.skipped[0].reason == (
+        "it is for virtual machines, and xe_vfio_pci is not loaded: run `modprobe xe_vfio_pci` on "
+        "the node, and name it in /etc/modules-load.d"
+    )
+
+    # The driver is called otherwise than its module.
+    (tree.folder / "sys/bus/pci/drivers/xe-vfio-pci").mkdir()
+    assert [gpu.driver for gpu in bindable(tree, "10de:*").gpus] == ["xe-vfio-pci", "vfio-pci"]
+
+
+def test_a_kernel_without_a_list_of_modules_is_noted(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4", "iommu=1")
+    fake.load_vfio(tree.folder)
+    (tree.folder / "lib/modules/6.14.0/modules.alias").unlink()
+    (gpu,) = bindable(tree).gpus
+    assert gpu.driver == "vfio-pci"
+    assert gpu.notes == (
+        "vfio-pci is taken and no variant of it, because of "
+        "/lib/modules/6.14.0/modules.alias: not there",
+    )
+
+
 def test_without_the_module_it_is_left_alone(make_tree: Make) -> None:
     tree = make_tree("nvidia:l4", "iommu=1")
     assert bindable(tree).skipped[0].reason == (

@@ -15,7 +15,7 @@ DRM_MAJOR, VFIO_MAJOR = 226, 240
 VFIO = "vfio-pci"
 
 # Drivers that make no DRM nodes, and drivers that make a card without a render node.
-_WITHOUT_DRM = ("", VFIO, "virtio-pci")
+_WITHOUT_DRM = ("", "virtio-pci")
 _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 
 _WITH_FRAME_BUFFER = ("amdgpu", "i915", "xe", "nouveau")
@@ -206,7 +206,7 @@ def mode_of(path: str) -> int:
 
 def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
     """Returns the DRM nodes that a driver makes for a GPU, with these numbers."""
-    if driver in _WITHOUT_DRM:
+    if not has_drm(driver):
         return {}
     if not has_render(driver):
         return {f"card{card}": card}
@@ -215,7 +215,12 @@ def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
 
 def has_drm(driver: str) -> bool:
     """Returns True if the driver makes DRM nodes."""
-    return driver not in _WITHOUT_DRM
+    return driver not in _WITHOUT_DRM and not is_for_virtual_machines(driver)
+
+
+def is_for_virtual_machines(driver: str) -> bool:
+    """Returns True for vfio-pci and its variants."""
+    return driver.replace("_", "-").endswith(VFIO)
 
 
 def has_frame_buffer(driver: str) -> bool:
@@ -298,7 +303,7 @@ def _add_iommu(entries: Entries, function: Function) -> None:
     entries.links[f"{function.folder}/iommu_group"] = folder
     entries.links[f"{folder}/devices/{function.address}"] = function.folder
 
-    if function.driver == VFIO:
+    if is_for_virtual_machines(function.driver):
         device = f"sys/devices/virtual/vfio/{group}"
         entries.folders.append(device)
         entries.files[f"{device}/dev"] = f"{VFIO_MAJOR}:{group}"

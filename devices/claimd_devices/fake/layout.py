@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from . import vendors
-from .gpu import VFIO, Function, Model, has_drm, has_render, number, refuse
+from .gpu import (
+    Function,
+    Model,
+    has_drm,
+    has_render,
+    is_for_virtual_machines,
+    number,
+    refuse,
+)
 from .vendors import MACHINES, MODELS
 
 _KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
@@ -69,7 +77,9 @@ def functions(description: Mapping[str, object]) -> list[Function]:
     )
     _assign_numbers(found, processors(description))
 
-    if description.get("iommu") or any(function.driver == VFIO for function in found):
+    if description.get("iommu") or any(
+        is_for_virtual_machines(function.driver) for function in found
+    ):
         for group, function in enumerate(found, _FIRST_GROUP):
             function.group = group
     return found

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import gpu, layout, vendors
-from .gpu import DRM_MAJOR, VFIO, VFIO_MAJOR, Entries, Function
+from .gpu import DRM_MAJOR, VFIO, VFIO_MAJOR, Entries, Function, is_for_virtual_machines
 
 MARKER = ".claimd-fake"
 _UNFINISHED = "not finished"
@@ -26,6 +26,10 @@ _WRITE_ONLY = "/proc/sys/vm/compact_memory"
 
 # A file of the kernel that can be opened, and whose read at offset 0 fails with EIO.
 UNREADABLE = "/proc/self/mem"
+
+# The release of the kernel of a tree with vfio-pci, and the list of its modules.
+_RELEASE = "6.14.0"
+_ALIASES = f"lib/modules/{_RELEASE}/modules.alias"
 
 # The only targets of links that are outside of the tree.
 KERNEL_FILES = frozenset({_WRITE_ONLY, UNREADABLE})
@@ -118,6 +122,19 @@ def load_vfio(folder: Path) -> None:
     """Loads vfio-pci. A tree with a function that is bound to it has it from the start."""
     (folder / "sys/bus/pci/drivers" / VFIO).mkdir(parents=True, exist_ok=True)
     _write_entries(folder, _vfio())
+
+
+def add_vfio_variant(folder: Path, ids: str, module: str) -> None:
+    """Adds a module to the kernel's list, as the variant of vfio-pci for devices of these ids.
+
+    The module is not loaded. The tree must have vfio-pci.
+    """
+    vendor, device = ids.upper().split(":")
+    path = folder / _ALIASES
+    added = f"alias vfio_pci:v0000{vendor}d0000{device}sv*sd*bc*sc*i* {module}\n"
+    content = path.read_text() + added
+    path.unlink()
+    _write_file(path, content.rstrip("\n"))
 
 
 def gpu_addresses(folder: Path) -> list[str]:
@@ -217,7 +234,7 @@ def _write_machine(
     _write_processors(folder, processors)
 
     entries = Entries(majors={"mem": 1, "ttyS": 4, "misc": 10, "drm": DRM_MAJOR})
-    if VFIO in drivers:
+    if any(map(is_for_virtual_machines, drivers)):
         entries.add(_vfio())
     for vendor in vendors.VENDORS:
         ours = [
@@ -231,7 +248,12 @@ def _write_machine(
 def _vfio() -> Entries:
     device = "sys/devices/virtual/misc/vfio"
     return Entries(
-        files={f"{device}/dev": "10:196"},
+        files={
+            f"{device}/dev": "10:196",
+            "proc/sys/kernel/osrelease": _RELEASE,
+            _ALIASES: "# Aliases extracted from modules themselves.\n"
+            "alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci",
+        },
         links={"sys/class/misc/vfio": device},
         nodes={"dev/vfio/vfio": (10, 196)},
         majors={"vfio": VFIO_MAJOR},

@@ -17,7 +17,7 @@ from dataclasses import field
 import msgspec
 
 from claimd.common import errors
-from claimd_devices import deadline, rebind, values
+from claimd_devices import deadline, rebind, values, vfio
 from claimd_devices.failures import LookFailedError
 from claimd_devices.gpu import Inventory, Roots
 
@@ -135,7 +135,7 @@ class Binder:
         functions: list[Binding] = []
         for function in bindings:
             # We have bound the function for this claim, and lost the record of its former driver.
-            is_unknown = passthrough.is_rebuilt and function.override == rebind.TAKEN_BY
+            is_unknown = passthrough.is_rebuilt and vfio.is_driver(function.override)
             functions.append(
                 Binding(
                     address=function.address,
@@ -241,7 +241,7 @@ def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) 
 
     Either the checkpoint with the former driver was lost, or a person has set the override.
     """
-    taken = [function.address for function in functions if function.override == rebind.TAKEN_BY]
+    taken = [function for function in functions if vfio.is_driver(function.override)]
     if taken:
         log.warning(
             "%s: driver_override of %s is %s already, and no checkpoint has the value before, so "
@@ -249,8 +249,8 @@ def _warn_if_taken_before(device: PreparedDevice, functions: Iterable[Binding]) 
             "empty its driver_override, write its address to its driver's unbind, then to "
             "/sys/bus/pci/drivers_probe",
             device.device,
-            ", ".join(taken),
-            rebind.TAKEN_BY,
+            ", ".join(function.address for function in taken),
+            taken[0].override,
         )
 
 

@@ -21,6 +21,7 @@ from claimd_devices import (
     sysfs,
     vendors,
     vfio,
+    vfio_aliases,
 )
 from claimd_devices.gpu import NONE, VFIO, Gpu, Inventory, NotUsable, Roots, Skipped
 from claimd_devices.health import HealthState
@@ -118,8 +119,9 @@ IOMMU = Check(
 VFIO_PCI = Check(
     name="vfio-pci",
     level=Level.ERROR,
-    looks_at="the kernel driver vfio-pci, where `vfio-bind` is set",
-    expected="vfio-pci is loaded",
+    looks_at="the kernel driver vfio-pci, or the variant that the kernel has for a GPU, where "
+    "`vfio-bind` is set",
+    expected="vfio-pci is loaded, and so is the variant",
     remedy="on the node run `modprobe vfio-pci`, and write vfio-pci into a file of "
     "/etc/modules-load.d",
 )
@@ -196,7 +198,7 @@ class Facts:
     wants_vfio: bool = False
     wants_binding: bool = False
     has_iommu: bool = True
-    has_vfio_pci: bool = True
+    missing_vfio: tuple[str, ...] = ()  # drivers for virtual machines that are not loaded
     sick: tuple[tuple[str, str, str], ...] = ()  # device, severity, sentence and source
     unwatched: tuple[str, ...] = ()
     switches: int = 0  # NVSwitches of the node
@@ -264,7 +266,7 @@ def _has_own_check(facts: Facts, reason: str) -> bool:
     """Returns True if another check reports the reason for which a GPU is left alone."""
     if "nvidia-uvm" in reason:
         return not facts.has_uvm
-    can_bind = facts.has_iommu and facts.has_vfio_pci
+    can_bind = facts.has_iommu and not facts.missing_vfio
     return "for virtual machines" in reason and not can_bind
 
 
@@ -401,8 +403,13 @@ def _judge_virtual_machines(facts: Facts) -> list[Finding]:
     if not facts.has_iommu:
         iommu = IOMMU.failure("the kernel has no IOMMU group: the IOMMU is off")
     binding = VFIO_PCI.success("loaded, or not needed")
-    if facts.wants_binding and not facts.has_vfio_pci:
-        binding = VFIO_PCI.failure("vfio-bind is set, and vfio-pci is not loaded")
+    missing = facts.missing_vfio
+    if facts.wants_binding and missing:
+        binding = VFIO_PCI.failure(
+            f"vfio-bind is set, and not loaded: {', '.join(missing)}",
+            remedy=f"on the node run `modprobe -a {' '.join(missing)}`, and write each of the "
+            "names into a file of /etc/modules-load.d",
+        )
     return [iommu, binding]
 
 
@@ -500,13 +507,26 @@ def look(sight: Sight) -> Facts:
         wants_vfio=settings.vfio or bool(settings.vfio_bind),
         wants_binding=bool(settings.vfio_bind),
         has_iommu=bool(sysfs.names(f"{roots.sys}/kernel/iommu_groups", [])),
-        has_vfio_pci=sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{vfio.DRIVER}"),
+        missing_vfio=_missing_vfio(roots, inventory),
         sick=tuple(sick),
         switches=sum(map(bool, map(_SWITCH.fullmatch, sysfs.names(str(roots.dev), []) or ()))),
         unjoined=tuple(unjoined),
         has_fabric_manager=_has_fabric_manager(sight),
         unwatched=report.unwatched,
     )
+
+
+def _missing_vfio(roots: Roots, inventory: Inventory) -> tuple[str, ...]:
+    """Returns vfio-pci and the variants that GPUs need, as far as they are not loaded."""
+    wanted = {vfio.DRIVER}
+    aliases = vfio_aliases.read_aliases(roots, [])
+    for skipped in inventory.skipped:
+        if "for virtual machines" in skipped.reason:
+            # The reason says it if the GPU's ids cannot be read.
+            with contextlib.suppress(NotUsable):
+                wanted.add(vfio.driver_for(roots, skipped.address, aliases))
+    loaded = f"{roots.sys}/bus/pci/drivers"
+    return tuple(sorted(name for name in wanted if not sysfs.is_folder(f"{loaded}/{name}")))
 
 
 def _read_health_state(sight: Sight, folder: Path) -> HealthState:

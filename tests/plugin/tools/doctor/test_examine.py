@@ -266,6 +266,15 @@ ALSO = {
 }
 
 
+async def test_a_variant_of_vfio_pci_that_is_not_loaded(node):
+    fake.load_vfio(node.root)
+    fake.add_vfio_variant(node.root, "10de:2330", "nvgrace_gpu_vfio_pci")
+    node.set(vfio_bind=("nvidia",))
+    found = {finding.check: finding for finding in await findings(node)}
+    assert found["vfio-pci"].seen == "vfio-bind is set, and not loaded: nvgrace_gpu_vfio_pci"
+    assert "modprobe -a nvgrace_gpu_vfio_pci" in found["vfio-pci"].remedy
+
+
 async def test_a_pod_that_does_not_see_the_host_says_so(node):
     """The pod's own files are not the host's, so the host is neither good nor broken."""
     node.set(
