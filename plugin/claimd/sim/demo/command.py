@@ -136,7 +136,7 @@ class _Demo:
             cluster.Machine(
                 name=node.name,
                 gpus=node.gpus,
-                settings=_settings(self._story.settings | node.settings),
+                settings=story.as_variables(self._story.settings | node.settings),
             )
             for node in self._story.nodes
         ]
@@ -207,14 +207,6 @@ def so_that_claimd_is_found(path: str, python: str) -> list[str]:
         return [f"alias claimd={shlex.quote(str(program))}"]
     started = f"PYTHONPATH={shlex.quote(import_path.python_path())} {shlex.quote(python)} -m claimd"
     return [f"alias claimd={shlex.quote(started)}"]
-
-
-def _settings(written: dict[str, str | int | float | bool]) -> dict[str, str]:
-    """Formats the settings as environment variables have them."""
-    settings = {}
-    for name, value in written.items():
-        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return settings
 
 
 def _has_cluster(state: Path | None) -> bool:

@@ -173,17 +173,21 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     left_out: str = ""  # why the chapter is skipped
 
 
+# As in a file for --config.
+Settings = dict[str, str | int | float | bool | list[str]]
+
+
 class Node(_Strict, frozen=True):
     name: str
     gpus: list[str]  # words as `claimd fake write` takes them
-    settings: dict[str, str | int | float | bool] = {}
+    settings: Settings = {}
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     about: str
     nodes: tuple[Node, ...]
-    settings: dict[str, str | int | float | bool]  # of every node's `claimd run`
+    settings: Settings  # of every node's `claimd run`
     chapters: tuple[Chapter, ...]
     needs: str = ""  # a feature gate that the story needs
 
@@ -193,7 +197,7 @@ class _Document(_Strict, frozen=True):
     nodes: list[Node]
     needs: str = ""
     about: str = ""
-    settings: dict[str, str | int | float | bool] = {}
+    settings: Settings = {}
     chapters: list[dict[str, Any]] = []
 
 
@@ -392,9 +396,11 @@ def _check_nodes(document: _Document) -> None:
     if not document.nodes:
         raise ValueError("a story needs a node")
     used = set(document.settings)
+    _check_commas(document.settings)
     for node in document.nodes:
         fake.parse(node.gpus)
         used.update(node.settings)
+        _check_commas(node.settings)
 
     known = {config.key_of(setting.name) for setting in dataclasses.fields(config.Config)}
     for name in sorted(used - known):
@@ -402,6 +408,27 @@ def _check_nodes(document: _Document) -> None:
     node_names = [node.name for node in document.nodes]
     if len(set(node_names)) != len(node_names):
         raise ValueError("two nodes have the same name")
+
+
+def _check_commas(settings: Settings) -> None:
+    for name, value in settings.items():
+        for item in value if isinstance(value, list) else ():
+            if "," in item:
+                raise ValueError(f"{name}: {item!r} has a comma: write two entries")
+
+
+def as_variables(settings: Settings) -> dict[str, str]:
+    """Formats the settings as environment variables have them."""
+    variables = {}
+    for name, value in settings.items():
+        match value:
+            case bool():
+                variables[name] = str(value).lower()
+            case list():
+                variables[name] = ",".join(value)
+            case _:
+                variables[name] = str(value)
+    return variables
 
 
 def _check_names(story: Story, file: str) -> None:

@@ -63,6 +63,18 @@ def test_a_story_with_a_step_of_each_kind():
     assert story.fill(waits, {"other": "x"}).tell == "got ${gpu}"
 
 
+def test_settings_are_those_of_a_config_file():
+    settings = "{share: ['*=memory', 'amd=shares:4'], include: nvidia, vfio: true, rescan: 5}"
+    written = f"{{title: a, nodes: [{{name: a, gpus: [], settings: {settings}}}]}}"
+    (node,) = story.parse(written, "mine.yaml").nodes
+    assert story.as_variables(node.settings) == {
+        "share": "*=memory,amd=shares:4",
+        "include": "nvidia",
+        "vfio": "true",
+        "rescan": "5",
+    }
+
+
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -145,6 +157,14 @@ def test_a_bad_step_is_told_with_its_place(step, said):
         (
             "{title: a, nodes: [{name: a, gpus: [], settings: {reskan: 5}}]}",
             "`claimd run` has no setting 'reskan'",
+        ),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}], settings: {share: ['a,b']}}",
+            "share: 'a,b' has a comma: write two entries",
+        ),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}], settings: {share: [5]}}",
+            r"Expected `str`, got `int` - at `\$.settings",
         ),
     ],
 )
