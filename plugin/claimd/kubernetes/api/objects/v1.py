@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import limits
-from .meta import Condition, NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+
+# Every class of this version can be imported from here, also if nothing below uses it.
+from .meta import (  # noqa: F401
+    Condition,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectList,
+    ObjectMeta,
+    Quantity,
+)
 from .model import Model
 from .shapes import Keys, Most, Unique
 

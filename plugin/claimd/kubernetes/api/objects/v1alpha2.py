@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import limits
-from .meta import NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+
+# Every class of this version can be imported from here, also if nothing below uses it.
+from .meta import (  # noqa: F401
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectList,
+    ObjectMeta,
+    Quantity,
+)
 from .model import Model
 from .shapes import Keys, Most
 from .v1 import ResourceClaimConsumerReference

@@ -11,11 +11,23 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import limits
-from .meta import Condition, NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+
+# Every class of this version can be imported from here, also if nothing below uses it.
+from .meta import (  # noqa: F401
+    Condition,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectList,
+    ObjectMeta,
+    Quantity,
+)
 from .model import Model
 from .shapes import Keys, Most
-from .v1 import (
+from .v1 import (  # noqa: F401
     AttributeText,
+    CELDeviceSelector,
     Counter,
     CounterSet,
     DeviceAllocationConfiguration,
@@ -26,6 +38,7 @@ from .v1 import (
     DeviceTaintRuleStatus,
     DeviceToleration,
     NetworkDeviceData,
+    OpaqueDeviceConfiguration,
     RequestNames,
     ResourceClaimConsumerReference,
     ResourcePool,

@@ -9,14 +9,26 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from .. import limits
-from .meta import NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+
+# Every class of this version can be imported from here, also if nothing below uses it.
+from .meta import (  # noqa: F401
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectList,
+    ObjectMeta,
+    Quantity,
+)
 from .model import Model
 from .shapes import Keys, Most
-from .v1 import (
+from .v1 import (  # noqa: F401
+    CELDeviceSelector,
     DeviceAllocationConfiguration,
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
     DeviceSelector,
+    OpaqueDeviceConfiguration,
     ResourceClaimConsumerReference,
     ResourcePool,
 )

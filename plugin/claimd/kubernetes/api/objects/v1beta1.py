@@ -8,26 +8,52 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from .. import limits
-from .meta import NodeSelector, Object, ObjectList, ObjectMeta
+
+# Every class of this version can be imported from here, also if nothing below uses it.
+from .meta import (  # noqa: F401
+    Condition,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectList,
+    ObjectMeta,
+)
 from .model import Model
 from .shapes import Most
-from .v1 import (
+from .v1 import (  # noqa: F401
+    AllocatedDeviceStatus,
+    AllocationResult,
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
     CapacityRequirements,
+    CELDeviceSelector,
+    Counter,
     CounterSet,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
     DeviceAttribute,
     DeviceCapacity,
     DeviceClaimConfiguration,
     DeviceClass,
+    DeviceClassConfiguration,
     DeviceClassList,
+    DeviceClassSpec,
     DeviceConstraint,
     DeviceCounterConsumption,
     DeviceDerivedAttribute,
+    DeviceRequestAllocationResult,
     DeviceSelector,
     DeviceSubRequest,
     DeviceTaint,
     DeviceToleration,
+    NetworkDeviceData,
+    NodeAllocatableMapping,
+    NodeAllocatableOverhead,
     NodeAllocatableResource,
+    OpaqueDeviceConfiguration,
     Operations,
+    ResourceClaimConsumerReference,
     ResourceClaimStatus,
     ResourcePool,
 )

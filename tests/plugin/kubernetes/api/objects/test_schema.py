@@ -101,3 +101,14 @@ def test_which_structs_are_applied_as_a_whole():
         if getattr(cls, "atomic", False)
     }
     assert atomic == {"OwnerReference", "NodeSelector", "NodeSelectorTerm"}
+
+
+OF_METADATA = {"OwnerReference", "ManagedFieldsEntry", "ListMeta", "ShardInfo"}
+
+
+@pytest.mark.parametrize("version", sorted(models.VERSIONS))
+def test_a_version_has_every_class_that_its_objects_are_made_of(version):
+    module = models.VERSIONS[version]
+    for name, cls in models.classes(version).items():
+        if name not in OF_METADATA:
+            assert getattr(module, name) is cls, name
