@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -51,6 +52,12 @@ _QUICKLY = (("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_back
 
 # The last words of a claimd that cannot go on.
 SENTENCE = re.compile(r"^claimd: .|cannot go on without it", re.MULTILINE)
+
+# gRPC crashes if it cannot start a thread. The log shows where.
+CRASH = re.compile(
+    r"^Fatal Python error: (Segmentation fault|Aborted)$.*grpc/", re.MULTILINE | re.DOTALL
+)
+CRASHED = (-signal.SIGSEGV, -signal.SIGABRT)
 
 Kind = Literal["prepare", "unprepare"]
 
@@ -207,10 +214,14 @@ class Node:
     def _judge_end(self, claimd: Claimd) -> str:
         """Returns how an instance has ended. Raises Broken if it did without a sentence."""
         said = self._log_tail()
-        if claimd.code != 1 or not SENTENCE.search(said):
+        if claimd.code in CRASHED and CRASH.search(said):
+            end = "crashed in gRPC"
+        elif claimd.code == 1 and SENTENCE.search(said):
+            end = "ended with a sentence"
+        else:
             raise Broken(f"it has ended with {claimd.code}, without a sentence")
         self._log_read = os.path.getsize(self.world.folder / "log")
-        return "ended with a sentence"
+        return end
 
     def take_ends(self) -> list[str]:
         ends, self.ends = self.ends, []

@@ -1,6 +1,7 @@
 """A process that lacks a thread: it ends with a sentence."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -80,6 +81,18 @@ def test_a_lost_memory_error_ends_the_process():
     """)
     assert code == threads.FAILED
     assert "the thread MainThread has lost an error" in output
+
+
+def test_a_crash_shows_where_it_was():
+    code, output = run("""
+        import os, signal
+        def start_of_grpc():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        start_of_grpc()
+    """)
+    assert code == -signal.SIGSEGV
+    assert output.startswith("Fatal Python error: Segmentation fault")
+    assert "in start_of_grpc" in output
 
 
 @pytest.mark.parametrize(
