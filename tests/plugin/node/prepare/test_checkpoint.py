@@ -248,6 +248,20 @@ async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     assert "uid-b.json" not in os.listdir(tmp_path / "claims")
 
 
+async def test_a_disk_that_failed_and_writes_again_is_no_trouble(tmp_path):
+    checkpoints = folder(tmp_path)
+    blocked = tmp_path / "claims" / ".uid-b.json.new"
+    blocked.mkdir(parents=True)
+    with pytest.raises(OSError):
+        await store(checkpoints, plan_claim("b"))
+    assert "cannot be read or written" in checkpoints.trouble.unready_reason()
+
+    # The next write that succeeds proves it. Nobody has to try for this sake.
+    blocked.rmdir()
+    await store(checkpoints, plan_claim("b"))
+    assert checkpoints.trouble.unready_reason() == ""
+
+
 async def test_counts_as_prepared_before_it_is_written(tmp_path):
     checkpoints = folder(tmp_path)
     async with checkpoints.lock():

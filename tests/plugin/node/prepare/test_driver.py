@@ -650,6 +650,26 @@ async def test_a_checkpoint_that_another_instance_took_away_meanwhile_does_not_a
     assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
 
 
+async def test_a_checkpoint_that_is_taken_away_during_the_question_does_not_answer(world, caplog):
+    """The claim is asked for again, and is prepared with the allocation that it has then."""
+    caplog.set_level("INFO")
+    c = world.claim("c")
+    await world.prepare(c)
+    other = world.instance()
+    await other.claims.restorer.restore()
+    world.api.fail(method="GET", path="resourceclaims/c", kind="silent")
+    asked = world.api.count("GET", "resourceclaims/c")
+    preparing = asyncio.create_task(world.prepare(c, by=other))
+    await apiserver.until(lambda: world.api.count("GET", "resourceclaims/c") > asked)
+    await world.unprepare(c)
+    await world.api.stop()
+    waits = "claim default/c was unprepared by another instance of the plugin just now"
+    await apiserver.until(lambda: waits in caplog.text or preparing.done())
+    await world.api.start()
+    assert isinstance(await preparing, PreparedClaim)
+    assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+
+
 async def test_two_instances_refuse_each_others_devices(world):
     other = world.instance()
     await world.prepare(world.claim("a"))

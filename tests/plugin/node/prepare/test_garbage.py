@@ -276,6 +276,18 @@ def test_who_uses_a_claim():
     assert use({("ns", "p2"): {}, ("other", "p"): {}}) == ""
 
 
+def test_who_uses_a_claim_whose_name_was_lost():
+    """Its uid is known from its CDI file, and the kubelet says which CDI devices a pod has."""
+    lost = PreparedClaim(namespace="", name="", uid="u", prepared_at="")
+    ours, other = "claimd.dev/claim=u-gpu", "claimd.dev/claim=u2-gpu"
+
+    def use(*ids):
+        return garbage.find_user(lost, {("ns", "a"): {"c": set(ids)}})
+
+    assert use(other, ours) == "ns/a"
+    assert use(other) == use() == ""
+
+
 async def test_without_an_answer_of_the_kubelet_nothing_is_collected_and_that_is_said_once(
     world, caplog
 ):

@@ -150,6 +150,25 @@ def test_the_kubelet_is_not_asked_for_each_of_many_scrapes(device_metrics_):
     assert len(device_metrics_.asked) == 1
 
 
+def test_the_sensors_are_read_once_for_all_families_of_a_scrape(device_metrics_):
+    inventories = []
+
+    def read(inventory):
+        inventories.append(inventory)
+        values = (telemetry.Reading("power", 310.5), telemetry.Reading("busy", 0.25))
+        return {GPU.name: values}
+
+    device_metrics_._read_sensors = read
+    assert list(device_metrics_._of_kind("power")) == [(IDENTITY, 310.5)]
+    assert list(device_metrics_._of_kind("busy")) == [(IDENTITY, 0.25)]
+    assert inventories == [Inventory(gpus=(GPU, OTHER))]
+
+    # A later scrape has values of its own.
+    device_metrics_._read_at = -1000.0
+    list(device_metrics_._of_kind("busy"))
+    assert len(inventories) == 2
+
+
 def test_shares_and_claims_without_a_pod(device_metrics_):
     device_metrics_.claims_given["a"] = claim("a", ("pods/a-0 u", "pods/a-1 u"), share_id="s1")
     device_metrics_.claims_given["b"] = claim("b", (), share_id="s2")

@@ -95,6 +95,20 @@ def test_conditions_stand_behind_ready_at_their_device_alone():
     assert [c.type for c in second.conditions or ()] == ["Ready", "Healthy", "Exclusive"]
 
 
+def test_a_lost_checkpoint_is_told_at_each_device_in_place_of_ready():
+    both = plan_claim(result(FIRST, request="a"), result(SECOND, request="b"))
+    known = with_libraries(MOUNTED)
+    lost = device_status.lost_entries(both, DRIVER, known, "the checkpoint is lost")
+    assert [entry.device for entry in lost] == [FIRST, SECOND]
+    for entry in lost:
+        ready, *_ = entry.conditions or ()
+        assert (ready.status, ready.reason) == ("False", "RecordLost")
+        assert ready.message == "the checkpoint is lost"
+
+    # What else is known of a device stands behind it, as ever.
+    assert [c.type for c in lost[0].conditions or ()] == ["Ready", "Libraries"]
+
+
 def with_libraries(how: str, *host_cdi: str) -> Inventory:
     libraries = Libraries(how=how, reason="as it was found", host_cdi=host_cdi)
     return Inventory.from_unsorted([gpu(0, libraries=libraries)])
