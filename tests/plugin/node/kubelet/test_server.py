@@ -242,7 +242,11 @@ async def test_a_socket_that_cannot_be_made_anew_is_tried_again(tmp_path, caplog
 async def test_a_mistake_of_ours_is_not_taken_for_a_path_that_cannot_be_used(tmp_path):
     """To try it again would repeat it. The task of the socket ends with it, and so does claimd."""
     path, services = tmp_path / "x.sock", [add]
-    async with server.Socket(path, lambda grpc_server: services.pop()(grpc_server), 0.1) as kept:
+
+    def add_once(grpc_server):
+        services.pop()(grpc_server)
+
+    async with server.Socket(path, add_once, 0.1) as kept:
         path.unlink()
         with pytest.raises(IndexError):
             await kept.mend()
