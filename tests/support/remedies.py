@@ -27,14 +27,24 @@ def verdict_of(world, **options):
 
 def verdict_of_parsed(parsed, taken, **options):
     """Does the same for a world that allocating.parse() returned."""
-    allocator_ = allocator.Allocator(
-        class_lister=allocator.Classes(parsed["classes"]),
-        **{name: parsed[name] for name in ("slices", "allocated", "features")},
-    )
+    allocator_ = _allocator_of(parsed)
     held = explain.gather_holdings(allocating.read(taken, list[ResourceClaim]))
     node, claims = parsed["node"], parsed["claims"]
     verdict = explain.explain_node(allocator_, node, claims, held, **options)
     return explain.add_remedies(verdict, allocator_, node, claims, held, **options)
+
+
+def parts(world):
+    """Returns an allocator of the world, its node and its claims."""
+    parsed = allocating.parse(world)
+    return _allocator_of(parsed), parsed["node"], parsed["claims"]
+
+
+def _allocator_of(parsed):
+    return allocator.Allocator(
+        class_lister=allocator.Classes(parsed["classes"]),
+        **{name: parsed[name] for name in ("slices", "allocated", "features")},
+    )
 
 
 def fits(world):

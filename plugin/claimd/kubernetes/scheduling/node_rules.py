@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from . import filters, neighbours, preemption, resources
 
 if TYPE_CHECKING:
@@ -60,10 +62,13 @@ class NodeRules:
         considered, too: the pod must fit both with them and without them.
         """
         priority, uid = preemption.priority_of(self._pod), self._pod.metadata.uid
+        name = node.metadata.name
         promised = []
-        for other in self._placement.promised.get(node.metadata.name, ()):
+        for other in self._placement.promised.get(name, ()):
             if other.metadata.uid != uid and preemption.priority_of(other) >= priority:
-                promised.append(other)
+                # Its own anti-affinity counts as if it were on the node.
+                spec = msgspec.structs.replace(other.spec, node_name=name)
+                promised.append(msgspec.structs.replace(other, spec=spec))
 
         refusals = self._refusals(node, gone, promised)
         if refusals or not promised:

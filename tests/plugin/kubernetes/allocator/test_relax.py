@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from claimd.kubernetes.allocator import relax
+from claimd.kubernetes.allocator import changes, explain, relax
 from tests.support import alloc_hard, alloc_worlds, remedies, samples
 from tests.support.alloc_hard import ROOT, rooted, taken, world
 
@@ -74,6 +74,24 @@ def test_a_taint_is_tolerated():
         for device in rooted(2, 2)
     ]
     assert ways_out(world(devices, {"count": 1})) == ["tolerate hot=v:NoSchedule in request gpus"]
+
+
+def test_each_taint_is_tolerated_once_and_only_if_it_keeps_devices_away():
+    """The work grows with the number of changes, and a node may have hundreds of devices."""
+    hot, cold = ({"key": key, "value": "v", "effect": "NoSchedule"} for key in ("hot", "cold"))
+    harmless = {"key": "noted", "effect": "None"}
+    devices = [device | {"taints": [hot, cold, harmless]} for device in rooted(3, 3)]
+    exactly = {"count": 1, "tolerations": [{"key": "cold", "operator": "Exists"}]}
+    allocator_, node, claims = remedies.parts(world(devices, exactly))
+    degrees = changes.tolerations(allocator_.search_input(node, claims))
+    assert [edit.taint for (edit,) in degrees] == [("hot", "v", "NoSchedule")]
+
+
+def test_claims_that_no_check_lets_pass_have_no_remedy():
+    hard = world(rooted(1, 1), {"count": 1, "deviceClassName": "no-such-class"})
+    allocator_, node, claims = remedies.parts(hard)
+    nothing_held = explain.gather_holdings([])
+    assert relax.Relaxation(allocator_, node, claims, nothing_held, None).remedies() == []
 
 
 def test_less_of_a_capacity():

@@ -21,6 +21,18 @@ def test_a_request_is_for_one_device_unless_it_says_more():
     assert counts == [("ExactCount", 1), ("All", 2)]
 
 
+def test_a_request_with_alternatives_is_each_of_them():
+    requests = [
+        {"name": "a", "exactly": {"deviceClassName": "c"}},
+        {"name": "b", "firstAvailable": [{"name": "s", "deviceClassName": "d"}, {"name": "t"}]},
+    ]
+    spec = msgspec.convert({"devices": {"requests": requests}}, scheduling.ResourceClaimSpec)
+    classes = [(path, request.device_class_name) for path, request in spec.alternatives()]
+    assert [path for path, _ in classes] == ["a", "b/s", "b/t"]
+    assert [name for _, name in classes][:2] == ["c", "d"]
+    assert not list(scheduling.ResourceClaimSpec().alternatives())
+
+
 @pytest.mark.parametrize(
     ("fields", "value"),
     [

@@ -362,6 +362,15 @@ async def test_entries_of_every_manager_are_removed_from_the_unchanged_claim(
     assert entries(api) == [foreign], "it is another one by now"
 
 
+async def test_a_claim_without_our_entries_costs_no_request(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
+    put_claim(api, "c", {"driver": "other", "pool": "n", "device": "x"})
+    claim = await kube.claim("ns", "c")
+    await kube.remove_devices(claim, "d")
+    assert api.count("PATCH") == 0
+
+
 async def test_status_of_a_claim_that_was_created_again(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:

@@ -162,6 +162,15 @@ def test_pods_are_spread():
     assert find_refusals(asking, *everywhere) == {}
 
 
+def test_only_the_first_spread_that_refuses_is_told():
+    both = [*spread(), *spread("kubernetes.io/hostname")]
+    about = neighbours.Neighbours(
+        pod(topologySpreadConstraints=both), nodes(), {"a1": [pod("q", on="a1")]}, [], {}
+    )
+    (only,) = about.refusals(nodes()["a1"])
+    assert "zone" in only.detail
+
+
 def test_which_pods_count_for_a_spread():
     asking = pod(topologySpreadConstraints=spread())
     for other in (

@@ -129,6 +129,12 @@ def test_names_of_every_version():
             getattr(models, name)
 
 
+def test_a_shared_class_that_an_old_version_does_not_use_has_the_name_of_v1():
+    assert models.V1Condition is models.V1beta1Condition
+    with pytest.raises(AttributeError, match="no versions of its own; it is called V1Condition"):
+        _ = models.V1alpha2Condition
+
+
 @pytest.mark.parametrize(
     ("version", "limit"),
     [
