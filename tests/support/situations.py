@@ -88,9 +88,10 @@ Before devices, claimd checks what else keeps a pod from a node:
   and other resources that the pod requests
 - of the other pods: affinity, anti-affinity and topology spread
 
-Of a pod that has its node, the first line is the kubelet's reason why it does not run. Below it are the parts of the
-pod that the reason is about: the command, the image, the restarts and the times of a container, a probe that fails,
-the variables of a missing ConfigMap or Secret, the source of a volume.
+If a pod has its node, the first line is the kubelet's reason why it does not run. Below it are the parts of the pod
+that the reason is about: the command, the image, the restarts and the times of a container, a probe that fails, the
+variables of a missing ConfigMap or Secret, the source of a volume. The values of variables and of a probe's headers
+are never shown.
 
 claimd does not check volumes; if the pod has volumes, the answer says so. If pods with lower priority run, a note says
 which of them the scheduler would evict for this pod, or why it evicts none (disruption budgets are not checked). The
