@@ -262,7 +262,6 @@ class Client:
         connections = list(self._open)
         for connection in connections:
             self._discard(connection)
-        self._idle.clear()
 
         # Aborted sockets are closed by the loop, a moment later.
         for connection in connections:

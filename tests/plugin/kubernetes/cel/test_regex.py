@@ -166,6 +166,17 @@ def test_large_patterns_count_more():
     assert steps_for("a{1000}" * 30) > 1000 * steps_for("a")
 
 
+def test_groups_cost_nothing():
+    """No function of CEL asks for the texts of groups."""
+
+    def steps_for(pattern):
+        steps = []
+        regex.compile_pattern(pattern).matches("a" * 300, steps.append)
+        return sum(steps)
+
+    assert steps_for("(a)" * 300) == steps_for("a" * 300)
+
+
 def test_the_steps_are_told_before_they_are_taken():
     class Enough(Exception):
         pass

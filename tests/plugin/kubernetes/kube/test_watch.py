@@ -233,6 +233,28 @@ async def test_a_sick_server_is_left_in_peace(
     assert 19 <= max(b - a for a, b in itertools.pairwise(times)) <= 30.01
 
 
+async def test_after_a_healthy_watch_the_pauses_begin_again_with_the_shortest(
+    api: apiserver.ApiServer,
+    connect: Callable[..., client.Client],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        # The fifth watch counts as healthy, however short it is.
+        pauses.append(seconds)
+        monkeypatch.setattr(watch, "HEALTHY", 0.0 if len(pauses) == 4 else 1000.0)
+
+    monkeypatch.setattr(watch, "HEALTHY", 1000.0)
+    api.fail(200, path="watch", times=10_000, body=b"")
+    async with running(watch.Informer(connect(api.url), here, sleep=sleep)):
+        await apiserver.until(lambda: len(pauses) >= 6)
+    first, second, _, fourth, after, again = pauses[:6]
+    assert first == after == 0.0
+    assert 0.0 < second <= 1.5
+    assert 0.0 < again <= 1.5 < fourth
+
+
 async def test_a_server_may_ask_for_patience(
     api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from claimd.kubernetes.cel.errors import EvalError, StepsExceededError
+from claimd.kubernetes.cel.errors import EvalError, FatalError, StepsExceededError
 from claimd.kubernetes.cel.library import regex
 
 TOO_LARGE = r"\pL{1000}"
@@ -16,7 +16,9 @@ def test_what_is_found():
 
 
 def test_what_is_no_pattern_and_what_is_too_large():
-    with pytest.raises(EvalError):
-        regex.matches("a", "(")
-    with pytest.raises(StepsExceededError):
-        regex.matches("a" * 50, TOO_LARGE)
+    for search in (regex.matches, regex.find, regex.find_all):
+        with pytest.raises(EvalError) as no_pattern:
+            search("a", "(")
+        assert not isinstance(no_pattern.value, FatalError), "an error that && may absorb"
+        with pytest.raises(StepsExceededError, match="repeats too much"):
+            search("a" * 50, TOO_LARGE)
