@@ -40,7 +40,16 @@ _RAISING_ONLY = {
         *("os.symlink", "os.unlink", "os.utime", "os.write", "os.fsencode", "fcntl.flock", "len"),
         *("fcntl.lockf", "sorted", "socket.socket", "stat.S_ISCHR", "stat.S_ISDIR", "stat.S_ISREG"),
         *(".accept", ".bind", ".connect", ".encode", ".exists", ".iterdir", ".listen", ".lstat"),
-        *(".mkdir", ".read_bytes", ".readlink", ".rename", ".rmdir", ".send", ".setsockopt"),
+        *(
+            ".mkdir",
+            ".read_bytes",
+            ".read_text(errors=)",
+            ".readlink",
+            ".rename",
+            ".rmdir",
+            ".send",
+            ".setsockopt",
+        ),
         *(
             ".sendall",
             ".stat",
@@ -178,6 +187,9 @@ def _raises_only(body: Sequence[ast.stmt], harmless: Sequence[str]) -> bool:
 def _is_one_of(call: ast.Call, names: Sequence[str]) -> bool:
     called = ast.unparse(call.func)
     method = f".{called.rpartition('.')[2]}"
+    # A text that is decoded strictly may raise UnicodeDecodeError.
+    if any(keyword.arg == "errors" for keyword in call.keywords):
+        method += "(errors=)"
     return called in names or ("." in called and method in names)
 
 

@@ -87,6 +87,7 @@ def test_an_except_catches_too_much() -> None:
         # The calls raise nothing else.
         "def f():\n    try:\n        x = os.stat(path)\n    except OSError:\n        x = None",
         "def f():\n    try:\n        x = place.read_bytes()\n    except OSError:\n        x = None",
+        'def f():\n    try:\n        x = a.read_text(errors="replace")\n    except OSError:\n        x = 1',
         # The error is raised again.
         "def f():\n    try:\n        x = g()\n    except OSError:\n        log.info(1)\n        raise",
     ],
@@ -119,6 +120,10 @@ def test_omissions_without_an_effect_are_none(source: str) -> None:
         ),
         (
             "def f():\n    try:\n        x = read(path)\n    except OSError:\n        x = None",
+            ["OSError  ->  Exception"],
+        ),
+        (
+            "def f():\n    try:\n        x = place.read_text()\n    except OSError:\n        x = None",
             ["OSError  ->  Exception"],
         ),
         # The later handler would not get its error any more.

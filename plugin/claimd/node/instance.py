@@ -100,10 +100,7 @@ class Instance:
         if self._takeover_pending:
             return self._take_over()
 
-        try:
-            publisher = self._publisher.read_text()
-        except OSError:
-            publisher = ""
+        publisher = self._read_publisher()
         if publisher == self._identity:
             return True
         if publisher and self._is_alive(publisher):
@@ -112,11 +109,17 @@ class Instance:
 
     def another_publishes(self) -> bool:
         """Returns True if another living instance is the publisher."""
-        try:
-            publisher = self._publisher.read_text()
-        except OSError:
-            return False
+        publisher = self._read_publisher()
         return publisher not in ("", self._identity) and self._is_alive(publisher)
+
+    def _read_publisher(self) -> str:
+        """Returns the identity of the publisher, or "" if it is not known."""
+        try:
+            publisher = self._publisher.read_text(errors="replace")
+        except OSError:
+            return ""
+        # The file is not synced, so it may hold anything after a loss of power.
+        return "" if "\0" in publisher else publisher
 
     def _take_over(self) -> bool:
         """Writes into the file that we publish. Returns False after an error of the disk;

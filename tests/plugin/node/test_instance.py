@@ -184,6 +184,16 @@ def test_who_published_may_not_be_known(tmp_path):
     assert (tmp_path / "publisher").read_text() == "one"
 
 
+@pytest.mark.parametrize("content", [b"\0\0\0", b"\xff\xfe"])
+def test_a_name_that_a_loss_of_power_has_harmed_is_nobodys(tmp_path, content):
+    first = start(tmp_path, "one")
+    first.on_registered()
+    (tmp_path / "publisher").write_bytes(content)
+    assert not first.another_publishes()
+    assert first.may_publish()
+    assert (tmp_path / "publisher").read_text() == "one"
+
+
 def test_who_may_live_counts_as_alive(tmp_path):
     """Two that publish are worse than none for a while."""
     first = start(tmp_path, "one")
