@@ -215,8 +215,12 @@ def file_there(driver: Driver, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_plugin(kube: Kubectl, node: str) -> Iterator[None]:
-    """Gives the Node the resources of a device plugin that has registered."""
-    escaped = "nvidia.com~1gpu"
+    """Gives the Node the resources of a device plugin that has registered.
+
+    It is the name for GPUs in time slices: the kubelet takes `nvidia.com/gpu` away again, because an
+    earlier test has registered a plugin for it.
+    """
+    escaped = "nvidia.com~1gpu.shared"
     add = [
         {"op": "add", "path": f"/status/{kind}/{escaped}", "value": "2"}
         for kind in ("capacity", "allocatable")
@@ -322,7 +326,7 @@ def test_another_driver_and_a_device_plugin(kube: Kubectl, driver: Driver, rig: 
     with device_plugin(kube, driver.node):
         findings = in_pod(driver)
         assert bad(findings) == {"device-plugins"}
-        assert "nvidia.com/gpu" in seen(findings, "device-plugins")
+        assert "nvidia.com/gpu.shared" in seen(findings, "device-plugins")
     assert bad(in_pod(driver)) == set()
 
 
