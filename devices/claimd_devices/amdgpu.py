@@ -87,7 +87,7 @@ def setup(function: Function, notes: list[str]) -> Setup | None:
     """
     if function.physical is not None:
         return None
-    has_ecc = sysfs.is_file(f"{function.folder}/ras/umc_err_count")
+    has_ecc = sysfs.is_file(f"{function.folder}/ras/umc_err_count", notes)
     pages = None
     if has_ecc:
         content = sysfs.content(f"{function.folder}/ras/gpu_vram_bad_pages", notes)

@@ -127,16 +127,17 @@ def names(folder: str, notes: list[str]) -> list[str] | None:
         return None
 
 
-def is_file(path: str) -> bool:
+def is_file(path: str, notes: list[str]) -> bool:
     """Returns True if there is a regular file at the path. A capture does not take its content.
 
-    False may also mean that a folder above it is not readable.
+    False may also mean that it could not be looked at; that is noted.
     """
-    return stat.S_ISREG(_mode(path, recorded_follow=False))
+    return stat.S_ISREG(_mode(path, recorded_follow=False, notes=notes))
 
 
 def is_folder(path: str, *, follow: bool = True) -> bool:
-    """Returns True if there is a folder at the path. False as for `is_file`.
+    """Returns True if there is a folder at the path. False may also mean that a folder above it is
+    not readable.
 
     A link to a folder counts as a folder, unless `follow` is False.
     """
@@ -144,16 +145,22 @@ def is_folder(path: str, *, follow: bool = True) -> bool:
 
 
 def exists(path: str) -> bool:
-    """Returns True if something is at the path. False as for `is_file`."""
+    """Returns True if something is at the path. False as for `is_folder`."""
     return _mode(path, recorded_follow=False) != 0
 
 
-def _mode(path: str, *, follow: bool = True, recorded_follow: bool) -> int:
+def _mode(
+    path: str,
+    *,
+    follow: bool = True,
+    recorded_follow: bool,
+    notes: list[str] | None = None,
+) -> int:
     """Returns the mode of the file or folder at the path.
 
-    The mode is 0 if the path is not there, or a folder above it is not readable. Raises
-    LookFailedError if we could not look. `recorded_follow` says whether a capture follows a link at
-    the path.
+    The mode is 0 if the path is not there, or a folder above it is not readable; the latter is
+    added to `notes`. Raises LookFailedError if we could not look. `recorded_follow` says whether a
+    capture follows a link at the path.
     """
     try:
         if _is_captured:
@@ -161,6 +168,8 @@ def _mode(path: str, *, follow: bool = True, recorded_follow: bool) -> int:
         return os.stat(path, follow_symlinks=follow).st_mode
     except OSError as error:
         failures.check(path, error)
+        if notes is not None:
+            _note(path, error, notes)
         return 0
 
 

@@ -461,6 +461,21 @@ def test_a_file_that_could_not_be_read_is_read_by_the_next_scan(make_tree: Make)
     assert gpu.setup == Setup(ecc=True, retired_pages=0, power_cap=750)
 
 
+def test_error_correction_that_could_not_be_looked_at_is_looked_at_again(make_tree: Make) -> None:
+    tree = make_tree("amd:mi300x")
+    kept = sysfs.Kept()
+    count = tree.function(tree.only().address) / "ras/umc_err_count"
+    count.rename(count.with_name("away"))
+    count.symlink_to(count.name)  # every look fails, and not because nothing is there
+    (gpu,) = scan.scan(tree.roots, kept=kept).gpus
+    assert gpu.setup == Setup(ecc=None, power_cap=750)
+    (note,) = gpu.notes
+    assert note.endswith("/ras/umc_err_count: Too many levels of symbolic links")
+    count.with_name("away").rename(count)
+    (gpu,) = scan.scan(tree.roots, kept=kept).gpus
+    assert gpu.setup == Setup(ecc=True, retired_pages=0, power_cap=750)
+
+
 def test_a_gpu_that_wakes_is_read_although_it_was_read_asleep(make_tree: Make) -> None:
     tree = make_tree("amd:mi300x")
     kept = sysfs.Kept()

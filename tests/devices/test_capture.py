@@ -60,7 +60,7 @@ def test_what_was_only_looked_for_is_there_without_its_content(
         place = f"{folder}/sys/other"
         return [
             sysfs.is_folder(f"{place}/folder", follow=False),
-            sysfs.is_file(f"{place}/folder/file"),
+            sysfs.is_file(f"{place}/folder/file", []),
             sysfs.is_folder(f"{place}/link", follow=False),
             sysfs.exists(f"{place}/missing"),
         ]

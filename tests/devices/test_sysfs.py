@@ -136,7 +136,7 @@ def test_what_is_looked_at_is_recorded_while_that_is_asked_for(tmp_path: Path) -
         sysfs.text(f"{tmp_path}/file", [])
         sysfs.link(f"{tmp_path}/link", [])
         sysfs.names(str(tmp_path), [])
-        sysfs.is_file(f"{tmp_path}/f")
+        sysfs.is_file(f"{tmp_path}/f", [])
         sysfs.is_folder(f"{tmp_path}/d")
     sysfs.text(f"{tmp_path}/later", [])
     assert accesses == {
