@@ -3,6 +3,9 @@
 A statement, a reset or a guard is left out, a `finally` or a lock is forgotten, two awaits change
 their places, an `except` catches too much. `mutations` has the mistakes within an expression.
 
+An `except` that catches too much names the next wider class of errors. `Exception` takes its place
+only where the handler raises again: elsewhere `make lint` refuses it (BLE001), before any test runs.
+
 Five kinds of omissions are left out, because no test could notice them:
 
 - A call that only informs people: a log line, a metric, the text that an exception passes to its
@@ -18,10 +21,13 @@ Five kinds of omissions are left out, because no test could notice them:
 from __future__ import annotations
 
 import ast
+import builtins
+import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
-from tests import mutations
+from tests import mirrors, mutations
 from tests.mutations import Mutant
 
 # A call on one of these, or of these functions, changes no result: it informs people or a checker.
@@ -152,7 +158,9 @@ def _of_body(text: _Text, body: list[ast.stmt], idle: Collection[ast.stmt]) -> I
                     yield text.with_replaced(statement.finalbody, "pass")
                 for handler in statement.handlers:
                     if handler.type is not None and _may_widen(statement, handler):
-                        yield text.with_replaced([handler.type], "Exception")
+                        wider = _wider_type(handler, text.names)
+                        if wider:
+                            yield text.with_replaced([handler.type], wider)
 
     for first, second in itertools.pairwise(body):
         if _awaits(first) and _awaits(second):
@@ -165,6 +173,66 @@ def _may_widen(block: ast.Try, handler: ast.ExceptHandler) -> bool:
     if caught in _WIDEST or _raises_only(block.body, _RAISING_ONLY.get(caught, ())):
         return False
     return not (handler is block.handlers[-1] and _only_raises_again(handler))
+
+
+def _wider_type(handler: ast.ExceptHandler, names: Collection[str]) -> str:
+    """Returns the type that catches more than the handler's, or "" without one that passes `make lint`.
+
+    `names` are the names that the module uses.
+    """
+    if _hands_on(handler):
+        return "Exception"
+    given = handler.type
+    types = given.elts if isinstance(given, ast.Tuple) else [given]
+    now = [ast.unparse(each) for each in types if each is not None]
+    wider = [_parent_of(each, names) or each for each in now]
+    if wider == now:
+        return ""
+    return wider[0] if len(wider) == 1 else f"({', '.join(dict.fromkeys(wider))},)"
+
+
+def _hands_on(handler: ast.ExceptHandler) -> bool:
+    """Returns True if the handler raises its error again, or another one from it."""
+    for node in ast.walk(handler):
+        if isinstance(node, ast.Raise):
+            if node.exc is None:
+                return True
+            named = [part.id for part in (node.exc, node.cause) if isinstance(part, ast.Name)]
+            if handler.name in named:
+                return True
+    return False
+
+
+def _parent_of(type_: str, names: Collection[str]) -> str:
+    """Returns OSError, or the class of ours that a class of errors derives from; "" for others.
+
+    The other classes above the built-in ones, such as LookupError, are hardly ever raised.
+    """
+    known = getattr(builtins, type_, None)
+    if isinstance(known, type):
+        return "OSError" if issubclass(known, OSError) and known is not OSError else ""
+
+    module, dot, name = type_.rpartition(".")
+    for (stem, derived), base in _bases().items():
+        is_there = module in (stem, f"kube_{stem}") if dot else base in names
+        if derived == name and is_there:
+            return f"{module}{dot}{base}"
+    return ""
+
+
+@functools.cache
+def _bases() -> dict[tuple[str, str], str]:
+    """Returns the base of each class of errors, by its module's last name, if it stands there too."""
+    bases: dict[tuple[str, str], str] = {}
+    for module in mirrors.modules():
+        tree = ast.parse((mirrors.ROOT / module).read_text())
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
+        here = {node.name for node in classes}
+        for node in classes:
+            base = ast.unparse(node.bases[0])
+            if base in here:
+                bases[Path(module).stem, node.name] = base
+    return bases
 
 
 def _only_raises_again(handler: ast.ExceptHandler) -> bool:
@@ -225,6 +293,7 @@ class _Text:
 
     def __init__(self, module: str, source: str) -> None:
         self._module = module
+        self.names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
         self._whole = source.encode()
         self._starts = [0]
         for line in source.splitlines(keepends=True):

@@ -35,8 +35,6 @@ def strange(text: str) -> str | None:
     that YAML requires to be escaped, and those that some readers treat as the end of a line. Tabs
     and line feeds are allowed.
     """
-    if text.isprintable():
-        return None
     match = _STRANGE.search(text)
     return match.group() if match else None
 

@@ -180,5 +180,4 @@ def reason_missing(name: str, inventory: Inventory) -> str:
     for skipped in inventory.skipped:
         if skipped.address == address:
             reason = skipped.reason
-            break
     return f"{name} is not available on this node: {reason}; `claimd devices -o wide` tells more"

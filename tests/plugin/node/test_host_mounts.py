@@ -46,6 +46,32 @@ def container(tmp_path):
         process.stdin.close()
 
 
+def test_origins_as_the_kernel_shows_them(tmp_path, monkeypatch):
+    """The table of mounts is played, since not every machine lets a test mount something."""
+    folders = [tmp_path / name for name in ("plain", "one", "a b")]
+    for folder in folders:
+        folder.mkdir()
+    table = tmp_path / "mountinfo"
+    monkeypatch.setattr(host_mounts, "_MOUNTS", table)
+
+    def write(one, with_space):
+        folder = str(tmp_path / "a b").replace(" ", "\\040")
+        table.write_text(
+            f"30 20 8:1 {one} {tmp_path}/one rw - ext4 /dev/sda1 rw\n"
+            f"31 20 8:1 {with_space} {folder} rw - ext4 /dev/sda1 rw\n"
+        )
+
+    asked = host_mounts.HostMounts(folders)
+    write("/host/one", "/host/two")
+    assert asked.lost() == "", "what is not mounted is not lost"
+    write("/host/one", "/elsewhere")
+    assert asked.lost().startswith(f"the folder {tmp_path}/a b was moved on the host")
+    write("/host/one//deleted", "/host/two")
+    assert asked.lost().startswith(f"the folder {tmp_path}/one was removed on the host")
+    table.unlink()
+    assert asked.lost() == "", "nobody could look"
+
+
 @mounts.needs_mounts
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_folder_that_is_removed_on_the_host_is_lost(container, is_new):

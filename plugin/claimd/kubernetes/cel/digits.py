@@ -12,9 +12,6 @@ def parse_int(text: str) -> int:
 
     A number with very many digits becomes another one that is beyond every limit, too.
     """
-    if len(text) <= _MOST:
-        return int(text)
-
     # Leading zeros do not make a number large.
     digits = text.lstrip("+-").lstrip("0") or "0"
     amount = int(digits) if len(digits) <= _MOST else _TOO_LARGE

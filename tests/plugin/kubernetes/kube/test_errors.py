@@ -49,6 +49,10 @@ def test_a_create_of_an_existing_object_is_not_like_other_conflicts() -> None:
     assert (type(exists), type(changed)) == (errors.AlreadyExists, errors.Conflict)
 
 
+def test_an_error_has_its_message_apart() -> None:
+    assert errors.NotFound("no such claim", status=404).message == "no such claim"
+
+
 def test_the_object_and_the_fields_of_a_status() -> None:
     causes = [{"field": "spec.x", "reason": "FieldValueInvalid", "message": "no"}]
     error = errors.from_answer(

@@ -20,6 +20,13 @@ PROMETHEUS_3 = (
 )
 
 
+def test_a_metric_without_labels_has_no_braces():
+    metrics.CHECKPOINTS.set(3)
+    assert exposition.text([metrics.CHECKPOINTS], exposition.PLAIN).splitlines()[-1] == (
+        f"{metrics.CHECKPOINTS.name} 3"
+    )
+
+
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [

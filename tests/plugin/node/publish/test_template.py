@@ -28,6 +28,26 @@ def test_each_slice_has_a_template_in_the_pool_of_the_node():
     }
 
 
+def test_what_is_true_of_one_node_alone_is_left_out():
+    built = template.build([slice_(device("gpu-0", **{ROOT: "a", "model": "x", "uuid": "1"}))], "p")
+    (only,) = built["resourceSliceTemplates"][0]["devices"]
+    assert list(only["attributes"]) == ["model"]
+
+
+def test_the_annotations_count_whole_gpus_of_the_driver_with_the_most():
+    def count(*slices):
+        return template.cluster_api_annotations({"resourceSliceTemplates": list(slices)})
+
+    prefix = "capacity.cluster-autoscaler.kubernetes.io"
+    assert count() == {}
+    other = {"driver": "other", "devices": [device("x")]}
+    parts = {"driver": DRIVER, "devices": [device("gpu-1"), device("part", parent="gpu-1")]}
+    assert count({"driver": DRIVER, "devices": [device("gpu-0")]}, other, parts) == {
+        f"{prefix}/dra-driver": DRIVER,
+        f"{prefix}/gpu-count": "2",
+    }
+
+
 def test_devices_that_have_a_root_in_common_are_bound():
     devices = [device(f"gpu-{n}", **{ROOT: root}) for n, root in enumerate(("a", "b", "a"))]
     built = template.build([slice_(*devices)], "pool")

@@ -129,6 +129,12 @@ def test_names_of_every_version():
             getattr(models, name)
 
 
+def test_the_items_of_a_map_have_the_names_of_python():
+    device = v1.Device(name="d", attributes={"a": v1.DeviceAttribute(string="x")})
+    given = device.to_dict(names="python")["attributes"]["a"]
+    assert type(given) is dict
+
+
 def test_a_shared_class_that_an_old_version_does_not_use_has_the_name_of_v1():
     assert models.V1Condition is models.V1beta1Condition
     with pytest.raises(AttributeError, match="no versions of its own; it is called V1Condition"):

@@ -1,0 +1,15 @@
+"""What errors carry beside their message, and what becomes of a message with text of strangers."""
+
+from claimd.common import errors
+
+
+def test_a_claim_that_can_be_served_soon_says_when():
+    soon = errors.NotReadyError("soon", patience=20.0, retry_after=1.5)
+    assert (str(soon), soon.patience, soon.retry_after) == ("soon", 20.0, 1.5)
+    assert errors.NotReadyError("soon", patience=1.0).retry_after == 0.0
+
+
+def test_messages_and_details_are_lines():
+    assert str(errors.ClaimError("a\nb")) == "a\\nb"
+    fatal = errors.UsageError("a\nb", details=["c\nd", "e"])
+    assert (str(fatal), fatal.details) == ("a\\nb", ("c\\nd", "e"))
