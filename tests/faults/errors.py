@@ -450,6 +450,11 @@ class Campaign:
     def is_over(self) -> bool:
         return self.tried >= self.wanted
 
+    def stop(self) -> None:
+        """Ends the campaign after the errors that are under way."""
+        print("to be stopped", flush=True)
+        self.wanted = 0
+
     async def run(self, lives: int = AT_ONCE) -> None:
         """Lives side by side, until there were enough errors. The first one meets none, and shows
         which calls there are in each phase.
@@ -524,14 +529,14 @@ def main() -> int:
     parser.add_argument("--only", action="append", type=Point.parse, help="this error alone")
     parser.add_argument("--times", type=int, default=10, help="how often, with --only")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way there is a report
     began = time.monotonic()
     campaign = Campaign(asked.seed, asked.count, has_two=not asked.only)
     work = campaign.only(asked.only, asked.times) if asked.only else campaign.run()
-    try:
-        asyncio.run(work)
-    except KeyboardInterrupt:
-        print("stopped")
+
+    # A signal ends it after the errors that are under way, so that there is a report.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: campaign.stop())
+    asyncio.run(work)
     print(campaign.report(time.monotonic() - began))
     return 1 if campaign.broken else 0
 
