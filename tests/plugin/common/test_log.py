@@ -36,6 +36,17 @@ def test_one_json_line_each(lines):
     assert parsed["time"].endswith("Z")
 
 
+def test_a_stack_follows_the_line_for_people(lines):
+    stream = lines("text")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+    first, *stack = stream.getvalue().splitlines()
+    assert first.endswith("error   failed")
+    assert stack[-1] == "ValueError: no"
+
+
 def test_a_stack_is_part_of_the_line(lines):
     stream = lines()
     try:

@@ -119,7 +119,8 @@ def test_a_whole_amount_is_rounded_up(text: str, amount: int):
 
 
 @pytest.mark.parametrize(
-    "text", ["9" * 5000, "9" * 5000 + "Gi", "", "Gi", "much", "1iG", "²", "1Gii"]
+    "text",
+    ["9" * 5000, "9" * 5000 + "Gi", "1e1200", "9" * 1201, "", "Gi", "much", "1iG", "²", "1Gii"],
 )
 def test_what_is_no_amount_is_not_rounded(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):

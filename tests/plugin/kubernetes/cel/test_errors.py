@@ -6,6 +6,14 @@ from claimd.kubernetes import cel
 from claimd.kubernetes.cel import errors
 
 
+def test_a_mistake_in_an_expression_has_its_place():
+    expression = "a &&\n b ||"
+    error = errors.CompileError("unfinished", expression, expression.index("b"))
+    assert (error.reason, error.expression, error.position) == ("unfinished", expression, 6)
+    assert (error.line, error.column) == (2, 2)
+    assert str(error) == error.message == "line 2, column 2: unfinished"
+
+
 @pytest.mark.parametrize(
     ("key", "meant"),
     [("vendr", "vendor"), ("memry", "memory"), ("productname", "productName")],
