@@ -18,6 +18,9 @@ LARGEST = 2**63 - 1
 LONGEST = 2000
 _TOO_LARGE = 10**1200
 
+# No usual quantity has more characters, and none with fewer is too large.
+_USUAL = 100
+
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FORM = re.compile(
@@ -55,7 +58,7 @@ def parse_whole(text: str) -> int:
     number = text.rstrip("KMGTPEi")
     suffix = text[len(number) :]
     is_plain = suffix in _BINARY and number.isascii() and number.isdecimal()
-    if is_plain and len(text) <= LONGEST:
+    if is_plain and len(text) <= _USUAL:
         return int(number) << (10 * _BINARY.index(suffix))
     return -int(-parse(text) // 1)
 
