@@ -59,7 +59,7 @@ def end_if_one_dies() -> None:
     gRPC may also crash, for example if it cannot start a thread at that moment. Then the log shows
     where. Prepared claims stay prepared in any case.
     """
-    faulthandler.enable()
+    faulthandler.enable(2)  # stderr
     threading.excepthook = _on_death
     sys.unraisablehook = _on_unraisable
 
