@@ -171,6 +171,22 @@ def test_only_the_first_spread_that_refuses_is_told():
     assert "zone" in only.detail
 
 
+def test_only_the_first_rule_about_pods_that_refuses_is_told():
+    """Affinity, anti-affinity and the anti-affinity of others are one rule of the scheduler."""
+    others = [pod("q", on="a1", affinity=far(term()))]
+    wishes = near(term(app="none")) | far(term(), term("kubernetes.io/hostname"))
+    for asking, message in (
+        (pod(affinity=wishes), NEAR),
+        (pod(affinity=far(term(), term("kubernetes.io/hostname"))), FAR),
+    ):
+        about = neighbours.Neighbours(asking, nodes(), {"a1": others}, others, {})
+        assert [refusal.message for refusal in about.refusals(nodes()["a1"])] == [message]
+
+    both = [pod("q", on="a1", affinity=far(term(), term("kubernetes.io/hostname")))]
+    about = neighbours.Neighbours(pod(), nodes(), {"a1": both}, both, {})
+    assert len(list(about.refusals(nodes()["a1"]))) == 1
+
+
 def test_which_pods_count_for_a_spread():
     asking = pod(topologySpreadConstraints=spread())
     for other in (

@@ -108,3 +108,18 @@ def test_a_pod_that_needs_the_other_draws_it():
     needs = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term()]}}
     nodes = node("x"), node("z", zone="b")
     assert scores(pod(), *nodes, others=[pod("q", on="x", affinity=needs)]) == {"x": 200, "z": 0}
+
+
+def test_pods_of_a_node_that_is_not_known_and_nodes_that_are_alike_change_nothing():
+    wish = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 10, "podAffinityTerm": term()}
+        ]
+    }
+    asking = pod(affinity={"podAffinity": wish})
+    nodes = node("x"), node("y")
+    gone = pod("q", on="no-node", affinity={"podAffinity": wish})
+    assert scores(asking, *nodes, others=[gone]) == {"x": 0, "y": 0}
+    there = pod("r", on="x", affinity={"podAffinity": wish})
+    assert scores(asking, *nodes, others=[there]) == {"x": 0, "y": 0}, "both are in its zone"
+    assert scores(asking, *nodes, node("z", zone="b"), others=[there, gone])["x"] > 0
