@@ -75,6 +75,19 @@ async def test_messages_come_whole_and_in_order(pair):
     assert await read_frame(reader) == (PONG, b"?")
 
 
+async def test_after_its_close_frame_it_sends_nothing(pair):
+    socket, reader, writer = pair
+    await socket.close()
+    await socket.send(b"late")
+    await socket.close()
+    assert await read_frame(reader) == (CLOSE, (1000).to_bytes(2, "big"))
+
+    # The pong would come before anything that was sent.
+    writer.write(frame(b"?", PING) + frame(b"x"))
+    assert [await socket.receive() for _ in range(2)] == [b"early", b"x"]
+    assert await read_frame(reader) == (PONG, b"?")
+
+
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
 async def test_messages_go_out_in_one_frame(pair, size):
     socket, reader, _ = pair

@@ -6,6 +6,12 @@ from claimd.kubernetes import cel
 from claimd.kubernetes.cel import errors
 
 
+@pytest.mark.parametrize("argument", ["device", "[device]", "[[device]]", "{'a': device}"])
+def test_an_argument_that_has_no_text(argument):
+    with pytest.raises(errors.CompileError, match="%s does not take"):
+        cel.compile(f"'%s'.format([{argument}]) == ''")
+
+
 def test_a_mistake_in_an_expression_has_its_place():
     expression = "a &&\n b ||"
     error = errors.CompileError("unfinished", expression, expression.index("b"))

@@ -1,6 +1,7 @@
 """Several queues at one port, filled by a real kernel."""
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -103,6 +104,21 @@ def test_without_ipv6_the_other_family_is_all(monkeypatch, unused_tcp_port):
     with listeners("", unused_tcp_port) as sockets:
         assert {listener.family for listener in sockets} == {socket.AF_INET}
         assert queue_of(sockets, ("127.0.0.1", unused_tcp_port)) in range(QUEUES)
+
+
+def test_where_ipv6_is_turned_off_the_other_family_is_all(monkeypatch, unused_tcp_port):
+    """Python is built with it, and the kernel refuses it."""
+    create = socket.create_server
+
+    def create_server(address, *, family=socket.AF_INET, **more):
+        if family == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        return create(address, family=family, **more)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with listeners("", unused_tcp_port) as sockets:
+        assert {listener.family for listener in sockets} == {socket.AF_INET}
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", 4), ("::1", 6), ("", 6)])
