@@ -211,9 +211,8 @@ def _step(builder: Builder, node: Fold, step: Node) -> Closure:
     If the step adds elements to the result of map, filter or transformList, the closure appends to
     that list in place and does not copy it.
     """
-    if not isinstance(step, Call):
-        return builder.build(step)
-
+    # Every macro makes a call of its step.
+    assert isinstance(step, Call)
     if step.function == "_?_:_" and node.macro != "exists_one":
         chosen, grown = builder.build(step.arguments[0]), _step(builder, node, step.arguments[1])
         unchanged = builder.resolve(step.arguments[2])

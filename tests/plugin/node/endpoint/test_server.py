@@ -87,6 +87,27 @@ async def test_who_asks_for_openmetrics_gets_it(served):
     assert body.endswith(b"\n# EOF\n")
 
 
+async def test_an_answer_that_is_larger_than_the_buffers_arrives_whole(tmp_path):
+    """The server waits for the request first, and then until it can write the rest."""
+    large = "x" * (8 << 20)
+    server = endpoint.Endpoint(f"unix:{tmp_path}/e.sock", lambda: large)
+    running = asyncio.create_task(server.run())
+    try:
+        async with asyncio.timeout(15):
+            while not (await ask(f"unix:{tmp_path}/e.sock", "/livez"))[0]:
+                pass
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "e.sock")
+            while not server._clients:
+                await asyncio.sleep(0.01)
+            writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+            _, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            writer.close()
+        assert body.decode() == f"{large}\n"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_a_client_whose_answer_fails_is_hung_up_on(tmp_path):
     """Else it kept its descriptor and its place for ever."""
 

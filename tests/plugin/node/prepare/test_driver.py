@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from claimd.common import budgets, durable, metrics, names
 from claimd.kubernetes.kube import auth, client, resources
-from claimd.node.prepare import call_time, cdi, checkpoint, claim_reports, metadata, mps
+from claimd.node.prepare import call_time, cdi, checkpoint, claim_reports, metadata, mps, places
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd.node.report import events, status
 from claimd_devices.gpu import NONE, Inventory, Libraries, Skipped
@@ -668,6 +669,21 @@ async def test_a_checkpoint_that_is_taken_away_during_the_question_does_not_answ
     await world.api.start()
     assert isinstance(await preparing, PreparedClaim)
     assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+
+
+async def test_a_claim_of_a_crowd_waits_for_its_place_also_if_it_is_known(world):
+    c = world.claim("c")
+    prepared = await world.prepare(c)
+    crowd, places_ = [ref(c)] * (places.AT_ONCE + 1), world.driver.places
+    places_.begin(crowd)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(places.PLACES):
+            await stack.enter_async_context(places_.place("default", "an earlier call"))
+        again = asyncio.create_task(world.prepare(c))
+        await apiserver.until(lambda: places_._waiting or again.done())
+        assert not again.done()
+    assert await again == prepared
+    places_.end(crowd)
 
 
 async def test_two_instances_refuse_each_others_devices(world):
