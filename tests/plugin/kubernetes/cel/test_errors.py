@@ -12,6 +12,12 @@ def test_an_argument_that_has_no_text(argument):
         cel.compile(f"'%s'.format([{argument}]) == ''")
 
 
+@pytest.mark.parametrize("expression", ["for == 1", "while(1)", "1 in let", ".import == 1"])
+def test_a_reserved_word_is_named(expression):
+    with pytest.raises(errors.CompileError, match="(for|while|let|import) is a reserved word"):
+        cel.compile(expression)
+
+
 def test_a_mistake_in_an_expression_has_its_place():
     expression = "a &&\n b ||"
     error = errors.CompileError("unfinished", expression, expression.index("b"))

@@ -188,3 +188,10 @@ class TestChanges:
             ResourceClaimStatus() + 1
         with pytest.raises(TypeError, match="unsupported operand"):
             other + 1
+
+
+def test_a_function_says_what_it_does():
+    builder = v1.ResourceClaim.but.spec
+    text = builder.with_devices.__doc__
+    assert text.startswith("Returns a copy with spec.devices set to the value")
+    assert len(text.split("\n\n")) > 1, "the description of the field follows"

@@ -316,3 +316,11 @@ print([module for module in sys.modules if module.startswith((*ours, "tomllib"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_change_of_another_class_is_refused():
+    change = v1.ResourceClaim.but.spec.with_devices(None)
+    with pytest.raises(
+        TypeError, match="expected a change of a DeviceClass, got one of a Resource"
+    ):
+        _ = v1.DeviceClass() + change
