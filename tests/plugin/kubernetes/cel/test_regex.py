@@ -49,6 +49,12 @@ def test_refused(pattern, message):
         regex.compile_pattern(pattern)
 
 
+def test_what_is_refused_is_not_written_to_the_standard_error(capfd):
+    with pytest.raises(regex.InvalidPatternError):
+        regex.compile_pattern("(unclosed")
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["", "a|", "()", "a{,3}", "a{3", "[]a]", "[^]a]", r"\z(?i)*", "(?P<n>a)", "(?<n>a)", r"\_"],
