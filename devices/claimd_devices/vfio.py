@@ -93,7 +93,7 @@ def driver_for(roots: Roots, address: str, aliases: Sequence[Alias]) -> str:
 
 
 def check_loaded(roots: Roots, address: str, aliases: Sequence[Alias]) -> str:
-    """Returns the driver for virtual machines with this function, which is loaded.
+    """Returns the loaded driver that gives this function to virtual machines.
 
     Raises NotUsable if it is not loaded, or if that cannot be read.
     """

@@ -437,7 +437,7 @@ class Model(stateful.RuleBasedStateMachine):
     )
     def harm(self, index: int, how: str) -> None:
         """Harms the checkpoint of a claim that nobody works on, and whose files are right. One in a run
-        is enough: the model does not say what becomes of two that name the same device.
+        is enough: the model has no rule for two that name the same device.
         """
         if self.disk.harmed:
             return
@@ -572,7 +572,7 @@ class Model(stateful.RuleBasedStateMachine):
             asyncio.set_event_loop(None)
             shutil.rmtree(self.folder, ignore_errors=True)
 
-            # The objects of dead processes still hold descriptors, of which `select` takes 1,024.
+            # Objects of dead processes still hold descriptors. `select` takes no number above 1,023.
             gc.collect()
 
     async def end(self) -> None:

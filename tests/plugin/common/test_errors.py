@@ -1,4 +1,4 @@
-"""What errors carry beside their message, and what becomes of a message with text of strangers."""
+"""The fields of errors next to their message, and messages with text from outside."""
 
 from claimd.common import errors
 

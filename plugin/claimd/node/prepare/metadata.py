@@ -270,9 +270,9 @@ class MetadataFolder:
 
     def remove_others(self, prepared: PreparedClaim) -> None:
         """Removes the claim's files for requests that it does not have now."""
-        for name in self._names_of(prepared.uid):
-            if _request_of(name) not in _requests(prepared):
-                self._files.remove(name)
+        current = {names.metadata_file(prepared.uid, each) for each in _requests(prepared)}
+        for name in set(self._names_of(prepared.uid)) - current:
+            self._files.remove(name)
 
     def _names_of(self, uid: str) -> list[str]:
         return sorted(name for name in self._files.list_names() if _uid_of(name) == uid)
@@ -304,10 +304,6 @@ class MetadataFolder:
 def _uid_of(name: str) -> str:
     """Returns the claim's uid in the name of a file: see names.metadata_file."""
     return name.rpartition("_")[0]
-
-
-def _request_of(name: str) -> str:
-    return name.rpartition("_")[2].removesuffix(".json")
 
 
 def _requests(prepared: PreparedClaim) -> set[str]:

@@ -90,7 +90,7 @@ async def _call(
             f"{method}: {plugin.driver}: {error.code().name}: {error.details()}"
         ) from error
     except asyncio.CancelledError as error:
-        # gRPC raises this too if the channel is closed, as it is when the driver goes.
+        # gRPC also raises this when the channel is closed, because the driver has gone away.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise

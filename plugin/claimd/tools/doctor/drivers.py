@@ -522,7 +522,7 @@ def _missing_vfio(roots: Roots, inventory: Inventory) -> tuple[str, ...]:
     aliases = vfio_aliases.read_aliases(roots, [])
     for skipped in inventory.skipped:
         if "for virtual machines" in skipped.reason:
-            # The reason says it if the GPU's ids cannot be read.
+            # If the GPU's ids cannot be read, the reason in `skipped` says so.
             with contextlib.suppress(NotUsable):
                 wanted.add(vfio.driver_for(roots, skipped.address, aliases))
     loaded = f"{roots.sys}/bus/pci/drivers"

@@ -87,7 +87,7 @@ def _of_container(
     if container is None:
         return
     who = _title(container.name, definition)
-    # The sentence may also quote the last words of a program. A "secret" in them may be anything.
+    # The sentence may quote a program's last message, where "secret" need not mean an object.
     missing = _MISSING.search(state.sentence)
     references: list[str] = []
     if missing is not None:
@@ -255,7 +255,7 @@ def _of_volumes(names: Iterable[str], definition: Definition) -> Iterator[str]:
         at = f", mounted at {join_names(mounts)}" if mounts else ""
         for kind, source in volume.items():
             if kind != "name" and isinstance(source, dict):
-                # Describe shows that a volume must be there, which is so unless it says otherwise.
+                # `kubectl describe` shows whether the source is optional. By default it is not.
                 fields = source
                 if kind in ("configMap", "secret"):
                     fields = source | {"optional": source.get("optional", False)}

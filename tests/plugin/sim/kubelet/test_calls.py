@@ -107,36 +107,33 @@ async def test_a_driver_that_has_no_such_service_and_one_that_is_not_there():
         await driver.channel.close()
 
 
-async def test_a_driver_that_goes_during_the_call_has_prepared_nothing():
+@pytest.fixture
+async def under_way():
+    """A driver that does not answer, and a call of its NodePrepareResources."""
+    called = asyncio.Event()
+
+    class Driver(v1_grpc.DRAPluginServicer):
+        async def NodePrepareResources(self, request, context):
+            called.set()
+            await asyncio.Event().wait()
+
+    add = functools.partial(v1_grpc.add_DRAPluginServicer_to_server, Driver())
+    async with instance(add) as driver:
+        call = asyncio.create_task(calls.prepare(driver, [A], 60))
+        await called.wait()
+        yield driver, call
+
+
+async def test_a_driver_that_goes_during_the_call_has_prepared_nothing(under_way):
     """The kubelet closes the channel then, and a pod that was started would have no devices."""
-    called = asyncio.Event()
-
-    class Driver(v1_grpc.DRAPluginServicer):
-        async def NodePrepareResources(self, request, context):
-            called.set()
-            await asyncio.Event().wait()
-
-    add = functools.partial(v1_grpc.add_DRAPluginServicer_to_server, Driver())
-    async with instance(add) as driver:
-        call = asyncio.create_task(calls.prepare(driver, [A], 60))
-        await called.wait()
-        await driver.channel.close()
-        with pytest.raises(calls.CallError, match="NodePrepareResources: d.example.com: CANCELLED"):
-            await call
+    driver, call = under_way
+    await driver.channel.close()
+    with pytest.raises(calls.CallError, match="NodePrepareResources: d.example.com: CANCELLED"):
+        await call
 
 
-async def test_a_call_may_be_cancelled():
-    called = asyncio.Event()
-
-    class Driver(v1_grpc.DRAPluginServicer):
-        async def NodePrepareResources(self, request, context):
-            called.set()
-            await asyncio.Event().wait()
-
-    add = functools.partial(v1_grpc.add_DRAPluginServicer_to_server, Driver())
-    async with instance(add) as driver:
-        call = asyncio.create_task(calls.prepare(driver, [A], 60))
-        await called.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+async def test_a_call_may_be_cancelled(under_way):
+    _, call = under_way
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
