@@ -14,7 +14,8 @@ Five kinds of omissions are left out, because no test could notice them:
   it.
 - The jump of a guard that does nothing else, because the guard itself is left out already.
 - An `except OSError` around plain calls of the operating system, which raise nothing else for
-  arguments of the right types. The same holds for the other rows of `_RAISING_ONLY`.
+  arguments of the right types. The same holds for the other rows of `_RAISING_ONLY`, such as
+  msgspec's own errors around `msgspec.json.decode`.
 - A wider `except` that logs the error as before and raises it again.
 """
 
@@ -67,7 +68,13 @@ _RAISING_ONLY = {
             ".write_bytes",
         ),
     ),
-    "ValueError": ("int", "float", "str", ".encode", ".strip", ".partition"),
+    "ValueError": (
+        *("int", "float", "str", ".encode", ".decode", ".strip", ".partition"),
+        *("base64.b64decode", "msgspec.convert", "urlsplit"),
+    ),
+    "msgspec.ValidationError": ("msgspec.convert",),
+    "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)": ("msgspec.json.decode",),
+    "(msgspec.MsgspecError, UnicodeDecodeError, RecursionError)": ("msgspec.json.decode",),
     "UnicodeDecodeError": (".decode", ".rstrip", ".strip", ".read"),
     "TimeoutError": ("asyncio.timeout", ".wait"),
     "subprocess.TimeoutExpired": (".wait",),

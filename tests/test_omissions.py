@@ -110,6 +110,7 @@ def test_what_the_linter_refuses_is_left_out(tmp_path: Path) -> None:
         "def f():\n    try:\n        x = os.stat(path)\n    except OSError:\n        x = None",
         "def f():\n    try:\n        x = place.read_bytes()\n    except OSError:\n        x = None",
         'def f():\n    try:\n        x = a.read_text(errors="replace")\n    except OSError:\n        x = 1',
+        "def f():\n    try:\n        return msgspec.convert(a, T)\n    except ValueError as e:\n        raise E from e",
         # The error is raised again.
         "def f():\n    try:\n        x = g()\n    except OSError:\n        log.info(1)\n        raise",
     ],

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from claimd.node import folder_watch
+
 from . import scenarios, strace
 from .stage import PREPARING, UNPREPARING, Stage
 from .world import Broken, Claimd, World
@@ -125,6 +127,8 @@ async def _acted(
     stage.beside = await _neighbour(world, wanted=scenario.beside)
     if point and point.trouble != "kill":
         stage.patience = 3.0
+    if scenario.beside:
+        stage.patience = 2 * folder_watch.GLANCE_INTERVAL  # the one that publishes looks meanwhile
     await scenario.before(stage)
     inject = point.inject if point else ""
     paths = [f"{world.folder}/{point.path}"] if point and point.path else []

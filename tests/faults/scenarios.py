@@ -305,10 +305,8 @@ SCENARIOS = {
 }
 
 # A second instance cannot live through a reboot or the loss of its folder, and an update has one.
-# While it publishes, damaged files are its task. It may not notice damage to files that it has not
-# written itself.
 _ALONE = (
-    *("vfio-reboot", "first-start", "restore", "share-start"),
+    *("vfio-reboot", "first-start"),
     *("update-new", "update-old", "share-update", "vfio-update"),
 )
 SCENARIOS |= {

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 
-from tests.faults import deaths, power, recording, scenarios
+from tests.faults import deaths, power, recording
 from tests.faults.world import Broken, world
 from tests.support import progress
 
@@ -19,11 +19,6 @@ DEATHS, LOSSES = 60, 260
 AT_ONCE = 3  # deaths: most of the time is waiting
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
-
-
-# A neighbour that publishes puts right what a dead instance has left when it is woken the next time,
-# which may be later than this test waits. `make faults` tries these too.
-ALONE = [name for name, scenario in scenarios.SCENARIOS.items() if not scenario.beside]
 
 
 @pytest.fixture
@@ -59,7 +54,7 @@ async def tried(points, attempts, wanted, counts):
 async def test_death_at_any_step(seed):
     async with contextlib.AsyncExitStack() as stack:
         worlds = [await stack.enter_async_context(world()) for _ in range(AT_ONCE)]
-        points = await deaths.points(worlds[0], seed, ALONE)
+        points = await deaths.points(worlds[0], seed)
         counts = (deaths.DIED, deaths.SURVIVED, deaths.ENDED)
         await tried(
             points, [functools.partial(deaths.attempt, world_) for world_ in worlds], DEATHS, counts

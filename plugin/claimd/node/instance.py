@@ -44,7 +44,7 @@ class Instance:
         """
         try:
             self.instances.mkdir(parents=True, exist_ok=True)
-            self._tidy_up()
+            self.tidy_up()
             self._descriptor = self._lock_own_file()
         except BlockingIOError:
             raise errors.Fatal(
@@ -69,6 +69,26 @@ class Instance:
         descriptor = self._lock_own_file()
         os.close(self._descriptor)
         self._descriptor = descriptor
+
+    def tidy_up(self) -> bool:
+        """Removes the files of dead instances; returns True if there were any.
+
+        A process that dies may leave other files unfinished, too.
+        """
+        dead = []
+        for name in os.listdir(self.instances):
+            if name != self._identity and not self._is_alive(name):
+                dead.append(name)
+        if self._descriptor is not None and not dead:
+            return False
+
+        for name in dead:
+            (self.instances / name).unlink(missing_ok=True)
+        for unfinished in self._folder.glob(f"{_UNFINISHED}*"):
+            owner = unfinished.name.removeprefix(_UNFINISHED)
+            if owner == self._identity or not self._is_alive(owner):
+                unfinished.unlink(missing_ok=True)
+        return bool(dead)
 
     def leave(self) -> None:
         """Stops counting as alive. The next publisher can take over at once."""
@@ -136,16 +156,6 @@ class Instance:
         self._takeover_pending = False
         return True
 
-    def _tidy_up(self) -> None:
-        for name in os.listdir(self.instances):
-            if name != self._identity and not self._is_alive(name):
-                (self.instances / name).unlink(missing_ok=True)
-
-        for unfinished in self._folder.glob(f"{_UNFINISHED}*"):
-            owner = unfinished.name.removeprefix(_UNFINISHED)
-            if owner == self._identity or not self._is_alive(owner):
-                unfinished.unlink(missing_ok=True)
-
     def _lock_own_file(self) -> int:
         """Returns the descriptor that holds the lock. Raises BlockingIOError if it is taken."""
         path = self.instances / self._identity
@@ -160,7 +170,9 @@ class Instance:
     def _is_alive(self, identity: str) -> bool:
         """Returns True if a process holds the lock on this instance's file."""
         try:
-            descriptor = os.open(self.instances / identity, os.O_RDWR | os.O_CLOEXEC)
+            # The end of a process closes its file, which was open for writing. Others watch for
+            # that, so this one is only read.
+            descriptor = durable.open_regular(f"{self.instances}/{identity}")
         except FileNotFoundError:
             return False
         except OSError:

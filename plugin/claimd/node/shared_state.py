@@ -116,6 +116,11 @@ class SharedState:
                 self._publishes = may_publish
                 self._publisher.resync()
                 self._streams.resend()
+
+            # A dead instance may have left files unfinished. Neither a commit nor a change of a
+            # claim's file tells of these.
+            if may_publish and self._instance.tidy_up():
+                self._restore_due = True
         except (OSError, errors.ClaimError) as error:
             # The looks follow each other closely while they fail.
             if self._failure != str(error):

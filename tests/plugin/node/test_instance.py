@@ -72,6 +72,18 @@ def test_the_dead_are_tidied_up_and_the_living_are_not(tmp_path):
     assert os.listdir(tmp_path / "instances") == []
 
 
+def test_each_death_is_noticed_once(tmp_path):
+    first = start(tmp_path, "one")
+    assert not first.tidy_up()
+    (tmp_path / "instances" / "dead").touch()
+    assert (first.tidy_up(), first.tidy_up()) == (True, False)
+    second = start(tmp_path, "two")
+    assert not first.tidy_up(), "it lives"
+    second.leave()
+    assert not first.tidy_up(), "one that left has nothing unfinished"
+    first.leave()
+
+
 def test_a_container_that_restarts_in_its_pod_is_the_same_instance(tmp_path):
     child = os.fork()
     if child == 0:
