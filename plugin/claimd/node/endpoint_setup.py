@@ -112,7 +112,7 @@ class EndpointSetup:
             future = asyncio.run_coroutine_threadsafe(podresources.users(socket), loop)
             try:
                 return future.result(podresources.TIMEOUT)
-            except (OSError, TimeoutError, CancelledError):  # the kubelet is away, or we stop
+            except (OSError, CancelledError):  # the kubelet is away, or we stop
                 future.cancel()
                 return {}
 

@@ -17,6 +17,8 @@ from tests.support.worlds import DRIVER, NODE
 
 world = test_app.world  # a fixture
 
+QUIET = 20  # so often nobody has looked when nothing is left that leads to a look
+
 
 class Parts:
     """Counts what is asked of the restorer, the publisher and the streams, and plays all three."""
@@ -83,11 +85,13 @@ class Shared:
     async def at_rest(self):
         """Waits until nothing is left that leads to a look."""
         await self.look()
+        quiet = 0
 
         def rests():
-            has_looked = bool(self.parts.asked)
+            nonlocal quiet
+            quiet = 0 if self.parts.asked else quiet + 1
             self.parts.asked.clear()
-            return not has_looked
+            return quiet == QUIET
 
         await apiserver.until(rests)
 
