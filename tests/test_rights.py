@@ -197,6 +197,21 @@ async def test_every_verb_on_every_kind_of_object(cluster):
     assert asked > 200
 
 
+async def test_the_component_for_early_claims_lets_claims_be_listed_and_watched(cluster):
+    """Checks also that it adds no other right."""
+    assert granted("earlyclaims") == {
+        ("resource.k8s.io", "resourceclaims", "list"),
+        ("resource.k8s.io", "resourceclaims", "watch"),
+    }
+    everywhere = f"{DRA}/resourceclaims"
+    assert (await cluster.ask("GET", everywhere))[0] == 403
+    for document in manifests.read((COMPONENTS / "prepare-before-bind/rbac.yaml").read_text()):
+        await cluster._apply(document)
+    async with asyncio.timeout(30):
+        while (await cluster.ask("GET", everywhere))[0] != 200:
+            await asyncio.sleep(0.05)
+
+
 async def test_the_component_of_metrics_adds_two_reviews_and_nothing_else(cluster):
     """Checks also that an account with its role for scrapers may get /metrics."""
     added = granted("reviews")

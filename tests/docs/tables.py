@@ -232,6 +232,14 @@ def rbac_of_metrics() -> str:
     return _rights("reviews", "../components/metrics-tls/rbac.yaml", "claimd-metrics-tls")
 
 
+def rbac_of_early_claims() -> str:
+    return _rights(
+        "earlyclaims",
+        "../components/prepare-before-bind/rbac.yaml",
+        "claimd-prepare-before-bind",
+    )
+
+
 def _rights(key: str, path: str, name: str) -> str:
     """The rules of the role of this name."""
     roles = [d for d in manifests(path) if d["kind"] == "ClusterRole"]
@@ -328,6 +336,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rig": rig,
     "rbac": rbac,
     "reviews": rbac_of_metrics,
+    "earlyclaims": rbac_of_early_claims,
     "policies": policies,
     "mounts": mounts,
     "simulated": simulated,

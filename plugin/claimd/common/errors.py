@@ -14,10 +14,14 @@ class ClaimError(Exception):
 
     The message becomes the claim's answer to the kubelet, which shows it in an Event and tries
     again. The message may quote text from strangers, so it is reduced to one line.
+
+    `device` is the name of a device that no other claim could get now either. It is empty if the
+    reason is the claim, or not known.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, device: str = "") -> None:
         super().__init__(plain_text.one_line(message))
+        self.device = device
 
 
 class NotReadyError(ClaimError):
@@ -26,9 +30,11 @@ class NotReadyError(ClaimError):
     The kubelet tries again only after a minute or more.
     """
 
-    def __init__(self, message: str, *, patience: float, retry_after: float = 0.0) -> None:
+    def __init__(
+        self, message: str, *, patience: float, retry_after: float = 0.0, device: str = ""
+    ) -> None:
         """Takes seconds: `patience` to wait at most, and `retry_after` until the next try at least."""
-        super().__init__(message)
+        super().__init__(message, device=device)
         self.patience = patience
         self.retry_after = retry_after
 

@@ -21,6 +21,11 @@ LIBRARY_HOOK = "claimd-ld-cache"
 # The version of the opaque configuration, and of the data in a claim's status.
 CONFIG_API_VERSION = "claimd.dev/v1alpha1"
 
+# The conditions of a device in a claim's status that the scheduler waits for before it binds the pod:
+# the first one lets the pod go on, the second one sends it to other devices.
+PREPARED_CONDITION = "claimd.dev/Prepared"
+PREPARE_FAILED_CONDITION = "claimd.dev/PrepareFailed"
+
 # The variable that tells a program that it only observes devices of others. Other drivers use the
 # same name.
 ADMIN_VARIABLE = "DRA_ADMIN_ACCESS"

@@ -34,6 +34,7 @@ from .prepare import (
     claim_reports,
     container_files,
     driver,
+    early_claims,
     garbage,
     gone_claims,
     hardware,
@@ -47,7 +48,7 @@ from .prepare import (
     vm_gpus,
 )
 from .prepared import PreparedClaim
-from .publish import publisher, sharing
+from .publish import before_bind, publisher, sharing, slices
 from .report import announcements, conflicts, events, health_state, policy_check, status
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,6 @@ RESTART = 5.0
 FIRST_SCAN = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-AskPods = Callable[[], Coroutine[Any, Any, garbage.Pods]]
 Start = Callable[[str, Work], None]
 
 
@@ -254,8 +254,14 @@ def build(config: Config) -> App:
         config.driver_name,
         config.node_name,
         instance_.may_publish,
-        numa_list=config.numa_list,
-        sharing_rules=sharing.parse(config.share),
+        slices.Options(
+            numa_list=config.numa_list,
+            sharing=sharing.parse(config.share),
+            before_bind=before_bind.Rule(
+                which=config.prepare_before_bind,
+                requires_libraries=config.refuses_without_libraries,
+            ),
+        ),
     )
     streams = kubelet_health.Streams(config.node_name)
 
@@ -279,19 +285,6 @@ def build(config: Config) -> App:
         boot_id=boot_id,
     )
 
-    pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
-    lost = lost_checkpoints.LostCheckpoints(
-        driver=driver_,
-        pods=pods,
-        another_publishes=instance_.another_publishes,
-        record_event=events_.record,
-        set_taints=functools.partial(listener.set_claim_taints, lost_checkpoints.TAINT),
-    )
-    gone = gone_claims.GoneClaims(
-        driver=driver_,
-        record_event=events_.record,
-        set_taints=functools.partial(listener.set_claim_taints, gone_claims.TAINT),
-    )
     background = _checks(
         config,
         resources_,
@@ -301,11 +294,7 @@ def build(config: Config) -> App:
         announcements_=announcements_,
         record_node_event=record_node_event,
     )
-    background.append(("the rebuilding of lost checkpoints", lost.run))
-    background.append(("the look for claims that are gone", gone.run))
-    if config.garbage_grace:
-        collector = _garbage_collector(config, driver_, pods, instance_, events_)
-        background.append(("the collection of garbage", collector.run))
+    background += _claim_sweeps(config, driver_, listener, instance_, events_)
 
     return App(
         config=config,
@@ -440,21 +429,50 @@ def _announcements(
     )
 
 
-def _garbage_collector(
+def _claim_sweeps(
     config: Config,
     driver_: driver.Driver,
-    pods: AskPods,
+    listener: hardware_listener.HardwareListener,
     instance_: instance.Instance,
     events_: events.EventRecorder,
-) -> garbage.GarbageCollector:
-    """Builds the collector. It waits until the kubelet has registered us, and for a grace after that."""
-    return garbage.GarbageCollector(
+) -> list[tuple[str, Work]]:
+    """Builds the parts that prepare or unprepare claims without a call, with their names."""
+    pods = functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir))
+    lost = lost_checkpoints.LostCheckpoints(
         driver=driver_,
         pods=pods,
-        may_collect=instance_.may_publish,
+        another_publishes=instance_.another_publishes,
         record_event=events_.record,
-        grace=config.garbage_grace,
+        set_taints=functools.partial(listener.set_claim_taints, lost_checkpoints.TAINT),
     )
+    gone = gone_claims.GoneClaims(
+        driver=driver_,
+        record_event=events_.record,
+        set_taints=functools.partial(listener.set_claim_taints, gone_claims.TAINT),
+    )
+    early = early_claims.EarlyClaims(
+        driver=driver_,
+        may_act=instance_.may_publish,
+        failed_devices=listener.failed_devices,
+        set_taints=functools.partial(listener.set_claim_taints, early_claims.TAINT),
+    )
+    sweeps: list[tuple[str, Work]] = [
+        ("the rebuilding of lost checkpoints", lost.run),
+        ("the look for claims that are gone", gone.run),
+        ("the preparing of claims before their pods are bound", early.run),
+    ]
+
+    # It collects once the kubelet has registered us, and after a grace period.
+    if config.garbage_grace:
+        collector = garbage.GarbageCollector(
+            driver=driver_,
+            pods=pods,
+            may_collect=instance_.may_publish,
+            record_event=events_.record,
+            grace=config.garbage_grace,
+        )
+        sweeps.append(("the collection of garbage", collector.run))
+    return sweeps
 
 
 def _check(config: Config) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "json", "text")
 EFFECTS = ("none", "NoSchedule", "NoExecute")
+BEFORE_BIND = ("off", "slow", "all")
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -134,6 +135,12 @@ class Config:
         "with their own driver otherwise; the forms of `include`, '*:*' for all; needs "
         "deploy/components/vfio",
     )
+    prepare_before_bind: str = _setting(
+        "off",
+        "devices that are prepared before the scheduler binds the pod, so that a pod whose device "
+        "cannot be prepared goes elsewhere: off, slow (GPUs of vfio-bind, and GPUs without the "
+        "libraries that `require-libraries` wants) or all; needs Kubernetes 1.36",
+    )
     numa_list: bool = _setting(
         False,
         "publish numaNode as a list with the nearest nodes: only if the API server has the feature "
@@ -210,6 +217,7 @@ CHOICES = {
     "taint_failed": EFFECTS,
     "taint_degraded": EFFECTS,
     "require_libraries": ("auto", "true", "false"),
+    "prepare_before_bind": BEFORE_BIND,
 }
 SECONDS = {
     "rescan": (1, 3600),

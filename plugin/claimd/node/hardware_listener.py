@@ -84,6 +84,12 @@ class HardwareListener:
         self.claim_taints[key] = taints
         self._publish()
 
+    def failed_devices(self) -> dict[str, str]:
+        """Returns the devices whose failure keeps new pods away, each with a text for people."""
+        if self.config.taint_failed == "none":
+            return {}
+        return health.failures(self.monitor.last)
+
     def _on_inventory(self, inventory: Inventory) -> None:
         log.info(
             "%d GPUs; %d other display devices are left alone",

@@ -67,6 +67,9 @@ class AllocatedDevice(
     # True for admin access, which does not exclude other users of the device.
     admin: bool = False
 
+    # True if the scheduler waits for the device to be prepared before it binds the pod.
+    is_awaited: bool = False
+
 
 class PreparedDevice(
     AllocatedDevice, frozen=True, kw_only=True, rename="camel", omit_defaults=True
@@ -106,6 +109,9 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     prepared_at: str  # in RFC 3339
     devices: tuple[PreparedDevice, ...] = ()
+
+    # True for a claim that was prepared before its pod was bound, until the kubelet asks for it.
+    is_early: bool = False
 
     @property
     def title(self) -> str:

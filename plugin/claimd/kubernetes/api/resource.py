@@ -34,6 +34,8 @@ class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, str] | None = None  # quantities, by the capacity's name
+    binding_conditions: list[str] | None = None  # must be true before the pod is bound
+    tolerations: list[dict[str, Any]] | None = None
 
 
 class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
@@ -43,6 +45,7 @@ class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
 
 class AllocationResult(ApiStruct, frozen=True, kw_only=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
+    allocation_timestamp: str | None = None
 
 
 class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
@@ -139,6 +142,8 @@ class Device(ApiStruct, frozen=True, kw_only=True):
     capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: list[DeviceCounterConsumption] = []
     taints: list[DeviceTaint] = []
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
     allow_multiple_allocations: bool | None = None
 
 

@@ -36,3 +36,19 @@ def without_deep_values(text: bytes) -> bytes:
     if depth < DEEPEST:
         pieces.append(text[begin:])
     return b"".join(pieces)
+
+
+def is_too_deep(value: object) -> bool:
+    """Returns True if the decoded JSON is nested too deeply. The function is not recursive."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner: list[object] = []
+        for part in level:
+            if isinstance(part, dict):
+                inner += part.values()
+            elif isinstance(part, list):
+                inner += part
+        if not inner:
+            return False
+        level = inner
+    return True

@@ -28,6 +28,12 @@ log = logging.getLogger(__name__)
 # The first minor version of Kubernetes that accepts counters in a slice without devices.
 COUNTERS_SINCE = 35
 
+# The fields of a claim's metadata that preparing it needs.
+_READ_METADATA = ("name", "namespace", "uid", "resourceVersion", "annotations")
+
+# Claims in one answer to a list.
+CLAIMS_AT_ONCE = 250
+
 JSON = "application/json"
 # Names that need no quoting in a path.
 _PLAIN = re.compile(r"[A-Za-z0-9._~-]+")
@@ -83,6 +89,7 @@ class Resources:
 
     def __init__(self, client_: client.Client, driver: str, node: str) -> None:
         self._client = client_
+        self._driver = driver
         self._node = node
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._version = ""
@@ -158,6 +165,14 @@ class Resources:
 
         path = f"{_claim_path(claim.metadata.namespace, claim.metadata.name)}/status"
         await self._request("PATCH", path, claim.metadata.name, lambda _: operations)
+
+    def allocated_claims(self) -> watch.Informer:
+        """Returns an informer of the claims that have devices of this driver on this node.
+
+        The API server cannot select them, so it sends all claims of the cluster, and the others are
+        dropped. A claim's status has the shape of v1.
+        """
+        return watch.Informer(self._client, self._find_claims)
 
     # ---------------------------------------------------------------- slices
 
@@ -241,6 +256,21 @@ class Resources:
             "it is older than 1.34, or its feature gate DRAConsumableCapacity is off"
         )
 
+    async def check_binding(self, probe: ResourceSlice) -> str:
+        """Returns the reason why binding conditions of the slice's devices would not work.
+
+        Empty if they would. The slice is not written. Raises Forbidden if we may not list claims.
+        """
+        stored = await self.create_slice(probe, dry_run=True)
+        for device in stored["spec"].get("devices") or ():
+            if device.get("bindingConditions") and device.get("bindingFailureConditions"):
+                await self._request("GET", "resourceclaims", "", query={"limit": "1"})
+                return ""
+        return (
+            "the API server drops bindingConditions: it is older than 1.36, or its feature gate "
+            "DRADeviceBindingConditions is off"
+        )
+
     async def _write(
         self, method: str, path: str, slice_: ResourceSlice, dry_run: bool
     ) -> Document:
@@ -255,6 +285,10 @@ class Resources:
     async def _find_slices(self) -> watch.Collection:
         version = await self._negotiate(self._version)
         return _Slices(version=version, query={"fieldSelector": self._selector})
+
+    async def _find_claims(self) -> watch.Collection:
+        version = await self._negotiate(self._version)
+        return _Claims(version=version, driver=self._driver, node=self._node)
 
     # ---------------------------------------------------------------- nodes and events
 
@@ -364,6 +398,53 @@ class _Slices(msgspec.Struct, frozen=True, kw_only=True):
 
     def convert(self, obj: Document) -> Document:
         return _in_v1_shape({"apiVersion": f"{GROUP}/{self.version}", **obj})
+
+
+class _Claims(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims of the cluster; an informer keeps those with devices of a driver on a node."""
+
+    version: str
+    driver: str
+    node: str
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{GROUP}/{self.version}/resourceclaims"
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {"limit": str(CLAIMS_AT_ONCE)}
+
+    def convert(self, obj: Document) -> Document | None:
+        allocation = (obj.get("status") or {}).get("allocation") or {}
+        for result in allocation.get("devices", {}).get("results") or ():
+            if result.get("driver") == self.driver and result.get("pool") == self.node:
+                return _without_strange_parts(obj)
+        return None
+
+
+def _without_strange_parts(claim: Document) -> Document:
+    """Returns what we read of a claim, without values that could be too deep for a parser."""
+    metadata, status = claim["metadata"], claim["status"]
+    allocation = status["allocation"]
+    configs = []
+    for config in allocation["devices"].get("config") or ():
+        too_deep = {"parameters": nesting.REPLACEMENT} if nesting.is_too_deep(config) else {}
+        configs.append({**config, "opaque": {**config["opaque"], **too_deep}})
+    devices = []
+    for entry in status.get("devices") or ():
+        devices.append({name: value for name, value in entry.items() if name != "data"})
+    return {
+        "metadata": {name: metadata[name] for name in _READ_METADATA if name in metadata},
+        "status": {
+            "allocation": {
+                **allocation,
+                "devices": {**allocation["devices"], "config": configs},
+            },
+            "reservedFor": status.get("reservedFor") or [],
+            "devices": devices,
+        },
+    }
 
 
 def _claim_path(namespace: str, name: str) -> str:

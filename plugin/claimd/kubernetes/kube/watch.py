@@ -10,16 +10,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from claimd.common import pacing
 
 from ..api.document import Document
-from . import client, errors
+from . import client, errors, nesting
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -34,14 +36,20 @@ SERVER_TIMEOUT = (300.0, 600.0)
 
 
 class Collection(Protocol):
-    """The current path of a collection, and the conversion of its objects."""
+    """The current path of a collection, and the conversion of its objects.
+
+    If the query has a `limit`, a list is read in pages of so many objects.
+    """
 
     @property
     def path(self) -> str: ...
     @property
     def query(self) -> dict[str, str]: ...
-    def convert(self, obj: Document) -> Document:
-        """Returns the object in the shape that `Informer.objects` should have."""
+    def convert(self, obj: Document) -> Document | None:
+        """Returns the object in the shape that `Informer.objects` should have.
+
+        Returns None for an object that should not be there.
+        """
 
 
 class Finder(Protocol):
@@ -112,14 +120,23 @@ class Informer:
 
     async def _list(self, collection: Collection) -> str:
         """Lists, replaces the whole copy, and returns the resource version to watch from."""
-        path = collection.path
+        path, query = collection.path, collection.query
+        objects: dict[str, Document] = {}
         async with self.listing:
-            answer = await self._client.request("GET", path, query=collection.query, timeout=30.0)
+            while True:
+                answer = await self._client.request("GET", path, query=query, timeout=30.0)
+                try:
+                    page = _decode(answer, _List)
+                    for obj in map(collection.convert, page.items or ()):
+                        if obj is not None:
+                            objects[_key(obj)] = obj
+                except _MALFORMED as error:
+                    raise errors.Malformed(f"GET {path}: not a list: {error!r}") from error
+                if not page.metadata.continue_:
+                    break
+                query = {**query, "continue": page.metadata.continue_}
 
         try:
-            document = msgspec.json.decode(answer, type=_List)
-            converted = map(collection.convert, document.items or ())
-            objects = {_key(obj): obj for obj in converted}
             has_changed = objects != self.objects or not self.synced
         except _MALFORMED as error:
             raise errors.Malformed(f"GET {path}: not a list: {error!r}") from error
@@ -129,7 +146,7 @@ class Informer:
             self.objects = objects
             self.synced = True
             self._notify()
-        return document.metadata.resource_version
+        return page.metadata.resource_version
 
     async def _follow(self, collection: Collection, version: str) -> str:
         """Watches until the server ends the watch.
@@ -145,6 +162,7 @@ class Informer:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(int(seconds)),
         }
+        query.pop("limit", None)
 
         began = loop.time()
         lines: AsyncGenerator[bytes, None]
@@ -167,23 +185,24 @@ class Informer:
         """Applies one event to the copy and returns the resource version of the event."""
         operation = f"watching {collection.path}"
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = _decode(line, _Event)
             if event.type == "ERROR":
                 raise errors.from_status(operation, event.object)
             # A bookmark has only a resource version, so it cannot be converted.
-            obj = event.object
+            obj: Document | None = event.object
             if event.type != "BOOKMARK":
-                obj = collection.convert(obj)
-            key, version = _key(obj), _metadata(obj, "resourceVersion")
+                obj = collection.convert(event.object)
+            key, version = _key(event.object), _metadata(event.object, "resourceVersion")
             current = self.objects.get(key)
             # Comparing may raise as well: the object may be nested too deeply.
             has_changed = current != obj
         except _MALFORMED as error:
             raise errors.Malformed(f"{operation}: not an event: {error!r}") from error
 
-        if event.type == "DELETED" and current is not None:
-            del self.objects[key]
-            self._notify()
+        if event.type == "DELETED" or obj is None:
+            if current is not None:
+                del self.objects[key]
+                self._notify()
         elif event.type in ("ADDED", "MODIFIED") and has_changed:
             self.objects[key] = obj
             self._notify()
@@ -225,6 +244,7 @@ _MALFORMED = (
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -235,6 +255,14 @@ class _List(msgspec.Struct, frozen=True):
 class _Event(msgspec.Struct, frozen=True):
     type: str
     object: Document
+
+
+def _decode(text: bytes, type_: type[_T]) -> _T:
+    """Decodes an answer or a line. Values that are nested too deeply become texts."""
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except RecursionError:
+        return msgspec.json.decode(nesting.without_deep_values(text), type=type_)
 
 
 def _key(obj: Document) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
+import msgspec
+
 from claimd.common import errors
 from claimd.kubernetes.api.resource import AllocatedDeviceStatus
 from claimd_devices import values
@@ -20,9 +22,20 @@ from ..report import announcements, device_status, status
 from . import checkpoint
 
 
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The reason why a claim could not be prepared before its pod was bound."""
+
+    claim: PreparedClaim  # as it is allocated
+    allocated_at: str | None  # the time of that allocation
+    sentence: str
+
+
 @values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ClaimReports:
     """Keeps claim.status.devices up to date for the claims that have or had a checkpoint.
+
+    A claim that was refused before its pod was bound is reported, too.
 
     No method waits for the API server: a report is queued, and the StatusReporter sends it.
     """
@@ -35,10 +48,22 @@ class ClaimReports:
         default_factory=announcements.DeviceConditions
     )
 
+    # Claims with a checkpoint whose allocation this process has seen in the API server, and whose
+    # preparing it has seen to the end.
+    confirmed: set[str] = field(default_factory=set)
+
+    # By uid: claims that were refused before their pods were bound.
+    refused: dict[str, Refusal] = field(default_factory=dict)
+
     def report(self, prepared: PreparedClaim, *, first: bool = False) -> None:
         """Reports the claim. With `first`, the API server cannot have a report of it yet."""
         if prepared.devices:
             self.reporter.report(prepared, _Source(self, prepared), first=first)
+
+    def report_refused(self, refusal: Refusal) -> None:
+        """Reports that the claim cannot be prepared, until `refused` does not have it any more."""
+        self.refused[refusal.claim.uid] = refusal
+        self.reporter.report(refusal.claim, _Source(self, refusal.claim))
 
     def report_lost(self, prepared: PreparedClaim, sentence: str) -> None:
         """Reports that the claim's checkpoint is lost, until the claim has a checkpoint again."""
@@ -72,7 +97,8 @@ class ClaimReports:
         """
         async with self.checkpoints.lock():
             # Another instance may have unprepared claims whose status need not be cleared.
-            self.reporter.keep({*self.checkpoints.claims, *self.checkpoints.uncleared})
+            kept = {*self.checkpoints.claims, *self.checkpoints.uncleared, *self.refused}
+            self.reporter.keep(kept)
 
             for prepared in self.checkpoints.claims.values():
                 if not self.reporter.has_report(prepared):
@@ -126,16 +152,25 @@ class _Source:
             is_uncleared = prepared.uid in reports.checkpoints.uncleared
 
         self._last_claim = current
+        refusal = reports.refused.get(prepared.uid)
+        if refusal is not None and (current is None or current.is_early):
+            return device_status.refused_entries(refusal.claim, reports.driver, refusal.sentence)
         if current is None and self._lost:
             return device_status.lost_entries(
                 prepared, reports.driver, reports.inventory(), self._lost
             )
         if current is None:
             return [] if doubtful or is_uncleared else None
-        if current != prepared and not doubtful:
+        if not doubtful and not _is_same(current, prepared):
             return None
-        conditions = reports.conditions.of_devices(current.devices)
-        return device_status.entries(current, reports.driver, reports.inventory(), conditions)
+        return device_status.entries(
+            current,
+            reports.driver,
+            reports.inventory(),
+            reports.conditions.of_devices(current.devices),
+            # After a crash an early claim may be half prepared.
+            is_complete=not current.is_early or current.uid in reports.confirmed,
+        )
 
     def has_changed(self) -> bool:
         """Returns True if another instance may have changed the claim since the last entries."""
@@ -146,3 +181,10 @@ class _Source:
             return False
         current = checkpoints.claims.get(self._prepared.uid)
         return checkpoints.is_stale() or current != self._last_claim
+
+
+def _is_same(current: PreparedClaim, prepared: PreparedClaim) -> bool:
+    """Returns True if nothing has changed but that the kubelet has asked for an early claim."""
+    if current.is_early != prepared.is_early:
+        current = msgspec.structs.replace(current, is_early=prepared.is_early)
+    return current == prepared

@@ -115,6 +115,25 @@ class Driver:
         async with turn:
             return await self.claims.collect(prepared, still_unused)
 
+    async def prepare_early(
+        self, ref: ClaimRef, read: Callable[[], ResourceClaim], call_time: CallTime
+    ) -> PreparedClaim:
+        """Prepares a claim before its pod is bound, as `prepare` does for the kubelet.
+
+        `read` returns the claim as it is now, and is called before each try. Raises ClaimError or
+        OSError if the claim cannot be prepared.
+        """
+        turn = await self._take_turn(ref, call_time)
+        try:
+            await self.claims.files.library_hook.ensure()
+
+            async def attempt() -> PreparedClaim:
+                return await self.claims.prepare(read(), is_early=True)
+
+            return await self._repeat(ref, call_time, attempt)
+        finally:
+            turn.release()
+
     async def rebuild(self, claim: ResourceClaim) -> PreparedClaim | None:
         """Prepares a claim whose checkpoint was lost, with its present allocation.
 
@@ -185,16 +204,27 @@ class Driver:
             if prepared is not None:
                 return prepared
 
-        # If the reason may pass, this waits and scans the hardware before each new try.
+        async def attempt() -> PreparedClaim:
+            claim = await self._read_claim(ref, call_time)
+            if claim is None:
+                return await self._prepare_unread(ref)
+            return await self.claims.prepare(claim)
+
+        return await self._repeat(ref, call_time, attempt)
+
+    async def _repeat(
+        self, ref: ClaimRef, call_time: CallTime, attempt: Callable[[], Awaitable[PreparedClaim]]
+    ) -> PreparedClaim:
+        """Tries once, and again for as long as the reason of a failure may pass.
+
+        Scans the hardware before each new try.
+        """
         began = asyncio.get_running_loop().time()
         backoff = pacing.Backoff(0.1, 2.0)
         while True:
             try:
                 async with self.places.place(ref.namespace, call_time):
-                    claim = await self._read_claim(ref, call_time)
-                    if claim is None:
-                        return await self._prepare_unread(ref)
-                    return await self.claims.prepare(claim)
+                    return await attempt()
             except errors.NotReadyError as error:
                 pause = max(backoff.next_delay(), error.retry_after)
                 if not call_time.allows_retry(pause, began, error.patience):

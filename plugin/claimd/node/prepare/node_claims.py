@@ -54,9 +54,6 @@ class NodeClaims:
     require_libraries: bool = False
     mps_daemons: mps.Daemons = field(default_factory=mps.Daemons)
 
-    # Claims with a checkpoint whose allocation this process has seen in the API server.
-    _confirmed: set[str] = field(default_factory=set)
-
     # The uids of claims that kept another claim from its devices. `is_held` is set when there is one.
     holders: set[str] = field(default_factory=set)
     is_held: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,7 +65,7 @@ class NodeClaims:
 
     def is_confirmed(self, uid: str) -> bool:
         """Returns True if the claim has a checkpoint and this process has seen its allocation."""
-        return uid in self._confirmed
+        return uid in self.reports.confirmed
 
     async def prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
         """Returns the claim as it was prepared before, or None if it is not prepared.
@@ -82,21 +79,24 @@ class NodeClaims:
                 if prepared is None:
                     # Another instance has unprepared the claim, and it may have another allocation
                     # now.
-                    self._confirmed.discard(ref.uid)
+                    self.reports.confirmed.discard(ref.uid)
                     return None
 
                 _check_same_claim(ref, prepared)
-                if ref.uid not in self._confirmed:
+                if ref.uid not in self.reports.confirmed:
                     self._refuse_taken(prepared)
                     await self._refuse_without_daemon(prepared)
-                return await self._complete(prepared)
+                prepared = await self._complete(prepared)
+                return await self._mark_asked(prepared) if prepared.is_early else prepared
         except OSError as error:
             prepared = await self._recall(ref.uid, error)
             _check_same_claim(ref, prepared)
             return prepared
 
-    async def prepare(self, claim: ResourceClaim) -> PreparedClaim:
+    async def prepare(self, claim: ResourceClaim, *, is_early: bool = False) -> PreparedClaim:
         """Prepares the claim with its present allocation; returns what its containers get.
+
+        `is_early` says that the pod is not bound yet and the kubelet has not asked.
 
         A checkpoint of the same allocation is used as it is, and one of another allocation is
         replaced. A crash may leave a checkpoint without files, which the next prepare or restore
@@ -113,11 +113,15 @@ class NodeClaims:
                 if prepared is None or not plan.is_still_allocated(
                     prepared, claim, self.name, self.node
                 ):
-                    prepared = await self._plan_and_store(claim, replaces=prepared)
+                    prepared = await self._plan_and_store(
+                        claim, replaces=prepared, is_early=is_early
+                    )
                 else:
                     self._refuse_taken(prepared)
                     await self._refuse_without_daemon(prepared)
                 prepared = await self._complete(prepared)
+                if prepared.is_early and not is_early:
+                    prepared = await self._mark_asked(prepared)
                 if was_lost:
                     # Metadata of an earlier allocation may have other requests.
                     self.files.metadata.remove_others(prepared)
@@ -126,7 +130,7 @@ class NodeClaims:
             if not plan.is_still_allocated(prepared, claim, self.name, self.node):
                 raise
 
-        self._confirmed.add(uid)
+        self.reports.confirmed.add(uid)
         return prepared
 
     async def _recall(self, uid: str, error: OSError) -> PreparedClaim:
@@ -138,7 +142,7 @@ class NodeClaims:
         prepared = self.checkpoints.recall(uid)
         if prepared is None or not self.files.are_right(prepared):
             raise error
-        if uid not in self._confirmed:
+        if uid not in self.reports.confirmed:
             self._refuse_taken(prepared)
             await self._refuse_without_daemon(prepared)
         return prepared
@@ -151,8 +155,17 @@ class NodeClaims:
         if first is not None:
             self.reports.report(prepared, first=first)
 
+    async def _mark_asked(self, prepared: PreparedClaim) -> PreparedClaim:
+        """Notes in the checkpoint of an early claim that the kubelet has asked for it.
+
+        From now on only the kubelet, or the garbage collector, unprepares the claim.
+        """
+        asked = msgspec.structs.replace(prepared, is_early=False)
+        await self.checkpoints.store(asked)
+        return asked
+
     async def _plan_and_store(
-        self, claim: ResourceClaim, *, replaces: PreparedClaim | None
+        self, claim: ResourceClaim, *, replaces: PreparedClaim | None, is_early: bool
     ) -> PreparedClaim:
         """Plans the claim with its present allocation; returns the plan after storing it as a
         checkpoint.
@@ -167,6 +180,7 @@ class NodeClaims:
             # Another claim may get the device during this look, so the plan is made again.
             await self._refuse_without_daemon(prepared)
             prepared = self._plan(claim)
+        prepared = msgspec.structs.replace(prepared, is_early=is_early)
         uid = prepared.uid
         if prepared.has_passthrough and self._is_lost(uid):
             prepared = passthrough.mark_rebuilt(prepared)
@@ -299,7 +313,7 @@ class NodeClaims:
             if prepared is None:
                 self.checkpoints.refuse_unreadable(ref.uid)
 
-                self._confirmed.discard(ref.uid)
+                self.reports.confirmed.discard(ref.uid)
                 await self._unprepare_lost(ref)
                 return
 
@@ -405,7 +419,7 @@ class NodeClaims:
 
         With `uncleared`, a later process learns from the folder that the status must be cleared.
         """
-        self._confirmed.discard(prepared.uid)
+        self.reports.confirmed.discard(prepared.uid)
         self._first_report.pop(prepared.uid, None)
         self.restorer.forget(prepared.uid)
 

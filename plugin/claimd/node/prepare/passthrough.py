@@ -182,7 +182,8 @@ class Binder:
             raise errors.ClaimError(
                 f"{device.device}: the kernel has not come back from an earlier try to bind it to "
                 "another driver; whoever uses the GPU has to let go of it, or the node to be "
-                "rebooted"
+                "rebooted",
+                device=device.device,
             )
 
         attempt = self.attempt(self.roots)
@@ -199,7 +200,8 @@ class Binder:
             future.add_done_callback(lambda late: late.exception())
             raise errors.ClaimError(
                 f"{device.device}: the kernel has not bound it to another driver in "
-                f"{self.patience:g} s: its driver waits for whoever uses the GPU"
+                f"{self.patience:g} s: its driver waits for whoever uses the GPU",
+                device=device.device,
             )
 
         del self._hung[device.address]
@@ -208,12 +210,16 @@ class Binder:
         except (rebind.InUse, LookFailedError) as error:
             raise _not_ready(device, error) from error
         except (rebind.Refused, OSError) as error:
-            raise errors.ClaimError(f"{device.device} cannot change its driver: {error}") from error
+            raise errors.ClaimError(
+                f"{device.device} cannot change its driver: {error}", device=device.device
+            ) from error
 
 
 def _not_ready(device: PreparedDevice, error: Exception) -> errors.NotReadyError:
     return errors.NotReadyError(
-        f"{device.device} cannot change its driver: {error}", patience=USER_PATIENCE
+        f"{device.device} cannot change its driver: {error}",
+        patience=USER_PATIENCE,
+        device=device.device,
     )
 
 

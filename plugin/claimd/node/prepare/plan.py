@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from claimd.common import errors, plain_text
+from claimd.common import errors, names, plain_text
 from claimd.kubernetes.api import quantity
 from claimd.kubernetes.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from claimd_devices.gpu import DIVIDED, NONE, Gpu, Inventory
@@ -107,7 +107,8 @@ def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> N
         if gpu is not None and gpu.libraries is not None and gpu.libraries.how == NONE:
             raise errors.ClaimError(
                 f"{device.device} has no libraries of its driver to give: {gpu.libraries.reason}; "
-                "if the images bring them, set require-libraries to false"
+                "if the images bring them, set require-libraries to false",
+                device=device.device,
             )
 
 
@@ -167,6 +168,7 @@ def describe_allocated(claim: ResourceClaim, driver: str, pool: str, now: str) -
                 device=result.device,
                 share_id=result.share_id,
                 admin=bool(result.admin_access),
+                is_awaited=_is_awaited(result),
                 address="",
             )
         )
@@ -269,9 +271,15 @@ def _plan_device(
         environment=dict(sorted(config.environment.items())),
         permissions=config.permissions,
         capabilities=tuple(sorted(config.capabilities)),
+        is_awaited=any(_is_awaited(result) for result in results),
         passthrough=Passthrough() if gpu.is_bound_on_demand and not admin else None,
         mps="" if admin else config.mps,
     )
+
+
+def _is_awaited(result: DeviceRequestAllocationResult) -> bool:
+    """Returns True if the scheduler waits for our condition before it binds the pod."""
+    return names.PREPARED_CONDITION in (result.binding_conditions or ())
 
 
 def _split_requests(requests: list[str], device: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from claimd.kubernetes.api.resource import ResourceSlice
 from claimd.kubernetes.kube.resources import Resources
 from claimd_devices.gpu import Inventory
 
-from . import server_features, sharing, slices
+from . import server_features, slices
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +29,22 @@ class DesiredSlices:
         resources: Resources,
         driver: str,
         node: str,
-        *,
-        numa_list: bool,
-        sharing_rules: tuple[sharing.Rule, ...],
+        options: slices.Options,
     ) -> None:
         self.inventory = Inventory()
         self.taints: slices.Taints = {}
         self.slices: list[ResourceSlice] | None = None
         self._builder = slices.Builder(driver, node)
-        self._numa_list = numa_list
-        self._sharing_rules = sharing_rules
+        self._options = options
         self._counters = server_features.CounterSupport(resources, driver, node)
-        self._sharing = server_features.SharingSupport(resources, driver, node, sharing_rules)
+        self._sharing = server_features.SharingSupport(resources, driver, node, options.sharing)
+        self._binding = server_features.BindingSupport(resources, driver, node, options.before_bind)
         self._problems: list[str] = []  # of the last build; each is logged once
 
     @property
     def features(self) -> tuple[server_features.Support, ...]:
         """Returns the fields whose support is checked before slices are written."""
-        return self._counters, self._sharing
+        return self._counters, self._sharing, self._binding
 
     @property
     def device_names(self) -> set[str]:
@@ -58,10 +56,12 @@ class DesiredSlices:
 
     def build(self) -> bool:
         """Builds the slices from the inventory and the taints. Returns True if they changed."""
+        wanted, default = self._options, slices.DEFAULT_OPTIONS
         options = slices.Options(
             partitions=self._counters.kept,
-            numa_list=self._numa_list,
-            sharing=self._sharing_rules if self._sharing.kept else (),
+            numa_list=wanted.numa_list,
+            sharing=wanted.sharing if self._sharing.kept else default.sharing,
+            before_bind=wanted.before_bind if self._binding.kept else default.before_bind,
         )
         desired, problems = self._builder.build(self.inventory, options, self.taints)
 
@@ -91,4 +91,11 @@ class DesiredSlices:
         # A device that only one claim can have must not be described as a shared one.
         if "spec.devices[*].allowMultipleAllocations" in dropped:
             withdrawn |= self._sharing.withdraw()
+
+        # Without both lists the scheduler does not wait.
+        if {
+            "spec.devices[*].bindingConditions",
+            "spec.devices[*].bindingFailureConditions",
+        } & set(dropped):
+            withdrawn |= self._binding.withdraw()
         return withdrawn

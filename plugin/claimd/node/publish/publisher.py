@@ -19,7 +19,7 @@ from claimd.kubernetes.kube import errors
 from claimd.kubernetes.kube.resources import Resources
 from claimd_devices.gpu import Inventory
 
-from . import pool, sharing, slices
+from . import pool, slices
 from .desired import DesiredSlices
 from .refusals import Refusals
 from .slice_writer import OwningNode, SliceWriter
@@ -47,12 +47,13 @@ class Publisher:
         driver: str,
         node: str,
         may_publish: Callable[[], bool] = lambda: True,
-        *,
-        numa_list: bool = False,
-        sharing_rules: tuple[sharing.Rule, ...] = (),
+        options: slices.Options = slices.DEFAULT_OPTIONS,
     ) -> None:
         """Takes `may_publish`, which is asked before each write: only one of several instances may
         write.
+
+        `options` are the choices of the administrator. Those that the API server does not support
+        are left out.
         """
         self.published = asyncio.Event()
         self._resources = resources
@@ -60,9 +61,7 @@ class Publisher:
 
         # The desired slices, and the time from which on the existing slices differ (0.0 if they do
         # not).
-        self._desired = DesiredSlices(
-            resources, driver, node, numa_list=numa_list, sharing_rules=sharing_rules
-        )
+        self._desired = DesiredSlices(resources, driver, node, options)
         self._changed_at = 0.0
 
         # The parts that write them.

@@ -2,7 +2,8 @@
 
 An API server silently drops fields that it does not know or whose feature gate is off. Without the
 counters, the scheduler could allocate a GPU and its parts at the same time. Without the field that
-makes a device shared, its other fields would be wrong. `slices` decides about the fields' content.
+makes a device shared, its other fields would be wrong. With binding conditions and without the
+right to watch claims, pods would wait in vain. `slices` decides about the fields' content.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from claimd.kubernetes.kube import errors
 from claimd.kubernetes.kube.resources import Resources
 from claimd_devices.gpu import Inventory
 
-from . import sharing, slices
+from . import before_bind, sharing, slices
 
 log = logging.getLogger(__name__)
 
@@ -116,3 +117,23 @@ class SharingSupport(Support):
     async def _reason_dropped(self) -> str:
         probe = slices.sharing_probe(self._driver, self._node)
         return await self._resources.check_sharing(probe)
+
+
+class BindingSupport(Support):
+    """The conditions that the scheduler waits for before it binds a pod."""
+
+    name = "binding conditions"
+    without = "pods are bound before their claims are prepared"
+
+    def __init__(
+        self, resources: Resources, driver: str, node: str, rule: before_bind.Rule
+    ) -> None:
+        super().__init__(resources, driver, node)
+        self._rule = rule
+
+    def _is_needed(self, inventory: Inventory) -> bool:
+        return self._rule.applies_to_any(inventory)
+
+    async def _reason_dropped(self) -> str:
+        probe = slices.binding_probe(self._driver, self._node)
+        return await self._resources.check_binding(probe)

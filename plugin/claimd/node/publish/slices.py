@@ -27,7 +27,7 @@ from claimd.kubernetes.api.resource import (
 from claimd_devices.gpu import DIVIDED, Gpu, Inventory
 
 from .. import dialects
-from . import device, sharing
+from . import before_bind, device, sharing
 
 # Devices in a slice. The API allows twice as many, but only if no device of the slice has a taint.
 DEVICES_LIMIT = limits.DEVICES_WITH_EXTRAS
@@ -52,6 +52,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     # The rules that say which GPUs several claims may have at once.
     sharing: tuple[sharing.Rule, ...] = ()
+
+    # The rule that says which GPUs are prepared before a pod is bound.
+    before_bind: before_bind.Rule = before_bind.Rule()
 
 
 DEFAULT_OPTIONS = Options()
@@ -171,6 +174,8 @@ def _describe(gpu: Gpu, options: Options, last: _Description | None) -> _Descrip
         counters=options.partitions,
         shared=sharing.of_gpu(options.sharing, gpu),
     )
+    if options.before_bind.applies_to(gpu):
+        described = before_bind.with_conditions(described)
     return _Description(gpu=gpu, device=described, problems=tuple(problems))
 
 
@@ -223,6 +228,12 @@ def sharing_probe(driver: str, node: str) -> ResourceSlice:
         allow_multiple_allocations=True,
     )
     return _probe(0xFFFFE, driver, node, devices=[probed])
+
+
+def binding_probe(driver: str, node: str) -> ResourceSlice:
+    """Returns a slice with binding conditions: a dry run tells whether the API server keeps them."""
+    probed = before_bind.with_conditions(Device(name="gpu"))
+    return _probe(0xFFFFD, driver, node, devices=[probed])
 
 
 def _probe(

@@ -24,12 +24,47 @@ def entries(
     driver: str,
     inventory: Inventory,
     conditions: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
+    *,
+    is_complete: bool = True,
 ) -> list[AllocatedDeviceStatus]:
-    """Returns our entries, with the GPUs as they are now. `conditions` are by the device's name."""
-    return [
-        _entry(prepared, device, driver, inventory, conditions.get(device.device, ()))
-        for device in prepared.devices
-    ]
+    """Returns our entries, with the GPUs as they are now. `conditions` are by the device's name.
+
+    Without `is_complete`, the scheduler is not told that devices are prepared which it waits for.
+    """
+    entries_ = []
+    for device in prepared.devices:
+        others = conditions.get(device.device, ())
+        entry = _entry(prepared, device, driver, inventory, others)
+        if device.is_awaited and is_complete:
+            assert entry.conditions
+            ready = entry.conditions[0]
+            awaited = msgspec.structs.replace(ready, type=names.PREPARED_CONDITION)
+            entry = msgspec.structs.replace(entry, conditions=[*entry.conditions, awaited])
+        entries_.append(entry)
+    return entries_
+
+
+def refused_entries(
+    claim: PreparedClaim, driver: str, sentence: str
+) -> list[AllocatedDeviceStatus]:
+    """Returns our entries of a claim that could not be prepared, as the sentence says.
+
+    The scheduler takes the allocation back when it reads them.
+    """
+    refused = []
+    for device in claim.devices:
+        ready = _ready(claim, status="False", reason="PrepareFailed", message=sentence)
+        failed = msgspec.structs.replace(ready, type=names.PREPARE_FAILED_CONDITION, status="True")
+        refused.append(
+            AllocatedDeviceStatus(
+                driver=driver,
+                pool=device.pool,
+                device=device.device,
+                share_id=device.share_id,
+                conditions=[ready, failed],
+            )
+        )
+    return refused
 
 
 def lost_entries(
@@ -38,7 +73,7 @@ def lost_entries(
     """Returns our entries of a claim whose checkpoint is lost, as the sentence says."""
     ready = _ready(prepared, status="False", reason="RecordLost", message=sentence)
     lost = []
-    for entry in entries(prepared, driver, inventory):
+    for entry in entries(prepared, driver, inventory, is_complete=False):
         # The condition Ready of an entry is its first.
         others = (entry.conditions or [])[1:]
         lost.append(msgspec.structs.replace(entry, conditions=[ready, *others]))

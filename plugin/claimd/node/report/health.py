@@ -89,6 +89,16 @@ def conditions(report: HealthReport) -> Mapping[str, Condition]:
     return by_device
 
 
+def failures(report: HealthReport) -> dict[str, str]:
+    """Returns the devices that have failed, each with a text for people."""
+    failed: dict[str, str] = {}
+    for device, findings in report.findings:
+        worst = [finding for finding in findings if finding.severity == health.FAILED]
+        if worst:
+            failed[device] = message(worst)
+    return failed
+
+
 def serious(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Returns the findings that are more than a note."""
     return tuple(finding for finding in findings if finding.severity in _STATES)

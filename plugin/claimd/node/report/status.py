@@ -132,6 +132,10 @@ class StatusReporter:
         """Returns True if this process has reported the claim or will do so."""
         return claim.uid in self._reported or claim.uid in self._reports
 
+    def has_unsent(self, claim: PreparedClaim) -> bool:
+        """Returns True if a report about the claim waits, or has no answer yet."""
+        return claim.uid in self._reports
+
     def drop_unsent(self, claim: PreparedClaim) -> bool:
         """Drops the claim's first report if it was not sent. Returns True if it was dropped.
 

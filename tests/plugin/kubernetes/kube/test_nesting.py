@@ -44,3 +44,13 @@ def test_what_is_too_deep_becomes_a_text(levels):
 def test_what_is_no_json_stays_none(text):
     with pytest.raises(json.JSONDecodeError):
         json.loads(nesting.without_deep_values(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("levels", "is_deep"), [(1, False), (99, False), (101, True), (5000, True)]
+)
+def test_decoded_values_are_measured(levels, is_deep):
+    value = {}
+    for number in range(levels - 1):
+        value = [value, 1] if number % 2 else {"a": value, "b": "text"}
+    assert nesting.is_too_deep(value) is is_deep

@@ -30,6 +30,20 @@ async def here() -> Here:
     return Here()
 
 
+@dataclass(frozen=True)
+class Chosen(Here):
+    """The slices of driver d, in pages of two, although the server sends all."""
+
+    query: dict[str, str] = field(default_factory=lambda: {"limit": "2"})
+
+    def convert(self, obj: dict[str, Any]) -> dict[str, Any] | None:
+        return obj if obj["spec"]["driver"] == "d" else None
+
+
+async def chosen() -> Chosen:
+    return Chosen()
+
+
 def slice_of(name: str, driver: str = "d", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"driver": driver, **spec}}
 
@@ -382,3 +396,48 @@ def test_what_each_kind_of_event_does(informer: watch.Informer) -> None:
     assert notified == [{"a"}, {"a"}], "what was not there cannot go"
     assert event("DELETED", "a", "6") == "6"
     assert notified == [{"a"}, {"a"}, set()]
+
+
+# ---------------------------------------------------------------- pages, and objects to leave out
+
+
+async def test_a_long_list_comes_in_pages_and_loses_nothing(api, connect):
+    for number in range(5):
+        api.put("resourceslices", slice_of(f"s{number}"))
+    async with running(watch.Informer(connect(api.url), chosen)) as informer:
+        await apiserver.until(lambda: informer.synced)
+        assert sorted(informer.objects) == [f"s{number}" for number in range(5)]
+        assert lists(api) == 3
+
+        api.put("resourceslices", slice_of("s5"))
+        await apiserver.until(lambda: "s5" in informer.objects)
+    (watched,) = (request for request in api.requests if "watch" in request.query)
+    assert "limit" not in watched.query
+
+
+async def test_an_object_that_is_not_converted_is_left_out_from_then_on(api, connect):
+    api.put("resourceslices", slice_of("ours"))
+    api.put("resourceslices", slice_of("theirs", driver="other"))
+    calls = []
+    informer = watch.Informer(connect(api.url), chosen)
+    informer.subscribe(lambda: calls.append(sorted(informer.objects)))
+    async with running(informer):
+        await apiserver.until(lambda: informer.synced)
+        api.put("resourceslices", slice_of("more", driver="other"))
+        api.put("resourceslices", slice_of("ours", driver="other"))
+        await apiserver.until(lambda: not informer.objects)
+        api.put("resourceslices", slice_of("ours"))
+        await apiserver.until(lambda: informer.objects)
+    assert calls == [["ours"], [], ["ours"]]
+
+
+async def test_a_list_with_an_object_that_is_nested_too_deeply_is_read(api, connect):
+    deep = b"[" * 100_000 + b"]" * 100_000
+    listed = b'{"metadata": {"resourceVersion": "1"}, "items": [%s, %s]}' % (
+        b'{"metadata": {"name": "a"}, "spec": {"driver": "other", "pool": %s}}' % deep,
+        b'{"metadata": {"name": "b"}, "spec": {"driver": "d"}}',
+    )
+    api.faults.append(Fault(only="others", times=1, status=200, body=listed))
+    async with running(watch.Informer(connect(api.url), chosen)) as informer:
+        await apiserver.until(lambda: informer.synced)
+        assert list(informer.objects) == ["b"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claimd.kubernetes.kube import errors
-from claimd.node.publish import server_features, sharing
+from claimd.node.publish import before_bind, server_features, sharing, slices
 from claimd_devices.gpu import Gpu, Inventory
 from tests.support import apiserver
 from tests.support.apiserver import until
@@ -134,7 +134,7 @@ def sharings(world: World) -> list[tuple[str, bool]]:
 
 
 async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: World):
-    async with world.running(gpus(2), sharing_rules=RULES) as publisher:
+    async with world.running(gpus(2), options=slices.Options(sharing=RULES)) as publisher:
         await published(publisher)
     assert world.writes() == ["ask ffffe", "POST 00000"]
     assert sharings(world) == [("memory", True)] * 2
@@ -153,7 +153,7 @@ async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: Wo
 async def test_where_it_does_not_all_is_exclusive_and_told_once(world: World, caplog, dropped, why):
     world.api.dropped = dropped
     with caplog.at_level(logging.WARNING):
-        async with world.running(gpus(1), sharing_rules=RULES) as publisher:
+        async with world.running(gpus(1), options=slices.Options(sharing=RULES)) as publisher:
             await published(publisher)
             publisher.set(gpus(2))
             await until(lambda: len(sharings(world)) == 2)
@@ -165,17 +165,69 @@ async def test_where_it_does_not_all_is_exclusive_and_told_once(world: World, ca
 
 
 async def test_where_nothing_is_to_be_shared_nothing_is_asked(world: World):
-    async with world.running(gpus(2), sharing_rules=sharing.parse(["amd=memory"])) as publisher:
+    async with world.running(
+        gpus(2), options=slices.Options(sharing=sharing.parse(["amd=memory"]))
+    ) as publisher:
         await published(publisher)
     assert world.writes() == ["POST 00000"]
 
 
 async def test_a_server_that_drops_it_later_gets_exclusive_gpus(world: World):
-    async with world.running(gpus(1), sharing_rules=RULES) as publisher:
+    async with world.running(gpus(1), options=slices.Options(sharing=RULES)) as publisher:
         await published(publisher)
         world.api.dropped = DROPPED
         publisher.set(gpus(2))
         await until(lambda: sharings(world) == [("exclusive", False)] * 2)
+
+
+# ---------------------------------------------------------------- binding conditions
+
+ALL = slices.Options(before_bind=before_bind.Rule(which=before_bind.ALL))
+
+
+def waited_for(world: World) -> list[bool]:
+    """Says of each device whether it has both lists of conditions, and never one of them alone."""
+    devices = [
+        device for obj in world.stored().values() for device in obj["spec"].get("devices", [])
+    ]
+    for device in devices:
+        assert ("bindingConditions" in device) == ("bindingFailureConditions" in device)
+    return ["bindingConditions" in device for device in devices]
+
+
+async def test_binding_conditions_are_published_where_the_server_keeps_them(world: World):
+    async with world.running(gpus(2), options=ALL) as publisher:
+        await published(publisher)
+    assert world.writes() == ["ask ffffd", "POST 00000"]
+    assert waited_for(world) == [True, True]
+    device = world.stored()[FIRST]["spec"]["devices"][0]
+    assert device["bindingConditions"] == ["claimd.dev/Prepared"]
+    assert device["bindingFailureConditions"] == ["claimd.dev/PrepareFailed"]
+
+
+async def test_a_server_that_drops_them_gets_none(world: World, caplog):
+    world.api.dropped = {"bindingConditions", "bindingFailureConditions"}
+    async with world.running(gpus(1), options=ALL) as publisher:
+        await published(publisher)
+    assert waited_for(world) == [False]
+    assert "its feature gate DRADeviceBindingConditions is off" in caplog.text
+
+
+async def test_without_the_right_to_list_claims_there_are_none(world: World, caplog):
+    """Nobody would tell the scheduler that a device is prepared."""
+    world.api.fail(403, times=9, path="/resourceclaims")
+    async with world.running(gpus(1), options=ALL) as publisher:
+        await published(publisher)
+    assert waited_for(world) == [False]
+    assert "pods are bound before their claims are prepared" in caplog.text
+
+
+async def test_a_server_that_drops_them_later_gets_none_any_more(world: World):
+    async with world.running(gpus(1), options=ALL) as publisher:
+        await published(publisher)
+        world.api.dropped = {"bindingConditions", "bindingFailureConditions"}
+        publisher.set(gpus(2))
+        await until(lambda: waited_for(world) == [False, False])
 
 
 # ---------------------------------------------------------------- by itself

@@ -150,3 +150,31 @@ def test_a_spec_of_the_hosts_that_is_gone() -> None:
     assert libraries_condition(before, others) == ("True", "HostSpec")
     for gone in (with_libraries(MOUNTED), with_libraries(NONE)):
         assert libraries_condition(before, gone) == ("False", "HostSpecGone")
+
+
+WAITED_FOR = {"bindingConditions": ["claimd.dev/Prepared", "another/condition"]}
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_the_scheduler_is_told_of_what_it_waits_for_and_of_nothing_unfinished(is_complete: bool):
+    prepared = plan_claim(result(FIRST, **WAITED_FOR), result(SECOND, "other"))
+    first, second = device_status.entries(prepared, DRIVER, inventory(), is_complete=is_complete)
+    types = [each.type for each in first.conditions or ()]
+    assert types == (["Ready", "claimd.dev/Prepared"] if is_complete else ["Ready"])
+    assert [each.type for each in second.conditions or ()] == ["Ready"]
+
+
+def test_a_device_that_is_gone_is_not_prepared_for_the_scheduler():
+    (entry,) = device_status.entries(plan_claim(result(FIRST, **WAITED_FOR)), DRIVER, inventory(0))
+    assert [(each.type, each.status) for each in entry.conditions or ()] == [
+        ("Ready", "False"),
+        ("claimd.dev/Prepared", "False"),
+    ]
+
+
+def test_a_refusal_has_the_condition_that_sends_the_pod_elsewhere():
+    (entry,) = device_status.refused_entries(plan_claim(result(FIRST)), DRIVER, "no room")
+    assert [(each.type, each.status, each.message) for each in entry.conditions or ()] == [
+        ("Ready", "False", "no room"),
+        ("claimd.dev/PrepareFailed", "True", "no room"),
+    ]
