@@ -19,7 +19,7 @@ from pathlib import Path
 from claimd.node import folder_watch
 
 from . import scenarios, strace
-from .stage import PREPARING, UNPREPARING, Stage
+from .stage import EARLY, PREPARING, UNDOING, UNPREPARING, Stage
 from .world import Broken, Claimd, World
 
 CALLS = f"{strace.STORING},{strace.TALKING}"
@@ -205,7 +205,11 @@ async def _attempt(world: World, point: Point) -> str:
     )
     if point.call == "unlink" and point.path.endswith((".new", ".gone")) and outcome != DIED:
         await stage.claimd.kill()  # what could not be swept is swept at the next start
-    if scenario.starts and not victim.dead and not stage.uids(PREPARING, UNPREPARING):
+    if (
+        scenario.starts
+        and not victim.dead
+        and not stage.uids(PREPARING, UNPREPARING, EARLY, UNDOING)
+    ):
         await stage.observe()  # nobody asks for what runs: a start has to see to it by itself
     await stage.recover()
     await stage.wind_down()

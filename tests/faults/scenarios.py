@@ -126,6 +126,34 @@ async def _unprepare_of_a_machine(stage: Stage) -> None:
     await stage.settled()
 
 
+async def _await_early(stage: Stage) -> None:
+    await stage.await_early("early", FOR_MACHINES)
+
+
+async def _early_and_kubelet(stage: Stage) -> None:
+    """The scheduler waits, binds the pod, and the kubelet asks."""
+    if await stage.await_early("early", FOR_MACHINES):
+        await stage.prepare(("early", FOR_MACHINES))
+    await stage.settled()
+
+
+async def _start_with_an_early_claim(stage: Stage) -> None:
+    await _start(stage)
+    await _early_and_kubelet(stage)
+
+
+async def _deallocate_early(stage: Stage) -> None:
+    await stage.deallocate("early")
+
+
+async def _refuse_early(stage: Stage) -> None:
+    """The GPU cannot be bound, and the scheduler takes the allocation back."""
+    stage.world.kernel.unwilling.add("vfio-pci")
+    await stage.await_early("early", FOR_MACHINES)
+    stage.world.kernel.unwilling.clear()
+    await stage.deallocate("early")
+
+
 async def _next_machine(stage: Stage) -> None:
     if await stage.unprepare("m"):
         await stage.prepare(("n", FOR_MACHINES))
@@ -292,6 +320,15 @@ SCENARIOS = {
             act=_update_with_a_machine,
             starts=True,
             pod_uid=NEW,
+        ),
+        Scenario(name="early", before=_nothing, act=_early_and_kubelet),
+        Scenario(name="early-undo", before=_await_early, act=_deallocate_early),
+        Scenario(name="early-refused", before=_nothing, act=_refuse_early),
+        Scenario(
+            name="early-start",
+            before=_await_early,
+            act=_start_with_an_early_claim,
+            starts=True,
         ),
         Scenario(name="start", before=_many, act=_start, starts=True),
         Scenario(name="restore", before=_damage, act=_start, starts=True),

@@ -20,7 +20,9 @@ from tests.support import progress
 from . import observer
 from .world import (
     CONSUMED,
+    FAILED,
     FOR_MACHINES,
+    READY,
     Broken,
     Claimd,
     Devices,
@@ -37,6 +39,8 @@ IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
     "unpreparing",
     "gone",
 )
+# Of a claim that is allocated while its pod is not bound, and whose allocation is taken back.
+EARLY, UNDOING = "early", "undoing"
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 # What an answer says that came too late for an answer.
 LATE = re.compile("no answer from|an earlier call|does not come back")
@@ -91,6 +95,30 @@ class Stage:
             if isinstance(end, BaseException):
                 raise end
         return all(self.states[name] == PREPARED for name, _ in wanted) and answers is not None
+
+    async def await_early(self, name: str, index: int) -> bool:
+        """The scheduler allocates the claim and waits for what claimd says of it."""
+        self.claim(name, index)
+        self._became(name, EARLY)
+        said = functools.partial(self.world.has_condition, name, READY, FAILED)
+        return await self.claimd.until(said, f"a condition of {name}")
+
+    async def deallocate(self, name: str) -> bool:
+        """The scheduler takes the allocation back, whose pod was not bound."""
+        self.world.deallocate(name)
+        self._became(name, UNDOING)
+        return await self._undone(name)
+
+    async def _give_up_early(self) -> None:
+        for name in [name for name, state in self.states.items() if state == EARLY]:
+            if not await self.deallocate(name):
+                raise Broken(f"claim {name} is not undone")
+
+    async def _undone(self, name: str) -> bool:
+        path = self.world.plugin / "claims" / f"uid-{name}.json"
+        if await self.claimd.until(lambda: not path.exists(), f"the undo of {name}"):
+            self._became(name, GONE)
+        return self.states[name] == GONE
 
     def _note_answer(self, name: str, index: int, answer: Devices | str) -> None:
         if isinstance(answer, str):
@@ -166,7 +194,9 @@ class Stage:
         patience = progress.Patience(self.patience)
         while True:
             try:
-                unfinished = self.uids(PREPARING, UNPREPARING)
+                if self.world.lies:
+                    raise Broken(self.world.lies.pop())
+                unfinished = self.uids(PREPARING, UNPREPARING, EARLY, UNDOING)
                 for_machines = {
                     f"uid-{name}" for name, index in self.claims.items() if index == FOR_MACHINES
                 }
@@ -225,6 +255,10 @@ class Stage:
                 done = await self.prepare((name, self.claims[name]))
             elif state == UNPREPARING:
                 done = await self.unprepare(name)
+            elif state == EARLY:
+                done = await self.await_early(name, self.claims[name])
+            elif state == UNDOING:
+                done = await self._undone(name)
             if not done and self.claimd.dead:
                 return
             if not done:
@@ -239,6 +273,7 @@ class Stage:
         if self.old is not None and not self.old.dead and await self.old.stop() != 0:
             raise Broken("the old instance did not end well")
         await self.settled()
+        await self._give_up_early()
         claims = [(name, at) for name, at in self.claims.items() if not name.startswith(RIVAL)]
         for name, index in claims:
             rival = f"{RIVAL}{name}"

@@ -22,10 +22,11 @@ from typing import Any
 
 import grpc
 
-from claimd.common import names
+from claimd.common import names, timestamps
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2
 from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as registration
 from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from claimd.sim.apiserver.storage.store import Change, watch_event
 from claimd_devices import fake, scan
 from claimd_devices.gpu import Roots, Rules
 from tests.support import apiserver, playing_kernel, progress
@@ -43,6 +44,7 @@ FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 VFIO_GPU = "10de:27b8"  # which model is for virtual machines
 FOR_MACHINES = 4  # the index of the one that there is
 
+READY, FAILED = names.PREPARED_CONDITION, names.PREPARE_FAILED_CONDITION
 Object = dict[str, Any]
 Process = asyncio.subprocess.Process | Forked
 CONSUMED = {"memory": "20Gi"}  # by each share
@@ -76,14 +78,47 @@ class World:
         }
         (folder / "kubeconfig").write_text(json.dumps(cluster))
         self.running: list[Claimd] = []
+        self.lies: list[str] = []
+        api.listen(self._look_for_lies)
 
     def claim(self, name: str, index: int) -> Object:
         """A claim that the scheduler gave the GPU with this index, or a share of it."""
         more: Object = {}
         if is_share(name):
             more = {"shareID": share_id(name), "consumedCapacity": CONSUMED}
+        if is_early(name):
+            more = {"bindingConditions": [READY], "bindingFailureConditions": [FAILED]}
         given = result(self.gpus[index].name, **more)
-        return self.api.put("resourceclaims", claim_object(name, given))
+        claim = claim_object(name, given)
+        if is_early(name):
+            claim["status"]["allocation"]["allocationTimestamp"] = timestamps.now()
+        return self.api.put("resourceclaims", claim)
+
+    def deallocate(self, name: str) -> None:
+        """The scheduler takes the allocation back, and the conditions with it."""
+        self.api.put("resourceclaims", claim_object(name))
+
+    def has_condition(self, name: str, *types: str) -> bool:
+        """Returns True if a device of the claim has one of these conditions, and it is true."""
+        return any(
+            condition["type"] in types and condition["status"] == "True"
+            for entry in self.status(name)
+            for condition in entry["conditions"]
+        )
+
+    def _look_for_lies(self, change: Change) -> None:
+        """Notes a claim that is called ready without its files, at the moment when this is said."""
+        event = watch_event(change)
+        if event is None or change.resource.plural != "resourceclaims":
+            return
+        claim = event[1]
+        for entry in claim.get("status", {}).get("devices") or ():
+            for condition in entry["conditions"]:
+                uid = claim["metadata"]["uid"]
+                path = self.cdi / names.cdi_file(DRIVER, uid)
+                says_ready = condition["type"] == READY and condition["status"] == "True"
+                if says_ready and not path.exists():
+                    self.lies.append(f"{uid} is called ready without a CDI file")
 
     def status(self, name: str) -> list[Object]:
         claim = self.api.objects["resourceclaims", "default", name]
@@ -115,6 +150,7 @@ class World:
             "kubeconfig": self.folder / "kubeconfig",
             "log-format": "text",
             "vfio-bind": VFIO_GPU,
+            "prepare-before-bind": "slow",
             **({"pod-uid": pod_uid} if pod_uid else {}),
         }
         return [f"--{key}={value}" for key, value in settings.items()]
@@ -313,6 +349,11 @@ def expected(world: World, name: str, index: int) -> Devices:
 def is_share(name: str) -> bool:
     """Whether the claim of this name is for a share of its GPU."""
     return name.startswith("share-")
+
+
+def is_early(name: str) -> bool:
+    """Whether the scheduler waits for the claim of this name before it binds the pod."""
+    return name.startswith("early")
 
 
 def share_id(name: str) -> str:

@@ -185,6 +185,10 @@ class ApiServer(FaultProxy):
             metadata["managedFields"] = entries
         self._store.replace(kind, old, old | {"metadata": metadata})
 
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Has the listener called with each change, at the moment when it is made."""
+        self._store.listeners.append(listener)
+
     def expire(self) -> None:
         """Forgets all changes, as etcd's compaction does: a client with an older version has to
         list.
