@@ -47,10 +47,12 @@ PATIENCE = 60.0
 LINGER = 600.0
 
 # Seconds after an unprepare in which the claim is not prepared again for the same allocation. The
-# pod has ended, and Kubernetes takes the allocation back.
+# pod has ended, and Kubernetes takes the allocation back. An undo that failed is tried again after
+# the same time.
 REST = 30.0
 
-# Seconds until an undo that was not done is tried again.
+# Seconds until an undo that was not done is tried again, and until an instance that may not act looks
+# again whether it may.
 RETRY = 2.0
 
 # Seconds for which a device is tainted that could not be prepared. Otherwise the scheduler might
@@ -159,9 +161,10 @@ class EarlyClaims:
         while self._is_needed():
             self._wake.clear()
             self._end_taints()
-            if informer.synced and self.may_act():
+            acts = informer.synced and self.may_act()
+            if acts:
                 self._compare(self._find_allocated())
-            await pacing.wait(self._wake, PERIOD)
+            await pacing.wait(self._wake, PERIOD if acts else RETRY)
 
     def _find_allocated(self) -> dict[str, _Allocated]:
         """Returns the claims that are allocated to devices of ours now, by uid."""
@@ -341,11 +344,12 @@ class EarlyClaims:
         async def still_unused() -> bool:
             return prepared.uid not in self._find_allocated()
 
-        is_done = False
         try:
             is_done = await self.driver.collect(prepared, still_unused)
         except (errors.ClaimError, OSError) as error:
             log.warning("claim %s cannot be unprepared, trying again: %s", prepared.title, error)
+            await asyncio.sleep(REST)
+            return
         if is_done:
             log.info(
                 "unprepared claim %s, whose pod was not bound: %s",

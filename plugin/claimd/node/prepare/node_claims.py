@@ -180,7 +180,8 @@ class NodeClaims:
             # Another claim may get the device during this look, so the plan is made again.
             await self._refuse_without_daemon(prepared)
             prepared = self._plan(claim)
-        prepared = msgspec.structs.replace(prepared, is_early=is_early)
+        if is_early:
+            prepared = msgspec.structs.replace(prepared, is_early=True)
         uid = prepared.uid
         if prepared.has_passthrough and self._is_lost(uid):
             prepared = passthrough.mark_rebuilt(prepared)

@@ -21,7 +21,8 @@ RIGHTS = Check(
     name="rights",
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
-    expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
+    expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls and "
+    "prepare-before-bind where they are used",
     remedy=f"apply the manifests of claimd {__version__}, in the way that it was installed; they replace "
     "the DaemonSet, too (`kubectl diff -k deploy/base` shows what changes)\n"
     "installed with kubectl:\n"
@@ -162,6 +163,9 @@ async def find_denied_rights(
     needed = [right for right in rights.RIGHTS if right.since <= minor]
     if settings.metrics_authorization:
         needed += rights.REVIEWS
+    which = settings.prepare_before_bind
+    if which == "all" or (which == "slow" and settings.vfio_bind):
+        needed += rights.EARLY_CLAIMS
 
     # Only an administrator may ask about an account that is not their own.
     subject = account.value if is_admin else ""

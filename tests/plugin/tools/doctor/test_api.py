@@ -296,6 +296,15 @@ async def authorizing_scrapers(world):
     world.node.settings = before
 
 
+@contextlib.asynccontextmanager
+async def preparing_early(world):
+    """Turns the setting on, without the role of the component."""
+    before = world.node.settings
+    world.node.settings = dataclasses.replace(before, prepare_before_bind="all")
+    yield
+    world.node.settings = before
+
+
 SITUATIONS = [
     (
         lambda world: settings(world, node_name="n2"),
@@ -347,6 +356,11 @@ SITUATIONS = [
         {("rights", WARNING)},
         "create tokenreviews.authentication.k8s.io, create subjectaccessreviews.authorization.k8s.io: "
         "every scrape",
+    ),
+    (
+        preparing_early,
+        {("rights", WARNING)},
+        "list resourceclaims.resource.k8s.io, watch resourceclaims.resource.k8s.io: pods are bound",
     ),
     (
         without_verb("resourceslices", "create"),
@@ -698,6 +712,11 @@ async def test_gates_that_are_off_by_what_is_lost(world):
     [
         ("base/rbac.yaml", "claimd", rights.RIGHTS),
         ("components/metrics-tls/rbac.yaml", "claimd-metrics-tls", rights.REVIEWS),
+        (
+            "components/prepare-before-bind/rbac.yaml",
+            "claimd-prepare-before-bind",
+            rights.EARLY_CLAIMS,
+        ),
     ],
 )
 def test_every_right_is_in_the_role_and_every_rule_in_the_table(path, role_name, table):
