@@ -125,12 +125,7 @@ class Driver:
         """
         turn = await self._take_turn(ref, call_time)
         try:
-            await self.claims.files.library_hook.ensure()
-
-            async def attempt() -> PreparedClaim:
-                return await self.claims.prepare(read(), is_early=True)
-
-            return await self._repeat(ref, call_time, attempt)
+            return await self._prepare_claim(ref, call_time, read)
         finally:
             turn.release()
 
@@ -179,9 +174,17 @@ class Driver:
 
     # ------------------------------------------------------------------ prepare: read, wait, try again
 
-    async def _prepare_claim(self, ref: ClaimRef, call_time: CallTime) -> PreparedClaim:
+    async def _prepare_claim(
+        self,
+        ref: ClaimRef,
+        call_time: CallTime,
+        read_early: Callable[[], ResourceClaim] | None = None,
+    ) -> PreparedClaim:
         """Returns the claim, prepared now or before. Raises ClaimError or OSError if it cannot be
         prepared.
+
+        `read_early` returns a claim whose pod is not bound yet. Any other claim is read from the
+        API server.
         """
         # Namespace and name become parts of a path of the API server, and of log lines.
         for text in (ref.namespace, ref.name):
@@ -198,33 +201,24 @@ class Driver:
         # This process has seen the claim's allocation in the API server before. An allocation does
         # not change while a pod uses the claim, and the kubelet unprepares the claim before it can
         # change. So the API server need not be asked again.
-        if self.claims.is_confirmed(ref.uid):
+        if read_early is None and self.claims.is_confirmed(ref.uid):
             async with self.places.place(ref.namespace, call_time):
                 prepared = await self.claims.prepare_from_checkpoint(ref)
             if prepared is not None:
                 return prepared
 
-        async def attempt() -> PreparedClaim:
-            claim = await self._read_claim(ref, call_time)
-            if claim is None:
-                return await self._prepare_unread(ref)
-            return await self.claims.prepare(claim)
-
-        return await self._repeat(ref, call_time, attempt)
-
-    async def _repeat(
-        self, ref: ClaimRef, call_time: CallTime, attempt: Callable[[], Awaitable[PreparedClaim]]
-    ) -> PreparedClaim:
-        """Tries once, and again for as long as the reason of a failure may pass.
-
-        Scans the hardware before each new try.
-        """
+        # If the reason may pass, this waits and scans the hardware before each new try.
         began = asyncio.get_running_loop().time()
         backoff = pacing.Backoff(0.1, 2.0)
         while True:
             try:
                 async with self.places.place(ref.namespace, call_time):
-                    return await attempt()
+                    if read_early is not None:
+                        return await self.claims.prepare(read_early(), is_early=True)
+                    claim = await self._read_claim(ref, call_time)
+                    if claim is None:
+                        return await self._prepare_unread(ref)
+                    return await self.claims.prepare(claim)
             except errors.NotReadyError as error:
                 pause = max(backoff.next_delay(), error.retry_after)
                 if not call_time.allows_retry(pause, began, error.patience):

@@ -187,7 +187,9 @@ async def test_a_failure_is_reported_with_its_reason_and_the_device_is_tainted(
         assert conditions["Ready"] == ("False", conditions[FAILED][1])
         assert PREPARED not in conditions
         await apiserver.until(lambda: world.taints() == {VM: [early_claims.TAINT]})
+        (hung,) = claimd.driver.claims.vm_gpus.binder._hung.values()
         world.kernel.resume("nvidia")
+        await apiserver.until(hung.done)
 
         # The scheduler takes the allocation back. What was begun is undone.
         world.deallocate()
