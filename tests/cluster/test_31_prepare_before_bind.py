@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,9 +47,11 @@ Start = Callable[..., tuple[Machine, Machine]]
 
 
 @pytest.fixture
-def start(kube: Kubectl, tmp_path: Path) -> Iterator[Start]:
+def start(kube: Kubectl) -> Iterator[Start]:
     """Starts the two nodes, each with one GPU and these settings."""
     with contextlib.ExitStack() as stack:
+        # Of few letters, since a socket's path has room for 107.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="e-")))
 
         def begin(settings: Object, **of_liked: str) -> tuple[Machine, Machine]:
             liked = settings | {key.replace("_", "-"): value for key, value in of_liked.items()}
@@ -62,8 +65,8 @@ def start(kube: Kubectl, tmp_path: Path) -> Iterator[Start]:
                     "spec": {"selectors": [selector]},
                 }
             )
-            one = stack.enter_context(_machine(kube, LIKED, tmp_path / "a", liked))
-            return one, stack.enter_context(_machine(kube, OTHER, tmp_path / "b", settings))
+            one = stack.enter_context(_machine(kube, LIKED, folder / "a", liked))
+            return one, stack.enter_context(_machine(kube, OTHER, folder / "b", settings))
 
         yield begin
 
@@ -105,9 +108,9 @@ def _machine(kube: Kubectl, name: str, folder: Path, settings: Object) -> Iterat
         finally:
             process.terminate()
             process.wait(30)
-            kube.delete("resourceslice", *_slices(kube, name), wait=False)
-            kube.delete("node", name, wait=False)
             print(f"--- {name}", (folder / "log").read_text(), sep="\n")
+            kube.delete("resourceslice", "none", *_slices(kube, name), wait=False)
+            kube.delete("node", name, wait=False)
 
 
 def _slices(kube: Kubectl, node: str) -> dict[str, Object]:
