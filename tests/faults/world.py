@@ -44,6 +44,7 @@ FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 VFIO_GPU = "10de:27b8"  # which model is for virtual machines
 FOR_MACHINES = 4  # the index of the one that there is
 
+LONG_AGO = 1_767_225_600  # seconds since 1970
 READY, FAILED = names.PREPARED_CONDITION, names.PREPARE_FAILED_CONDITION
 Object = dict[str, Any]
 Process = asyncio.subprocess.Process | Forked
@@ -79,6 +80,7 @@ class World:
         (folder / "kubeconfig").write_text(json.dumps(cluster))
         self.running: list[Claimd] = []
         self.lies: list[str] = []
+        self._allocations = 0  # of claims that are prepared early; each has a second of its own
         api.listen(self._look_for_lies)
 
     def claim(self, name: str, index: int) -> Object:
@@ -91,7 +93,9 @@ class World:
         given = result(self.gpus[index].name, **more)
         claim = claim_object(name, given)
         if is_early(name):
-            claim["status"]["allocation"]["allocationTimestamp"] = timestamps.now()
+            self._allocations += 1
+            at = timestamps.rfc3339(LONG_AGO + self._allocations)
+            claim["status"]["allocation"]["allocationTimestamp"] = at
         return self.api.put("resourceclaims", claim)
 
     def deallocate(self, name: str) -> None:
