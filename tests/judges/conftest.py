@@ -3,7 +3,9 @@ scheduler is Kubernetes' own, in a third the controllers are, too. A test leads 
 what becomes of each pod has to be the same.
 """
 
+import asyncio
 import itertools
+import json
 import os
 import re
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from claimd.kubernetes.kube import client, kubeconfig
 from tests.cluster.rig import places
 
 NODES = {
@@ -103,6 +106,21 @@ class Judges:
         self._wait(f"pod/{pod}", {"status.conditions[type=PodScheduled].status": "False"})
         return self._agreed(lambda cluster: self._said(cluster, pod))
 
+    def hold(self, claim, pool):
+        """The claim has its device there, and is reserved for somebody."""
+        place = {"status.allocation.devices.results[0].pool": pool}
+        self._wait(f"resourceclaim/{claim}", place | {"status.reservedFor": {"count": 1}})
+
+    def report(self, claim, driver, pool, device, type_):
+        """A condition of the device is true, as a driver reports it."""
+        condition = {"type": type_, "status": "True", "reason": "Judged", "message": "so it is"}
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        entry = {"driver": driver, "pool": pool, "device": device, "conditions": [condition]}
+        path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{claim}"
+        body = json.dumps({"status": {"devices": [entry]}}).encode()
+        for cluster in self._clusters.values():
+            asyncio.run(_patch(cluster.kubeconfig, f"{path}/status", body))
+
     def say_nothing(self, pod):
         """It waits for somebody else, and no scheduler has a word for it."""
         assert self._agreed(lambda cluster: self._said(cluster, pod)) == []
@@ -143,6 +161,15 @@ class Judges:
             if time.monotonic() > end:
                 assert [first] * len(others) == others
             time.sleep(_GLANCE)
+
+
+async def _patch(path, target, body):
+    client_ = client.Client(kubeconfig.load(path), agent="judge")
+    form = "application/merge-patch+json"
+    try:
+        await client_.request("PATCH", target, body=body, content_type=form)
+    finally:
+        await client_.close()
 
 
 def _words(message):

@@ -235,6 +235,44 @@ def test_devices_and_cpus_on_different_nodes(judges):
     judges.wait("q")
 
 
+def slow(place, *taints):
+    """A device there that has to get ready before its pod is bound."""
+    device = {"name": f"slow-{place}", "bindsToNode": True, "taints": list(taints)}
+    device |= {"bindingConditions": ["d.org/Ready"], "bindingFailureConditions": ["d.org/Broken"]}
+    pool = {"name": place, "generation": 1, "resourceSliceCount": 1}
+    return slice_([device], place, called=f"judged-slow-{place}", driver=OTHER, pool=pool)
+
+
+def conditions_of(claims):
+    return [
+        (result["bindingConditions"], result["bindingFailureConditions"])
+        for claim_ in claims
+        for result in claim_["status"]["allocation"]["devices"]["results"]
+    ]
+
+
+def test_a_device_that_has_to_get_ready(judges):
+    judges.create(class_(OTHER, f'device.driver == "{OTHER}"'), slow("a"))
+    judges.create(asks("x", deviceClassName=OTHER), pod("p", "x"))
+    judges.hold("x", "a")
+    assert judges.same(conditions_of) == [(["d.org/Ready"], ["d.org/Broken"])]
+    judges.say_nothing("p")
+    judges.report("x", OTHER, "a", "slow-a", "d.org/Ready")
+    judges.place("p")
+
+
+def test_a_device_that_fails_before_its_pod_is_bound(judges):
+    judges.create(class_(OTHER, f'device.driver == "{OTHER}"'), slow("a"))
+    judges.create(asks("x", deviceClassName=OTHER), pod("p", "x"))
+    judges.hold("x", "a")
+    broken = {"key": "judged.example.com/broken", "effect": "NoSchedule"}
+    judges.create(slow("b"), slow("a", broken))
+    judges.report("x", OTHER, "a", "slow-a", "d.org/Broken")
+    judges.hold("x", "b")
+    judges.report("x", OTHER, "b", "slow-b", "d.org/Ready")
+    judges.place("p")
+
+
 def test_a_pod_that_is_gated(judges):
     judges.create(asks("x", **h100()), pod("p", "x", schedulingGates=[{"name": "judged/a"}]))
     reason, _ = judges.wait("p")

@@ -202,6 +202,9 @@ def difference_of_simulation(recorded):
     if isinstance(decision, scheduling_cycle.Bind):
         if decision.node in recorded.feasible:
             return ""
+        # The pod has its place, and waits there for its devices.
+        if decision.waits and not (recorded.node or recorded.message):
+            return ""
         said = recorded.message or "nothing"
         return f"bound to {decision.node}, and the scheduler says: {said}"
     if recorded.node:

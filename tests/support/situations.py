@@ -27,6 +27,7 @@ from .cluster_objects import (
     class_,
     container,
     deployment,
+    event,
     gpu,
     gpus,
     name,
@@ -182,10 +183,32 @@ def made_of(called):
     return [{"name": "gpus", "resourceClaimTemplateName": called}]
 
 
+def getting_ready(allocated):
+    """Returns the claim with a device that its driver still prepares."""
+    status = allocated["status"]
+    status["allocation"]["allocationTimestamp"] = "2026-11-27T10:00:00Z"
+    names = {"bindingConditions": ["claimd.dev/Prepared"]}
+    names["bindingFailureConditions"] = ["claimd.dev/PrepareFailed"]
+    condition = {"type": "claimd.dev/Prepared", "status": "False", "reason": "Preparing"}
+    condition["message"] = "it is being bound to vfio-pci"
+    for result in status["allocation"]["devices"]["results"]:
+        result.update(names)
+        device = {key: result[key] for key in ("driver", "pool", "device")}
+        status["devices"] = [device | {"conditions": [condition]}]
+    return allocated
+
+
 def said(waiting, message):
     """Returns the pod with the scheduler's message in its condition."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return waiting | {"status": {"conditions": [condition | {"message": message}]}}
+
+
+def waiting_pod():
+    """Returns the pod of this name with a uid, so that a claim can be reserved for it."""
+    waiting = pod(resourceClaims=TRAIN)
+    waiting["metadata"]["uid"] = waiting["metadata"]["name"]
+    return waiting
 
 
 def crashing(placed, script):
@@ -406,6 +429,23 @@ SITUATIONS = (
         slice_(gpus(1)),
         claim(held=[name(0)], reserved=["trainer-0"], pinned="node-1"),
         pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        words=("pod/job",),
+    ),
+    situation(
+        "Its GPU failed on one node, and gets ready on another",
+        node("node-1"),
+        node("node-2"),
+        slice_([gpu(0, taints=[taint("claimd.dev/prepare-failed")])]),
+        slice_(gpus(1), node="node-2"),
+        getting_ready(claim(held=[name(0)], on="node-2", reserved=["job"], pinned="node-2")),
+        waiting_pod(),
+        event(
+            pod(),
+            "FailedScheduling",
+            'running PreBind plugin "DynamicResources": device binding failed: claim=train, '
+            f'reason=PrepareFailed, message="{name(0)}: its IOMMU group has other devices"',
+            when="2026-11-27T09:59:58Z",
+        ),
         words=("pod/job",),
     ),
     situation(

@@ -11,6 +11,7 @@ of claimd use that package. The image of the node does not contain this module.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +37,8 @@ __all__ = [
     "PoolID",
     "gather_pools",
 ]
+
+_RELEASE = re.compile(r"v?1\.(?P<minor>[0-9]{1,6})(\..*)?")
 
 T = TypeVar("T")
 # An object of this project in any version, one of the official client, or plain data.
@@ -77,7 +80,7 @@ class Allocator:
     claim, and creates an Allocator with the new state.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each describes the cluster or its scheduler
         self,
         claims_to_allocate: Iterable[AnyObject],
         claim_lister: ClaimLister | Iterable[AnyObject],
@@ -86,15 +89,17 @@ class Allocator:
         *,
         taint_rules: Iterable[AnyObject] = (),
         feature_gates: Iterable[str] | None = None,
+        release: str = "1.37",
     ) -> None:
         """Creates an allocator for the state of a cluster.
 
         `claim_lister` has the claims of the cluster: a ClaimLister, or simply the claims. Those
-        that are allocated hold their devices. `feature_gates` are the scheduler's. If it is None,
-        they are those that Kubernetes 1.37 enables by default, and those that the objects use.
+        that are allocated hold their devices. `release` is that of the scheduler. In 1.38, `memory`
+        and `DRIVER/memory` are one capacity. `feature_gates` are the scheduler's. If it is None,
+        they are those that the release enables by default, and those that the objects use.
 
-        Raises `plain.Invalid` if an object breaks a rule of the API, and ValueError if no gate has
-        such a name.
+        Raises `plain.Invalid` if an object breaks a rule of the API, and ValueError if no gate or
+        release has such a name.
         """
         if hasattr(claim_lister, "list_all_allocated"):
             claim_lister = claim_lister.list_all_allocated()
@@ -106,10 +111,9 @@ class Allocator:
         cluster_slices = _read_all(slices, v1.ResourceSlice, scheduling.ResourceSlice)
         rules = _read_all(taint_rules, v1.DeviceTaintRule, scheduling.DeviceTaintRule)
 
-        if feature_gates is None:
-            enabled = features.detect(cluster_slices, [*known, *self._waiting])
-        else:
-            enabled = _read_gates(feature_gates)
+        enabled = _read_gates(
+            feature_gates, _minor(release), cluster_slices, [*known, *self._waiting]
+        )
         self._holdings = explain.gather_holdings(known)
         self._allocator = internal.Allocator(
             class_lister=internal.Classes(
@@ -156,18 +160,22 @@ class Allocator:
 
 
 def gather_pools(
-    slices: Iterable[AnyObject], node: AnyObject, *, feature_gates: Iterable[str] | None = None
+    slices: Iterable[AnyObject],
+    node: AnyObject,
+    *,
+    feature_gates: Iterable[str] | None = None,
+    release: str = "1.37",
 ) -> list[Pool]:
     """Returns the pools that have devices for the node, in the order of the search.
 
     Slices of older generations are ignored. The node may also be only a name, if no slice has a
-    node selector. `feature_gates` are as in Allocator. Raises AllocationError if the node selector
+    node selector. `feature_gates` and `release` are as in Allocator. Raises AllocationError if the node selector
     of a slice is invalid.
     """
     public = [foreign.read_object(slice_, v1.ResourceSlice) for slice_ in slices]
     ours = [_to_internal(slice_, scheduling.ResourceSlice) for slice_ in public]
     given = {id(slice_): public[index] for index, slice_ in enumerate(ours)}
-    enabled = features.detect(ours, ()) if feature_gates is None else _read_gates(feature_gates)
+    enabled = _read_gates(feature_gates, _minor(release), ours, ())
 
     return [
         Pool(
@@ -180,8 +188,23 @@ def gather_pools(
     ]
 
 
-def _read_gates(names: Iterable[str]) -> features.Features:
-    """Returns the names of gates as a set. Raises ValueError if the allocator does not know one."""
+def _minor(release: str) -> int:
+    """Returns the minor number of a release such as 1.38. Raises ValueError for other texts."""
+    match = _RELEASE.fullmatch(release)
+    if match is None:
+        raise ValueError(f"release {release!r}: expected one such as 1.37")
+    return int(match["minor"])
+
+
+def _read_gates(
+    names: Iterable[str] | None,
+    minor: int,
+    slices: Iterable[scheduling.ResourceSlice],
+    claims: Iterable[scheduling.ResourceClaim],
+) -> features.Features:
+    """Returns the enabled features. Raises ValueError if the allocator does not know a gate."""
+    if names is None:
+        return features.detect(slices, claims, features.release_defaults(minor))
     gates = frozenset([names] if isinstance(names, str) else names)
     unknown = gates - features.ALL
     if unknown:
@@ -189,7 +212,7 @@ def _read_gates(names: Iterable[str]) -> features.Features:
             f"no feature gate of the allocator is called {', '.join(sorted(unknown))}; "
             f"there are {', '.join(sorted(features.ALL))}"
         )
-    return gates
+    return gates | features.release_rules(minor)
 
 
 def _read_all(sources: Iterable[AnyObject], cls: type[Object], struct: type[T]) -> list[T]:

@@ -100,7 +100,8 @@ class ApiClient:
                 log.warning("not known yet which release this is: %s", error)
                 await asyncio.sleep(RETRY_PERIOD)
             else:
-                return int(version["minor"])
+                # A release that is not out yet has a plus.
+                return int(version["minor"].rstrip("+"))
 
     async def send(self, request: Request, timeout: float = 10.0) -> Document:
         """Returns the object or list that the API server answers with.

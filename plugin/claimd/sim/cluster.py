@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from claimd.common import names, timestamps
 from claimd.common.errors import UsageError
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.kube import client, errors, kubeconfig
+from claimd.kubernetes.scheduling import binding_conditions
 from claimd_devices import fake, faults
 
 from . import (
@@ -46,7 +48,7 @@ log = logging.getLogger(__name__)
 
 # Earlier releases lack a version of the resource API that claimd and the simulated scheduler
 # support.
-RELEASES = ("1.34", "1.37")
+RELEASES = ("1.34", "1.35", "1.36", "1.37", "1.38")
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
 WITH_CLAIMD = {
     "claimd.dev/simulated": "claimd"
@@ -73,7 +75,8 @@ class Programs:
     """Kubernetes' own programs that replace simulated parts; None means simulated.
 
     The kube-controller-manager runs the controllers in `enabled`, in the syntax of its flag, and
-    replaces the simulated loops in `replaced`.
+    replaces the simulated loops in `replaced`. With either scheduler, allocated devices have
+    `binding_timeout` seconds to become ready.
     """
 
     scheduler: Path | None = None
@@ -82,6 +85,7 @@ class Programs:
     replaced: Collection[object] = tuple(
         controller for controller in loops.ALL if controller is not loops.NotSimulated
     )
+    binding_timeout: float = binding_conditions.TIMEOUT
 
 
 OURS = Programs()
@@ -109,16 +113,22 @@ class Node:
 def check_release(profile: str) -> None:
     """Raises UsageError for a release that a whole cluster cannot simulate."""
     if profile not in RELEASES:
-        raise UsageError(f"profile {profile!r}: a cluster can be like {' or '.join(RELEASES)}")
+        raise UsageError(f"profile {profile!r}: a cluster can be like {', '.join(RELEASES)}")
 
 
-def find_programs(scheduler_: str, controllers_: str) -> Programs:
+def find_programs(
+    scheduler_: str, controllers_: str, binding_timeout: float | None = None
+) -> Programs:
     """Returns the programs of --scheduler and --controllers. An empty path means the simulated
-    part.
+    part, and None the scheduler's default.
 
-    Raises UsageError if a program does not exist.
+    Raises UsageError if a program does not exist, or if the time is shorter than Kubernetes allows.
     """
     programs = OURS
+    if binding_timeout is not None:
+        if not 1 <= binding_timeout < math.inf:
+            raise UsageError(f"--binding-timeout {binding_timeout:g}: expected a second or more")
+        programs = dataclasses.replace(programs, binding_timeout=binding_timeout)
     if scheduler_:
         path = upstream.find("--scheduler", scheduler_, upstream.SCHEDULER)
         programs = dataclasses.replace(programs, scheduler=path)
@@ -287,11 +297,14 @@ async def up(
 async def _start_scheduler(
     cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
 ) -> None:
-    run: Callable[[], Coroutine[Any, Any, None]] = functools.partial(scheduler.run, client_)
+    timeout = programs.binding_timeout
+    run: Callable[[], Coroutine[Any, Any, None]] = functools.partial(
+        scheduler.run, client_, timeout
+    )
     if programs.scheduler is None:
         cluster.parts["scheduler"] = tasks.start(run, scheduler.NAME)
         return
-    program = upstream.scheduler(programs.scheduler, cluster.api, cluster.folder)
+    program = upstream.scheduler(programs.scheduler, cluster.api, cluster.folder, timeout)
     cluster.parts["scheduler"] = tasks.start(program.run, upstream.SCHEDULER)
     await program.wait_until_ready()
 

@@ -13,8 +13,10 @@ import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from claimd.common import errors
+from claimd.kubernetes.scheduling import binding_conditions
 
 from . import daemon
 from .apiserver.server import Api
@@ -100,12 +102,17 @@ class Program:
             log.warning("%s has ended: it is started again, and its log says why", self._name)
 
 
-def scheduler(program: Path, api: Api, folder: Path) -> Program:
+def scheduler(
+    program: Path,
+    api: Api,
+    folder: Path,
+    binding_timeout: float = binding_conditions.TIMEOUT,
+) -> Program:
     """Returns a kube-scheduler, to be started with `run`."""
     port = _free_port()
     kubeconfig = _kubeconfig(api, folder, SCHEDULER)
     # Use a file rather than flags, so that another program of Kubernetes fails on the unknown flag.
-    configuration = {
+    configuration: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
@@ -115,6 +122,11 @@ def scheduler(program: Path, api: Api, folder: Path) -> Program:
         },
         "leaderElection": {"leaderElect": False},
     }
+    # Releases without the feature refuse the setting.
+    if binding_timeout != binding_conditions.TIMEOUT:
+        setting = {"bindingTimeout": f"{binding_timeout:g}s"}
+        plugins = [{"name": "DynamicResources", "args": setting}]
+        configuration["profiles"] = [{"pluginConfig": plugins}]
     path = folder / f"{SCHEDULER}.yaml"
     path.write_text(json.dumps(configuration, indent=2))
     words = [str(program), f"--config={path}", *_serving(folder, SCHEDULER, port)]

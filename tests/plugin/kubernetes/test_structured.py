@@ -132,6 +132,45 @@ class TestAllocator:
             no_gates.allocate("node-1")
         assert structured.Allocator([admin], [], [CLASS], [slice_()]).allocate("node-1")
 
+    def test_the_release_of_the_scheduler(self):
+        """In 1.38 a capacity has two names. The gates do not change that."""
+        shared = slice_()
+        shared["spec"]["devices"] = [
+            {
+                "name": "gpu-0",
+                "allowMultipleAllocations": True,
+                "capacity": {"memory": {"value": "80Gi"}},
+            }
+        ]
+        asks = claim(capacity={"requests": {"d.org/memory": "40Gi"}})
+        gates = ["DRAConsumableCapacity", "DRAPartitionableDevices"]
+        for release, fits in (("1.36", False), ("1.37", False), ("1.38", True), ("v1.38.2", True)):
+            for feature_gates in (None, gates):
+                found = structured.Allocator(
+                    [asks],
+                    [],
+                    [CLASS],
+                    [shared],
+                    feature_gates=feature_gates,
+                    release=release,
+                )
+                assert bool(found.allocate("node-1")) is fits, (release, feature_gates)
+
+    def test_a_feature_that_the_release_lacks(self):
+        tainted = slice_()
+        for device in tainted["spec"]["devices"]:
+            device["taints"] = [{"key": "sick", "effect": "NoSchedule"}]
+        for release, fits in (("1.35", True), ("1.36", False)):
+            found = structured.Allocator([claim()], [], [CLASS], [tainted], release=release)
+            assert bool(found.allocate("node-1")) is fits, release
+
+    @pytest.mark.parametrize("release", ["", "1", "2.0", "1.x", "38"])
+    def test_a_release_that_there_is_not(self, release):
+        with pytest.raises(ValueError, match="expected one such as 1.37"):
+            structured.Allocator([claim()], [], [CLASS], [slice_()], release=release)
+        with pytest.raises(ValueError, match="expected one such as 1.37"):
+            structured.gather_pools([slice_()], "node-1", release=release)
+
     def test_reasons_and_remedies(self):
         allocator = structured.Allocator(
             [claim(count=2)], [holding("h", "gpu-0")], [CLASS], [slice_()]

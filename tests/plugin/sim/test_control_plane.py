@@ -355,16 +355,16 @@ async def test_pods_of_a_node_that_is_gone_are_ended(tmp_path):
         assert plane.pod("q")
 
 
-@pytest.mark.parametrize("profile", ["1.30", "1.34"])
-async def test_older_releases(tmp_path, profile):
-    """The release before the current resource API runs pods without claims."""
+@pytest.mark.parametrize("profile", ["1.30", "1.34", "1.35", "1.36", "1.38"])
+async def test_other_releases(tmp_path, profile):
+    """The releases before the current resource API run pods without claims."""
     async with (
         serve(Options(profile=profile)) as api,
         running(api, tmp_path, scheduler.run, controllers.run) as plane,
     ):
         await plane.make(planes.node("node-1"), planes.pod("plain"))
         await plane.until(lambda: plane.place("plain") == "node-1")
-        if profile == "1.34":
+        if profile >= "1.34":
             await plane.make(planes.class_(), planes.template("gpu"), planes.slice_("node-1"))
             await plane.make(planes.pod("p", templates=["gpu"]))
             await plane.until(lambda: plane.place("p") == "node-1")

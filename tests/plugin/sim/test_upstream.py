@@ -152,6 +152,7 @@ def test_what_is_no_program(tmp_path):
     for words in ("no-such-program", str(tmp_path / "text"), str(tmp_path)):
         with pytest.raises(errors.UsageError, match="expected the path of a kube-scheduler"):
             cluster.find_programs(words, "")
-    programs = cluster.find_programs("", "sh")
+    programs = cluster.find_programs("", "sh", 5)
+    assert programs.binding_timeout == 5
     assert (programs.scheduler, programs.controllers.name) == (None, "sh")
     assert upstream.find("--scheduler", "sh", "x").is_absolute()

@@ -29,37 +29,37 @@ Features = frozenset[str]
 STABLE: Final[Features] = frozenset(
     (ADMIN_ACCESS, DEVICE_TAINTS, PARTITIONABLE_DEVICES, PRIORITIZED_LIST)
 )
+# The minor release of Kubernetes from which each feature is enabled by default.
+DEFAULT_SINCE: Final = {
+    ADMIN_ACCESS: 34,
+    PRIORITIZED_LIST: 34,
+    BINDING_CONDITIONS: 36,
+    CONSUMABLE_CAPACITY: 36,
+    DEVICE_TAINTS: 36,
+    PARTITIONABLE_DEVICES: 36,
+    FRACTIONAL_CAPACITY_RANGE: 37,
+    RULES_OF_1_38: 38,
+}
+
+
+def release_defaults(minor: int) -> Features:
+    """Returns the features that Kubernetes 1.`minor` enables by default."""
+    return frozenset(name for name, since in DEFAULT_SINCE.items() if since <= minor)
+
+
+def release_rules(minor: int) -> Features:
+    """Returns the rules of Kubernetes 1.`minor` that do not depend on a feature gate."""
+    return release_defaults(minor) & {RULES_OF_1_38}
+
+
 # The features that Kubernetes 1.37 enables by default.
-DEFAULT: Final[Features] = frozenset(
-    (
-        ADMIN_ACCESS,
-        BINDING_CONDITIONS,
-        CONSUMABLE_CAPACITY,
-        DEVICE_TAINTS,
-        FRACTIONAL_CAPACITY_RANGE,
-        PARTITIONABLE_DEVICES,
-        PRIORITIZED_LIST,
-    )
-)
+DEFAULT: Final = release_defaults(37)
 ALL: Final[Features] = DEFAULT | {
     COMPATIBILITY_GROUPS,
     DERIVED_ATTRIBUTES,
     LIST_TYPE_ATTRIBUTES,
     OPTIONAL_NODE_OPERATIONS,
 }
-
-
-def release_defaults(minor: int) -> Features:
-    """Returns the features that Kubernetes 1.`minor` enables by default.
-
-    It is exact for the releases that the simulator offers. For 1.38 these are the gates of 1.37 and
-    the rules of 1.38.
-    """
-    if minor >= 38:
-        return DEFAULT | {RULES_OF_1_38}
-    if minor == 37:
-        return DEFAULT
-    return frozenset((ADMIN_ACCESS, PRIORITIZED_LIST))
 
 
 def detect(

@@ -278,14 +278,6 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
             for owner in self.metadata.owner_references
         )
 
-    def true_conditions(self, driver: str, pool: str, device: str) -> set[str]:
-        """Returns the types of the device's conditions that its driver reports as true."""
-        for status in self.status.devices:
-            if (status.driver, status.pool, status.device) != (driver, pool, device):
-                continue
-            return {condition.type for condition in status.conditions if condition.status == "True"}
-        return set()
-
     def with_reservation(self, pod: Pod) -> Claim:
         """Returns a copy of the claim that is reserved for the pod, too."""
         consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)

@@ -98,10 +98,10 @@ class ServedVersion:
         if self.api_resource.warning:
             return self.api_resource.warning
         kind = self.kind.resource.kind
-        since = kinds.DEPRECATED.get((self.api_resource.release, kind, self.version))
-        if not since:
+        deprecated, removed = kinds.DEPRECATED.get((kind, self.version), ("", ""))
+        # All releases of the tables have as many digits.
+        if not deprecated or self.api_resource.release < deprecated:
             return ""
-        deprecated, removed = since
         gone = f"unavailable in v{removed}+"
         return f"{self.api_version} {kind} is deprecated in v{deprecated}+, {gone}"
 

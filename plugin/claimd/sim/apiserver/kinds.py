@@ -146,11 +146,13 @@ KEPT_KINDS: dict[str, dict[str, tuple[str, ...]]] = {
             "volumeattributesclasses VolumeAttributesClass - vac",
         ),
     },
-    "1.37": {
+    "1.36": {
         "admissionregistration.k8s.io": (
             "mutatingadmissionpolicies MutatingAdmissionPolicy g -",
             "mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding g -",
         ),
+    },
+    "1.37": {
         "certificates.k8s.io": (
             "clustertrustbundles ClusterTrustBundle - -",
             "podcertificaterequests PodCertificateRequest ns -",
@@ -189,16 +191,23 @@ RELEASES: dict[str, dict[str, str]] = {
     "1.31": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES, SCHEDULING), "v1alpha3"),
     "1.34": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
     | {"devicetaintrules DeviceTaintRule g": "v1alpha3"},
+    "1.35": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
+    | {RULES: "v1alpha3"},
+    "1.36": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
+    | {RULES: "v1beta2 v1alpha3", POOLS: "v1alpha3"},
     "1.37": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
     | {RULES: "v1 v1beta2 v1alpha3", POOLS: "v1alpha3"},
+    "1.38": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2")
+    | {RULES: "v1 v1beta2 v1alpha3", POOLS: "v1alpha3"},
 }
+# The newest release that is out.
 NEWEST = "1.37"
 
-# The releases that deprecate and remove a version, by release, kind and version.
-DEPRECATED = {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
+# The releases that deprecate and remove a version, by kind and version.
+DEPRECATED = {("DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
 for _words in (CLAIMS, TEMPLATES, CLASSES, SLICES):
-    DEPRECATED[NEWEST, _words.split()[1], "v1beta1"] = ("1.35", "1.38")
-    DEPRECATED[NEWEST, _words.split()[1], "v1beta2"] = ("1.36", "1.39")
+    DEPRECATED[_words.split()[1], "v1beta1"] = ("1.35", "1.38")
+    DEPRECATED[_words.split()[1], "v1beta2"] = ("1.36", "1.39")
 
 # Resources that can be created but are never stored: the kind, and whether it has a namespace.
 REVIEWS = {

@@ -77,9 +77,12 @@ class Rehearsal:
 def refusal(document: Document) -> tuple[str, str]:
     """Returns the newest release that serves the object's version, and why it refuses the object.
 
+    Releases that are not out yet do not count.
+
     Both are "" if that release accepts the object, or if no release serves the version.
     """
-    for release in reversed(kinds.RELEASES):
+    known = list(kinds.RELEASES)
+    for release in reversed(known[: known.index(kinds.NEWEST) + 1]):
         rehearsal = _of_release(release)
         served = rehearsal.find_served_version(document)
         if served is not None:

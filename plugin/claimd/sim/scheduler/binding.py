@@ -23,9 +23,11 @@ from claimd.kubernetes.scheduling.objects import Claim, Pod
 from .. import requests
 from ..requests import Request
 from ..work_loop import WorkLoop
-from .scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable
+from .prebind import GiveUp
+from .scheduling_cycle import EXTENDED_CLAIM, Bind, Deallocate, Unschedulable
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
+_PENDING = "BindingConditionsPending"
 _ALLOCATED = ("allocation", "reservedFor", "devices")  # fields of a claim's status
 
 
@@ -42,10 +44,17 @@ class Binder:
     async def bind(
         self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
     ) -> None:
-        """Writes the claims, then binds the pod. `claims` are the documents behind the decision, by
-        namespace/name."""
+        """Writes the claims, then binds the pod, unless it has to wait for its devices.
+
+        `claims` are the documents behind the decision, by namespace/name.
+        """
+        if decision.waits:
+            await self._nominate(document, decision.node)
         await self._write_claims(document, pod, decision, claims)
-        if not decision.ready:
+        if decision.waits:
+            note = f"waiting for binding conditions for device on node {decision.node}"
+            event = requests.create_event(document, "Pod", _PENDING, note, self._scheduling)
+            await self._loop.try_send(event)
             return
 
         metadata = document["metadata"]
@@ -68,6 +77,36 @@ class Binder:
         note = f"Successfully assigned {pod.key} to {decision.node}"
         event = requests.create_event(document, "Pod", "Scheduled", note, self._binding)
         await self._loop.try_send(event)
+
+    async def _nominate(self, document: Document, node: str) -> None:
+        """Writes the node into the pod's status, so that others know where it will run."""
+        status = {"nominatedNodeName": node}
+        await self._loop.send(requests.patch_status("pods", document, status))
+
+    async def give_up(
+        self, document: Document, pod: Pod, decision: GiveUp, claims: Sequence[Document]
+    ) -> None:
+        """Removes the pod's reservations, and writes why it is not bound.
+
+        A claim for extended resources is deleted. `claims` are the documents of the pod's claims.
+        """
+        for claim in claims:
+            if claim["metadata"].get("annotations", {}).get(EXTENDED_CLAIM) == "true":
+                await self._delete_claim(claim)
+            elif _is_reserved_for(claim, pod):
+                reserved = [{"$patch": "delete", "uid": pod.metadata.uid}]
+                status = {"reservedFor": reserved}
+                await self._loop.send(requests.patch_status("resourceclaims", claim, status))
+        await self.report(
+            document, pod, Unschedulable(message=decision.message, reason="SchedulerError")
+        )
+
+    async def _delete_claim(self, claim: Document) -> None:
+        metadata = claim["metadata"]
+        finalizers = [name for name in metadata.get("finalizers") or () if name != FINALIZER]
+        unprotected = claim | {"metadata": metadata | {"finalizers": finalizers}}
+        await self._loop.send(requests.update("resourceclaims", unprotected))
+        await self._loop.send(requests.delete("resourceclaims", claim))
 
     async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
         """Writes why the pod is unschedulable, and the node that preemption makes room on.
@@ -139,11 +178,15 @@ class Binder:
         event = requests.create_event(victim, "Pod", "Preempted", note, self._preempting)
         await self._loop.try_send(event)
 
-    async def deallocate(self, claim: Document) -> None:
+    async def deallocate(
+        self, document: Document, pod: Pod, decision: Deallocate, claim: Document
+    ) -> None:
+        """Releases the devices of the claim, and writes why the pod has not been bound."""
         kept = dict(claim.get("status") or {})
         for field in _ALLOCATED:
             kept.pop(field, None)
         await self._loop.send(requests.update("resourceclaims", claim | {"status": kept}, "status"))
+        await self.report(document, pod, decision.report)
 
     async def _write_claims(
         self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
@@ -243,6 +286,11 @@ def _extended_claim_status(pod: Pod, claim: Document) -> Document:
             "requestMappings": mappings,
         }
     }
+
+
+def _is_reserved_for(claim: Document, pod: Pod) -> bool:
+    consumers = (claim.get("status") or {}).get("reservedFor") or ()
+    return any(consumer.get("uid") == pod.metadata.uid for consumer in consumers)
 
 
 def _to_json(value: object) -> Any:

@@ -16,13 +16,13 @@ from functools import partial
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.kube import client as kube_client
 from claimd.kubernetes.kube import errors
-from claimd.kubernetes.scheduling import neighbours, preemption
+from claimd.kubernetes.scheduling import binding_conditions, neighbours, preemption
 from claimd.kubernetes.scheduling.objects import Pod
 
 from ..assume_cache import key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
-from . import binding, scheduling_cycle
+from . import binding, prebind, scheduling_cycle
 from .cluster_cache import ClusterCache
 from .snapshot import Snapshot
 
@@ -33,6 +33,9 @@ Work = Callable[[], Awaitable[None]]
 NAME = "default-scheduler"
 SEARCH_LIMIT = 2.0  # seconds of search per pod, during which the whole control plane waits
 CONFLICT_PAUSE = 0.05  # seconds after losing a race
+BACKOFF = 1.0  # seconds until a pod whose devices have failed is tried again
+
+Decision = scheduling_cycle.Decision | prebind.GiveUp
 
 
 @dataclasses.dataclass
@@ -40,16 +43,25 @@ class _Assumed:
     """A decision that is being written."""
 
     pod: Pod
-    decision: scheduling_cycle.Decision
+    decision: Decision
 
 
 class Scheduler:
     """The scheduler, which decides for one pod after the other."""
 
-    def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        client_: kube_client.Client,
+        clock: Callable[[], float] = time.time,
+        binding_timeout: float = binding_conditions.TIMEOUT,
+    ) -> None:
+        """Creates the scheduler. `binding_timeout` is the time in seconds that allocated devices
+        have to become ready.
+        """
         self._api = ApiClient(client_)
         self._cluster = ClusterCache(self._api)
         self._clock = clock
+        self._binding_timeout = binding_timeout
         self._loop = WorkLoop(NAME, self._api, self._cluster.caches)
         self._binder = binding.Binder(self._loop, NAME, clock)
 
@@ -60,6 +72,8 @@ class Scheduler:
         # both by uid of the pod.
         self._assumed: dict[str, _Assumed] = {}
         self._bound: dict[str, str] = {}
+        # Pods that wait on their nodes for their devices, by uid.
+        self._waiting: dict[str, prebind.Wait] = {}
 
         # Writes run in parallel, so that the first of many pods does not wait for the last.
         self._writes = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -77,7 +91,7 @@ class Scheduler:
         """Decides for every pending pod, each on top of the decisions before."""
         self._refresh()
         snapshot = self._snapshot()
-        wait: float | None = None
+        wait = self._look_at_waiting(snapshot)
         for pod in snapshot.pending_pods():
             uid = pod.metadata.uid
             if uid in self._assumed:
@@ -97,20 +111,38 @@ class Scheduler:
 
             if isinstance(decision, scheduling_cycle.Pending):
                 if pod.status.resource_claim_statuses:
-                    wait = RETRY_PERIOD
+                    wait = RETRY_PERIOD if wait is None else min(wait, RETRY_PERIOD)
                 continue
             self._start_write(snapshot, pod, decision)
             # Let the write start while the next decisions are made.
             await asyncio.sleep(0)
         return wait
 
+    def _look_at_waiting(self, snapshot: Snapshot) -> float | None:
+        """Binds the pods whose devices are ready, and gives up those whose devices are not.
+
+        Returns the seconds until the next look that is needed without a change.
+        """
+        now, pauses = self._clock(), []
+        for uid, wait in self._waiting.items():
+            if uid in self._assumed:
+                continue
+            pod = snapshot.pods[uid]
+            decision = prebind.decide(snapshot, pod, wait, now, self._binding_timeout)
+            if isinstance(decision, float):
+                pauses.append(decision - now)
+            else:
+                self._start_write(snapshot, pod, decision)
+        return min(pauses, default=None)
+
     def _refresh(self) -> None:
         """Takes over the caches' objects, and forgets state of pods that are gone."""
         self._cluster.refresh()
         pods = {pod.metadata.uid: pod for pod in self._cluster.pods.values.values()}
-        for uid in list(self._bound):
-            if uid not in pods or pods[uid].spec.node_name:
-                del self._bound[uid]
+        for known in (self._bound, self._waiting):
+            for uid in list(known):
+                if uid not in pods or pods[uid].spec.node_name:
+                    del known[uid]
         for uid in list(self._unschedulable):
             if uid not in pods:
                 del self._unschedulable[uid]
@@ -118,7 +150,8 @@ class Scheduler:
     def _snapshot(self) -> Snapshot:
         """Returns the caches' objects together with the decisions that are not visible there yet."""
         snapshot = self._cluster.snapshot()
-        for uid, node in self._bound.items():
+        waiting = {uid: wait.node for uid, wait in self._waiting.items()}
+        for uid, node in (waiting | self._bound).items():
             snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
         for assumed in self._assumed.values():
             decision = assumed.decision
@@ -143,7 +176,11 @@ class Scheduler:
     def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
         deadline = time.monotonic() + SEARCH_LIMIT
         decision = scheduling_cycle.schedule_pod(
-            snapshot, pod, self._clock(), lambda: time.monotonic() > deadline
+            snapshot,
+            pod,
+            self._clock(),
+            lambda: time.monotonic() > deadline,
+            self._binding_timeout,
         )
         log.debug("pod %s: %s", pod.key, decision)
         return decision
@@ -154,7 +191,8 @@ class Scheduler:
         pod: Pod,
         decision: scheduling_cycle.Bind
         | scheduling_cycle.Unschedulable
-        | scheduling_cycle.Deallocate,
+        | scheduling_cycle.Deallocate
+        | prebind.GiveUp,
     ) -> None:
         """Starts to write the decision with its documents. The API server rejects outdated
         documents.
@@ -169,9 +207,12 @@ class Scheduler:
             work = partial(self._binder.bind, document, pod, decision, documents)
         elif isinstance(decision, scheduling_cycle.Unschedulable):
             work = self._report(snapshot, document, pod, decision)
+        elif isinstance(decision, prebind.GiveUp):
+            held = [self._cluster.claims.documents[claim.key] for claim in decision.claims]
+            work = partial(self._binder.give_up, document, pod, decision, held)
         else:
             claim_document = self._cluster.claims.documents[decision.claim.key]
-            work = partial(self._binder.deallocate, claim_document)
+            work = partial(self._binder.deallocate, document, pod, decision, claim_document)
 
         uid = pod.metadata.uid
         self._assumed[uid] = _Assumed(pod, decision)
@@ -204,13 +245,18 @@ class Scheduler:
 
         return work
 
-    async def _write(self, uid: str, decision: scheduling_cycle.Decision, work: Work) -> None:
+    async def _write(self, uid: str, decision: Decision, work: Work) -> None:
         pause = 0.0
         try:
             async with self._writes:
                 await work()
-            if isinstance(decision, scheduling_cycle.Bind) and decision.ready:
-                self._bound[uid] = decision.node
+            if isinstance(decision, scheduling_cycle.Bind):
+                self._note_node(uid, decision)
+            elif isinstance(decision, prebind.GiveUp):
+                self._waiting.pop(uid, None)
+                # The place on the node is free for others.
+                self._cluster.last_help = object()
+                pause = BACKOFF
         except (errors.Conflict, errors.NotFound) as error:
             log.debug("another client was faster: %s", error)
             pause = CONFLICT_PAUSE
@@ -224,6 +270,14 @@ class Scheduler:
         del self._assumed[uid]
         self._loop.wake.set()
 
+    def _note_node(self, uid: str, decision: scheduling_cycle.Bind) -> None:
+        """Remembers the node of a pod that is bound now, or waits there for its devices."""
+        if decision.waits:
+            self._waiting[uid] = prebind.Wait(node=decision.node, since=self._clock())
+        else:
+            self._waiting.pop(uid, None)
+            self._bound[uid] = decision.node
+
 
 def _with_promise(
     snapshot: Snapshot, pod: Pod, decision: scheduling_cycle.Unschedulable
@@ -235,6 +289,11 @@ def _with_promise(
     return snapshot.with_nomination(pod, node)
 
 
-async def run(client_: kube_client.Client) -> None:
-    """Runs the scheduler until cancelled."""
-    await Scheduler(client_).run()
+async def run(
+    client_: kube_client.Client, binding_timeout: float = binding_conditions.TIMEOUT
+) -> None:
+    """Runs the scheduler until cancelled.
+
+    Allocated devices have `binding_timeout` seconds to become ready.
+    """
+    await Scheduler(client_, binding_timeout=binding_timeout).run()

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from claimd.kubernetes.allocator import AllocationError, CancelledError, explain, extended, nodes
-from claimd.kubernetes.scheduling import node_rules, preemption, preferences
+from claimd.kubernetes.scheduling import binding_conditions, node_rules, preemption, preferences
 from claimd.kubernetes.scheduling.objects import Allocation, Claim, Meta, UnreadableClaim
-
-from .. import requests
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import AllocationResult, ResourceClaim
@@ -29,7 +27,7 @@ EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
 _ENOUGH_NODES = 100  # feasible nodes after which a scheduler stops searching
 _NO_DEVICES = "cannot allocate all claims"
 _NOT_AVAILABLE = "resourceclaim not available on the node"
-BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
+_DEALLOCATED = "deallocation of ResourceClaim completed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class Bind:
     node: str
     claims: tuple[Claim, ...] = ()
     extended_claim: Claim | None = None
-    ready: bool = True  # False if the pod must wait until its devices report that they are ready
+    waits: bool = False  # True if the pod is bound only when its devices are ready
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +66,7 @@ class Deallocate:
     """The allocation of the pod's claim prevents scheduling, so it must be removed."""
 
     claim: Claim
+    report: Unschedulable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +79,12 @@ class Pending:
 Decision = Bind | Unschedulable | Deallocate | Pending
 
 
-class _ClaimNotReadyError(Exception):
+class ClaimNotReadyError(Exception):
     """A claim does not exist yet, is being deleted, or is another pod's. The pod waits without a
     message."""
 
 
-class _UnresolvableError(Exception):
+class UnresolvableError(Exception):
     """A reason that does not depend on nodes."""
 
 
@@ -94,6 +93,7 @@ def schedule_pod(
     pod: Pod,
     now: float = 0.0,
     cancelled: Callable[[], bool] | None = None,
+    binding_timeout: float = binding_conditions.TIMEOUT,
 ) -> Decision:
     """Checks the claims, then the nodes' own rules, then devices, and chooses the best node.
 
@@ -104,9 +104,9 @@ def schedule_pod(
     try:
         claims = claims_of(snapshot, pod)
         _check_claims(snapshot, pod, claims)
-    except _ClaimNotReadyError:
+    except ClaimNotReadyError:
         return Pending()
-    except _UnresolvableError as error:
+    except UnresolvableError as error:
         if count:
             outcome = preemption.evaluate(pod, (), count, {}, (), lambda _, __: ())
             return _unschedulable(f"0/{count} nodes are available: {error}.", outcome)
@@ -114,11 +114,11 @@ def schedule_pod(
     if not count:
         return Unschedulable(message="no nodes available to schedule pods", keeps_nomination=True)
 
-    # Devices that an earlier cycle has allocated may still be getting ready.
-    unready = _check_binding_conditions(pod, claims, now)
-    if unready is not None:
-        return unready
-    return _NodeSearch(snapshot, pod, claims, cancelled).decide()
+    # The devices of an earlier cycle may have failed.
+    given_up = {
+        claim.key for claim in claims if binding_conditions.problem_of(claim, now, binding_timeout)
+    }
+    return _NodeSearch(snapshot, pod, claims, given_up, cancelled).decide()
 
 
 def _unschedulable(message: str, outcome: preemption.Outcome) -> Unschedulable:
@@ -138,20 +138,20 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
         name = entry.resource_claim_name
         if entry.resource_claim_template_name:
             if entry.name not in created:
-                raise _ClaimNotReadyError
+                raise ClaimNotReadyError
             name = created[entry.name].resource_claim_name
             if not name:
                 continue  # the claim controller says that no claim is needed
 
         claim = snapshot.claims.get(f"{namespace}/{name}")
         if claim is None:
-            raise _ClaimNotReadyError
+            raise ClaimNotReadyError
         if isinstance(claim, UnreadableClaim):
-            raise _UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
+            raise UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
         if claim.metadata.deletion_timestamp:
-            raise _ClaimNotReadyError
+            raise ClaimNotReadyError
         if entry.resource_claim_template_name and not claim.is_owned_by(pod):
-            raise _ClaimNotReadyError
+            raise ClaimNotReadyError
         claims.append(claim)
 
     extended_claim = extended_claim_of(snapshot, pod)
@@ -172,18 +172,16 @@ def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
 
 
 def _check_claims(snapshot: Snapshot, pod: Pod, claims: Sequence[Claim]) -> None:
-    """Raises _UnresolvableError for a problem that no node can solve."""
+    """Raises UnresolvableError for a problem that no node can solve."""
     for claim in claims:
         if claim.status.allocation:
             full = len(claim.status.reserved_for) >= RESERVED_MAX
             if full and not claim.is_reserved_for(pod):
-                raise _UnresolvableError("resourceclaim in use")
+                raise UnresolvableError("resourceclaim in use")
             continue
         for name, class_name in _requested_classes(claim):
             if snapshot.published.class_lister.get(class_name) is None:
-                raise _UnresolvableError(
-                    f"request {name}: device class {class_name} does not exist"
-                )
+                raise UnresolvableError(f"request {name}: device class {class_name} does not exist")
 
 
 def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
@@ -195,38 +193,6 @@ def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
             yield f"{request.name}/{subrequest.name}", subrequest.device_class_name
 
 
-def _check_binding_conditions(
-    pod: Pod, claims: Sequence[Claim], now: float
-) -> Pending | Deallocate | None:
-    """Returns the action while allocated devices are not ready; None if all are ready."""
-    for claim in claims:
-        allocation = claim.status.allocation
-        if allocation is None or not claim.is_reserved_for(pod):
-            continue
-        for result in allocation.devices.results:
-            if not result.binding_conditions:
-                continue
-            true = _true_conditions(claim, (result.driver, result.pool, result.device))
-            if true.intersection(result.binding_failure_conditions):
-                return Deallocate(claim=claim)
-            if true.issuperset(result.binding_conditions):
-                continue
-
-            since = allocation.allocation_timestamp
-            if since is not None and now - requests.parse_time(since) > BINDING_TIMEOUT:
-                return Deallocate(claim=claim)
-            return Pending()
-    return None
-
-
-def _true_conditions(claim: Claim, device: tuple[str, str, str]) -> set[str]:
-    """Returns the device's true conditions in the claim's status."""
-    for status in claim.status.devices:
-        if (status.driver, status.pool, status.device) == device:
-            return {condition.type for condition in status.conditions if condition.status == "True"}
-    return set()
-
-
 class _NodeSearch:
     """The search for one pod's node."""
 
@@ -235,11 +201,13 @@ class _NodeSearch:
         snapshot: Snapshot,
         pod: Pod,
         claims: Sequence[Claim],
+        given_up: Set[str],
         cancelled: Callable[[], bool] | None,
     ) -> None:
         self._snapshot = snapshot
         self._pod = pod
         self._claims = claims
+        self._given_up = given_up  # keys of claims whose devices do not get ready
         self._cancelled = cancelled
         self._rules = node_rules.NodeRules(snapshot.placement, pod)
         self._extended_claim = extended_claim_of(snapshot, pod)
@@ -265,7 +233,9 @@ class _NodeSearch:
                     self._resolvable.append(node.metadata.name)
                 continue
 
-            unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
+            unavailable = [
+                claim for claim in self._claims if not self._is_available_on(claim, node)
+            ]
             if unavailable:
                 tied.append((node, unavailable))
             else:
@@ -300,7 +270,8 @@ class _NodeSearch:
         for claim in held_elsewhere:
             uid = self._pod.metadata.uid
             if all(consumer.uid == uid for consumer in claim.status.reserved_for):
-                return Deallocate(claim=claim)
+                message = f"{self._message()} {_DEALLOCATED},"
+                return Deallocate(claim=claim, report=_unschedulable(message, self._preempt()))
         return _unschedulable(self._message(), self._preempt())
 
     def _bind_as_promised(self) -> Bind | None:
@@ -308,7 +279,7 @@ class _NodeSearch:
         node = self._snapshot.nodes_by_name.get(self._pod.status.nominated_node_name)
         if node is None or self._rules.refusals(node):
             return None
-        if not all(_is_available_on(claim, node) for claim in self._claims):
+        if not all(self._is_available_on(claim, node) for claim in self._claims):
             return None
         claims = self._claims_to_allocate(node)
         try:
@@ -343,7 +314,7 @@ class _NodeSearch:
 
     def _reason_of_devices(self, node: Node) -> str:
         """Returns why the node has no devices for the pod, or an empty text if it has."""
-        if not all(_is_available_on(claim, node) for claim in self._claims):
+        if not all(self._is_available_on(claim, node) for claim in self._claims):
             return _NOT_AVAILABLE
         try:
             results = self._allocate_on(node, self._claims_to_allocate(node))
@@ -352,6 +323,15 @@ class _NodeSearch:
         return _NO_DEVICES if results is None else ""
 
     # ------------------------------------------------------------ devices
+
+    def _is_available_on(self, claim: Claim, node: Node) -> bool:
+        """Returns True if the claim's allocated devices can be used on the node."""
+        allocation = claim.status.allocation
+        if claim.key in self._given_up:
+            return False
+        if allocation is None or allocation.node_selector is None:
+            return True
+        return nodes.selects(allocation.node_selector, node)
 
     def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
         """Returns the allocated claims that are the only reason to keep the pod from a node."""
@@ -462,12 +442,9 @@ class _NodeSearch:
             for claim in self._claims
             if claim.status.allocation and not claim.is_reserved_for(self._pod)
         ]
-        ready = True
+        waits = any(map(binding_conditions.has_conditions, self._claims))
         extended_claim = self._extended_claim
         for claim, result in zip(claims, results, strict=True):
-            if any(device.binding_conditions for device in result.devices.results):
-                ready = False
-
             known = claim if isinstance(claim, Claim) else self._new_claim(claim)
             allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
             status = msgspec.structs.replace(known.status, allocation=allocation)
@@ -475,11 +452,12 @@ class _NodeSearch:
             if known is not claim:
                 extended_claim = allocated
             changed.append(allocated)
+            waits = waits or binding_conditions.has_conditions(allocated)
         return Bind(
             node=node.metadata.name,
             claims=tuple(changed),
             extended_claim=extended_claim,
-            ready=ready,
+            waits=waits,
         )
 
     def _new_claim(self, claim: ResourceClaim) -> Claim:
@@ -506,14 +484,6 @@ class _NodeSearch:
 
         counted = sorted(f"{count} {reason}" for reason, count in self._reasons.items())
         return f"0/{len(self._snapshot.nodes)} nodes are available: {', '.join(counted)}."
-
-
-def _is_available_on(claim: Claim, node: Node) -> bool:
-    """Returns True if the claim's allocated devices can be reached from the node."""
-    allocation = claim.status.allocation
-    if allocation is None or allocation.node_selector is None:
-        return True
-    return nodes.selects(allocation.node_selector, node)
 
 
 def _alternatives_rank(claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]) -> int:

@@ -79,7 +79,11 @@ def _parse_options(asked: dict[str, Any]) -> tuple[list[Machine], server.Options
     profile = asked["profile"] or kinds.NEWEST
     check_release(profile)
     machines = [words.machine_of(name, given) for name, given in asked["nodes"].items()]
-    programs = find_programs(asked.get("scheduler", ""), asked.get("controllers", ""))
+    programs = find_programs(
+        asked.get("scheduler", ""),
+        asked.get("controllers", ""),
+        asked.get("binding_timeout"),
+    )
     return machines, server.Options(profile=profile, tls=True), programs
 
 

@@ -338,6 +338,7 @@ class ClusterFactory:
         profile: str = "",
         scheduler: str | os.PathLike[str] = "",
         controllers: str | os.PathLike[str] = "",
+        binding_timeout: float | None = None,
     ) -> Cluster:
         """Starts a cluster and returns it when it is ready.
 
@@ -345,7 +346,8 @@ class ClusterFactory:
         amd:mi300x", "b": "machine:dgx-h100"}. {"a": {"gpus": …, "settings": {…}}} adds settings
         of claimd. ["a", "b"] or {"a": ""} creates nodes without claimd, for another driver.
         `profile` is the simulated release of Kubernetes. `scheduler` and `controllers` are paths
-        of a kube-scheduler and a kube-controller-manager that replace the simulated ones.
+        of a kube-scheduler and a kube-controller-manager that replace the simulated ones. Devices
+        with binding conditions have `binding_timeout` seconds to become ready, by default 600.
         """
         __tracebackhide__ = True
         if nodes is None:
@@ -358,6 +360,7 @@ class ClusterFactory:
                 "profile": profile,
                 "scheduler": os.fspath(scheduler),
                 "controllers": os.fspath(controllers),
+                "binding_timeout": binding_timeout,
             }
         )
         self._clusters.append(cluster)

@@ -27,7 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
             page=page,
             plain=arguments.plain,
             speed=arguments.speed,
-            programs=cluster.find_programs(arguments.scheduler, arguments.controllers),
+            programs=cluster.find_programs(
+                arguments.scheduler, arguments.controllers, arguments.binding_timeout
+            ),
         )
     )
     return OK

@@ -497,7 +497,7 @@ def _add_sim(commands: Commands) -> None:
     sim.add_argument(
         "--profile",
         default="1.37",
-        help="the Kubernetes release to simulate: 1.30, 1.31, 1.34 or 1.37 (default)",
+        help="the Kubernetes release to simulate: 1.30, 1.31, and 1.34 to 1.38; 1.37 is the default",
     )
     sim.add_argument(
         "--port", type=int, default=0, help="a port of 127.0.0.1; default: a free port"
@@ -539,7 +539,7 @@ def _add_demo(commands: Commands) -> None:
     demo.add_argument(
         "--profile",
         default="1.37",
-        help="the Kubernetes release to simulate: 1.34 or 1.37 (default)",
+        help="the Kubernetes release to simulate, 1.34 to 1.38; 1.37 is the default",
     )
     demo.add_argument(
         "--serve",
@@ -573,4 +573,10 @@ def _add_programs(command: argparse.ArgumentParser) -> None:
         default="",
         metavar="PATH",
         help="use this kube-controller-manager instead of the cluster's own controllers",
+    )
+    command.add_argument(
+        "--binding-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long the scheduler waits for devices with binding conditions; default: 600",
     )

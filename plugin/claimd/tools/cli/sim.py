@@ -30,10 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_command(arguments, options)
 
     # Only a whole cluster has these, and not an API server alone.
-    for flag in ("node", "scheduler", "controllers"):
+    for flag in ("node", "scheduler", "controllers", "binding_timeout"):
         if getattr(arguments, flag):
             raise errors.UsageError(
-                f"--{flag} is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
+                f"--{flag.replace('_', '-')} is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
                 "`claimd demo --serve`"
             )
     asyncio.run(command.run(options, arguments.kubeconfig))
@@ -54,10 +54,13 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
     if twice:
         raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
 
-    programs = cluster.find_programs(arguments.scheduler, arguments.controllers)
+    programs = cluster.find_programs(
+        arguments.scheduler, arguments.controllers, arguments.binding_timeout
+    )
     if programs != cluster.OURS and not machines:
         raise errors.UsageError(
-            "--scheduler and --controllers are for a cluster: expected --node NAME with them"
+            "--scheduler, --controllers and --binding-timeout are for a cluster: "
+            "expected --node NAME with them"
         )
     if machines:
         cluster.check_release(options.profile)

@@ -144,6 +144,8 @@ class Objects:
     """The known objects of a cluster. `unseen` names the collections that we may not read.
 
     `server_release` is 37 for an API server of Kubernetes 1.37, and None for objects from files.
+    `read_at` is when the objects were read from an API server, in seconds since 1970. It is None if
+    the answer must not depend on the time.
 
     Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
     is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)
@@ -163,6 +165,7 @@ class Objects:
     namespaces: list[Namespace] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     server_release: int | None = None
+    read_at: float | None = None
     placed: list[PlacedPod] = field(default_factory=list)
     subjects: frozenset[tuple[str, str]] = frozenset()
     definitions: dict[str, definitions.Definition] = field(default_factory=dict)

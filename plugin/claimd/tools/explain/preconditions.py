@@ -6,7 +6,6 @@ The result of a check is a blocker, which keeps the pod from every node, or a no
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import difflib
 import re
 from collections.abc import Iterator, Sequence
@@ -16,11 +15,11 @@ from claimd.kubernetes.allocator import amounts, extended
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
-from . import details, started
+from . import details, readiness, started
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.core import NodeSelector, NodeSelectorTerm
-    from claimd.kubernetes.scheduling.objects import Allocation, Consumer
+    from claimd.kubernetes.scheduling.objects import Consumer
 
     from .objects import ClaimTemplate, Objects
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 OTHER_SCHEDULER = "scheduler"
 # The highest number of pods that may share a claim.
 _MOST_CONSUMERS = 256
-# The scheduler's default time in seconds for devices to get ready after their allocation.
-_BINDING_TIMEOUT = 600
 _ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 _CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
 # The components of the deployment that have device classes for a vendor's resources.
@@ -119,6 +116,9 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     unseen = list(_unsupported_rules(pod))
     if unseen:
         yield f"not looked at: {', '.join(unseen)}"
+    earlier = "" if pod.spec.node_name else readiness.earlier_failure(pod, objects)
+    if earlier:
+        yield earlier
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             yield f"the scheduler says: {condition.message or condition.reason}"
@@ -323,7 +323,7 @@ def _check_state(claim: Claim, pod: Pod | None, objects: Objects, found: Precond
         )
     if claim.status.allocation:
         found.allocated.append(claim)
-        _check_allocation(claim, it, pod, found)
+        _check_allocation(claim, it, pod, objects.read_at, found)
         return
 
     found.waiting.append(claim)
@@ -386,7 +386,9 @@ def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str
         yield f"request {path}{of_it} asks for device class {name!r}, which does not exist{meant}"
 
 
-def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditions) -> None:
+def _check_allocation(
+    claim: Claim, it: str, pod: Pod | None, now: float | None, found: Preconditions
+) -> None:
     """Checks whether the pod can use a claim that has its devices already."""
     assert claim.status.allocation
     consumers = claim.status.reserved_for
@@ -400,9 +402,8 @@ def _check_allocation(claim: Claim, it: str, pod: Pod | None, found: Preconditio
     where = f" on {place}" if place else ""
     users = f", reserved for {_list_consumers(consumers)}" if consumers else ""
     found.notes.append(f"{it} is allocated already{where}{users}")
-    # The scheduler waits for binding conditions only after it has reserved the claim.
-    if reserved or pod is None:
-        found.blockers += _awaited_conditions(claim, f" of {it}" if pod else "")
+    found.blockers += readiness.blockers(claim, f" of {it}" if pod else "", place, pod)
+    found.details += readiness.details(claim, pod, now)
 
 
 def allocated_on(claim: Claim) -> str:
@@ -511,40 +512,3 @@ def _list_consumers(consumers: Sequence[Consumer]) -> str:
     names = [f"pod {consumer.name}" for consumer in consumers[:3]]
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
     return ", ".join(names) + more
-
-
-def _awaited_conditions(claim: Claim, of_it: str) -> Iterator[str]:
-    """Yields the allocated devices that must become ready before the pod is bound."""
-    allocation = claim.status.allocation
-    assert allocation
-    for result in allocation.devices.results:
-        if not result.binding_conditions:
-            continue
-
-        true = claim.true_conditions(result.driver, result.pool, result.device)
-        failed = true.intersection(result.binding_failure_conditions)
-        awaited = [name for name in result.binding_conditions if name not in true]
-        device = f"device {result.device}{of_it}"
-        if failed:
-            yield f"{device} has failed: {', '.join(sorted(failed))}; it will be given back"
-        elif awaited:
-            yield (
-                f"{device} waits for driver {result.driver} to report {', '.join(awaited)}"
-                f"{_binding_deadline(allocation)}"
-            )
-
-
-def _binding_deadline(allocation: Allocation) -> str:
-    """Returns in parentheses when the scheduler takes the allocation back.
-
-    If the time of the allocation is not valid, it comes as it is.
-    """
-    since = allocation.allocation_timestamp
-    if not since:
-        return ""
-    try:
-        start = datetime.datetime.fromisoformat(since).astimezone(datetime.UTC)
-        end = start + datetime.timedelta(seconds=_BINDING_TIMEOUT)
-    except (ValueError, OverflowError):
-        return f" (allocated at {since})"
-    return f" (the allocation is undone if it is not reported by {end:%Y-%m-%dT%H:%M:%SZ})"

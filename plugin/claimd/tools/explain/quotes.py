@@ -23,6 +23,8 @@ _MESSAGE = re.compile(r"^\d+/(\d+) nodes are available:? ?(.*?)(?:\. |\.?$)", re
 _BETWEEN_REASONS = re.compile(r", (?=\d+ )")
 _NO_DEVICES = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
+# The scheduler has released a claim, so its counts are about devices that the pod no longer has.
+_RELEASED = "deallocation of ResourceClaim completed"
 # Words in the messages of the rules that explain does not check.
 _NOT_OURS = ("volume", "PersistentVolume", "persistentvolumeclaim", "NodeVolumeLimits")
 
@@ -58,7 +60,7 @@ def quotes_for_pod(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote
 def _differences(message: str, answer: Answer) -> Iterator[str]:
     """Yields the differences between the scheduler's counts of nodes by reason and ours."""
     match = _MESSAGE.match(message)
-    if match is None or not answer.nodes:
+    if match is None or not answer.nodes or _RELEASED in message:
         return
 
     total = int(match[1])

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import re
 import sys
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -204,6 +205,7 @@ async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
     lists = await read_lists(client_, scope, take)
     objects.unseen += lists.unseen
     objects.server_release = lists.server_release
+    objects.read_at = time.time()
     return objects
 
 

@@ -198,16 +198,19 @@ def _field_path(event: Event) -> str:
     return about.field_path if about else ""
 
 
-def newest_event(pod: Pod, objects: Objects, reason: str, container: str = "") -> Event | None:
+def newest_event(
+    pod: Pod, objects: Objects, reason: str, container: str = "", *, containing: str = ""
+) -> Event | None:
     """Returns the newest Event with this reason about the pod, or None.
 
-    With `container`, Events that name another container are left out.
+    With `container`, Events that name another container are left out, and with `containing` those
+    whose text does not contain it.
     """
     events = []
     for event in _events_about(pod, objects):
         path = _CONTAINER.fullmatch(_field_path(event))
         is_of_other = container and path is not None and path["name"] != container
-        if event.reason == reason and not is_of_other:
+        if event.reason == reason and containing in event.text and not is_of_other:
             events.append(event)
     return max(events, key=lambda event: event.last_seen, default=None)
 

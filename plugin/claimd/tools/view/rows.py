@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from claimd.common import timestamps
 from claimd.kubernetes.allocator import amounts, taints
 from claimd.kubernetes.api.resource import CounterSet, DeviceTaint
 from claimd.kubernetes.api.scheduling import (
@@ -18,6 +19,7 @@ from claimd.kubernetes.api.scheduling import (
     DeviceCounterConsumption,
     ResourceSlice,
 )
+from claimd.kubernetes.scheduling import binding_conditions
 from claimd.kubernetes.scheduling.objects import Claim, Node
 from claimd_devices import xids
 
@@ -215,7 +217,26 @@ def _holder(holding: Holding) -> Row:
     if result.consumed_capacity:
         consumed = sorted(result.consumed_capacity.items())
         data["amount"] = ", ".join(f"{name} {value}" for name, value in consumed)
+    unready = _unready(holding)
+    if unready:
+        data["unready"] = unready
     return data
+
+
+def _unready(holding: Holding) -> str:
+    """Returns what the device lacks before a pod can be bound to it; "" if it is ready."""
+    claim, result = holding
+    device = binding_conditions.readiness(claim, result)
+    if device is None or device.is_ready:
+        return ""
+    if device.failure is not None:
+        return f"failed: {device.failure.message or device.failure.reason}"
+    since = binding_conditions.time_of_allocation(claim)
+    until = ""
+    if since is not None:
+        until = f" until {timestamps.rfc3339(since + binding_conditions.TIMEOUT)}"
+    said = next((each.message for each in device.reported if each.message), "")
+    return f"waits for {', '.join(device.missing)}{until}" + (f": {said}" if said else "")
 
 
 def held_since(claim: Claim) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from claimd.kubernetes.api.scheduling import Device, ResourceSlice
+from claimd.kubernetes.scheduling import binding_conditions
 from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
 
 from . import rows
@@ -92,6 +93,27 @@ def _claim_changes(before: Claim | None, after: Claim | None, now: float) -> Ite
         yield from _allocation_change(before, "gave back", now)
     if after is not None and has - had:
         yield from _allocation_change(after, "got", now)
+    if after is not None:
+        known = _failures(before) if before is not None else {}
+        for place, why in _failures(after).items():
+            if place not in known:
+                yield _failure_change(after, place, why, now)
+
+
+def _failures(claim: Claim) -> dict[tuple[str, str], str]:
+    """Returns why devices that the claim's pods wait for have failed, by pool and name."""
+    failures = {}
+    for device in binding_conditions.readiness_of(claim):
+        if device.failure is not None:
+            place = device.result.pool, device.result.device
+            failures[place] = device.failure.message or device.failure.reason
+    return failures
+
+
+def _failure_change(claim: Claim, place: tuple[str, str], why: str, now: float) -> Change:
+    pool, device = place
+    text = f"{device} on {pool} failed for claim {claim.key}: {why}"
+    return Change(now, "sick", text, node=pool, device=device, subject=claim.key)
 
 
 def _allocation_change(claim: Claim, verb: str, time: float) -> Iterator[Change]:

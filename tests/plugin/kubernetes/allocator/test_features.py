@@ -61,7 +61,11 @@ def test_of_claims():
 
 
 def test_the_defaults_of_a_release():
+    assert features.release_defaults(33) == set()
     assert features.release_defaults(34) == {features.ADMIN_ACCESS, features.PRIORITIZED_LIST}
+    assert features.release_defaults(35) == features.release_defaults(34)
+    more = features.release_defaults(37) - features.release_defaults(36)
+    assert more == {features.FRACTIONAL_CAPACITY_RANGE}
     assert features.release_defaults(37) == features.DEFAULT
     assert features.release_defaults(38) == features.DEFAULT | {features.RULES_OF_1_38}
     listed = slice_({"attributes": {"a": {"ints": [1]}}})

@@ -77,22 +77,6 @@ def test_a_claim_belongs_to_the_pod_that_controls_it():
     assert not claim([owner | {"controller": True}]).is_owned_by(pod(uid="2"))
 
 
-def test_the_conditions_that_are_true_of_exactly_this_device():
-    def conditions(**status):
-        return [{"type": name, "status": value} for name, value in status.items()]
-
-    device = {"driver": "d.org", "pool": "p"}
-    reported = claim(
-        devices=[
-            device | {"device": "gpu-0", "conditions": conditions(Ready="False")},
-            device | {"device": "gpu-1", "conditions": conditions(Ready="True", Hot="Unknown")},
-        ]
-    )
-    assert reported.true_conditions("d.org", "p", "gpu-1") == {"Ready"}
-    assert reported.true_conditions("d.org", "p", "gpu-0") == set()
-    assert reported.true_conditions("d.org", "other", "gpu-1") == set()
-
-
 def test_the_readiness_of_a_node():
     other = {"type": "DiskPressure", "status": "False"}
     for conditions, expected in (

@@ -60,7 +60,7 @@ def test_it_serves_until_a_signal(tmp_path, number):
 @pytest.mark.slow
 def test_what_cannot_be_served(tmp_path):
     for words, code, message in (
-        (["--profile", "1.20"], 2, "expected one of 1.30, 1.31, 1.34, 1.37"),
+        (["--profile", "1.20"], 2, "expected one of 1.30, 1.31, 1.34, 1.35, 1.36, 1.37, 1.38"),
         (["--port", "65536"], 2, "port 65536: expected 0 to 65535"),
         (["--port", "-1"], 2, "port -1: expected 0 to 65535"),
         (["--kubeconfig", str(tmp_path)], 1, "cannot write"),

@@ -5,7 +5,14 @@ import pytest
 from claimd.kubernetes.kube import errors
 from claimd.kubernetes.scheduling import preemption
 from claimd.sim.scheduler.binding import FINALIZER, Binder
-from claimd.sim.scheduler.scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable, schedule_pod
+from claimd.sim.scheduler.prebind import GiveUp
+from claimd.sim.scheduler.scheduling_cycle import (
+    EXTENDED_CLAIM,
+    Bind,
+    Deallocate,
+    Unschedulable,
+    schedule_pod,
+)
 from tests.support.planes import claim, class_, node, parsed, pod, slice_, snapshot
 
 NOW = 1767225600.0
@@ -109,9 +116,55 @@ async def test_a_claim_that_is_allocated_is_only_reserved(binder, loop):
 async def test_devices_that_have_to_get_ready_come_before_the_binding(binder, loop):
     document, own = pod("p", claims=["c"]), claim("c")
     pod_, decision = decide(document, [own])
-    waits = Bind(node=decision.node, claims=decision.claims, ready=False)
+    waits = Bind(node=decision.node, claims=decision.claims, waits=True)
     await binder.bind(document, pod_, waits, {"default/c": own})
-    assert [request.resource for request in loop.sent] == ["resourceclaims"] * 2
+    assert loop.targets == [
+        "PATCH pods/default/p/status",
+        "PUT resourceclaims/default/c",
+        "PUT resourceclaims/default/c/status",
+        "POST events/default",
+    ]
+    assert loop.sent[0].body["status"] == {"nominatedNodeName": "node-1"}
+    event = loop.sent[-1].body
+    assert (event["type"], event["reason"], event["action"], event["note"]) == (
+        *("Normal", "BindingConditionsPending", "Scheduling"),
+        "waiting for binding conditions for device on node node-1",
+    )
+
+
+async def test_what_is_given_up_is_reserved_for_the_others_alone(binder, loop):
+    document = pod("p", claims=["c", "d"])
+    document["status"]["nominatedNodeName"] = "node-1"
+    (pod_,) = parsed(document)
+    held = claim("c", devices=["gpu-0"], pods=["p", "other"])
+    others = claim("d", devices=["gpu-1"], pods=["other"])
+    decision = GiveUp(message="failed", claims=())
+    await binder.give_up(document, pod_, decision, [held, others])
+    assert loop.targets == [
+        "PATCH resourceclaims/default/c/status",
+        "PATCH pods/default/p/status",
+        "POST events/default",
+    ]
+    reserved, status, event = (request.body for request in loop.sent)
+    assert reserved["metadata"] == {"uid": "uid-c"}
+    assert reserved["status"] == {"reservedFor": [{"$patch": "delete", "uid": "uid-p"}]}
+    assert status["status"]["nominatedNodeName"] is None
+    [condition] = status["status"]["conditions"]
+    assert (condition["reason"], condition["message"]) == ("SchedulerError", "failed")
+    assert (event["type"], event["reason"]) == ("Warning", "FailedScheduling")
+
+
+async def test_a_claim_of_extended_resources_that_is_given_up_is_deleted(binder, loop):
+    document = asking()
+    (pod_,) = parsed(document)
+    finalizers = [FINALIZER, "example.com/wait"]
+    made = claim("c", pods=["p"], annotations={EXTENDED_CLAIM: "true"}, finalizers=finalizers)
+    await binder.give_up(document, pod_, GiveUp(message="failed", claims=()), [made])
+    assert loop.targets[:2] == [
+        "PUT resourceclaims/default/c",
+        "DELETE resourceclaims/default/c",
+    ]
+    assert loop.sent[0].body["metadata"]["finalizers"] == ["example.com/wait"]
 
 
 # ---------------------------------------------------------------- extended resources
@@ -225,8 +278,13 @@ async def test_why_a_pod_waits_is_told_once(binder, loop):
 async def test_what_a_claim_holds_is_given_back_whole(binder, loop):
     held = claim("c", devices=["gpu-0"], pods=["p"])
     held["status"] |= {"devices": [{"device": "gpu-0"}], "other": 1}
-    await binder.deallocate(held)
-    (request,) = loop.sent
+    document = pod("p", claims=["c"])
+    (pod_,) = parsed(document)
+    decision = Deallocate(claim=None, report=Unschedulable(message="not here"))
+    await binder.deallocate(document, pod_, decision, held)
+    assert loop.targets[1:] == ["PATCH pods/default/p/status", "POST events/default"]
+    assert loop.sent[2].body["note"] == "not here"
+    request = loop.sent[0]
     assert request.target == "resourceclaims/default/c/status"
     assert request.body["status"] == {"other": 1}
     assert request.body["metadata"] == held["metadata"]

@@ -44,15 +44,20 @@ class Binder:
         names = [[each["metadata"]["name"] for each in pods] for pods in (victims, passed_over)]
         await self._write("preempt", document["metadata"]["name"], node, *names)
 
-    async def deallocate(self, document):
-        await self._write("deallocate", document["metadata"]["name"])
+    async def deallocate(self, document, pod, decision, claim):
+        await self._write("deallocate", claim["metadata"]["name"], decision.report.message)
+
+    async def give_up(self, document, pod, decision, claims):
+        names = [claim["metadata"]["name"] for claim in claims]
+        await self._write("give up", document["metadata"]["name"], decision.message, *names)
 
 
 class Passes:
     """A scheduler with caches set by the test, which also triggers its rounds."""
 
     def __init__(self):
-        self.scheduler = Scheduler(None, clock=lambda: 1000.0)
+        self.now = 1000.0
+        self.scheduler = Scheduler(None, clock=lambda: self.now)
         self.binder = self.scheduler._binder = Binder()
 
     def see(self, **collections):
@@ -63,10 +68,10 @@ class Passes:
     async def once(self):
         """Runs one round, and returns its writes once they are finished."""
         self.binder.written.clear()
-        wait = await self.scheduler._reconcile()
+        self.wait = await self.scheduler._reconcile()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert wait is None
+        assert self.wait is None or self.scheduler._waiting
         return list(self.binder.written)
 
 
@@ -155,13 +160,102 @@ async def test_a_bound_pod_counts_until_the_watch_shows_it(passes):
     assert passes.scheduler._bound == {}
 
 
-async def test_a_pod_whose_devices_are_not_ready_is_not_bound_yet(passes):
-    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
-    slices = [planes.slice_("node-1", 1, gpu_0=conditions)]
-    pods = [planes.pod("p", claims=["a"])]
-    passes.see(resourceslices=slices, pods=pods, resourceclaims=[planes.claim("a")])
+# ---------------------------------------------------------------- devices that get ready
+
+SLOW = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+START = 1767225600.0  # 2026-01-01
+
+
+def reported(*conditions, pods=("p",)):
+    """The claim as it is after its allocation, with conditions that are true."""
+    held = planes.claim("a", devices=[planes.result("gpu-0", **SLOW)], pods=pods)
+    held["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    entries = [{"type": type_, "status": "True", "reason": "Told"} for type_ in conditions]
+    device = {"driver": planes.DRIVER, "pool": "node-1", "device": "gpu-0"}
+    held["status"]["devices"] = [device | {"conditions": entries}]
+    return held
+
+
+@pytest.fixture
+async def waiting(passes):
+    """Returns rounds in which pod p waits on node-1 for its device."""
+    passes.now = START
+    big = planes.pod("p", claims=["a"], requests={"cpu": "8"})
+    passes.see(
+        resourceslices=[planes.slice_("node-1", 1, gpu_0=SLOW)],
+        pods=[big],
+        resourceclaims=[planes.claim("a")],
+    )
     assert [what[0] for what in await passes.once()] == ["bind"]
-    assert passes.scheduler._bound == {}
+    assert set(passes.scheduler._waiting) == {"uid-p"}
+    passes.see(resourceclaims=[reported()])
+    return passes
+
+
+async def test_a_pod_waits_with_its_place_until_its_devices_are_ready(waiting):
+    waiting.now += 100
+    both = [planes.pod("p", claims=["a"], requests={"cpu": "8"})]
+    waiting.see(pods=[*both, planes.pod("q", requests={"cpu": "8"})])
+    assert [what[:2] for what in await waiting.once()] == [("report", "q")]
+    assert waiting.wait == 500
+    assert waiting.scheduler._bound == {}
+
+    waiting.see(resourceclaims=[reported("Ready")])
+    assert await waiting.once() == [("bind", "p", "node-1", [])]
+    assert waiting.scheduler._waiting == {}
+    assert waiting.scheduler._bound == {"uid-p": "node-1"}
+
+
+async def test_what_has_failed_is_given_up_and_then_released(waiting, monkeypatch):
+    monkeypatch.setattr(scheduler, "BACKOFF", 0.0)
+    waiting.see(resourceclaims=[reported("Broken")])
+    failed = 'device binding failed: claim=a, reason=Told, message=""'
+    message = f'running PreBind plugin "DynamicResources": {failed}'
+    assert await waiting.once() == [("give up", "p", message, "a")]
+    assert waiting.scheduler._waiting == {}
+
+    waiting.see(resourceclaims=[reported("Broken", pods=())])
+    [(what, called, message)] = await waiting.once()
+    assert (what, called) == ("deallocate", "a")
+    assert message.startswith(
+        "0/1 nodes are available: 1 resourceclaim not available on the node. "
+        "deallocation of ResourceClaim completed, preemption: "
+    )
+
+
+async def test_what_takes_too_long_is_given_up(waiting):
+    assert await waiting.once() == []
+    assert waiting.wait == 600
+    waiting.now += 600
+    [(what, *_, message, _)] = await waiting.once()
+    assert (what, message.endswith("timeout: context deadline exceeded")) == ("give up", True)
+
+
+async def test_a_place_that_is_given_up_is_free_for_others(waiting):
+    other = planes.pod("q", requests={"cpu": "8"})
+    waiting.see(pods=[*waiting.scheduler._cluster.pods.documents.values(), other])
+    await waiting.once()
+    waiting.see(resourceclaims=[reported("Broken")])
+    waiting.scheduler._tasks = asyncio.TaskGroup()
+    async with waiting.scheduler._tasks:
+        await waiting.once()
+        # The pod of the device itself is not tried again at once.
+        assert [what[:2] for what in await waiting.once()] == [("bind", "q")]
+
+
+async def test_a_waiting_pod_that_is_gone_is_forgotten(waiting):
+    waiting.see(pods=[])
+    assert await waiting.once() == []
+    assert waiting.scheduler._waiting == {}
+
+
+async def test_a_scheduler_that_was_restarted_waits_on(passes):
+    promised = planes.pod("p", claims=["a"])
+    promised["status"]["nominatedNodeName"] = "node-1"
+    passes.now = START + 60
+    passes.see(pods=[promised], resourceclaims=[reported()])
+    assert await passes.once() == [("bind", "p", "node-1", [])]
+    assert set(passes.scheduler._waiting) == {"uid-p"}
 
 
 async def test_a_pod_without_a_place_is_looked_at_again_when_something_may_help(
@@ -225,7 +319,7 @@ async def test_what_holds_a_pod_back_is_given_up(passes):
         pods=[planes.pod("p", claims=["a"])],
         resourceclaims=[held],
     )
-    assert await passes.once() == [("deallocate", "a")]
+    assert [what[:2] for what in await passes.once()] == [("deallocate", "a")]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +355,9 @@ async def test_a_binding_that_failed_leaves_nothing_bound(passes):
 async def test_the_search_for_one_pod_has_an_end(passes, monkeypatch):
     asked = []
 
-    def schedule_pod(_snapshot, _pod, now, cancelled):
+    def schedule_pod(_snapshot, _pod, now, cancelled, binding_timeout):
         asked.append((now, cancelled()))
+        assert binding_timeout == 600
         return scheduling_cycle.Pending()
 
     monkeypatch.setattr(scheduling_cycle, "schedule_pod", schedule_pod)

@@ -61,7 +61,7 @@ def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
     assert decision.node == "node-2"
     assert devices(decision) == [["gpu-0"]]
     assert [consumer.uid for consumer in decision.claims[0].status.reserved_for] == ["uid-p"]
-    assert decision.ready
+    assert not decision.waits
 
 
 def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows():
@@ -276,28 +276,24 @@ def test_devices_that_have_to_get_ready_hold_the_pod_back():
     }
     new = pod("p", claims=["mine"])
     decision = decide(new, slices=[slice_("node-1", 1, gpu_0=slow)], claims=[claim("mine")])
-    assert (devices(decision), decision.ready) == ([["gpu-0"]], False)
+    assert (devices(decision), decision.waits) == ([["gpu-0"]], True)
     waiting = claim("mine", devices=[result("gpu-0", **slow)], pods=["p"])
     waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
     (only,) = parsed(new)
     start = 1767225600.0  # 2026-01-01
-    there = three(new, claims=[waiting])
-    assert schedule_pod(there, only, start + 599) == Pending()
-    assert isinstance(schedule_pod(there, only, start + 601), Deallocate)
-    for said, expected in (
-        (("ready", "True"), Bind),
-        (("broken", "True"), Deallocate),
-        (("ready", "False"), Pending),
-    ):
-        condition = {"type": said[0], "status": said[1]}
-        entry = {
-            "driver": "gpu.example.com",
-            "pool": "node-1",
-            "device": "gpu-0",
-            "conditions": [condition],
-        }
+
+    def again(now, *true):
+        entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}
+        entry["conditions"] = [{"type": type_, "status": "True"} for type_ in true]
         told = {**waiting, "status": waiting["status"] | {"devices": [entry]}}
-        assert isinstance(schedule_pod(three(new, claims=[told]), only, start), expected)
+        return schedule_pod(three(new, claims=[told]), only, now)
+
+    # The scheduler waits on, also after a restart.
+    assert again(start + 599) == Bind(node="node-1", waits=True)
+    assert again(start + 9999, "ready") == Bind(node="node-1", waits=True)
+    for decision in (again(start + 601), again(start, "broken")):
+        assert isinstance(decision, Deallocate)
+        assert "3 resourceclaim not available on the node" in decision.report.message
 
 
 def test_an_expression_that_fails_is_the_schedulers_error():

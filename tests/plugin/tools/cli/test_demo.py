@@ -26,5 +26,5 @@ def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
 
 
 def test_a_release_that_claimd_does_not_run_on(claimd):
-    message = "claimd: profile '1.30': a cluster can be like 1.34 or 1.37\n"
+    message = "claimd: profile '1.30': a cluster can be like 1.34, 1.35, 1.36, 1.37, 1.38\n"
     assert claimd("demo", "--profile", "1.30") == (2, "", message)

@@ -8,7 +8,10 @@ from claimd.sim.apiserver import command, server
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--profile", "1.2"], "profile '1.2': expected one of 1.30, 1.31, 1.34, 1.37"),
+        (
+            ["--profile", "1.2"],
+            "profile '1.2': expected one of 1.30, 1.31, 1.34, 1.35, 1.36, 1.37, 1.38",
+        ),
         (["--port", "-1"], "port -1: expected 0 to 65535"),
         (["--port", "65536"], "port 65536: expected 0 to 65535"),
         (["--"], "after --: expected a COMMAND, such as `-- go test ./...`"),
@@ -24,7 +27,26 @@ from claimd.sim.apiserver import command, server
         ),
         (
             ["--controllers", "sh", "--", "true"],
-            "--scheduler and --controllers are for a cluster: expected --node NAME with them",
+            "--scheduler, --controllers and --binding-timeout are for a cluster: "
+            "expected --node NAME with them",
+        ),
+        (
+            ["--binding-timeout", "5", "--", "true"],
+            "--scheduler, --controllers and --binding-timeout are for a cluster: "
+            "expected --node NAME with them",
+        ),
+        (
+            ["--binding-timeout", "5"],
+            "--binding-timeout is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up "
+            "is `claimd demo --serve`",
+        ),
+        (
+            ["--node", "a", "--binding-timeout", "0.5", "--", "true"],
+            "--binding-timeout 0.5: expected a second or more",
+        ),
+        (
+            ["--node", "a", "--binding-timeout", "nan", "--", "true"],
+            "--binding-timeout nan: expected a second or more",
         ),
         (
             ["--node", "a", "--scheduler", "nowhere", "--", "true"],
@@ -33,7 +55,7 @@ from claimd.sim.apiserver import command, server
         ),
         (
             ["--profile", "1.31", "--node", "a", "--", "true"],
-            "profile '1.31': a cluster can be like 1.34 or 1.37",
+            "profile '1.31': a cluster can be like 1.34, 1.35, 1.36, 1.37, 1.38",
         ),
         (["--node", "a", "--node", "a=nvidia:l4", "--", "true"], "--node: a is there twice"),
     ],

@@ -127,53 +127,6 @@ def test_a_claim_that_is_reserved_for_as_many_as_it_may():
     assert of_pod(own, full).blockers == []
 
 
-def bound_claim(*true):
-    """Returns a claim whose device has binding conditions, of which `true` are met."""
-    waiting = claim(held=[name(0)], reserved=["job"])
-    [result] = waiting["status"]["allocation"]["devices"]["results"]
-    result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
-    waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T10:00:00Z"
-    conditions = [{"type": condition_, "status": "True"} for condition_ in true]
-    device = {"driver": cluster_objects.DRIVER, "pool": "node-1", "device": name(0)}
-    waiting["status"]["devices"] = [device | {"conditions": conditions}]
-    return waiting
-
-
-@pytest.mark.parametrize(
-    ("true", "blocker"),
-    [
-        ((), "device gpu-0000-41-00-0 of claim default/train waits for driver gpu.claimd.dev to report Ready "
-             "(the allocation is undone if it is not reported by 2026-01-01T10:10:00Z)"),
-        (("Ready",), None),
-        (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
-    ],
-)  # fmt: skip
-def test_binding_conditions(true, blocker):
-    waiting = pod(resourceClaims=CLAIM)
-    waiting["metadata"]["uid"] = "job"
-    assert of_pod(waiting, bound_claim(*true)).blockers == ([blocker] if blocker else [])
-
-
-@pytest.mark.parametrize("time", ["yesterday", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"])
-def test_a_time_that_is_none_is_shown_as_it_is(time):
-    waiting = bound_claim()
-    waiting["status"]["allocation"]["allocationTimestamp"] = time
-    [blocker] = of_claim(waiting).blockers[1:]
-    assert blocker.endswith(f"to report Ready (allocated at {time})")
-
-
-def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
-    waits = (
-        "device gpu-0000-41-00-0 waits for driver gpu.claimd.dev to report Ready "
-        "(the allocation is undone if it is not reported by 2026-01-01T10:10:00Z)"
-    )
-    assert of_claim(bound_claim()).blockers[1:] == [waits]
-
-    another = pod(resourceClaims=CLAIM)
-    another["metadata"]["uid"] = "another"
-    assert of_pod(another, bound_claim()).blockers == []
-
-
 def test_a_deleted_claim():
     check = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
     assert check.blockers == ["it has been in deletion since 2026-01-01T00:00:00Z"]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from claimd.kubernetes.kube import client, errors, kubeconfig
+from claimd.sim.apiserver import server
 from claimd.tools import cli
 from claimd.tools.explain import sources
 from tests.support import apiserver, cluster_objects
@@ -87,6 +89,32 @@ async def test_a_pod_in_every_version(api, explain, served):
     assert code == 3
     assert f"{name(0)}: held by claim default/other" in out
     assert "note" not in out.replace("note: claim default/job-gpus-… does not exist yet", "")
+
+
+@pytest.mark.parametrize(("profile", "minor"), [("1.34", 34), ("1.37", 37), ("1.38", 38)])
+async def test_the_release_of_the_api_server(profile, minor, tmp_path):
+    """A release that is not out yet has a plus, and so have those of some vendors."""
+    async with server.serve(server.Options(profile=profile)) as api:
+        path = api.kubeconfig(tmp_path / "admin")
+        client_ = client.Client(kubeconfig.load(path), agent="test")
+        try:
+            objects = await sources.read_cluster(client_, sources.DEFAULT_SCOPE)
+        finally:
+            await client_.close()
+    assert objects.release == objects.server_release == minor
+    assert objects.read_at is not None
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b"no", b'{"minor": "x"}', None])
+async def test_an_api_server_that_does_not_tell_its_release(answer):
+    class Client:
+        async def request(self, method, path):
+            assert (method, path) == ("GET", "/version")
+            if answer is None:
+                raise errors.Forbidden("no")
+            return answer
+
+    assert await sources._server_release(Client()) is None
 
 
 async def test_all_pages_are_read(api, explain):

@@ -91,6 +91,45 @@ def test_what_is_given_back_is_free_again():
     assert rows.row(picture.world, "node-1")["note"] == "there is no such node"
 
 
+def unready(*true, **more):
+    """A claim whose device has binding conditions. `true` are those that are true."""
+    held = claim(held=[name(0)], reserved=["job"])
+    [result] = held["status"]["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    device = {"driver": cluster_objects.DRIVER, "pool": "node-1", "device": name(0)}
+    told = {"status": "True", "reason": "Told", "message": "it broke"} | more
+    conditions = [{"type": type_} | told for type_ in true]
+    held["status"]["devices"] = [device | {"conditions": conditions}]
+    return held
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (unready(), "waits for Ready"),
+        (unready("Ready", status="False", message="binds"), "waits for Ready: binds"),
+        (unready("Broken"), "failed: it broke"),
+        (unready("Broken", message=""), "failed: Told"),
+        (unready("Ready"), None),
+        (claim(held=[name(0)]), None),
+    ],
+)
+def test_what_a_device_lacks_before_a_pod_is_bound(held, text):
+    check_unready(held, text)
+
+
+def test_until_when_a_device_may_lack_it():
+    held = unready()
+    held["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T10:00:00Z"
+    check_unready(held, "waits for Ready until 2026-01-01T10:10:00Z")
+
+
+def check_unready(held, text):
+    picture = build_picture(node("node-1"), slice_(gpus(1)), held)
+    [device] = rows.row(picture.world, "node-1")["devices"]
+    assert device["by"][0].get("unready") == text
+
+
 def test_a_monitor_takes_nothing():
     watching = claim("watch", held=[name(0)])
     watching["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True

@@ -3,7 +3,7 @@
 import json
 
 from claimd.tools.view.timeline import KEPT, parse_time
-from tests.plugin.tools.view.test_rows import add, build_picture
+from tests.plugin.tools.view.test_rows import add, build_picture, unready
 from tests.support.cluster_objects import claim, gpu, gpus, name, node, pod, slice_
 
 
@@ -23,6 +23,17 @@ def test_what_happens_to_a_claim():
         f"claim default/a (pod p) got {name(0)}, {name(1)} on node-1",
         f"claim default/a (pod p) gave back {name(0)}, {name(1)} on node-1",
     ]
+
+
+def test_a_device_that_fails_while_a_pod_waits_for_it():
+    picture = build_picture(slice_(gpus(2)))
+    read_texts(picture)
+    held = unready("Broken")
+    add(picture, unready())
+    for _ in range(2):
+        add(picture, held)
+    changes = read_texts(picture)
+    assert changes[1:] == [f"{name(0)} on node-1 failed for claim default/train: it broke"]
 
 
 def test_what_happens_to_a_device():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from claimd.kubernetes.api.document import Document
 
+from ..rules import profile
 from ..storage.store import Store
 from ..types import status_errors
 from ..types.status_errors import Cause
@@ -16,8 +17,6 @@ from ..types.user import User
 from ..wire.resource_request import ResourceRequest
 from . import rbac
 
-# The simulated releases that check these rights.
-RELEASES = ("1.37",)
 NODE_NAME = "authentication.kubernetes.io/node-name"
 ASSOCIATED_NODE, ARBITRARY_NODE = "associated-node:", "arbitrary-node:"
 
@@ -33,7 +32,9 @@ def check(
 
     Raises status 422 with the fields that the writer may not change. Other requests always pass.
     """
-    if release not in RELEASES or request.info.subresource != "status":
+    if profile.GRANULAR_STATUS_AUTHORIZATION not in profile.FEATURE_GATES[release]:
+        return
+    if request.info.subresource != "status":
         return
     if request.served.kind.resource.kind != "ResourceClaim" or old is None or new is None:
         return

@@ -14,7 +14,15 @@ from ..catalog import Catalog, ServedVersion
 AGGREGATED = ("v2", "v2beta1")
 
 # The patch release that stands for each minor release.
-PATCH_RELEASES = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37": "1.37.1"}
+PATCH_RELEASES = {
+    "1.30": "1.30.14",
+    "1.31": "1.31.14",
+    "1.34": "1.34.2",
+    "1.35": "1.35.4",
+    "1.36": "1.36.3",
+    "1.37": "1.37.1",
+    "1.38": "1.38.0-beta.0",
+}
 # The first minor release whose /version contains the emulated version.
 EMULATION_SINCE = 33
 
@@ -57,8 +65,9 @@ class Discovery:
     def version(self) -> Document:
         """Returns the document of /version."""
         release = PATCH_RELEASES[self._catalog.release]
-        major, minor, _ = release.split(".")
-        version = {"major": major, "minor": minor}
+        major, minor = release.split(".")[:2]
+        # The minor number of a release that is not out yet has a plus.
+        version = {"major": major, "minor": f"{minor}+" if "-" in release else minor}
         if int(minor) >= EMULATION_SINCE:
             version |= {"emulationMajor": major, "emulationMinor": minor}
         return version | {

@@ -146,7 +146,7 @@ def round_trip(version: str, kind: str, obj: Document, release: str) -> Document
             result[name] = value
 
     # Up to 1.35, the devices of a slice were always written.
-    if kind == "ResourceSlice" and release == "1.34" and "spec" in result:
+    if kind == "ResourceSlice" and release in ("1.34", "1.35") and "spec" in result:
         result["spec"].setdefault("devices", None)
     return result
 

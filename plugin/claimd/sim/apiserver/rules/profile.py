@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from claimd.kubernetes.allocator import features
 from claimd.kubernetes.api import limits
 
-EVERYWHERE = frozenset(["DRAResourceClaimDeviceStatus", "DRAAdminAccess", "DRAPrioritizedList"])
+# The features of the API alone, and the minor release from which each is enabled by default. The
+# others are in the allocator's table.
+GRANULAR_STATUS_AUTHORIZATION = "DRAResourceClaimGranularStatusAuthorization"
+_SINCE = {
+    "DRAResourceClaimDeviceStatus": 33,
+    "DRAExtendedResource": 36,
+    GRANULAR_STATUS_AUTHORIZATION: 36,
+}
+
+
+def _gates(release: str) -> frozenset[str]:
+    minor = int(release.partition(".")[2])
+    table = features.DEFAULT_SINCE | _SINCE
+    names = {name for name, since in table.items() if since <= minor}
+    return frozenset(names - {features.RULES_OF_1_38})
+
+
 FEATURE_GATES: dict[str, frozenset[str]] = {
-    "1.30": frozenset(),
+    # This gate is not a default. The answers of 1.31 were recorded with it.
     "1.31": frozenset(["DRAControlPlaneController"]),
-    "1.34": EVERYWHERE,
-    "1.37": EVERYWHERE
-    | {
-        "DRAConsumableCapacity",
-        "DRADeviceBindingConditions",
-        "DRADeviceTaints",
-        "DRAExtendedResource",
-        "DRAFractionalCapacityRange",
-        "DRAPartitionableDevices",
-        "DRAResourceClaimGranularStatusAuthorization",
-    },
+    **{release: _gates(release) for release in ("1.30", "1.34", "1.35", "1.36", "1.37", "1.38")},
 }
 
 
@@ -36,14 +43,18 @@ class Profile:
         return FEATURE_GATES[self.release]
 
     @property
+    def minor(self) -> int:
+        return int(self.release.partition(".")[2])
+
+    @property
     def is_early(self) -> bool:
         """True for releases before the resource API was beta, which use other messages."""
-        return self.release in ("1.30", "1.31")
+        return self.minor <= 31
 
     @property
     def has_declarative_validation(self) -> bool:
         """True if rules are declared in the types. The causes of these rules come last."""
-        return self.release == "1.37"
+        return self.minor >= 36
 
     @property
     def is_flat(self) -> bool:

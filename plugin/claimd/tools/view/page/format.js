@@ -42,6 +42,7 @@ export function described(row, device) {
     const amount = holder.amount ? ` (${holder.amount})` : "";
     const who = holder.pods.length ? holder.pods.join(", ") : "no pod";
     parts.push(`${holder.admin ? "watched by" : "by"} ${who}, claim ${holder.claim}${amount}`);
+    if (holder.unready) parts.push(holder.unready);
   }
   for (const taint of device.why || []) parts.push(taint.text);
   return parts.join(" · ");

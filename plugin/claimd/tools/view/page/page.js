@@ -455,6 +455,7 @@ function drawDetails() {
       holder.share ? `share ${holder.share}` : "", since ? `for ${since}` : ""];
     add(holder.admin ? "watched by" : "held by",
       [`${pods}, claim ${holder.claim}`, ...extras].filter(Boolean).join(", "));
+    if (holder.unready) add("not ready", holder.unready, "why");
   }
   add("driver", device.driver);
   if (device.pool) add("pool", device.pool);

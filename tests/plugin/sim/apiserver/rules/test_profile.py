@@ -2,8 +2,10 @@
 
 import pytest
 
+from claimd.kubernetes.allocator import features
 from claimd.kubernetes.api import limits
-from claimd.sim.apiserver.rules.profile import EVERYWHERE, Profile
+from claimd.sim.apiserver import kinds
+from claimd.sim.apiserver.rules.profile import FEATURE_GATES, Profile
 
 
 @pytest.mark.parametrize(
@@ -12,7 +14,10 @@ from claimd.sim.apiserver.rules.profile import EVERYWHERE, Profile
         ("1.30", True, False, False),
         ("1.31", True, True, False),
         ("1.34", False, False, False),
+        ("1.35", False, False, False),
+        ("1.36", False, False, True),
         ("1.37", False, False, True),
+        ("1.38", False, False, True),
     ],
 )
 def test_releases(release, early, flat, declarative):
@@ -26,5 +31,12 @@ def test_releases(release, early, flat, declarative):
 def test_gates():
     assert Profile("1.30").gates == frozenset()
     assert Profile("1.31").gates == {"DRAControlPlaneController"}
-    assert Profile("1.34").gates == EVERYWHERE
-    assert Profile("1.37").gates > EVERYWHERE
+    everywhere = {"DRAResourceClaimDeviceStatus", "DRAAdminAccess", "DRAPrioritizedList"}
+    assert Profile("1.34").gates == Profile("1.35").gates == everywhere
+    assert Profile("1.36").gates > everywhere
+    assert Profile("1.37").gates - Profile("1.36").gates == {features.FRACTIONAL_CAPACITY_RANGE}
+    assert Profile("1.38").gates == Profile("1.37").gates
+
+
+def test_every_release_has_its_gates():
+    assert set(FEATURE_GATES) == set(kinds.RELEASES)

@@ -1,0 +1,96 @@
+"""Records what Kubernetes' own scheduler does with devices that have binding conditions.
+
+    python -m tests.cluster.binding [SITUATION…]
+
+Every situation of `tests/support/binding_situations.py` has a simulated API server of its own, to
+which the kube-scheduler of the rig is attached. The test plays the driver. What is seen lies in
+`tests/cases/binding`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from claimd.kubernetes.kube import client, kubeconfig
+from claimd.sim.apiserver import server
+from tests.cluster.preemption import BUILT, Cluster
+from tests.support import binding_situations as situations
+
+QUIET = 3.0  # seconds in which the scheduler comes to rest
+
+
+class Scheduler:
+    """A kube-scheduler that can be restarted."""
+
+    def __init__(self, program: Path, folder: Path, kubeconfig_: Path, timeout: int) -> None:
+        arguments = {"bindingTimeout": f"{timeout}s"}
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig_)},
+            "leaderElection": {"leaderElect": False},
+            "profiles": [{"pluginConfig": [{"name": "DynamicResources", "args": arguments}]}],
+        }
+        path = folder / "scheduler.yaml"
+        path.write_text(json.dumps(config))
+        self._command = (program, f"--config={path}", "--secure-port=0", f"--cert-dir={folder}")
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def restart(self) -> None:
+        await self.end()
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stderr=asyncio.subprocess.DEVNULL
+        )
+
+    async def end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            await self._process.wait()
+
+
+async def record(name: str, program: Path) -> list[Any]:
+    situation, timeout = situations.ALL[name]
+    looks: list[Any] = []
+
+    async def look(seen: Any) -> None:
+        await asyncio.sleep(QUIET)
+        looks.append(await seen())
+
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
+        async with server.serve(server.Options(tls=True)) as api:
+            path = api.kubeconfig(Path(folder) / "admin")
+            client_ = client.Client(kubeconfig.load(path), agent="recorder")
+            scheduler = Scheduler(program, Path(folder), path, timeout)
+            try:
+                await scheduler.restart()
+                await situation(situations.Stage(Cluster(client_), look, scheduler.restart))
+            finally:
+                await scheduler.end()
+                await client_.close()
+    return looks
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    built = sorted(BUILT.glob("kube-1.37.*/kube-scheduler"))
+    parser.add_argument("--scheduler", type=Path, default=built[-1] if built else None)
+    parser.add_argument("situations", nargs="*", default=list(situations.ALL))
+    asked = parser.parse_args()
+
+    situations.CASES.mkdir(exist_ok=True)
+    for name in asked.situations:
+        looks = asyncio.run(record(name, asked.scheduler))
+        text = json.dumps(looks, indent=1, ensure_ascii=False)
+        (situations.CASES / f"{name}.json").write_text(f"{text}\n")
+        print(f"{name}: {len(looks)} looks", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
