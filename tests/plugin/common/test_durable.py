@@ -260,3 +260,12 @@ async def test_work_that_a_pool_never_begins_is_not_waited_for_for_ever():
     go_on.set()
     await asyncio.wait([first, second], timeout=10)
     assert (first.done(), second.cancelled()) == (True, True)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_only_a_file_is_opened_and_nothing_stays_open(tmp_path, make):
+    make(tmp_path / "odd")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(durable.NotAFileError, match="not a file"):
+        durable.open_regular(str(tmp_path / "odd"))
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -96,6 +96,16 @@ async def test_many_changes_wake_us_once_a_look(tmp_path, monkeypatch):
         assert len(wakes) <= looks.count
 
 
+async def test_a_change_is_looked_at_once(tmp_path):
+    async with looking(tmp_path) as looks:
+        write(tmp_path / "file")
+        await looks.another()
+        before = looks.count
+        for _ in range(20):  # there would be a look in each of these times
+            await asyncio.sleep(folder_watch.SPACING)
+        assert looks.count == before
+
+
 async def test_what_changes_during_a_look_is_looked_at_again(tmp_path):
     looks = Looks()
 

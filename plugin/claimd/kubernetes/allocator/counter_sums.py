@@ -40,9 +40,6 @@ class CounterSums:
         # A device that several requests share uses its counters only once.
         groups = [group for group in groups if not group.shared]
         sums = self._sums()
-        if not sums or not groups:
-            return
-
         for some in [*([group] for group in groups), groups]:
             for name, counters in sums:
                 least = self._least(some, counters)

@@ -229,3 +229,11 @@ def test_a_derived_attribute_may_be_a_list(monkeypatch):
     features = ["DRADerivedAttributes", "DRAListTypeAttributes"]
     verdict = remedies.verdict_of(hard | {"features": features})
     assert verdict.outcome == "yes"
+
+
+def test_what_keeps_all_of_the_devices_away_is_named():
+    taints = [{"key": "k", "effect": "NoSchedule"}]
+    devices = [device | {"taints": taints} for device in rooted(2, 1)]
+    assert counts(world(devices, {"count": 1})) == [
+        "1 GPU is needed, 0 of 2 are usable; both: taint k:NoSchedule is not tolerated by the claim"
+    ]

@@ -1,8 +1,12 @@
 """The clauses of a compiled expression."""
 
+import operator
+
 import pytest
 
 from claimd.kubernetes import cel
+from claimd.kubernetes.cel import calls
+from claimd.kubernetes.cel.values import MISSING
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,10 @@ from claimd.kubernetes import cel
 )
 def test_clauses(expression, clauses):
     assert cel.compile(expression).clauses == clauses
+
+
+def test_a_constant_is_not_evaluated_with_each_device():
+    node = cel.compile("device.driver != 'a'").root
+    closure = calls.plain(node, operator.ne, [lambda frame: frame[0], None], [MISSING, "a"])
+    assert closure(["b"]) is True
+    assert closure(["a"]) is False

@@ -98,6 +98,19 @@ async def test_what_is_there_and_what_comes(
     assert 300 <= int(request.query["timeoutSeconds"]) <= 600
 
 
+async def test_a_list_waits_for_the_list_of_another(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
+) -> None:
+    one_at_a_time = connect(api.url, limit=1)
+    informer = watch.Informer(one_at_a_time, here)
+    async with running(informer):
+        async with informer.listing:
+            await asyncio.sleep(0)  # a turn, in which the list would be asked for
+            await one_at_a_time.request("GET", "/version")
+            assert lists(api) == 0
+        await apiserver.until(lambda: informer.synced)
+
+
 async def test_objects_of_one_name_in_two_namespaces_are_two(
     api: apiserver.ApiServer, connect: Callable[..., client.Client]
 ) -> None:

@@ -651,6 +651,21 @@ async def test_a_checkpoint_that_another_instance_took_away_meanwhile_does_not_a
     assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
 
 
+async def test_a_claim_that_another_instance_has_prepared_again_is_asked_for(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    other = world.instance()
+    await world.unprepare(c, by=other)
+    world.api.delete("resourceclaims", "c", "default")
+    assert "does not exist" in await world.prepare(c)
+
+    # It is prepared again, and then it is allocated again.
+    await world.prepare(world.claim("c"), by=other)
+    c = world.claim("c", result(SECOND))
+    (device,) = (await world.prepare(c)).devices
+    assert device.device == SECOND
+
+
 async def test_a_checkpoint_that_is_taken_away_during_the_question_does_not_answer(world, caplog):
     """The claim is asked for again, and is prepared with the allocation that it has then."""
     caplog.set_level("INFO")

@@ -129,6 +129,8 @@ def test_permissions_of_a_class_stand():
 
 def test_permissions_are_the_claims_where_no_class_says_any():
     assert plan_claim(of_claim(permissions="r")).devices[0].permissions == "r"
+    (device,) = plan_claim(of_claim(permissions="r"), of_claim(environment={"A": "1"})).devices
+    assert device.permissions == "r"
     assert plan_claim().devices[0].permissions == "rw"
 
 

@@ -383,8 +383,9 @@ async def test_it_runs_by_itself_and_rests_afterwards(world, kubelet):
     running = asyncio.create_task(instance.lost.run())
     await apiserver.until(lambda: world.records() == ["uid-c.json"])
     await apiserver.until(lambda: not instance.driver.claims.files.has_unrecorded.is_set())
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    assert running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_while_it_cannot_be_rebuilt_the_claim_and_its_devices_say_so(

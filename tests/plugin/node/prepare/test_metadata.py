@@ -8,7 +8,7 @@ import pytest
 
 from claimd.common import errors
 from claimd.kubernetes.api import limits
-from claimd.kubernetes.api.resource import ResourceClaim
+from claimd.kubernetes.api.resource import DeviceAttribute, ResourceClaim
 from claimd.node.prepare import metadata, plan
 from claimd.node.publish import device as published
 from claimd.node.publish import sharing
@@ -248,6 +248,14 @@ def test_a_device_has_no_more_attributes_than_readers_take():
     attributes = document.requests[0].devices[0].attributes
     assert {"tiles", "driverVersionFull", "consumedCarveOut"} <= attributes.keys()
     assert len(attributes) <= limits.ATTRIBUTES_AND_CAPACITIES
+
+
+def test_no_more_attributes_are_left_out_than_have_to_be():
+    device = plan_claim().devices[0]
+    spared, kept = published.SPARE[:2]
+    names = [spared, kept, *(f"a{number}" for number in range(31))]
+    given = dict.fromkeys(names, DeviceAttribute(int_=1))
+    assert metadata._attributes(device, given).keys() == given.keys() - {spared}
 
 
 def test_under_a_vendors_name_a_file_has_that_vendors_words():

@@ -309,3 +309,11 @@ async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once()
     assert support.withdraw() is False
     assert await support.learn(divided_gpus()) is False
     assert resources.asked == 1
+
+
+async def test_a_question_of_long_ago_is_not_asked_again_when_they_are_dropped():
+    resources = Resources("")
+    support = server_features.CounterSupport(resources, "d", "n")
+    support.withdraw()
+    assert await support.learn(divided_gpus()) is False
+    assert resources.asked == 0

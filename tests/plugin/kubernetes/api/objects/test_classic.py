@@ -286,3 +286,9 @@ def test_pods_name_their_claims_without_a_source():
     other = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
     assert convert.convert(other, "v1").document == other
     assert claims[0] == {"name": "a", "source": {"resourceClaimName": "c"}}
+
+
+def test_a_class_without_parameters_has_no_configuration():
+    result, notes = to_v1(CLASS)
+    assert result["spec"].keys() == {"selectors"}
+    assert "parametersRef" not in notes
