@@ -30,6 +30,7 @@ CHECK_EVERY = 20  # claims; the CDI folder is read between measurements, so not 
 REST = 3.0  # seconds from the last call until the driver counts as idle
 STATUS_PATIENCE = 2.0
 SLICE_PATIENCE = 45.0
+IN_MEMORY = Path("/dev/shm")
 
 Answer = TypeVar("Answer")
 
@@ -113,14 +114,18 @@ def started(driver: Driver, cluster: Cluster, tag: str, work: Work) -> Iterator[
     node = Node(cluster.api, name)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
-        for part in ("plugins", "plugins_registry", "cdi"):
+        for part in ("plugins", "plugins_registry"):
             (folder / part).mkdir()
+
+        # The CDI folder of a node is below /var/run, which is in memory.
+        in_memory = IN_MEMORY if IN_MEMORY.is_dir() else None
+        cdi = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-", dir=in_memory)))
         node.create()
         stack.callback(node.delete)
-        words: dict[str, object] = {"kubelet": folder, "cdi": folder / "cdi", "dir": folder}
+        words: dict[str, object] = {"kubelet": folder, "cdi": cdi, "dir": folder}
         words |= {"node": name, "kubeconfig": cluster.kubeconfig, "devices": driver.devices}
         command = [word.format(**words) for word in driver.command]
-        kubelet = Kubelet(folder, folder / "cdi")
+        kubelet = Kubelet(folder, cdi)
         program = stack.enter_context(running(command, folder / "log", driver.environment))
         stack.callback(kubelet.close)
         yield Turn(node=node, kubelet=kubelet, program=program, work=work)
