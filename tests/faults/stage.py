@@ -29,6 +29,7 @@ from .world import (
     Object,
     World,
     expected,
+    is_early,
     is_share,
 )
 
@@ -311,6 +312,14 @@ class Stage:
             if patience.over():
                 raise Broken(f"still to be cleared, by its file, though it is: {', '.join(left)}")
             await asyncio.sleep(0.01)
+        self._deallocate_early()
+
+    def _deallocate_early(self) -> None:
+        """As a controller does when the pod is gone: an allocation that stayed would be prepared
+        early once more.
+        """
+        for name in filter(is_early, self.claims):
+            self.world.deallocate(name)
 
     async def _answer_at_once(self, claim: Object, name: str) -> object:
         """What a call with little time says of the claim. On a busy machine that may be nothing, or

@@ -5,13 +5,14 @@ tests.faults`.
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
 import random
 import shutil
 
 import pytest
 
-from tests.faults import deaths, power, recording
+from tests.faults import deaths, power, recording, scenarios
 from tests.faults.world import Broken, world
 from tests.support import progress
 
@@ -51,10 +52,22 @@ async def tried(points, attempts, wanted, counts):
     assert reached >= wanted
 
 
+async def all_points(worlds, seed):
+    """Returns the points of all scenarios. Each world lives through some of the scenarios."""
+    names = list(scenarios.SCENARIOS)
+    shares = [names[at :: len(worlds)] for at in range(len(worlds))]
+    found = await asyncio.gather(
+        *(deaths.points(world_, seed, share) for world_, share in zip(worlds, shares, strict=True))
+    )
+    points = list(itertools.chain(*found))
+    random.Random(seed).shuffle(points)
+    return points
+
+
 async def test_death_at_any_step(seed):
     async with contextlib.AsyncExitStack() as stack:
         worlds = [await stack.enter_async_context(world()) for _ in range(AT_ONCE)]
-        points = await deaths.points(worlds[0], seed)
+        points = await all_points(worlds, seed)
         counts = (deaths.DIED, deaths.SURVIVED, deaths.ENDED)
         await tried(
             points, [functools.partial(deaths.attempt, world_) for world_ in worlds], DEATHS, counts
