@@ -69,8 +69,9 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 cluster-matrix: dev  ## the same with all API versions, kubelets and container runtimes (an hour and a half)
 	$(BIN)/python -m tests.cluster --matrix
 
-recordings: dev  ## record a real scheduler's messages about pods that wait in tests/cases/pending (needs root; half an hour)
+recordings: dev  ## record what a real scheduler says about pods that wait, in tests/cases (needs root; half an hour)
 	$(BIN)/python -m tests.cluster.pending
+	$(BIN)/python -m tests.cluster.pod_groups
 
 faults: dev  ## every campaign in full: kills at every step, loss of power, failing calls, a model, a failing API server (needs root, strace, faketime, cc)
 	$(BIN)/python -m tests.faults deaths

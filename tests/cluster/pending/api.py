@@ -23,6 +23,8 @@ _GROUPS = {
     "ResourceClaim": ("/apis/resource.k8s.io/v1", "resourceclaims", True),
     "ResourceClaimTemplate": ("/apis/resource.k8s.io/v1", "resourceclaimtemplates", True),
     "DeviceTaintRule": ("/apis/resource.k8s.io/v1", "devicetaintrules", False),
+    "PodGroup": ("/apis/scheduling.k8s.io/v1beta1", "podgroups", True),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses", False),
 }
 
 

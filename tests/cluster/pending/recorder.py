@@ -78,11 +78,15 @@ class Verdict:
 
 
 @contextlib.contextmanager
-def control_plane_of(version: str) -> Iterator[Api]:
-    """etcd, the API server and the scheduler, and nothing else; gone at the end."""
-    choices = Choices(kube=version, control_plane_only=True, api_server_only=True)
+def control_plane_of(version: str, gates: str = "", controllers: str = "") -> Iterator[Api]:
+    """etcd, the API server, the scheduler and these controllers; gone at the end."""
+    choices = Choices(
+        kube=version, control_plane_only=True, api_server_only=True, feature_gates=gates
+    )
     build.etcd()
     build.kubernetes(version, ["kube-apiserver", "kube-scheduler", "kubectl"])
+    if controllers:
+        build.kubernetes(version, ["kube-controller-manager"])
     control_plane.up(choices)
     try:
         configuration = STATE / "scheduler.yaml"
@@ -96,6 +100,9 @@ def control_plane_of(version: str) -> Iterator[Api]:
         daemons.wait_for("the namespace default", lambda: _has_namespace(api), needs="apiserver")
         account = {"name": "default", "namespace": "default"}
         api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+        if controllers:
+            flags = (f"--controllers={controllers}", "--use-service-account-credentials=true")
+            control_plane.start_controller_manager(choices, *flags)
         daemons.wait_for("the scheduler's caches", _scheduler_runs, needs="scheduler")
         yield api
     finally:
@@ -120,8 +127,9 @@ def _log(start: int = 0) -> str:
 class Recorder:
     """Creates what a situation or a cluster has, and writes down what becomes of its pods."""
 
-    def __init__(self, api: Api, version: str) -> None:
+    def __init__(self, api: Api, version: str, kinds: tuple[str, ...] = KINDS) -> None:
         self._api = api
+        self._kinds = kinds
         self._kubectl = kube_binary("kubectl", version)
 
     # Situations
@@ -152,13 +160,13 @@ class Recorder:
         described = "" if verdict.node else self._describe(pod)
         objects = [*before, *stored, pod] if verdict.node else self.objects()
         self.clear()
-        return _steady(
+        return steady(
             {
                 "title": situation.title,
                 "pod": pod["metadata"]["name"],
                 "scheduler": verdict.plain(),
                 "describe": described,
-                "objects": [_pruned(document) for document in objects],
+                "objects": [pruned(document) for document in objects],
             },
             objects,
         )
@@ -265,10 +273,10 @@ class Recorder:
         objects = self.objects()
         steps = [self._step(arrival) for arrival in cluster.arrivals]
         self.clear()
-        recording = {"seed": seed, "objects": list(map(_pruned, objects)), "steps": steps}
+        recording = {"seed": seed, "objects": list(map(pruned, objects)), "steps": steps}
         everything = [*objects, *(step["pod"] for step in steps)]
         everything += [claim for step in steps for claim in step["claims"] + step["changed"]]
-        return _steady(recording, everything)
+        return steady(recording, everything)
 
     def _step(self, arrival: Arrival) -> Object:
         claims = [self._create(claim) for claim in arrival.claims]
@@ -288,10 +296,10 @@ class Recorder:
             for document in (pod, *claims):
                 self._api.delete(document)
         return {
-            "claims": list(map(_pruned, claims)),
-            "pod": _pruned(pod),
+            "claims": list(map(pruned, claims)),
+            "pod": pruned(pod),
             "scheduler": verdict.plain(),
-            "changed": list(map(_pruned, changed)),
+            "changed": list(map(pruned, changed)),
         }
 
     # Shared GPUs
@@ -356,15 +364,15 @@ class Recorder:
         namespace = {"apiVersion": "v1"} | self._api.get(_object("Namespace", "default"))
         return [namespace, *self._created()]
 
-    def _created(self) -> list[Object]:
-        return [document for kind in KINDS for document in self._api.list(kind)]
+    def _created(self, kinds: tuple[str, ...] = ()) -> list[Object]:
+        listed = [document for kind in kinds or self._kinds for document in self._api.list(kind)]
+        # The API server's own priority classes are always there.
+        return [each for each in listed if not each["metadata"]["name"].startswith("system-")]
 
     def clear(self) -> None:
         """Pods first: what they use is not given to others while it goes."""
-        kinds = ("Pod", *(kind for kind in KINDS if kind != "Pod"), "Event")
-        for kind in kinds:
-            for document in self._api.list(kind):
-                self._api.delete(document)
+        for document in self._created(("Pod", *self._kinds, "Event")):
+            self._api.delete(document)
         daemons.wait_for("objects to be gone", lambda: not self._created())
 
 
@@ -378,7 +386,7 @@ def _named(document: Object) -> str:
 
 def _placed(document: Object) -> Object:
     """As the API server takes it, in the namespace default where it has to be in one."""
-    if document["kind"] in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
+    if document["kind"] in ("Pod", "PodGroup", "ResourceClaim", "ResourceClaimTemplate"):
         return document | {"metadata": {"namespace": "default"} | document["metadata"]}
     if document["kind"] == "ResourceSlice" and not document["spec"].get("devices"):
         spec = {key: value for key, value in document["spec"].items() if key != "devices"}
@@ -401,7 +409,7 @@ def _with_uid(document: Object, uid: str) -> Object:
 # The same recording each time, without what nobody decides by
 
 
-def _pruned(document: Object) -> Object:
+def pruned(document: Object) -> Object:
     pruned = {"apiVersion": document["apiVersion"], "kind": document["kind"]} | document
     pruned["metadata"] = _without(document["metadata"], _METADATA)
     if document["kind"] == "Pod":
@@ -426,7 +434,7 @@ def _without(mapping: Object, names: tuple[str, ...]) -> Object:
     return {key: value for key, value in mapping.items() if key not in names}
 
 
-def _steady(recording: Object, objects: list[Object]) -> Object:
+def steady(recording: Object, objects: list[Object]) -> Object:
     """With the objects' names as uids, and one moment for all."""
     text = json.dumps(recording)
     for document in objects:

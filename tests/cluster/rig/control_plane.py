@@ -122,14 +122,19 @@ def _start_etcd(choices: Choices) -> None:
 
 
 def _start_controllers(choices: Choices) -> None:
+    start_controller_manager(choices, "--use-service-account-credentials=true")
+    start_scheduler(choices)
+
+
+def start_controller_manager(choices: Choices, *flags: str) -> None:
+    """Starts it with these flags besides its own."""
     _start_controller(
         "controller-manager",
         choices,
         f"--service-account-private-key-file={PKI}/sa.key",
         f"--root-ca-file={PKI}/ca.crt",
-        "--use-service-account-credentials=true",
+        *flags,
     )
-    start_scheduler(choices)
 
 
 def start_scheduler(choices: Choices, *flags: str) -> None:
