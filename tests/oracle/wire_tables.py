@@ -106,6 +106,11 @@ ROOTS = {  # package: (folder, api version, kinds)
         ["StorageVersionMigration"],
     ),
     "scheduling": ("scheduling/v1", "scheduling.k8s.io/v1", ["PriorityClass"]),
+    "scheduling1beta1": (
+        "scheduling/v1beta1",
+        "scheduling.k8s.io/v1beta1",
+        ["PodGroup", "Workload"],
+    ),
     "coordination": ("coordination/v1", "coordination.k8s.io/v1", ["Lease"]),
     "events": ("events/v1", "events.k8s.io/v1", ["Event"]),
     "rbac": (

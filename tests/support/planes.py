@@ -161,7 +161,7 @@ def copies(**collections):
         "devicetaintrules",
     )
     kinds += ("deployments", "replicasets", "daemonsets", "namespaces", "leases")
-    kinds += ("jobs",)
+    kinds += ("jobs", "podgroups")
     copies_ = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
         for document in objects:

@@ -22,6 +22,7 @@ _KINDS = {
     "daemonsets": "DaemonSet",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
+    "podgroups": "PodGroup",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "priorityclasses": "PriorityClass",
     "replicasets": "ReplicaSet",

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 RESOURCE_GROUP = "resource.k8s.io"
 # The newest version that has the resource is used. All listed versions have compatible shapes.
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
-# Groups that a server may lack.
-_OPTIONAL = ("/apis/policy/v1",)
+# Groups and versions that a server may lack.
+_OPTIONAL = ("/apis/policy/v1", "/apis/scheduling.k8s.io/v1beta1")
 BASE_PATHS = {
     "configmaps": "/api/v1",
     "namespaces": "/api/v1",

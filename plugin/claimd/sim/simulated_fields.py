@@ -36,6 +36,7 @@ KINDS = {
     ("apps/v1", "ReplicaSet"): "apps/v1.ReplicaSet",
     ("apps/v1", "DaemonSet"): "apps/v1.DaemonSet",
     ("batch/v1", "Job"): "batch/v1.Job",
+    ("scheduling.k8s.io/v1beta1", "PodGroup"): "scheduling/v1beta1.PodGroup",
     ("scheduling.k8s.io/v1", "PriorityClass"): "scheduling/v1.PriorityClass",
 }
 

@@ -8,6 +8,9 @@ import msgspec
 
 from ..api import core, meta, scheduling
 
+# The API group of PodGroups.
+GROUP = "scheduling.k8s.io"
+
 
 class Meta(meta.ObjectMeta, frozen=True, kw_only=True):
     creation_timestamp: str = ""
@@ -62,6 +65,10 @@ class Toleration(meta.ApiStruct, frozen=True, kw_only=True):
 
 class SchedulingGate(meta.ApiStruct, frozen=True, kw_only=True):
     name: str
+
+
+class SchedulingGroup(meta.ApiStruct, frozen=True, kw_only=True):
+    pod_group_name: str = ""
 
 
 class Volume(meta.ApiStruct, frozen=True, kw_only=True):
@@ -136,7 +143,7 @@ class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     topology_spread_constraints: list[TopologySpread] = []
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
-    scheduling_group: dict[str, Any] | None = None
+    scheduling_group: SchedulingGroup | None = None
     tolerations: list[Toleration] = []
     priority: int | None = None
     priority_class_name: str = ""
@@ -196,6 +203,16 @@ class Pod(core.Pod, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
+    def group(self) -> str:
+        """The name of its PodGroup, or an empty text."""
+        return self.spec.scheduling_group.pod_group_name if self.spec.scheduling_group else ""
+
+    @property
+    def as_consumer(self) -> Consumer:
+        """The pod in the form of a claim's `reservedFor`."""
+        return Consumer(resource="pods", name=self.metadata.name, uid=self.metadata.uid)
+
+    @property
     def has_ended(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
 
@@ -242,6 +259,20 @@ class Consumer(meta.ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
 
+    @property
+    def is_pod(self) -> bool:
+        return (self.api_group, self.resource) == ("", "pods")
+
+    @property
+    def is_group(self) -> bool:
+        return (self.api_group, self.resource) == (GROUP, "podgroups")
+
+    def includes(self, pod: Pod) -> bool:
+        """Returns True if this is the pod, or its PodGroup, whose uid the pod does not know."""
+        if self.is_group and pod.group == self.name:
+            return True
+        return self.uid == pod.metadata.uid
+
 
 class DeviceStatus(meta.ApiStruct, frozen=True, kw_only=True):
     driver: str
@@ -269,7 +300,8 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def is_reserved_for(self, pod: Pod) -> bool:
-        return any(consumer.uid == pod.metadata.uid for consumer in self.status.reserved_for)
+        """Returns True if the claim is reserved for the pod or for its PodGroup."""
+        return any(consumer.includes(pod) for consumer in self.status.reserved_for)
 
     def is_owned_by(self, pod: Pod) -> bool:
         """Returns True if the claim was created for this pod alone."""
@@ -278,9 +310,21 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
             for owner in self.metadata.owner_references
         )
 
-    def with_reservation(self, pod: Pod) -> Claim:
-        """Returns a copy of the claim that is reserved for the pod, too."""
-        consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    @property
+    def owning_group(self) -> str:
+        """The name of the PodGroup that the claim was created for, or an empty text."""
+        for owner in self.metadata.owner_references:
+            group, _, _ = owner.api_version.partition("/")
+            if owner.controller and (group, owner.kind) == (GROUP, "PodGroup"):
+                return owner.name
+        return ""
+
+    def is_made_for(self, pod: Pod) -> bool:
+        """Returns True if the claim was created for this pod, or for its PodGroup."""
+        return self.is_owned_by(pod) or (bool(pod.group) and self.owning_group == pod.group)
+
+    def with_reservation(self, consumer: Consumer) -> Claim:
+        """Returns a copy of the claim that is reserved for this consumer, too."""
         consumers = [*self.status.reserved_for, consumer]
         status = msgspec.structs.replace(self.status, reserved_for=consumers)
         return msgspec.structs.replace(self, status=status)

@@ -103,9 +103,9 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
     ),
     "scheduling.k8s.io": ("priorityclasses PriorityClass g pc",),
 }
-# The other kinds of k8s.io/api, which a cluster serves by default. They are stored and watched, and
-# their fields are checked. The key is the release that adds them. A row is as above, and may have a
-# version other than v1 at its end.
+# The other kinds of k8s.io/api, which a cluster serves by default, and those of pod groups. They are
+# stored and watched, and their fields are checked. The key is the release that adds them. A row is
+# as above, and may have a version other than v1 at its end.
 KEPT_KINDS: dict[str, dict[str, tuple[str, ...]]] = {
     "1.34": {
         "": (
@@ -157,10 +157,16 @@ KEPT_KINDS: dict[str, dict[str, tuple[str, ...]]] = {
             "clustertrustbundles ClusterTrustBundle - -",
             "podcertificaterequests PodCertificateRequest ns -",
         ),
+        "scheduling.k8s.io": (
+            "podgroups PodGroup ns - v1beta1",
+            "workloads Workload n - v1beta1",
+        ),
         "storage.k8s.io": ("csinodes CSINode s -",),
         "storagemigration.k8s.io": ("storageversionmigrations StorageVersionMigration s -",),
     },
 }
+# Those of KEPT_KINDS that the simulated scheduler and controllers use.
+_USED = frozenset([("scheduling.k8s.io/v1beta1", "PodGroup")])
 SUBRESOURCES = {
     "deployments": ("scale",),
     "replicasets": ("scale",),
@@ -299,7 +305,9 @@ def kept_names() -> Iterator[tuple[str, str]]:
         for group, rows in rows_by_group.items():
             for row in rows:
                 kind = _around(group, row).kind
-                yield kind.api_version, kind.resource.kind
+                name = kind.api_version, kind.resource.kind
+                if name not in _USED:
+                    yield name
 
 
 _KEPT = frozenset(kept_names())

@@ -1,6 +1,6 @@
 """The ResourceClaim controller: creates claims from templates, and frees unused claims.
 
-It also releases the claims of pods that have ended.
+The claims are those of pods and of PodGroups. It also releases the claims of pods that have ended.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ..requests import Request
 from .objects import (
     Objects,
     controller_reference,
+    group_of,
+    includes,
     is_controlled_by,
     is_done,
     is_terminating,
@@ -22,6 +24,7 @@ from .objects import (
     status_of,
 )
 
+GROUP = "scheduling.k8s.io"
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 LONGEST = 57  # the longest generated name, without the random suffix
@@ -33,10 +36,12 @@ Uid = str
 def sync(objects: Objects, gone: frozenset[Uid]) -> list[Request]:
     """Returns the requests for every pod and every claim.
 
-    `gone` contains pods that the API server has confirmed not to exist. A pod that is only
+    `gone` contains pods and groups that the API server has confirmed not to exist. One that is only
     missing in the cache may be newer than the cache, so its claims are not released.
     """
     wanted: list[Request] = []
+    for group in objects["podgroups"].values():
+        wanted += _sync_group(objects, group)
     for pod in objects["pods"].values():
         wanted += _sync_pod(objects, pod)
     for claim in objects["resourceclaims"].values():
@@ -44,13 +49,18 @@ def sync(objects: Objects, gone: frozenset[Uid]) -> list[Request]:
     return wanted
 
 
-def unseen_consumers(objects: Objects) -> Iterator[tuple[str, str, Uid]]:
-    """Yields the pods with a reservation that are not in the cache: they are gone, or too new."""
+def unseen_consumers(objects: Objects) -> Iterator[tuple[str, str, str, Uid]]:
+    """Yields the pods and groups with a reservation that are not in the cache.
+
+    They are gone, or too new. Each has its resource, namespace, name and uid.
+    """
     for claim in objects["resourceclaims"].values():
         namespace = claim["metadata"]["namespace"]
         for consumer in _consumers(claim):
-            if _is_pod(consumer) and f"{namespace}/{consumer['name']}" not in objects["pods"]:
-                yield namespace, consumer["name"], consumer["uid"]
+            resource = consumer["resource"]
+            if not _is_known(consumer) or f"{namespace}/{consumer['name']}" in objects[resource]:
+                continue
+            yield resource, namespace, consumer["name"], consumer["uid"]
 
 
 # ---------------------------------------------------------------- pods
@@ -61,21 +71,27 @@ def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
     if is_done(pod) or is_terminating(pod):
         return
 
+    # The group decides which claims are its own, so the pod's claims wait for it.
+    group = objects["podgroups"].get(f"{pod['metadata']['namespace']}/{group_of(pod)}")
+    if group is None and group_of(pod):
+        return
+
     statuses = {entry["name"]: entry for entry in _claim_statuses(pod)}
     added: list[Document] = []
     for entry in pod["spec"].get("resourceClaims") or ():
-        template = entry.get("resourceClaimTemplateName")
-        if not template:
-            continue
-
         # An empty name in the status means that the pod needs no claim.
         known = statuses.get(entry["name"])
-        if known is not None and not _is_missing(objects, pod, known.get("resourceClaimName", "")):
+        if not entry.get("resourceClaimTemplateName") or (
+            known is not None and not _is_missing(objects, pod, known.get("resourceClaimName", ""))
+        ):
             continue
 
-        claim = _created_claim(objects, pod, entry["name"])
+        owner = group if group is not None and _is_claim_of(group, entry) else pod
+        claim = _created_claim(objects, owner, entry["name"])
         if claim is None:
-            yield from _create_claim(objects, pod, entry["name"], template)
+            # A group's claim is created for the group.
+            if owner is pod:
+                yield from _create_claim(objects, pod, entry)
             continue
         name = claim["metadata"]["name"]
         if known is None or known.get("resourceClaimName") != name:
@@ -84,7 +100,33 @@ def _sync_pod(objects: Objects, pod: Document) -> Iterator[Request]:
     if added:
         yield requests.patch_status("pods", pod, {"resourceClaimStatuses": added})
     if pod["spec"].get("nodeName"):
-        yield from _reserve(objects, pod, statuses)
+        yield from _reserve(objects, pod, group, statuses)
+
+
+def _sync_group(objects: Objects, group: Document) -> Iterator[Request]:
+    """Creates the group's claims, then writes their names to its status."""
+    if is_terminating(group):
+        return
+    statuses = {entry["name"]: entry for entry in _claim_statuses(group)}
+    added: list[Document] = []
+    for entry in group["spec"].get("resourceClaims") or ():
+        if not entry.get("resourceClaimTemplateName"):
+            continue
+        claim = _created_claim(objects, group, entry["name"])
+        if claim is None:
+            yield from _create_claim(objects, group, entry)
+            continue
+        name = claim["metadata"]["name"]
+        if statuses.get(entry["name"], {}).get("resourceClaimName") != name:
+            added.append({"name": entry["name"], "resourceClaimName": name})
+
+    if added:
+        yield requests.patch_status("podgroups", group, {"resourceClaimStatuses": added})
+
+
+def _is_claim_of(group: Document, entry: Document) -> bool:
+    """Returns True if the entry of a pod stands for a claim of its group, which has the same."""
+    return entry in (group["spec"].get("resourceClaims") or ())
 
 
 def _is_missing(objects: Objects, pod: Document, name: str) -> bool:
@@ -92,53 +134,64 @@ def _is_missing(objects: Objects, pod: Document, name: str) -> bool:
     if not name:
         return False
     claim = objects["resourceclaims"].get(f"{pod['metadata']['namespace']}/{name}")
-    return claim is None or not is_controlled_by(claim, pod)
+    if claim is None:
+        return True
+    return not is_controlled_by(claim, pod) and not _is_of_group_of(claim, pod)
 
 
-def _created_claim(objects: Objects, pod: Document, reference: str) -> Document | None:
-    namespace = pod["metadata"]["namespace"]
-    claim = objects["resourceclaims"].get(f"{namespace}/{claim_name(pod, reference)}")
-    if claim is not None and is_controlled_by(claim, pod):
+def _is_of_group_of(claim: Document, pod: Document) -> bool:
+    """Returns True if the claim was created for the pod's group."""
+    for owner in claim["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner["kind"] == "PodGroup":
+            return bool(owner["name"] == group_of(pod))
+    return False
+
+
+def _created_claim(objects: Objects, owner: Document, reference: str) -> Document | None:
+    namespace = owner["metadata"]["namespace"]
+    claim = objects["resourceclaims"].get(f"{namespace}/{claim_name(owner, reference)}")
+    if claim is not None and is_controlled_by(claim, owner):
         return claim
     return None
 
 
-def claim_name(pod: Document, reference: str) -> str:
+def claim_name(owner: Document, reference: str) -> str:
     """Returns the claim's generated name.
 
     It looks random but never changes, so a retry creates no second claim.
     """
-    metadata = pod["metadata"]
-    pod_name = metadata["name"]
-    name = f"{pod_name}-{reference}"
+    metadata = owner["metadata"]
+    owner_name = metadata["name"]
+    name = f"{owner_name}-{reference}"
     length = len(name) + 1
     if length > LONGEST:
         # Shorten both parts in proportion, so that something of each remains.
-        pod_part = pod_name[: len(pod_name) * LONGEST // length]
+        owner_part = owner_name[: len(owner_name) * LONGEST // length]
         reference_part = reference[: len(reference) * LONGEST // length]
-        name = f"{pod_part}-{reference_part}"
+        name = f"{owner_part}-{reference_part}"
     suffix = name_suffix(f"{metadata['uid']} {reference}", 5)
     return f"{name}-{suffix}"
 
 
-def _create_claim(
-    objects: Objects, pod: Document, reference: str, template_name: str
-) -> Iterator[Request]:
-    namespace = pod["metadata"]["namespace"]
+def _create_claim(objects: Objects, owner: Document, entry: Document) -> Iterator[Request]:
+    """Creates the claim of an entry of a pod or group, which becomes its owner."""
+    namespace, reference = owner["metadata"]["namespace"], entry["name"]
+    template_name, kind = entry["resourceClaimTemplateName"], owner["kind"]
     template = objects["resourceclaimtemplates"].get(f"{namespace}/{template_name}")
     if template is None:
-        note = f'PodResourceClaim {reference}: resource claim template "{template_name}": not found'
+        missing = f'resource claim template "{template_name}": not found'
+        note = f"{kind}ResourceClaim {reference}: {missing}"
         yield requests.create_event(
-            pod, "Pod", "FailedResourceClaimCreation", note, RECORDER, warning=True
+            owner, kind, "FailedResourceClaimCreation", note, RECORDER, warning=True
         )
         return
 
     from_template = template["spec"].get("metadata") or {}
     metadata: dict[str, Any] = {
-        "name": claim_name(pod, reference),
+        "name": claim_name(owner, reference),
         "namespace": namespace,
         "annotations": {**(from_template.get("annotations") or {}), ANNOTATION: reference},
-        "ownerReferences": [controller_reference("v1", "Pod", pod)],
+        "ownerReferences": [controller_reference(owner["apiVersion"], kind, owner)],
     }
     if labels := from_template.get("labels"):
         metadata["labels"] = labels
@@ -151,7 +204,9 @@ def _create_claim(
     yield Request(method="POST", resource="resourceclaims", namespace=namespace, body=body)
 
 
-def _reserve(objects: Objects, pod: Document, statuses: dict[str, Document]) -> Iterator[Request]:
+def _reserve(
+    objects: Objects, pod: Document, group: Document | None, statuses: dict[str, Document]
+) -> Iterator[Request]:
     """Reserves the claims of a pod that was bound to its node without the scheduler."""
     metadata = pod["metadata"]
     for entry in pod["spec"].get("resourceClaims") or ():
@@ -162,8 +217,11 @@ def _reserve(objects: Objects, pod: Document, statuses: dict[str, Document]) -> 
             continue
 
         consumers = _consumers(claim)
-        if all(consumer["uid"] != metadata["uid"] for consumer in consumers):
+        if not any(includes(consumer, pod) for consumer in consumers):
             added = {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}
+            if group is not None and _is_claim_of(group, entry):
+                of_group = {key: group["metadata"][key] for key in ("name", "uid")}
+                added = {"apiGroup": GROUP, "resource": "podgroups", **of_group}
             reserved = claim["status"] | {"reservedFor": [*consumers, added]}
             yield requests.update("resourceclaims", claim | {"status": reserved}, "status")
 
@@ -181,7 +239,7 @@ def _sync_claim(objects: Objects, claim: Document, gone: frozenset[Uid]) -> Iter
     consumers = _consumers(claim)
     remaining = []
     for consumer in consumers:
-        if not _is_pod(consumer) or _still_uses(objects, metadata["namespace"], consumer, gone):
+        if not _is_known(consumer) or _still_uses(objects, metadata["namespace"], consumer, gone):
             remaining.append(consumer)
 
     finalizers = metadata.get("finalizers") or []
@@ -211,10 +269,12 @@ def _sync_claim(objects: Objects, claim: Document, gone: frozenset[Uid]) -> Iter
 def _still_uses(objects: Objects, namespace: str, consumer: Document, gone: frozenset[Uid]) -> bool:
     if consumer["uid"] in gone:
         return False
-    pod = objects["pods"].get(f"{namespace}/{consumer['name']}")
-    if pod is None:
+    user = objects[consumer["resource"]].get(f"{namespace}/{consumer['name']}")
+    if user is None:
         return True
-    return pod["metadata"]["uid"] == consumer["uid"] and not is_done(pod)
+    if user["metadata"]["uid"] != consumer["uid"]:
+        return False
+    return consumer["resource"] == "podgroups" or not is_done(user)
 
 
 def _was_used(objects: Objects, claim: Document) -> bool:
@@ -231,7 +291,7 @@ def _was_used(objects: Objects, claim: Document) -> bool:
             continue
         entries = [*(pod["spec"].get("resourceClaims") or ()), *_claim_statuses(pod)]
         names = {entry.get("resourceClaimName") for entry in entries}
-        if name in names or is_controlled_by(claim, pod):
+        if name in names or is_controlled_by(claim, pod) or _is_of_group_of(claim, pod):
             return False
     return True
 
@@ -255,9 +315,11 @@ def _consumers(claim: Document) -> list[Document]:
     return status_of(claim).get("reservedFor") or []
 
 
-def _is_pod(consumer: Document) -> bool:
-    return consumer.get("resource") == "pods" and not consumer.get("apiGroup")
+def _is_known(consumer: Document) -> bool:
+    """Returns True for pods and PodGroups. Others are left alone."""
+    kind = consumer.get("apiGroup") or "", consumer.get("resource")
+    return kind in (("", "pods"), (GROUP, "podgroups"))
 
 
-def _claim_statuses(pod: Document) -> list[Document]:
-    return status_of(pod).get("resourceClaimStatuses") or []
+def _claim_statuses(owner: Document) -> list[Document]:
+    return status_of(owner).get("resourceClaimStatuses") or []

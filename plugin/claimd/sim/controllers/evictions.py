@@ -14,7 +14,7 @@ from claimd.kubernetes.api.document import Document
 
 from .. import requests
 from ..requests import Request
-from .objects import Objects, has_ended, is_terminating, status_of, tolerates
+from .objects import Objects, has_ended, includes, is_terminating, status_of, tolerates
 
 RECORDER = requests.EventRecorder("device-taint-eviction", "Evicting")
 CONDITION = "EvictionInProgress"
@@ -103,7 +103,7 @@ def _eviction_of(
             continue
         # The claim counts only while it is reserved for this pod.
         consumers = status_of(claim).get("reservedFor") or ()
-        if any(consumer["uid"] == metadata["uid"] for consumer in consumers):
+        if any(includes(consumer, pod) for consumer in consumers):
             ends += _ends_of_claim(objects, claim, tainted)
 
     if not ends:

@@ -27,6 +27,7 @@ from . import (
     nodes,
     not_simulated,
     pod_gc,
+    pod_groups,
     taint_evictions,
     ttl_after_finished,
     workloads,
@@ -48,9 +49,9 @@ def _soonest(waits: Iterable[float | None]) -> float | None:
 
 
 class Claims:
-    """Creates claims from templates, and releases and deletes claims whose pods are gone."""
+    """Creates claims from templates, and releases and deletes claims whose users are gone."""
 
-    RESOURCES = ("pods", "resourceclaims", "resourceclaimtemplates")
+    RESOURCES = ("pods", "podgroups", "resourceclaims", "resourceclaimtemplates")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
@@ -61,9 +62,10 @@ class Claims:
         # A pod that the cache does not have may be newer than the cache. Only the API server knows
         # that a pod is gone, and claims are released only then.
         gone = set()
-        for namespace, name, uid in set(claims.unseen_consumers(_snapshot(self._loop))):
-            pod = await self._loop.api.find("pods", namespace, name)
-            if pod is None or pod["metadata"]["uid"] != uid:
+        for consumer in set(claims.unseen_consumers(_snapshot(self._loop))):
+            *place, uid = consumer
+            user = await self._loop.api.find(*place)
+            if user is None or user["metadata"]["uid"] != uid:
                 gone.add(uid)
 
         wanted = claims.sync(_snapshot(self._loop), frozenset(gone))
@@ -113,6 +115,19 @@ class Evictions:
         waits.append(next_status)
         waits.append(await self._loop.send_all(statuses))
         return _soonest(waits)
+
+
+class PodGroups:
+    """Lets PodGroups that are being deleted go once no pod of theirs runs."""
+
+    RESOURCES = ("pods", "podgroups")
+
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        del clock
+        self._loop = loop
+
+    async def reconcile(self) -> float | None:
+        return await self._loop.send_all(list(pod_groups.sync(_snapshot(self._loop))))
 
 
 class PodGC:
@@ -281,6 +296,7 @@ ALL = (
     Claims,
     Evictions,
     TaintEvictions,
+    PodGroups,
     PodGC,
     Nodes,
     Namespaces,

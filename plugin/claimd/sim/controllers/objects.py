@@ -53,6 +53,18 @@ def is_controlled_by(obj: Document, controller: Document) -> bool:
     return any(reference.get("controller") and reference["uid"] == uid for reference in references)
 
 
+def group_of(pod: Document) -> str:
+    """Returns the name of the pod's PodGroup, or an empty text."""
+    return (pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or ""
+
+
+def includes(consumer: Document, pod: Document) -> bool:
+    """Returns True if the consumer of a claim is the pod, or the pod's PodGroup."""
+    if consumer["resource"] == "podgroups" and consumer["name"] == group_of(pod):
+        return True
+    return bool(consumer["uid"] == pod["metadata"]["uid"])
+
+
 def tolerates(toleration: Document, taint: Document) -> bool:
     """Returns True if the toleration matches the taint of a node or device.
 

@@ -223,15 +223,13 @@ class ClaimInfoCache:
         claim.
         """
         metadata = claim.metadata
-        uid = pod["metadata"]["uid"]
-        owned = any(owner.uid == uid and owner.controller for owner in metadata.owner_references)
         made_for_pod = not pod_claim.in_spec or _is_from_template(pod, metadata.name)
-        if made_for_pod and not owned:
+        if made_for_pod and not _is_owned_by(claim, pod):
             raise ClaimsError(
                 f"ResourceClaim {metadata.name} was not created for this pod "
                 "(the pod is not its owner)"
             )
-        if not any(consumer.uid == uid for consumer in claim.status.reserved_for):
+        if not _is_reserved_for(claim, pod):
             raise ClaimsError(f"ResourceClaim {metadata.name} is not reserved for this pod")
         if claim.status.allocation is None:
             raise ClaimsError(f"ResourceClaim {metadata.name} is not allocated")
@@ -302,6 +300,28 @@ def claims_of(pod: Document) -> Iterator[PodClaim]:
     extended = status.get("extendedResourceClaimStatus")
     if extended:
         yield PodClaim("", extended["resourceClaimName"], False)
+
+
+def _is_owned_by(claim: ResourceClaim, pod: Document) -> bool:
+    """Returns True if the claim was created for the pod, or for its PodGroup."""
+    for owner in claim.metadata.owner_references:
+        is_of_group = owner.kind == "PodGroup" and owner.name == _group_of(pod)
+        if owner.controller and (is_of_group or owner.uid == pod["metadata"]["uid"]):
+            return True
+    return False
+
+
+def _is_reserved_for(claim: ResourceClaim, pod: Document) -> bool:
+    """Returns True if the claim is reserved for the pod, or for its PodGroup."""
+    for user in claim.status.reserved_for:
+        is_group = user.resource == "podgroups" and user.name == _group_of(pod)
+        if is_group or user.uid == pod["metadata"]["uid"]:
+            return True
+    return False
+
+
+def _group_of(pod: Document) -> str:
+    return (pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or ""
 
 
 def _is_from_template(pod: Document, name: str) -> bool:

@@ -23,6 +23,7 @@ from claimd.kubernetes.scheduling.objects import Claim, Pod
 from .. import requests
 from ..requests import Request
 from ..work_loop import WorkLoop
+from .group_cycle import SCHEDULED, GroupDecision
 from .prebind import GiveUp
 from .scheduling_cycle import EXTENDED_CLAIM, Bind, Deallocate, Unschedulable
 
@@ -135,6 +136,26 @@ class Binder:
             document, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
         )
         await self._loop.try_send(event)
+
+    async def report_group(self, document: Document, decided: GroupDecision) -> None:
+        """Writes whether the PodGroup could be scheduled. Once it could, that stays."""
+        for condition in (document.get("status") or {}).get("conditions") or ():
+            is_same = all(
+                condition[field] == getattr(decided, field)
+                for field in ("status", "reason", "message")
+            )
+            if condition["type"] == SCHEDULED and (condition["status"] == "True" or is_same):
+                return
+
+        condition_now = {
+            "type": SCHEDULED,
+            "status": decided.status,
+            "reason": decided.reason,
+            "message": decided.message,
+            "lastTransitionTime": timestamps.rfc3339(self._clock()),
+        }
+        status = {"conditions": [condition_now]}
+        await self._loop.try_send(requests.patch_status("podgroups", document, status))
 
     async def preempt(
         self,

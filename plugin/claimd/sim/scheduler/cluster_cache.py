@@ -15,6 +15,7 @@ from claimd.kubernetes.scheduling.objects import (
     Rule,
     Slice,
 )
+from claimd.kubernetes.scheduling.pod_groups import PodGroup
 
 from ..assume_cache import AssumeCache
 from ..client import ApiClient
@@ -30,6 +31,7 @@ RESOURCES = (
     "resourceslices",
     "devicetaintrules",
     "namespaces",
+    "podgroups",
     "poddisruptionbudgets",
 )
 
@@ -59,6 +61,7 @@ class ClusterCache:
         self._namespaces = TypedLister(
             self._caches["namespaces"], Namespace, listers.labels_changed
         )
+        self.groups = TypedLister(self._caches["podgroups"], PodGroup, listers.spec_changed)
         # Budgets never keep a pod from a node, so their changes help no pod.
         self._budgets = TypedLister(
             self._caches["poddisruptionbudgets"], DisruptionBudget, lambda _, __: False
@@ -88,14 +91,17 @@ class ClusterCache:
                 self._features,
             )
 
-        listers_ = (self._nodes, self.pods, self.claims, self._namespaces, self._budgets)
+        listers_ = (
+            *(self._nodes, self.pods, self.claims, self._namespaces),
+            *(self.groups, self._budgets),
+        )
         others = [lister.refresh() for lister in listers_]
         if any(published) or any(others):
             self.last_help = object()
 
     def snapshot(self) -> Snapshot:
         """Returns the cluster as of the last refresh."""
-        return Snapshot.from_objects(
+        snapshot = Snapshot.from_objects(
             self._nodes.values.values(),
             self.pods.values.values(),
             self.claims.values.values(),
@@ -103,6 +109,7 @@ class ClusterCache:
             {name: item.metadata.labels for name, item in self._namespaces.values.items()},
             list(self._budgets.values.values()),
         )
+        return snapshot.with_groups(self.groups.values.values())
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> bool:
         if listers.pod_came_near(before, after):

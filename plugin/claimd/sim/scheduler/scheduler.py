@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from claimd.kubernetes.api.document import Document
@@ -22,7 +22,7 @@ from claimd.kubernetes.scheduling.objects import Pod
 from ..assume_cache import key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
-from . import binding, prebind, scheduling_cycle
+from . import binding, group_cycle, prebind, scheduling_cycle
 from .cluster_cache import ClusterCache
 from .snapshot import Snapshot
 
@@ -92,7 +92,17 @@ class Scheduler:
         self._refresh()
         snapshot = self._snapshot()
         wait = self._look_at_waiting(snapshot)
-        for pod in snapshot.pending_pods():
+        pending = snapshot.pending_pods()
+        seen = set()
+        for pod in pending:
+            if pod.group:
+                name = pod.metadata.namespace, pod.group
+                if name not in seen:
+                    seen.add(name)
+                    pods = [each for each in pending if _group_name(each) == name]
+                    snapshot = await self._reconcile_group(snapshot, pods)
+                continue
+
             uid = pod.metadata.uid
             if uid in self._assumed:
                 continue
@@ -134,6 +144,35 @@ class Scheduler:
             else:
                 self._start_write(snapshot, pod, decision)
         return min(pauses, default=None)
+
+    async def _reconcile_group(self, snapshot: Snapshot, pods: Sequence[Pod]) -> Snapshot:
+        """Decides for the pending pods of a PodGroup. Returns the snapshot with those placed."""
+        if any(pod.metadata.uid in self._assumed for pod in pods):
+            return snapshot
+        group = snapshot.group_of(pods[0])
+        # The number of placed pods counts as well: it decides whether the gang is complete.
+        placed = len(snapshot.members_of(group).placed) if group else 0
+        basis = group and group.spec, placed, [self._basis(snapshot, pod) for pod in pods]
+        if all(self._unschedulable.get(pod.metadata.uid) == basis for pod in pods):
+            return snapshot
+
+        decided = group_cycle.schedule_group(snapshot, group, pods, self._decide)
+        written: asyncio.Task[bool] | None = None
+        for pod in pods:
+            uid = pod.metadata.uid
+            decision = decided.decisions.get(uid, scheduling_cycle.Pending())
+            if isinstance(decision, scheduling_cycle.Unschedulable):
+                self._unschedulable[uid] = basis
+            else:
+                self._unschedulable.pop(uid, None)
+            if not isinstance(decision, scheduling_cycle.Pending):
+                # The first pods write the claims that the others share.
+                written = self._start_write(decided.snapshot, pod, decision, after=written)
+        if group and decided.status:
+            document = self._cluster.groups.documents[group.key]
+            self._tasks.create_task(self._binder.report_group(document, decided))
+        await asyncio.sleep(0)
+        return decided.snapshot
 
     def _refresh(self) -> None:
         """Takes over the caches' objects, and forgets state of pods that are gone."""
@@ -193,9 +232,11 @@ class Scheduler:
         | scheduling_cycle.Unschedulable
         | scheduling_cycle.Deallocate
         | prebind.GiveUp,
-    ) -> None:
-        """Starts to write the decision with its documents. The API server rejects outdated
-        documents.
+        after: asyncio.Task[bool] | None = None,
+    ) -> asyncio.Task[bool]:
+        """Starts to write the decision with its documents, when the write `after` has succeeded.
+
+        The API server rejects outdated documents.
         """
         document = self._cluster.pods.documents[pod.key]
         work: Work
@@ -216,7 +257,7 @@ class Scheduler:
 
         uid = pod.metadata.uid
         self._assumed[uid] = _Assumed(pod, decision)
-        self._tasks.create_task(self._write(uid, decision, work))
+        return self._tasks.create_task(self._write(uid, decision, work, after))
 
     def _report(
         self,
@@ -245,14 +286,19 @@ class Scheduler:
 
         return work
 
-    async def _write(self, uid: str, decision: Decision, work: Work) -> None:
-        pause = 0.0
+    async def _write(
+        self, uid: str, decision: Decision, work: Work, after: asyncio.Task[bool] | None
+    ) -> bool:
+        """Does the work after that of `after`; returns False if it failed."""
+        pause, succeeded = 0.0, False
         try:
-            async with self._writes:
-                await work()
-            if isinstance(decision, scheduling_cycle.Bind):
+            if after is None or await after:
+                async with self._writes:
+                    await work()
+                succeeded = True
+            if succeeded and isinstance(decision, scheduling_cycle.Bind):
                 self._note_node(uid, decision)
-            elif isinstance(decision, prebind.GiveUp):
+            elif succeeded and isinstance(decision, prebind.GiveUp):
                 self._waiting.pop(uid, None)
                 # The place on the node is free for others.
                 self._cluster.last_help = object()
@@ -269,6 +315,7 @@ class Scheduler:
         await asyncio.sleep(pause)
         del self._assumed[uid]
         self._loop.wake.set()
+        return succeeded
 
     def _note_node(self, uid: str, decision: scheduling_cycle.Bind) -> None:
         """Remembers the node of a pod that is bound now, or waits there for its devices."""
@@ -277,6 +324,10 @@ class Scheduler:
         else:
             self._waiting.pop(uid, None)
             self._bound[uid] = decision.node
+
+
+def _group_name(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.group
 
 
 def _with_promise(

@@ -18,7 +18,7 @@ from claimd.kubernetes.scheduling.objects import Allocation, Claim, Meta, Unread
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import AllocationResult, ResourceClaim
-    from claimd.kubernetes.scheduling.objects import Node, Pod
+    from claimd.kubernetes.scheduling.objects import Consumer, Node, Pod
 
     from .snapshot import Snapshot
 
@@ -129,6 +129,17 @@ def _unschedulable(message: str, outcome: preemption.Outcome) -> Unschedulable:
     )
 
 
+def has_claims(snapshot: Snapshot, pod: Pod) -> bool:
+    """Returns False as long as a claim of the pod does not exist or cannot be used."""
+    try:
+        claims_of(snapshot, pod)
+    except ClaimNotReadyError:
+        return False
+    except UnresolvableError:
+        return True
+    return True
+
+
 def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
     """Returns the pod's claims in its order, with the claim of its extended resources last."""
     claims = []
@@ -150,7 +161,7 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
             raise UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
         if claim.metadata.deletion_timestamp:
             raise ClaimNotReadyError
-        if entry.resource_claim_template_name and not claim.is_owned_by(pod):
+        if entry.resource_claim_template_name and not claim.is_made_for(pod):
             raise ClaimNotReadyError
         claims.append(claim)
 
@@ -158,6 +169,22 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
     if extended_claim is not None:
         claims.append(extended_claim)
     return claims
+
+
+def _consumers(snapshot: Snapshot, pod: Pod) -> dict[str, Consumer]:
+    """Returns the group as the consumer of its claims, by the names of the claims."""
+    group = snapshot.group_of(pod)
+    if group is None:
+        return {}
+    created = {each.name: each for each in pod.status.resource_claim_statuses}
+    consumers = {}
+    for entry in pod.spec.resource_claims:
+        if group.has_claim(entry):
+            name = entry.resource_claim_name
+            if not name and entry.name in created:
+                name = created[entry.name].resource_claim_name
+            consumers[name or ""] = group.as_consumer
+    return consumers
 
 
 def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
@@ -268,11 +295,17 @@ class _NodeSearch:
         # If only this pod uses a claim whose devices are on an unsuitable node, the claim can be
         # allocated again elsewhere.
         for claim in held_elsewhere:
-            uid = self._pod.metadata.uid
-            if all(consumer.uid == uid for consumer in claim.status.reserved_for):
+            if all(map(self._has_to_itself, claim.status.reserved_for)):
                 message = f"{self._message()} {_DEALLOCATED},"
                 return Deallocate(claim=claim, report=_unschedulable(message, self._preempt()))
         return _unschedulable(self._message(), self._preempt())
+
+    def _has_to_itself(self, consumer: Consumer) -> bool:
+        """Returns True if the consumer is the pod, or its group while no pod of it is placed."""
+        if consumer.is_group and consumer.includes(self._pod):
+            group = self._snapshot.group_of(self._pod)
+            return group is not None and not self._snapshot.members_of(group).placed
+        return consumer.uid == self._pod.metadata.uid
 
     def _bind_as_promised(self) -> Bind | None:
         """Returns a binding to the nominated node, which is tried first, or None."""
@@ -437,8 +470,10 @@ class _NodeSearch:
         claims: Sequence[ResourceClaim],
         results: Sequence[AllocationResult],
     ) -> Bind:
+        consumers = _consumers(self._snapshot, self._pod)
+        own = self._pod.as_consumer
         changed = [
-            claim.with_reservation(self._pod)
+            claim.with_reservation(consumers.get(claim.metadata.name, own))
             for claim in self._claims
             if claim.status.allocation and not claim.is_reserved_for(self._pod)
         ]
@@ -448,7 +483,8 @@ class _NodeSearch:
             known = claim if isinstance(claim, Claim) else self._new_claim(claim)
             allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
             status = msgspec.structs.replace(known.status, allocation=allocation)
-            allocated = msgspec.structs.replace(known, status=status).with_reservation(self._pod)
+            consumer = consumers.get(known.metadata.name, own)
+            allocated = msgspec.structs.replace(known, status=status).with_reservation(consumer)
             if known is not claim:
                 extended_claim = allocated
             changed.append(allocated)

@@ -16,13 +16,14 @@ import msgspec
 
 from claimd.kubernetes.allocator import Allocator, Classes, features, selectors, state, taints
 from claimd.kubernetes.allocator.extended import classes_by_resource
-from claimd.kubernetes.scheduling import preemption, resources
+from claimd.kubernetes.scheduling import pod_groups, resources
 from claimd.kubernetes.scheduling.neighbours import is_watchful
 from claimd.kubernetes.scheduling.node_rules import Placement
 from claimd.kubernetes.scheduling.objects import Claim, DisruptionBudget, Node, Pod, Rule, Slice
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import DeviceClass
+    from claimd.kubernetes.scheduling.pod_groups import PodGroup
     from claimd.kubernetes.scheduling.resources import Amounts
 
 DeviceId = tuple[str, str, str]  # driver, pool, name
@@ -95,6 +96,7 @@ class Snapshot:
     published: PublishedDevices = PublishedDevices()
     namespaces: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)  # labels
     budgets: Sequence[DisruptionBudget] = ()
+    groups: Mapping[str, PodGroup] = dataclasses.field(default_factory=dict)  # by namespace/name
 
     @classmethod
     def from_objects(
@@ -196,10 +198,22 @@ class Snapshot:
         devices = self.published.untainted_devices.get(node.metadata.name, set())
         return len(devices.difference(self.allocated_state.devices))
 
+    def with_groups(self, groups: Iterable[PodGroup]) -> Snapshot:
+        """Returns the snapshot with these PodGroups."""
+        return dataclasses.replace(self, groups={group.key: group for group in groups})
+
+    def group_of(self, pod: Pod) -> PodGroup | None:
+        """Returns the PodGroup of the pod, or None if it does not exist or the pod has none."""
+        return self.groups.get(f"{pod.metadata.namespace}/{pod.group}") if pod.group else None
+
+    def members_of(self, group: PodGroup) -> pod_groups.Members:
+        metadata = group.metadata
+        return pod_groups.find_members(self.pods.values(), metadata.namespace, metadata.name)
+
     def pending_pods(self) -> list[Pod]:
         """Returns the unscheduled pods in the order of the queue."""
         pending = [pod for pod in self.pods.values() if _is_pending(pod)]
-        return sorted(pending, key=_queue_position)
+        return sorted(pending, key=pod_groups.queue_position)
 
     def with_decision(self, pod: Pod, claims: Iterable[Claim], node: str) -> Snapshot:
         """Returns the snapshot after the pod is placed on the node with these claims.
@@ -273,8 +287,3 @@ def _is_pending(pod: Pod) -> bool:
 def _place(pod: Pod, node: str) -> Pod:
     spec = msgspec.structs.replace(pod.spec, node_name=node)
     return msgspec.structs.replace(pod, spec=spec)
-
-
-def _queue_position(pod: Pod) -> tuple[int, str, str]:
-    metadata = pod.metadata
-    return -preemption.priority_of(pod), metadata.creation_timestamp, metadata.name

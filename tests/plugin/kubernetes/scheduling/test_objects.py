@@ -59,8 +59,8 @@ def test_a_claim_is_reserved_for_the_pod_of_this_uid():
 
 
 def test_a_reservation_comes_after_those_that_there_are():
-    first = claim().with_reservation(pod())
-    both = first.with_reservation(pod("other", uid="2"))
+    first = claim().with_reservation(pod().as_consumer)
+    both = first.with_reservation(pod("other", uid="2").as_consumer)
     assert [
         (consumer.resource, consumer.name, consumer.uid) for consumer in both.status.reserved_for
     ] == [
@@ -75,6 +75,20 @@ def test_a_claim_belongs_to_the_pod_that_controls_it():
     assert claim([owner | {"controller": True}]).is_owned_by(pod())
     assert not claim([owner]).is_owned_by(pod())
     assert not claim([owner | {"controller": True}]).is_owned_by(pod(uid="2"))
+
+
+def test_a_claim_of_a_group_is_for_its_pods():
+    in_group = pod(schedulingGroup={"podGroupName": "training"})
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "training"}
+    reserved = claim(reservedFor=[group | {"uid": "3"}])
+    assert reserved.is_reserved_for(in_group)
+    assert not reserved.is_reserved_for(pod())
+
+    owner = {"kind": "PodGroup", "name": "training", "uid": "3", "controller": True}
+    owned = claim([owner | {"apiVersion": "scheduling.k8s.io/v1beta1"}])
+    assert owned.owning_group == "training" and owned.is_made_for(in_group)
+    assert not owned.is_made_for(pod()) and not owned.is_owned_by(in_group)
+    assert not claim([owner | {"apiVersion": "example.com/v1"}]).is_made_for(in_group)
 
 
 def test_the_readiness_of_a_node():

@@ -103,7 +103,7 @@ def test_a_reservation_ends_with_its_pod():
     assert "allocation" in call.body["status"]
     assert call.body["metadata"]["resourceVersion"] == held["metadata"]["resourceVersion"]
     unseen_consumers = claims.unseen_consumers(copies(pods=[running, ended], resourceclaims=[held]))
-    assert {uid for _, _, uid in unseen_consumers} == {"uid-gone", "uid-unseen"}
+    assert {uid for *_, uid in unseen_consumers} == {"uid-gone", "uid-unseen"}
 
 
 def test_a_pod_of_the_same_name_is_another_pod():
@@ -162,3 +162,79 @@ def test_the_claim_of_a_pod_that_has_ended_is_deleted():
     owned_claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert sync(pods=[ended], resourceclaims=[owned_claim]) == []
     assert sync(resourceclaims=[with_owner(claim("p-gpu-x"), "p")]) == []  # the garbage collector's
+
+
+# Claims of PodGroups
+
+
+def pod_group(*entries, **metadata):
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "training", "namespace": "default", "uid": "uid-training"} | metadata,
+        "spec": {"resourceClaims": [dict(entry) for entry in entries]},
+        "status": {},
+    }
+
+
+SHARED = {"name": "large", "resourceClaimTemplateName": "large"}
+IN_GROUP = {"podGroupName": "training"}
+OF_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "training"}
+
+
+def test_a_claim_of_a_group_is_made_once_and_the_group_and_its_pods_are_told():
+    template_, group = template("large"), pod_group(SHARED)
+    pods = [pod(name, templates=["large"], schedulingGroup=IN_GROUP) for name in "ab"]
+    (call,) = sync(pods=pods, podgroups=[group], resourceclaimtemplates=[template_])
+    (owner,) = call.body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("PodGroup", "uid-training")
+    assert owner["apiVersion"] == "scheduling.k8s.io/v1beta1"
+
+    there = claim(call.body["metadata"]["name"])
+    there["metadata"]["ownerReferences"] = [owner]
+    calls = sync(pods=pods, podgroups=[group], resourceclaims=[there])
+    assert [(call.resource, call.name) for call in calls] == [
+        ("podgroups", "training"),
+        ("pods", "a"),
+        ("pods", "b"),
+    ]
+    names = {call.body["status"]["resourceClaimStatuses"][0]["resourceClaimName"] for call in calls}
+    assert names == {there["metadata"]["name"]}
+
+
+def test_claims_of_a_pod_wait_for_its_group():
+    new = pod("p", templates=["large"], schedulingGroup=IN_GROUP)
+    assert sync(pods=[new], resourceclaimtemplates=[template("large")]) == []
+    (call,) = sync(pods=[new], podgroups=[pod_group()], resourceclaimtemplates=[template("large")])
+    assert call.body["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+
+
+def test_a_group_without_its_template_hears_of_it():
+    (call,) = sync(podgroups=[pod_group(SHARED)])
+    assert call.body["note"] == (
+        'PodGroupResourceClaim large: resource claim template "large": not found'
+    )
+    assert sync(podgroups=[pod_group(SHARED, deletionTimestamp="T")]) == []
+
+
+def test_a_claim_is_reserved_for_the_group():
+    entry = {"name": "shared", "resourceClaimName": "shared"}
+    running = pod("p", claims=["shared"], on="node-1", schedulingGroup=IN_GROUP)
+    held = claim("shared", devices=["gpu-0"])
+    (call,) = sync(pods=[running], podgroups=[pod_group(entry)], resourceclaims=[held])
+    assert call.body["status"]["reservedFor"] == [OF_GROUP | {"uid": "uid-training"}]
+
+
+def test_a_claim_is_freed_when_its_group_is_gone():
+    held = claim("shared", devices=["gpu-0"])
+    held["status"]["reservedFor"] = [OF_GROUP | {"uid": "uid-training"}]
+    objects = copies(resourceclaims=[held])
+    assert list(claims.unseen_consumers(objects)) == [
+        ("podgroups", "default", "training", "uid-training")
+    ]
+    assert sync(resourceclaims=[held]) == []
+    assert sync(resourceclaims=[held], podgroups=[pod_group()]) == []
+    (call,) = sync(gone=["uid-training"], resourceclaims=[held])
+    assert "reservedFor" not in call.body["status"] and "allocation" not in call.body["status"]
+    (call,) = sync(resourceclaims=[held], podgroups=[pod_group(uid="another")])
+    assert "reservedFor" not in call.body["status"]

@@ -67,6 +67,7 @@ GATED_FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
         "DRAPartitionableDevicesType": ("spec.partitionTypeAttribute",),
         "DRAOptionalNodeOperations": ("spec.skipNodeOperations",),
     },
+    "Pod": {"GenericWorkload": ("spec.schedulingGroup",)},
     "ResourcePoolStatusRequest": {
         "DRAPartitionableDevicesType": ("spec.defaultPartitionTypeAttribute",)
     },

@@ -1,4 +1,4 @@
-"""Priorities of pods, and validation of PriorityClasses.
+"""Priorities of pods and PodGroups, and validation of PriorityClasses.
 
 A real server has the admission plugin Priority for this. The module is pure: the caller passes the
 classes.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from claimd.kubernetes.api.document import Document
 
 from ..types import status_errors
-from ..types.resource import PODS, PRIORITY_CLASSES
+from ..types.resource import POD_GROUPS, PODS, PRIORITY_CLASSES
 from ..types.status_errors import StatusError
 from .field_errors import FieldErrors
 
@@ -73,8 +73,23 @@ def resolve_priority(pod: Document, classes: Iterable[Document]) -> Document:
     return spec | given
 
 
+def resolve_group_priority(group: Document, classes: Iterable[Document]) -> Document:
+    """Returns the spec of a new PodGroup with the name and value of its class."""
+    spec = group.get("spec") or {}
+    found = _class_of(group, spec.get("priorityClassName") or "", classes)
+    value, said = found.get("value", 0), spec.get("priority")
+    if said is not None and said != value:
+        raise _forbidden(
+            group,
+            f"priority set in the pod group ({said}) must match the priority computed ({value}) "
+            "based on the priority class set in the spec",
+        )
+    name = found.get("metadata", {}).get("name")
+    return spec | {"priority": value} | ({"priorityClassName": name} if name else {})
+
+
 def keep_priority(new: Document, old: Document) -> Document:
-    """Returns a changed pod with its old priority and policy, unless the writer has set them."""
+    """Returns a changed pod or group with its old priority and policy, unless the writer has set them."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     missing = {
         field: before[field]
@@ -84,7 +99,7 @@ def keep_priority(new: Document, old: Document) -> Document:
     return new | {"spec": spec | missing} if missing else new
 
 
-def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document:
+def _class_of(obj: Document, name: str, classes: Iterable[Document]) -> Document:
     """Returns the class of this name. Without a name it is the default class or its substitute."""
     if not name:
         default = default_of(classes)
@@ -92,7 +107,7 @@ def _class_of(pod: Document, name: str, classes: Iterable[Document]) -> Document
     for each in classes:
         if each["metadata"]["name"] == name:
             return each
-    raise _forbidden(pod, f"no PriorityClass with name {name} was found")
+    raise _forbidden(obj, f"no PriorityClass with name {name} was found")
 
 
 def default_of(classes: Iterable[Document]) -> Document | None:
@@ -101,11 +116,12 @@ def default_of(classes: Iterable[Document]) -> Document | None:
     return min(defaults, key=lambda each: each.get("value", 0), default=None)
 
 
-def _forbidden(pod: Document, why: str) -> StatusError:
-    """Returns a 403 about a pod, whose name may not be generated yet."""
-    metadata = pod.get("metadata") or {}
+def _forbidden(obj: Document, why: str) -> StatusError:
+    """Returns a 403 about a pod or group, whose name may not be generated yet."""
+    metadata = obj.get("metadata") or {}
     name = metadata.get("name") or metadata.get("generateName") or "Unknown"
-    return status_errors.forbidden(PODS, name, why)
+    resource = POD_GROUPS if obj.get("kind") == POD_GROUPS.kind else PODS
+    return status_errors.forbidden(resource, name, why)
 
 
 # ---------------------------------------------------------------- classes

@@ -14,6 +14,9 @@ _SINCE = {
     "DRAResourceClaimDeviceStatus": 33,
     "DRAExtendedResource": 36,
     GRANULAR_STATUS_AUTHORIZATION: 36,
+    # These two are off by default in 1.37. Without them there are no PodGroups.
+    "DRAWorkloadResourceClaims": 37,
+    "GenericWorkload": 37,
 }
 
 

@@ -8,7 +8,7 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.objects import models
 
 from ..types.resource import GroupResource
-from . import apps, canonical, classic, core_kinds, dra, jobs, priorities
+from . import apps, canonical, classic, core_kinds, dra, gates, jobs, pod_groups, priorities
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -36,6 +36,7 @@ class CoreStrategy(Strategy):
     def prepare_for_create(self, new: Document, context: Context) -> Document:
         if self.kind == "Pod":
             new = new | {"spec": priorities.resolve_priority(new, context.priority_classes())}
+            new = gates.drop_disabled(self.kind, new, None, self.profile)
         return core_kinds.prepare_for_create(self.kind, new)
 
     def prepare_for_update(
@@ -108,6 +109,36 @@ class PriorityClassStrategy(Strategy):
         priorities.validate_class(errors, new, old)
 
 
+class PodGroupStrategy(Strategy):
+    """The strategy of PodGroups."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return pod_groups.with_defaults(obj)
+
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        if old is None:
+            priorities.resolve_group_priority(obj, context.priority_classes())
+
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
+        spec = priorities.resolve_group_priority(new, context.priority_classes())
+        return pod_groups.with_finalizer(new | {"spec": spec})
+
+    def prepare_for_update(
+        self, new: Document, old: Document, subresource: str, context: Context
+    ) -> Document:
+        return priorities.keep_priority(new, old)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        pod_groups.validate(errors, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        pod_groups.validate_status(errors, new)
+
+
 class ClassicStrategy(dra.ClassicRules):
     """The strategy of the resource API's kinds in v1alpha2."""
 
@@ -128,6 +159,8 @@ def choose_strategy(resource: GroupResource, version: str, release: str) -> Stra
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
     elif resource.kind == "PriorityClass":
         strategy = PriorityClassStrategy
+    elif resource.kind == "PodGroup":
+        strategy = PodGroupStrategy
     elif resource.group == "apps":
         strategy = AppsStrategy
     elif resource.kind == "Job":

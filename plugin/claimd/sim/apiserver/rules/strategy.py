@@ -24,9 +24,11 @@ VALIDATED_TWICE = ("DeviceClass", "ResourceClass", "PodSchedulingContext")
 # Kinds whose updates must have a resource version.
 RESOURCE_VERSION_REQUIRED = (
     "Lease",
+    "PodGroup",
     "ResourcePoolStatusRequest",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "Workload",
 )
 
 

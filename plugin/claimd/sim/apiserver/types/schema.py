@@ -114,6 +114,11 @@ MERGE_RULES: dict[str, dict[str, str]] = {
     "Namespace": {"spec.finalizers": "set", "status.conditions": "type"},
     "ConfigMap": {"data": "map", "binaryData": "map"},
     "ServiceAccount": {"secrets": "name"},
+    "PodGroup": {
+        "spec.resourceClaims": "name",
+        "status.conditions": "type",
+        "status.resourceClaimStatuses": "name",
+    },
 }
 NO_KEYS = ("set", "map", "atomic")
 

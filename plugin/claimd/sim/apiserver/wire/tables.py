@@ -116,6 +116,22 @@ def claim_state(claim: Document) -> str:
     return ",".join(states)
 
 
+def _group_policy(group: Document) -> str:
+    gang = get_field(group, "spec.schedulingPolicy.gang", None)
+    return "Basic" if gang is None else "Gang"
+
+
+def _group_status(group: Document) -> str:
+    """Returns what a PodGroup waits for: its scheduling, if it is not being disrupted."""
+    conditions = {each["type"]: each for each in get_field(group, "status.conditions", ())}
+    if "DisruptionTarget" in conditions:
+        return str(conditions["DisruptionTarget"].get("reason", ""))
+    scheduled = conditions.get("PodGroupInitiallyScheduled")
+    if scheduled is None:
+        return "Pending"
+    return "Scheduled" if scheduled["status"] == "True" else "Unschedulable"
+
+
 def _node_status(node: Document) -> str:
     status = UNKNOWN_STATUS
     for condition in get_field(node, "status.conditions", ()):
@@ -414,6 +430,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
             "Nominated Node", lambda o: get_field(o, "status.nominatedNodeName") or NONE, wide=True
         ),
         Column("Readiness Gates", lambda o: NONE, wide=True),
+    ),
+    "PodGroup": (
+        NAME,
+        Column("Policy", _group_policy),
+        Column("Workload", lambda o: get_field(o, "spec.workloadRef.workloadName") or NONE),
+        Column("Status", _group_status),
+        AGE,
     ),
     "PodSchedulingContext": (NAME, Column("SelectedNode", "spec.selectedNode"), AGE),
     "PriorityClass": (
