@@ -23,6 +23,7 @@ from .cluster_objects import (
     MI300X,
     NUMA,
     ROOT,
+    build,
     claim,
     class_,
     container,
@@ -176,6 +177,12 @@ def sharer(called, memory):
     }
     result["consumedCapacity"] = {"memory": memory}
     return claim_ | {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def gang(count):
+    """A PodGroup whose pods are placed together, or not at all."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}}
+    return build("PodGroup", "training", spec, api="scheduling.k8s.io/v1beta1")
 
 
 def made_of(called):
@@ -507,6 +514,39 @@ SITUATIONS = (
         pod("huge", containers=[container(cpu="96")]),
         pod("lost", resourceClaims=made_of("three")),
         words=("-A", "--pending"),
+    ),
+    situation(
+        "Its group is not there",
+        node("node-1"),
+        slice_(gpus(2)),
+        claim(),
+        pod(resourceClaims=TRAIN, schedulingGroup={"podGroupName": "training"}),
+        words=("pod/job",),
+    ),
+    situation(
+        "A gang that is short of pods",
+        node("node-1"),
+        slice_(gpus(2)),
+        claim(),
+        gang(4),
+        pod(resourceClaims=TRAIN, schedulingGroup={"podGroupName": "training"}),
+        words=("pod/job",),
+    ),
+    situation(
+        "A gang that does not fit as a whole",
+        node("node-1"),
+        slice_(gpus(2)),
+        *(claim(f"gpu-{number}") for number in range(1, 4)),
+        gang(3),
+        *(
+            pod(
+                f"worker-{number}",
+                resourceClaims=[{"name": "gpu", "resourceClaimName": f"gpu-{number}"}],
+                schedulingGroup={"podGroupName": "training"},
+            )
+            for number in range(1, 4)
+        ),
+        words=("pod/worker-1",),
     ),
     situation(
         "The scheduler says it, too",

@@ -23,6 +23,14 @@ Verdict = Literal["could run", "pending", "unknown", "settled"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GangOutcome:
+    """Why a gang cannot be placed as a whole, or a note that there was no time to find out."""
+
+    blockers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeAnswer:
     """The answer for one node.
 

@@ -97,10 +97,12 @@ class LiveObjects:
         """
         items, unseen = tuple(self._items.values()), tuple(self._lists.unseen)
         server_release = self._lists.server_release
+        serves_groups = self._lists.serves_groups
 
         def objects() -> Objects:
             decoded = Objects(subjects=self._scope.subjects, server_release=server_release)
             decoded.unseen += unseen
+            decoded.serves_groups = serves_groups
             for item, kind, version in items:
                 decoded.add_json(item, kind, version)
             return decoded

@@ -22,6 +22,7 @@ from claimd.kubernetes.api.scheduling import (
 )
 from claimd.kubernetes.scheduling import neighbours
 from claimd.kubernetes.scheduling.objects import Claim, Namespace, Node, Pod
+from claimd.kubernetes.scheduling.pod_groups import PodGroup
 
 from . import definitions, manifests, shapes
 from .placed import PlacedPod, PodReducer
@@ -146,12 +147,13 @@ class Objects:
     `server_release` is 37 for an API server of Kubernetes 1.37, and None for objects from files.
     `read_at` is when the objects were read from an API server, in seconds since 1970. It is None if
     the answer must not depend on the time.
+    `serves_groups` is False if the API server has no PodGroups.
 
     Objects that come as JSON are kept only as far as they may affect an answer. A pod with a node
-    is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name)
-    or may attract or repel other pods. Slices are decoded when the attributes that a question looks
-    at are known: see slices_for(). `definitions` has more fields of pods with a node, by
-    namespace/name: of subjects, and of pods that a person has written.
+    is reduced to a PlacedPod in `placed`, unless it is one of the `subjects` (namespace and name),
+    belongs to a PodGroup, or may attract or repel other pods. Slices are decoded when the
+    attributes that a question looks at are known: see slices_for(). `definitions` has more fields
+    of pods with a node, by namespace/name: of subjects, and of pods that a person has written.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -163,9 +165,11 @@ class Objects:
     rules: list[DeviceTaintRule] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
+    groups: list[PodGroup] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     server_release: int | None = None
     read_at: float | None = None
+    serves_groups: bool = True
     placed: list[PlacedPod] = field(default_factory=list)
     subjects: frozenset[tuple[str, str]] = frozenset()
     definitions: dict[str, definitions.Definition] = field(default_factory=dict)
@@ -298,7 +302,7 @@ class Objects:
 
     def _is_kept_whole(self, pod: Pod) -> bool:
         """Returns True if an answer may depend on more than the pod's requests and labels."""
-        if not pod.spec.node_name:
+        if not pod.spec.node_name or pod.group:
             return True
         if (pod.metadata.namespace, pod.metadata.name) in self.subjects:
             return True
@@ -374,6 +378,7 @@ KINDS: dict[str, tuple[str, type]] = {
     "DeviceTaintRule": ("rules", DeviceTaintRule),
     "Event": ("events", Event),
     "Namespace": ("namespaces", Namespace),
+    "PodGroup": ("groups", PodGroup),
 }
 _CLUSTER_WIDE = (Node, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace)
 

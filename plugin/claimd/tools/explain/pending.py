@@ -23,7 +23,7 @@ from claimd.kubernetes.api.scheduling import (
 )
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Node, Pod
 
-from . import evictions, groups, headline, preconditions, quotes, room
+from . import evictions, gangs, groups, headline, preconditions, quotes, room
 from .answer import Answer, Group, NodeAnswer, Verdict, fits_somewhere
 from .preconditions import Preconditions
 from .question import Cluster, Question
@@ -150,7 +150,7 @@ def report(
     After `time_limit` seconds the other nodes' outcome is unknown. Without `full`, nodes with the
     same devices are judged once.
     """
-    found = preconditions_of(objects, subject)
+    found = preconditions_of(objects, subject, new=new)
     return answer(
         Cluster(objects, found.waiting),
         subject,
@@ -162,10 +162,10 @@ def report(
     )
 
 
-def preconditions_of(objects: Objects, subject: Pod | Claim) -> Preconditions:
+def preconditions_of(objects: Objects, subject: Pod | Claim, *, new: bool = False) -> Preconditions:
     """Returns the facts about the subject that do not depend on a node."""
     if isinstance(subject, Pod):
-        return preconditions.check_pod(subject, objects)
+        return preconditions.check_pod(subject, objects, new=new)
     return preconditions.check_claim(subject, objects)
 
 
@@ -211,6 +211,10 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         notes.append(eviction)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
+    if pod and not new and not blockers and fits_somewhere(answers):
+        gang = gangs.try_gang(cluster, pod, places, time_limit)
+        blockers += gang.blockers
+        notes += gang.notes
     grouped = groups.group_nodes(answers)
     nearest = _nearest(question, places, answers, grouped, min(help_time, HELP_TIME))
     nodes = answers
@@ -353,6 +357,9 @@ def _refused_selectors(claims: Sequence[ResourceClaim]) -> Iterator[str]:
 def notes_on_unseen(objects: Objects) -> Iterator[str]:
     """Yields a note for each collection that the API server does not let us read."""
     for resource in objects.unseen:
+        # Groups matter only to their pods, whose check reports that they are unknown.
+        if resource == "podgroups":
+            continue
         if resource == "pods of other namespaces":
             yield f"not allowed to see {resource}: what they use of nodes is not counted"
         else:

@@ -15,7 +15,7 @@ from claimd.kubernetes.allocator import amounts, extended
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.scheduling.objects import Claim, Meta, Pod
 
-from . import details, readiness, started
+from . import details, pod_groups, readiness, started
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.core import NodeSelector, NodeSelectorTerm
@@ -62,12 +62,17 @@ class Preconditions:
     undecidable: bool = False
 
 
-def check_pod(pod: Pod, objects: Objects) -> Preconditions:
-    """Checks a pod and its claims. The blockers come in the order in which to resolve them."""
+def check_pod(pod: Pod, objects: Objects, *, new: bool = False) -> Preconditions:
+    """Checks a pod and its claims. The blockers come in the order in which to resolve them.
+
+    `new` means that the pod does not exist yet.
+    """
     found = Preconditions()
     found.blockers += _blockers_of_pod(pod, objects)
     found.details += details.of_pod(pod, objects)
     found.notes += _notes_of_pod(pod, objects)
+    if not pod.spec.node_name and not pod.has_ended:
+        _check_group(pod, objects, found, new)
     for claim in _claims_of(pod, objects, found):
         _check_state(claim, pod, objects, found)
     if not pod.spec.node_name:
@@ -145,8 +150,28 @@ def _unsupported_rules(pod: Pod) -> Iterator[str]:
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         yield "where its volumes are"
-    if spec.scheduling_group:
-        yield "the other pods of its group"
+
+
+# Its group
+
+
+def _check_group(pod: Pod, objects: Objects, found: Preconditions, new: bool) -> None:
+    """Checks whether the pod's group exists and is complete."""
+    if not pod_groups.is_scheduled_by_group(pod, objects):
+        return
+    group = pod_groups.find_group(pod, objects)
+    if group is None:
+        _report_missing(pod_groups.describe_missing(pod), "podgroups", objects, found)
+        found.remedies.append(pod_groups.remedy_for_missing(pod))
+        return
+    if new and group.min_count:
+        # The other pods of the gang need not exist yet either.
+        found.notes.append(
+            f"gang {group.key} needs {group.min_count} pods at once: this is about one of them"
+        )
+        return
+    found.blockers += pod_groups.blockers(pod, group, objects)
+    found.remedies += pod_groups.remedies(pod, group, objects)
 
 
 # Its claims
@@ -160,9 +185,11 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
     claims = []
     namespace = pod.metadata.namespace
     statuses = {status.name: status for status in pod.status.resource_claim_statuses}
+    group = pod_groups.find_group(pod, objects)
     for entry in pod.spec.resource_claims:
         name = entry.resource_claim_name
         template_name = entry.resource_claim_template_name
+        is_of_group = group is not None and group.has_claim(entry)
         if template_name and entry.name in statuses:
             name = statuses[entry.name].resource_claim_name
             if not name:
@@ -174,10 +201,15 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             claim = _find_claim(objects.claims, namespace, name)
             if claim is None:
                 _report_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
-            elif template_name and not claim.is_owned_by(pod):
+            elif template_name and not claim.is_made_for(pod):
                 _report_owner(claim, pod, found)
             else:
                 claims.append(claim)
+                if is_of_group:
+                    found.notes.append(
+                        f"claim {claim_name(claim)} belongs to pod group {pod.group}, "
+                        "whose pods share it"
+                    )
             continue
 
         # The claim is still to be created.
@@ -186,36 +218,44 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
             it = f"claim template {namespace}/{template_name}"
             _report_missing(it, "resourceclaimtemplates", objects, found)
             continue
-
-        claim = claim_of_template(template, f"{pod.metadata.name}-{entry.name}-…")
+        owner = group.metadata.name if is_of_group and group else pod.metadata.name
+        claim = claim_of_template(template, f"{owner}-{entry.name}-…")
         claims.append(claim)
-        name = claim_name(claim)
-        if pod.metadata.uid:
-            # The API server refuses to create a claim with admin access in other namespaces.
-            _check_admin_access(claim, f"claim {name}", objects, found)
-            # The scheduler does not report anything about a pod until its claims exist.
-            message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
-            _, _, refusal = message.rpartition(" is forbidden: ")
-            called = template.metadata.name
-            found.blockers.append(
-                f"claim {name} cannot be created: {_describe_refusal(refusal)}"
-                if refusal
-                else f"claim {name} does not exist yet: the controller manager creates it from "
-                f"template {called}"
-            )
-            if refusal:
-                found.details.append(
-                    f"claim {name} is for {entry.name} in the pod's resourceClaims, "
-                    f"from template {called}"
-                )
-                found.remedies += _remedies_for_quota(refusal)
-        else:
-            found.notes.append(
-                f"claim {name} does not exist yet; template {template.metadata.name} is looked at"
-            )
+        _report_uncreated(claim, template, entry.name, pod, objects, found)
 
     of_resources = _extended_claim(pod, objects)
     return [*claims, of_resources] if of_resources else claims
+
+
+def _report_uncreated(
+    claim: Claim,
+    template: ClaimTemplate,
+    entry: str,
+    pod: Pod,
+    objects: Objects,
+    found: Preconditions,
+) -> None:
+    """Reports that the claim of an entry of the pod is still to be created from the template."""
+    name, called = claim_name(claim), template.metadata.name
+    if not pod.metadata.uid:
+        found.notes.append(f"claim {name} does not exist yet; template {called} is looked at")
+        return
+
+    # The API server refuses to create a claim with admin access in other namespaces.
+    _check_admin_access(claim, f"claim {name}", objects, found)
+    # The scheduler does not report anything about a pod until its claims exist.
+    message = started.newest_message(pod, objects, _CLAIM_NOT_CREATED)
+    _, _, refusal = message.rpartition(" is forbidden: ")
+    if refusal:
+        found.blockers.append(f"claim {name} cannot be created: {_describe_refusal(refusal)}")
+        found.details.append(
+            f"claim {name} is for {entry} in the pod's resourceClaims, from template {called}"
+        )
+        found.remedies += _remedies_for_quota(refusal)
+        return
+    found.blockers.append(
+        f"claim {name} does not exist yet: the controller manager creates it from template {called}"
+    )
 
 
 def _describe_refusal(refusal: str) -> str:
@@ -290,7 +330,9 @@ def _report_owner(claim: Claim, pod: Pod, found: Preconditions) -> None:
                 f"delete claim {claim.key}: the controller manager creates another for this pod"
             )
             return
-    found.blockers.append(f"claim {claim.key} was made for another pod")
+    group = claim.owning_group
+    maker = f"pod group {group}" if group else "another pod"
+    found.blockers.append(f"claim {claim.key} was made for {maker}")
 
 
 def _find_template(objects: Objects, namespace: str, name: str) -> ClaimTemplate | None:
@@ -496,8 +538,8 @@ def _way_to_release(pod: Pod, *claims: Claim) -> str:
     If none but this pod uses it, the scheduler does so itself.
     """
     consumers = claims[0].status.reserved_for
-    others = [each for each in consumers if each.uid != pod.metadata.uid]
-    if not others or any(each.resource != "pods" for each in others):
+    others = [each for each in consumers if not each.includes(pod)]
+    if not others or not all(each.is_pod for each in others):
         return ""
     noun = "user" if len(others) == 1 else "users"
     what, they = ("claim", "it is") if len(claims) == 1 else ("claims", "they are")
@@ -509,6 +551,8 @@ def _way_to_release(pod: Pod, *claims: Claim) -> str:
 
 
 def _list_consumers(consumers: Sequence[Consumer]) -> str:
-    names = [f"pod {consumer.name}" for consumer in consumers[:3]]
+    names = []
+    for consumer in consumers[:3]:
+        names.append(f"{'pod group' if consumer.is_group else 'pod'} {consumer.name}")
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
     return ", ".join(names) + more

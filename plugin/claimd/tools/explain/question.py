@@ -20,9 +20,10 @@ from claimd.kubernetes.allocator.identity import DeviceID
 from claimd.kubernetes.allocator.requests import claim_name
 from claimd.kubernetes.allocator.verdicts import NodeVerdict
 from claimd.kubernetes.scheduling import filters, neighbours, node_rules, preemption, resources
+from claimd.kubernetes.scheduling.objects import Allocation, Claim, Meta
 
 from . import preconditions, shapes
-from .answer import NodeAnswer
+from .answer import GangOutcome, NodeAnswer
 
 if TYPE_CHECKING:
     from claimd.kubernetes.api.scheduling import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         ResourceClaim,
         ResourceSlice,
     )
-    from claimd.kubernetes.scheduling.objects import Claim, Node, Pod
+    from claimd.kubernetes.scheduling.objects import Node, Pod
     from claimd.kubernetes.scheduling.resources import Amounts
 
     from .objects import Objects
@@ -69,6 +70,9 @@ class Cluster:
             features=self.features,
         )
         self._shapes = _NodeShapes(self.slices, self.allocated)
+
+        # Whether the gangs that questions were about fit as a whole, by the key of their group.
+        self.gangs: dict[str, GangOutcome] = {}
 
         # Pods and their requests.
         self.classes_by_resource = extended.classes_by_resource(objects.classes)
@@ -350,6 +354,23 @@ class Question:
                 expired=expired,
             )
         return _answer(node, self._refusals(node), verdict)
+
+    def allocate(self, node: Node) -> list[Claim] | None:
+        """Returns the claims with the devices that they get on the node; None if they get none."""
+        claims = self._claims(node)
+        results = self._cluster.allocator.allocate(node, claims) if claims else []
+        if results is None:
+            return None
+        allocated = []
+        for claim, result in zip(claims, results, strict=True):
+            # The claim for extended resources has no object yet.
+            known = claim
+            if not isinstance(known, Claim):
+                known = Claim(metadata=Meta(name=claim_name(claim)), spec=claim.spec)
+            allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
+            status = msgspec.structs.replace(known.status, allocation=allocation)
+            allocated.append(msgspec.structs.replace(known, status=status))
+        return allocated
 
     def _key(self, node: Node, full: bool) -> Hashable:
         """Returns the key under which the node's verdict is kept.

@@ -17,6 +17,7 @@ from claimd.common import errors
 from claimd.kubernetes.api import text, versions
 from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import GROUP
+from claimd.kubernetes.scheduling.objects import GROUP as SCHEDULING_GROUP
 
 from . import manifests, started
 from .manifests import Workload
@@ -25,6 +26,7 @@ from .objects import Objects, items_of
 if TYPE_CHECKING:
     from claimd.kubernetes.kube import client
 
+_POD_GROUPS = f"/apis/{SCHEDULING_GROUP}/v1beta1/podgroups"
 # The number of objects in one page of a list.
 _PAGE = 500
 
@@ -182,12 +184,14 @@ class Lists:
     `queries` and `versions` have, by the path of each collection that we may read, its query
     parameters and the resource version from which to watch it. `unseen` names the others.
     `server_release` is the minor release of the API server, or None if it does not tell.
+    `serves_groups` is False if the API server has no PodGroups.
     """
 
     queries: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     unseen: list[str] = dataclasses.field(default_factory=list)
     server_release: int | None = None
+    serves_groups: bool = True
 
 
 async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
@@ -206,6 +210,7 @@ async def read_cluster(client_: client.Client, scope: Scope) -> Objects:
     objects.unseen += lists.unseen
     objects.server_release = lists.server_release
     objects.read_at = time.time()
+    objects.serves_groups = lists.serves_groups
     return objects
 
 
@@ -231,6 +236,8 @@ async def read_lists(client_: client.Client, scope: Scope, take: Taker) -> Lists
             # unknown. Events of all pods add details, but no answer depends on them.
             if name != "namespaces" and (name != "events" or scope.name):
                 lists.unseen.append(name)
+        elif isinstance(answer, kube_errors.NotFound) and name == "podgroups":
+            lists.serves_groups = False
         # The API server may serve the group version without taint rules.
         elif not isinstance(answer, kube_errors.NotFound) or name != "devicetaintrules":
             raise answer
@@ -251,6 +258,7 @@ async def collections(client_: client.Client, scope: Scope) -> dict[str, dict[st
         f"{group}/resourceclaims": {},
         f"{group}/deviceclasses": {},
         f"{group}/resourceslices": {},
+        _POD_GROUPS: {},
     }
 
     # Taint rules are not in every version that has slices.

@@ -132,11 +132,6 @@ def test_a_deleted_claim():
     assert check.blockers == ["it has been in deletion since 2026-01-01T00:00:00Z"]
 
 
-def test_a_pod_of_a_group():
-    grouped = pod(schedulingGroup={"podGroupName": "g"})
-    assert of_pod(grouped).notes == ["not looked at: the other pods of its group"]
-
-
 def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
     waiting = pod(resourceClaims=FROM_TEMPLATE)
     waiting["metadata"]["uid"] = "u"
