@@ -328,3 +328,68 @@ async def test_a_container_waits_for_the_config_map_of_its_variables(running):
         return running.logs("default", "p") == "found\n"
 
     await until(has_said)
+
+
+async def test_pods_of_a_group_share_its_claim_from_the_template_to_the_end(running):
+    """The gang waits for its second pod, runs with one GPU, and goes with its group."""
+    dra, namespace = "/apis/resource.k8s.io/v1/namespaces/default", "/api/v1/namespaces/default"
+    groups = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+    entry = {"name": "g", "resourceClaimTemplateName": "one"}
+    requests = [{"name": "g", "exactly": {"deviceClassName": "nvidia.gpu.claimd.dev"}}]
+    template = {
+        "metadata": {"name": "one"},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+    policy = {"gang": {"minCount": 2}}
+    group = {
+        "metadata": {"name": "training"},
+        "spec": {"schedulingPolicy": policy, "resourceClaims": [entry]},
+    }
+
+    async def post(path, document):
+        await running.client.request("POST", path, body=json.dumps(document).encode())
+
+    async def add_worker(name):
+        container = {"name": "a", "image": "i", "resources": {"claims": [{"name": "g"}]}}
+        spec = {
+            "schedulingGroup": {"podGroupName": "training"},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            "resourceClaims": [entry],
+        }
+        await post(f"{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+
+    async def phases():
+        pods = (await get(running.client, f"{namespace}/pods"))["items"]
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
+
+    async def claims():
+        return (await get(running.client, f"{dra}/resourceclaims"))["items"]
+
+    await post(f"{dra}/resourceclaimtemplates", template)
+    await post(groups, group)
+    await add_worker("a")
+    (claim,) = await until(claims)
+    assert "allocation" not in claim.get("status", {})
+    await add_worker("b")
+
+    async def both_run():
+        return await phases() == {"a": "Running", "b": "Running"}
+
+    await until(both_run)
+    (claim,) = await claims()
+    (user,) = claim["status"]["reservedFor"]
+    assert (user["resource"], user["name"]) == ("podgroups", "training")
+
+    # The group stays as long as its pods run.
+    await running.client.request("DELETE", f"{groups}/training")
+    assert (await get(running.client, f"{groups}/training"))["metadata"]["deletionTimestamp"]
+    for name in "ab":
+        await running.client.request("DELETE", f"{namespace}/pods/{name}")
+
+    async def all_gone():
+        remaining = (await get(running.client, groups))["items"]
+        return not remaining and not await claims() and not await phases()
+
+    await until(all_gone)
+    assert not list((running.nodes["one"].folder / "cdi").iterdir())

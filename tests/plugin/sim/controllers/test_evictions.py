@@ -151,3 +151,13 @@ def test_a_rule_without_effect_tells_once_what_it_would_do():
     objects["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
     objects["pods"].clear()
     assert evictions.sync_rules(objects, [], {}, START + 60) == ([], None)
+
+
+def test_pods_of_a_group_that_has_the_device_go():
+    objects = there([WEDGED], pods=("a", "b"))
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}
+    objects["resourceclaims"]["default/mine"]["status"]["reservedFor"] = [group]
+    assert evict(objects) == ([], None)
+    for each in objects["pods"].values():
+        each["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    assert evict(objects) == (["a", "b"], None)

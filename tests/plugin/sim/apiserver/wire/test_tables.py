@@ -295,3 +295,26 @@ def test_parameters_of_policies(reference, shown):
 def test_a_jobs_row(job, cells):
     shown = {"apiVersion": "batch/v1", "metadata": {"name": "j"}} | job
     assert tables.table("Job", shown, 1704067200 + 60)["rows"][0]["cells"][1:4] == cells
+
+
+@pytest.mark.parametrize(
+    ("conditions", "status"),
+    [
+        ({}, "Pending"),
+        ({"PodGroupInitiallyScheduled": ("True", "Scheduled")}, "Scheduled"),
+        ({"PodGroupInitiallyScheduled": ("False", "Unschedulable")}, "Unschedulable"),
+        ({"DisruptionTarget": ("True", "PreemptionByScheduler")}, "PreemptionByScheduler"),
+    ],
+)
+def test_a_pod_groups_row(conditions, status):
+    listed = [
+        {"type": name, "status": value, "reason": reason}
+        for name, (value, reason) in conditions.items()
+    ]
+    group = {
+        "metadata": {"name": "training"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        "status": {"conditions": listed},
+    }
+    cells = named_cells("PodGroup", group)
+    assert (cells["Policy"], cells["Workload"], cells["Status"]) == ("Gang", "<none>", status)
