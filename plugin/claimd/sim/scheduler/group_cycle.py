@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from claimd.kubernetes.scheduling import pod_groups, preemption
 
-from .scheduling_cycle import Bind, Decision, Pending, Unschedulable, has_claims
+from .scheduling_cycle import Bind, Deallocate, Decision, Pending, Unschedulable, has_claims
 
 if TYPE_CHECKING:
     from claimd.kubernetes.scheduling.objects import Pod
@@ -105,30 +105,25 @@ def _all_fail(snapshot: Snapshot, pods: Sequence[Pod], reason: str, message: str
 def _place(
     snapshot: Snapshot, group: PodGroup, pods: Sequence[Pod], placed: int, decide: Decide
 ) -> GroupDecision:
-    """Places one pod after the other, and takes all back if they are too few for the gang.
-
-    A pod whose allocated devices are not ready yet counts as placed.
-    """
+    """Places one pod after the other, and takes all back if they are too few for the gang."""
     after, decisions = snapshot, dict[str, Decision]()
     remaining, short = len(pods), ""
     for pod in pods:
         decision = decide(after, pod)
         if isinstance(decision, Unschedulable):
-            # A group preempts as a whole, which is not simulated.
-            message, _, _ = decision.message.partition(" preemption: ")
-            decision = dataclasses.replace(decision, message=message, preemption=None)
+            decision = _without_preemption(decision)
+        if isinstance(decision, Deallocate):
+            report = _without_preemption(decision.report)
+            decision = dataclasses.replace(decision, report=report)
         decisions[pod.metadata.uid] = decision
         remaining -= 1
         if isinstance(decision, Bind):
             after = after.with_decision(pod, decision.claims, decision.node)
-        if isinstance(decision, Bind | Pending):
             placed += 1
         short = _shortage(group, placed, remaining)
         if short:
             break
 
-    if not short and any(isinstance(decision, Pending) for decision in decisions.values()):
-        return GroupDecision(decisions=decisions, snapshot=after)
     is_placed = any(isinstance(decision, Bind) for decision in decisions.values())
     if is_placed and not short:
         return GroupDecision(decisions=decisions, snapshot=after, status="True", reason="Scheduled")
@@ -149,3 +144,9 @@ def _place(
         reason="Unschedulable",
         message=why,
     )
+
+
+def _without_preemption(decision: Unschedulable) -> Unschedulable:
+    """Returns the decision as that of a group, whose preemption as a whole is not simulated."""
+    message, _, _ = decision.message.partition(" preemption: ")
+    return dataclasses.replace(decision, message=message, preemption=None)

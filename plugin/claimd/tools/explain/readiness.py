@@ -82,7 +82,7 @@ def _outlook(claim: Claim, pod: Pod | None) -> str:
     others = [
         consumer.name
         for consumer in claim.status.reserved_for
-        if pod is None or consumer.uid != pod.metadata.uid
+        if pod is None or not consumer.includes(pod)
     ]
     if pod is not None and others:
         return f"the claim is given back when it is not reserved for pod {others[0]} any more"

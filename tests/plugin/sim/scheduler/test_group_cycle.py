@@ -3,23 +3,13 @@
 test_pod_groups_as_recorded.py compares them with those of Kubernetes' own scheduler.
 """
 
-import msgspec
-
-from claimd.kubernetes.scheduling.objects import (
-    Claim,
-    Class,
-    Condition,
-    DeviceStatus,
-    Node,
-    Pod,
-    Slice,
-)
+from claimd.kubernetes.scheduling.objects import Claim, Class, Node, Pod, Slice
 from claimd.kubernetes.scheduling.pod_groups import PodGroup
 from claimd.sim.scheduler import group_cycle
 from claimd.sim.scheduler.scheduling_cycle import Bind, Pending, Unschedulable, schedule_pod
 from claimd.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support.allocating import read
-from tests.support.cluster_objects import DRIVER, claim, class_, gpu, gpus, slice_
+from tests.support.cluster_objects import claim, class_, gpu, gpus, slice_
 from tests.support.planes import node
 from tests.support.pod_group_situations import group, member
 
@@ -85,26 +75,13 @@ def test_the_priority_has_to_be_that_of_the_group():
 
 
 def test_devices_of_a_gang_that_are_not_ready_yet():
-    """The first pod writes the allocation; then all wait until a driver says that it is ready."""
+    """All pods wait on their node; the first one writes the allocation."""
     gang = group(gang=2, gpu="train")
     workers = [member(name, gpu="train") for name in "ab"]
     devices = [gpu(0, bindingConditions=["Ready"], bindingFailureConditions=["Failed"])]
-    first = decide(gang, workers, [read(claim(), Claim)], devices)
-    assert kinds(first) == {"a": Bind, "b": Pending} and not first.status
-    assert not first.decisions["a"].ready
-
-    (allocated,) = first.decisions["a"].claims
+    decided = decide(gang, workers, [read(claim(), Claim)], devices)
+    assert kinds(decided) == {"a": Bind, "b": Bind} and decided.status == "True"
+    assert [decision.waits for decision in decided.decisions.values()] == [True, True]
+    (allocated,) = decided.decisions["a"].claims
+    assert decided.decisions["b"].claims == ()
     assert [consumer.is_group for consumer in allocated.status.reserved_for] == [True]
-    then = decide(gang, workers, [allocated], devices)
-    assert kinds(then) == {"a": Pending, "b": Pending} and not then.status
-
-    status = DeviceStatus(
-        driver=DRIVER,
-        pool="node-1",
-        device=devices[0]["name"],
-        conditions=[Condition(type="Ready", status="True")],
-    )
-    ready = msgspec.structs.replace(
-        allocated, status=msgspec.structs.replace(allocated.status, devices=[status])
-    )
-    assert kinds(decide(gang, workers, [ready], devices)) == {"a": Bind, "b": Bind}
