@@ -45,7 +45,7 @@ YES, NO = "claim default/train: 1 of 1", "claim default/train: 0 of 1"
 
 async def follow(api):
     """Waits until all collections are watched, so that no list reports a change."""
-    await apiserver.until(lambda: len(api.watches) == 9)
+    await apiserver.until(lambda: len(api.watches) == 10)
 
 
 async def test_what_changes_is_told(api, tmp_path):

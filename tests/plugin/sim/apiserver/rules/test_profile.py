@@ -34,7 +34,9 @@ def test_gates():
     everywhere = {"DRAResourceClaimDeviceStatus", "DRAAdminAccess", "DRAPrioritizedList"}
     assert Profile("1.34").gates == Profile("1.35").gates == everywhere
     assert Profile("1.36").gates > everywhere
-    assert Profile("1.37").gates - Profile("1.36").gates == {features.FRACTIONAL_CAPACITY_RANGE}
+    of_groups = {"DRAWorkloadResourceClaims", "GenericWorkload"}
+    new = Profile("1.37").gates - Profile("1.36").gates
+    assert new == of_groups | {features.FRACTIONAL_CAPACITY_RANGE}
     assert Profile("1.38").gates == Profile("1.37").gates
 
 
