@@ -48,7 +48,7 @@ from .prepare import (
     vm_gpus,
 )
 from .prepared import PreparedClaim
-from .publish import before_bind, publisher, sharing, slices
+from .publish import publisher, sharing, slices
 from .report import announcements, conflicts, events, health_state, policy_check, status
 
 log = logging.getLogger(__name__)
@@ -254,14 +254,7 @@ def build(config: Config) -> App:
         config.driver_name,
         config.node_name,
         instance_.may_publish,
-        slices.Options(
-            numa_list=config.numa_list,
-            sharing=sharing.parse(config.share),
-            before_bind=before_bind.Rule(
-                which=config.prepare_before_bind,
-                requires_libraries=config.refuses_without_libraries,
-            ),
-        ),
+        slices.options_of(config),
     )
     streams = kubelet_health.Streams(config.node_name)
 

@@ -136,10 +136,11 @@ class Config:
         "deploy/components/vfio",
     )
     prepare_before_bind: str = _setting(
-        "off",
+        "slow",
         "devices that are prepared before the scheduler binds the pod, so that a pod whose device "
         "cannot be prepared goes elsewhere: off, slow (GPUs of vfio-bind, and GPUs without the "
-        "libraries that `require-libraries` wants) or all; needs Kubernetes 1.36",
+        "libraries that `require-libraries` wants) or all; needs Kubernetes 1.36 and "
+        "deploy/components/prepare-before-bind",
     )
     numa_list: bool = _setting(
         False,

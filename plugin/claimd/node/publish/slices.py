@@ -27,6 +27,7 @@ from claimd.kubernetes.api.resource import (
 from claimd_devices.gpu import DIVIDED, Gpu, Inventory
 
 from .. import dialects
+from ..config import Config
 from . import before_bind, device, sharing
 
 # Devices in a slice. The API allows twice as many, but only if no device of the slice has a taint.
@@ -58,6 +59,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_OPTIONS = Options()
+
+
+def options_of(config: Config) -> Options:
+    """Returns the choices of the administrator. Raises ValueError if a rule is malformed."""
+    return Options(
+        numa_list=config.numa_list,
+        sharing=sharing.parse(config.share),
+        before_bind=before_bind.Rule(
+            which=config.prepare_before_bind,
+            requires_libraries=config.refuses_without_libraries,
+        ),
+    )
 
 
 class _Description(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from claimd.common import errors, plain_text
 from claimd.kubernetes.api import versions
 from claimd.kubernetes.api.resource import Device, ResourceSlice
 from claimd.node import config
-from claimd.node.publish import sharing, slices, template
+from claimd.node.publish import slices, template
 from claimd.node.publish.template import Document
 
 from . import machine, output
@@ -32,14 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     with machine.open_machine(config.load(vars(arguments))) as here:
         settings = here.settings
         try:
-            sharing_rules = sharing.parse(settings.share)
+            options = slices.options_of(settings)
         except ValueError as error:
             raise errors.UsageError(str(error)) from error
         built, problems = slices.build(
             here.scan(),
             settings.driver_name,
             settings.node_name or os.uname().nodename,
-            slices.Options(numa_list=settings.numa_list, sharing=sharing_rules),
+            options,
         )
 
     # JSON and YAML have the form that the API server would get.

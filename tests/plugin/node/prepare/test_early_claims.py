@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -369,3 +369,63 @@ async def test_a_claim_that_makes_no_sense_keeps_no_other_one_back(world: World)
         world.api.put("resourceclaims", strange)
         world.allocate()
         await world.until_has(PREPARED)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "cannot keep the checkpoint or the CDI file"),
+        (RuntimeError("a bug"), "unexpected trouble in the plugin, see its log"),
+    ],
+)
+async def test_any_other_error_sends_the_pod_elsewhere_and_taints_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    async with world.running() as claimd:
+        monkeypatch.setattr(type(claimd.driver.claims), "prepare", fail)
+        world.allocate()
+        await world.until_has(FAILED)
+        assert sentence in world.conditions()[FAILED][1]
+        monkeypatch.undo()
+        world.allocate("later", PLAIN)
+        await world.until_has(PREPARED, "later")
+        assert world.taints() == {}
+
+
+async def test_an_undo_that_fails_is_tried_again_later(world: World) -> None:
+    async with world.running() as claimd:
+        world.allocate()
+        await world.until_has(PREPARED)
+        world.kernel.stubborn.add("vfio-pci")
+        undo = claimd.driver.collect
+        failed = asyncio.Event()
+
+        async def collect(*arguments: Any) -> bool:
+            try:
+                return await undo(*arguments)
+            finally:
+                failed.set()
+
+        _part(claimd).driver = cast("Any", _Replaced(claimd.driver, collect=collect))
+        world.deallocate()
+        await failed.wait()
+        assert world.checkpoint() is not None
+        world.kernel.stubborn.clear()
+        await apiserver.until(lambda: len(_part(claimd)._working) == 1)
+        clock.leap(early_claims.REST)
+        await apiserver.until(lambda: world.checkpoint() is None)
+        assert world.kernel.driver(GPU) == "nvidia"
+
+
+class _Replaced:
+    """An object with some attributes replaced."""
+
+    def __init__(self, original: object, **replaced: object) -> None:
+        self.__dict__.update(replaced)
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
