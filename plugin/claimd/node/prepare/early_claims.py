@@ -53,7 +53,7 @@ REST = 30.0
 
 # Seconds until an undo that was not done is tried again, and until an instance that may not act looks
 # again whether it may.
-RETRY = 2.0
+RETRY = 0.5
 
 # Seconds for which a device is tainted that could not be prepared. Otherwise the scheduler might
 # choose it again and again.
