@@ -18,7 +18,7 @@ from claimd.kubernetes.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from claimd.kubernetes.kube import client, errors, resources
+from claimd.kubernetes.kube import client, errors, nesting, resources, watch
 from claimd.node.publish import slices
 from tests.support import apiserver
 
@@ -474,3 +474,61 @@ async def test_check_sharing(
     assert not [key for key in api.objects if key[0] == "resourceslices"]
     nothing = slice_of(count=0)
     assert "drops allowMultipleAllocations" in await kube.check_sharing(nothing)
+
+
+@contextlib.asynccontextmanager
+async def following(informer: watch.Informer) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(informer.run())
+    try:
+        await apiserver.until(lambda: informer.synced)
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_of_all_claims_those_of_this_node_are_followed(
+    api: apiserver.ApiServer, kube: resources.Resources, version: str
+) -> None:
+    api.served = (version,)
+    uid = put_claim(api)
+    put_claim(api, "later")
+    elsewhere = {"request": "r", "driver": "d", "pool": "other", "device": "g0"}
+    claim = api.get("resourceclaims", "later", "ns")
+    assert claim is not None
+    claim["status"]["allocation"]["devices"]["results"] = [elsewhere]
+    api.put("resourceclaims", claim)
+    api.put("resourceclaims", {"metadata": {"namespace": "ns", "name": "waits"}, "spec": {}})
+
+    informer = kube.allocated_claims()
+    async with following(informer):
+        (followed,) = informer.objects.values()
+        assert followed["metadata"]["uid"] == uid
+        results = followed["status"]["allocation"]["devices"]["results"]
+        assert [result["device"] for result in results] == ["g0", "g1"]
+        put_claim(api, "later")
+        await apiserver.until(lambda: len(informer.objects) == 2)
+
+
+@pytest.mark.parametrize("levels", [120, 950, 100_000])
+async def test_a_followed_claim_with_deep_parameters_can_be_compared_and_encoded(
+    api: apiserver.ApiServer, kube: resources.Resources, levels: int
+) -> None:
+    put_claim(api)
+    claim = api.get("resourceclaims", "c", "ns")
+    assert claim is not None
+    claim["status"]["devices"] = [{"driver": "e", "pool": "p", "device": "x", "data": "DEEP"}]
+    claim["status"]["allocation"]["devices"]["config"][0]["opaque"]["parameters"] = "DEEP"
+    deep = b"[" * levels + b"]" * levels
+    listed = json.dumps({"metadata": {"resourceVersion": "1"}, "items": [claim]}).encode()
+    body = listed.replace(b'"DEEP"', deep)
+    api.fail(200, path="/resourceclaims", body=body)
+
+    informer = kube.allocated_claims()
+    async with following(informer):
+        (followed,) = informer.objects.values()
+        assert nesting.REPLACEMENT in msgspec.json.encode(followed).decode()
+        assert not nesting.is_too_deep(followed)
+        assert followed["status"]["devices"] == [{"driver": "e", "pool": "p", "device": "x"}]
