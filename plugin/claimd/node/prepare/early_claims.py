@@ -13,7 +13,6 @@ does. A condition belongs to one allocation, and the API server drops it togethe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +22,7 @@ import msgspec
 
 from claimd.common import errors, names, pacing, timestamps
 from claimd.common import log as logs
+from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import DeviceTaint, ResourceClaim
 from claimd.kubernetes.kube import watch
 from claimd_devices import values
@@ -128,6 +128,9 @@ class EarlyClaims:
     _informer: watch.Informer | None = None
     _group: asyncio.TaskGroup | None = None
 
+    # By the informer's key: its objects, and the claims that they were decoded to.
+    _decoded: dict[str, tuple[Document, _Allocated | None]] = field(default_factory=dict)
+
     # By uid: the claims that are worked on, and those that were prepared for their allocation.
     _working: set[str] = field(default_factory=set)
     _last: dict[str, _Last] = field(default_factory=dict)
@@ -168,15 +171,26 @@ class EarlyClaims:
 
     def _find_allocated(self) -> dict[str, _Allocated]:
         """Returns the claims that are allocated to devices of ours now, by uid."""
-        claims = self.driver.claims
+        # A claim is decoded again only if it has changed: shares may be thousands.
+        last, self._decoded = self._decoded, {}
         allocated: dict[str, _Allocated] = {}
-        for obj in self._informer.objects.values() if self._informer else ():
-            # No claim may keep the others from being looked at.
-            with contextlib.suppress(msgspec.ValidationError, errors.ClaimError):
-                claim = msgspec.json.decode(msgspec.json.encode(obj), type=ResourceClaim)
-                devices = plan.describe_allocated(claim, claims.name, claims.node, timestamps.now())
-                allocated[claim.metadata.uid] = _Allocated(claim, devices)
+        for key, obj in self._informer.objects.items() if self._informer else ():
+            known = last.get(key)
+            claim = known[1] if known is not None and known[0] is obj else self._decode(obj)
+            self._decoded[key] = (obj, claim)
+            if claim is not None:
+                allocated[claim.uid] = claim
         return allocated
+
+    def _decode(self, obj: Document) -> _Allocated | None:
+        """Returns the claim, or None if it makes no sense, which keeps no other claim back."""
+        claims = self.driver.claims
+        try:
+            claim = msgspec.json.decode(msgspec.json.encode(obj), type=ResourceClaim)
+            devices = plan.describe_allocated(claim, claims.name, claims.node, timestamps.now())
+        except (msgspec.ValidationError, errors.ClaimError):
+            return None
+        return _Allocated(claim, devices)
 
     # ------------------------------------------------------------------ one look
 
