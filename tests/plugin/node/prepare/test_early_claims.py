@@ -16,7 +16,7 @@ import pytest
 
 from claimd.common import names
 from claimd.node import app, config
-from claimd.node.prepare import early_claims
+from claimd.node.prepare import early_claims, passthrough
 from claimd.node.prepared import ClaimRef, PreparedClaim
 from claimd_devices import fake
 from tests.support import apiserver, clock, drivers, playing_kernel
@@ -178,8 +178,9 @@ async def test_a_failure_is_reported_with_its_reason_and_the_device_is_tainted(
 ) -> None:
     async with world.running() as claimd:
         world.kernel.hang("nvidia")
-        assert claimd.driver.claims.vm_gpus.binder is not None
-        claimd.driver.claims.vm_gpus.binder.patience = 0.05
+        binder = claimd.driver.claims.vm_gpus.binder
+        assert binder is not None
+        binder.patience = 0.05
         world.allocate()
         await world.until_has(FAILED)
         conditions = world.conditions()
@@ -187,7 +188,8 @@ async def test_a_failure_is_reported_with_its_reason_and_the_device_is_tainted(
         assert conditions["Ready"] == ("False", conditions[FAILED][1])
         assert PREPARED not in conditions
         await apiserver.until(lambda: world.taints() == {VM: [early_claims.TAINT]})
-        (hung,) = claimd.driver.claims.vm_gpus.binder._hung.values()
+        (hung,) = binder._hung.values()
+        binder.patience = passthrough.PATIENCE
         world.kernel.resume("nvidia")
         await apiserver.until(hung.done)
 
