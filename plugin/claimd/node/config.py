@@ -136,7 +136,7 @@ class Config:
         "deploy/components/vfio",
     )
     prepare_before_bind: str = _setting(
-        "slow",
+        "off",
         "devices that are prepared before the scheduler binds the pod, so that a pod whose device "
         "cannot be prepared goes elsewhere: off, slow (GPUs of vfio-bind, and GPUs without the "
         "libraries that `require-libraries` wants) or all; needs Kubernetes 1.36 and "
