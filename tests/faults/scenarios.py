@@ -143,7 +143,7 @@ async def _start_with_an_early_claim(stage: Stage) -> None:
 
 
 async def _deallocate_early(stage: Stage) -> None:
-    await stage.deallocate("early")
+    await stage.deallocate("early", is_sure=False)
 
 
 async def _refuse_early(stage: Stage) -> None:
@@ -151,7 +151,7 @@ async def _refuse_early(stage: Stage) -> None:
     stage.world.kernel.unwilling.add("vfio-pci")
     await stage.await_early("early", FOR_MACHINES)
     stage.world.kernel.unwilling.clear()
-    await stage.deallocate("early")
+    await stage.deallocate("early", is_sure=False)
 
 
 async def _next_machine(stage: Stage) -> None:

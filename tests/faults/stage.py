@@ -45,6 +45,7 @@ EARLY, UNDOING = "early", "undoing"
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 # What an answer says that came too late for an answer.
 LATE = re.compile("no answer from|an earlier call|does not come back")
+UNDO_PATIENCE = 5.0  # seconds for an undo while the disk may fail
 RIVAL = "rival-of-"  # begins the name of a claim that competes with another
 BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
 
@@ -104,20 +105,28 @@ class Stage:
         said = functools.partial(self.world.has_condition, name, READY, FAILED)
         return await self.claimd.until(said, f"a condition of {name}")
 
-    async def deallocate(self, name: str) -> bool:
-        """The scheduler takes the allocation back, whose pod was not bound."""
-        self.world.deallocate(name)
+    async def deallocate(self, name: str, *, is_sure: bool = True) -> bool:
+        """The scheduler takes the allocation back, whose pod was not bound. Whether claimd has undone
+        it; if that is not sure, the disk may fail for as long as this waits.
+        """
         self._became(name, UNDOING)
-        return await self._undone(name)
+        self.world.deallocate(name)
+        return await self._undone(name, is_sure=is_sure)
 
     async def _give_up_early(self) -> None:
         for name in [name for name, state in self.states.items() if state == EARLY]:
             if not await self.deallocate(name):
                 raise Broken(f"claim {name} is not undone")
 
-    async def _undone(self, name: str) -> bool:
+    async def _undone(self, name: str, *, is_sure: bool = True) -> bool:
         path = self.world.plugin / "claims" / f"uid-{name}.json"
-        if await self.claimd.until(lambda: not path.exists(), f"the undo of {name}"):
+        began = time.monotonic()
+
+        def is_over() -> bool:
+            is_late = not is_sure and time.monotonic() > began + UNDO_PATIENCE
+            return is_late or not path.exists()
+
+        if await self.claimd.until(is_over, f"the undo of {name}") and not path.exists():
             self._became(name, GONE)
         return self.states[name] == GONE
 
@@ -334,4 +343,7 @@ class Stage:
 
     def _became(self, name: str, state: str) -> None:
         self.states[name] = state
+        self.world.waited_for.discard(name)
+        if state == EARLY:
+            self.world.waited_for.add(name)
         self.history.append((time.time(), name, state))

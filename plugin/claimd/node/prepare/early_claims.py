@@ -47,12 +47,12 @@ PATIENCE = 60.0
 LINGER = 600.0
 
 # Seconds after an unprepare in which the claim is not prepared again for the same allocation. The
-# pod has ended, and Kubernetes takes the allocation back. An undo that failed is tried again after
-# the same time.
+# pod has ended, and Kubernetes takes the allocation back. This is also the longest time between two
+# tries of an undo.
 REST = 30.0
 
-# Seconds until an undo that was not done is tried again, and until an instance that may not act looks
-# again whether it may.
+# Seconds until an undo that was not done is tried again, which double each time, and until an
+# instance that may not act looks again whether it may.
 RETRY = 0.5
 
 # Seconds for which a device is tainted that could not be prepared. Otherwise the scheduler might
@@ -353,26 +353,29 @@ class EarlyClaims:
             )
 
     async def _undo(self, prepared: PreparedClaim) -> None:
-        """Unprepares a claim that was prepared early and is not allocated to us any more."""
+        """Unprepares a claim that was prepared early and is not allocated to us any more.
+
+        Tries again until that is done, or until the claim is allocated to us or prepared again.
+        """
 
         async def still_unused() -> bool:
             return prepared.uid not in self._find_allocated()
 
-        try:
-            is_done = await self.driver.collect(prepared, still_unused)
-        except (errors.ClaimError, OSError) as error:
-            log.warning("claim %s cannot be unprepared, trying again: %s", prepared.title, error)
-            await asyncio.sleep(REST)
-            return
-        if is_done:
-            log.info(
-                "unprepared claim %s, whose pod was not bound: %s",
-                prepared.title,
-                prepared.device_names,
-                extra={"claim_uid": prepared.uid},
-            )
-        else:
-            await asyncio.sleep(RETRY)
+        backoff = pacing.Backoff(RETRY, REST)
+        checkpoints = self.driver.claims.checkpoints
+        while checkpoints.claims.get(prepared.uid) == prepared and await still_unused():
+            try:
+                if await self.driver.collect(prepared, still_unused):
+                    log.info(
+                        "unprepared claim %s, whose pod was not bound: %s",
+                        prepared.title,
+                        prepared.device_names,
+                        extra={"claim_uid": prepared.uid},
+                    )
+                    return
+            except (errors.ClaimError, OSError) as error:
+                log.warning("claim %s cannot be unprepared yet: %s", prepared.title, error)
+            await asyncio.sleep(backoff.next_delay())
 
     # ------------------------------------------------------------------ taints
 
