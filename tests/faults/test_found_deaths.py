@@ -28,6 +28,8 @@ RESTORE = f"restore/rename@cdi/.{names.cdi_file(DRIVER, 'uid-c')}.new/1/ENOSPC"
         f"start/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1/EROFS",
         # our own socket stays at the end
         f"stop/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1+/EROFS",
+        # the checkpoint of a claim that was prepared early, and is not needed any more
+        f"early-refused/unlink@{PLUGIN}/claims/uid-early.json/1+/EROFS",
         # the kubelet's word that we are registered
         f"update-new/openat@{PLUGIN}/.publisher.{NEW}/1/ENOSPC",
     ],
