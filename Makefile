@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench ratios scale proto lock bases image release clean
+.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers machine browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench ratios scale proto lock bases image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -59,6 +59,9 @@ mutants: dev  ## put small mistakes into a copy, one at a time, and see whether 
 
 containers: dev  ## run containers that get a GPU with runc and crun, on nodes of every kind (needs root, musl-tools, Go, Debian's packages)
 	$(BIN)/pytest -q tests/containers
+
+machine: dev  ## virtual machines whose kernels bind, hot-plug and fail devices (installs QEMU and fetches kernels by apt; needs no KVM)
+	$(BIN)/pytest -q tests/machine
 
 browser: dev  ## the page of `claimd view` in Debian's chromium, at 3 nodes and at 1,000 (PICTURES=docs replaces the pictures of the docs)
 	$(BIN)/pytest -q tests/browser

@@ -21,7 +21,7 @@ def test_it_is_taken_with_the_rule_and_never_without(make_tree: Make) -> None:
     (gpu,) = look(tree).gpus
     assert (gpu.kind, gpu.driver, gpu.iommu_group, gpu.numa_node) == ("vfio", "vfio-pci", 20, 0)
     assert [(node.path, node.major, node.minor) for node in gpu.nodes] == [
-        ("/dev/vfio/20", 240, 20),
+        ("/dev/vfio/20", 240, 0),
         ("/dev/vfio/vfio", 10, 196),
     ]
 

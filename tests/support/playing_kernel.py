@@ -268,9 +268,12 @@ class PlayingKernel:
             return
         self._set_driver(address, to)
         action = "bind" if to else "unbind"
-        path = f"/devices/{address}"
-        message = f"{action}@{path}\0ACTION={action}\0DEVPATH={path}\0SUBSYSTEM=pci\0"
-        uevents.broadcast(self.folder, message.encode())
+        place = (self._bus / "devices" / address).resolve()
+        path = f"/{place.relative_to(self.folder.resolve() / 'sys')}"
+        fields = {"PCI_SLOT_NAME": address}
+        if to:
+            fields["DRIVER"] = to
+        uevents.broadcast(self.folder, uevents.message(action, path, "pci", **fields))
 
     def _set_driver(self, address: str, driver: str) -> None:
         if address in fake.gpu_addresses(self.folder) and address not in self._plain:

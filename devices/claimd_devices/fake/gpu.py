@@ -21,11 +21,21 @@ _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 _WITH_FRAME_BUFFER = ("amdgpu", "i915", "xe", "nouveau")
 
 _WRITABLE = frozenset(
-    ["driver_override", "config", "enable", "msi_bus", "numa_node", "reset_method", "sriov_numvfs"]
+    [
+        "driver_override",
+        "config",
+        "enable",
+        "msi_bus",
+        "numa_node",
+        "reset_method",
+        "sriov_numvfs",
+        "uevent",
+    ]
 )
 _UNCORRECTABLE = (
     "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol "
-    "UncorrIntErr BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
+    "UncorrIntErr BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked DMWrReqBlocked "
+    "IDECheck MisIDETLP PCRC_CHECK TLPXlatBlocked"
 )
 _AER = {
     "correctable": (
@@ -92,6 +102,7 @@ class Numbers:
     index: int = 0  # the driver's own number of the function
     first_part: int = 0  # the driver's number of its first partition
     firmware: str = ""  # the version that the driver loaded into it
+    vfio: int = 0  # the minor number of its group's node, which is not the number of the group
     peers: tuple[str, ...] = ()  # the folders of the GPUs that the vendor's links join with it
 
 
@@ -306,9 +317,10 @@ def _add_iommu(entries: Entries, function: Function) -> None:
     if is_for_virtual_machines(function.driver):
         device = f"sys/devices/virtual/vfio/{group}"
         entries.folders.append(device)
-        entries.files[f"{device}/dev"] = f"{VFIO_MAJOR}:{group}"
+        minor = function.numbers.vfio
+        entries.files[f"{device}/dev"] = f"{VFIO_MAJOR}:{minor}"
         entries.links[f"sys/class/vfio/{group}"] = device
-        entries.nodes[f"dev/vfio/{group}"] = (VFIO_MAJOR, group)
+        entries.nodes[f"dev/vfio/{group}"] = (VFIO_MAJOR, minor)
 
 
 def _port_files(folder: str, vendor: str, device: str, class_code: str) -> dict[str, str | bytes]:
@@ -350,7 +362,8 @@ def _values(function: Function) -> dict[str, str | bytes]:
     if function.physical is not None:
         return values | link(now=("Unknown", "0"), most=model.own_link)
 
-    values |= {"power_state": "D0", "power/runtime_status": "active", "config": _config(model)}
+    values |= _power(function)
+    values["config"] = _config(model)
     if len(function.bridges) > 1:
         now = (model.speed, "1") if model.coherent else model.own_link
         values |= link(now=now, most=model.own_link)
@@ -368,6 +381,23 @@ def _values(function: Function) -> dict[str, str | bytes]:
             "sriov_vf_device": model.ids[5:],
         }
     return values
+
+
+def _power(function: Function) -> dict[str, str | bytes]:
+    """Returns the files about the power of a function.
+
+    vfio-pci lets a function sleep while no virtual machine has it open. A function that no driver
+    has enabled is awake, and the kernel does not know its state.
+    """
+    if is_for_virtual_machines(function.driver):
+        return {"power_state": "D3hot", "power/runtime_status": "suspended"}
+    state = "D0" if _is_enabled(function) else "unknown"
+    return {"power_state": state, "power/runtime_status": "active"}
+
+
+def _is_enabled(function: Function) -> bool:
+    """Returns True if the driver has enabled the function. vfio-pci does so when it is opened."""
+    return bool(function.driver) and not is_for_virtual_machines(function.driver)
 
 
 def _ids(function: Function) -> dict[str, str | bytes]:
@@ -400,7 +430,7 @@ def _ids(function: Function) -> dict[str, str | bytes]:
         "revision": f"0x{model.revision}",
         "numa_node": str(function.numa),
         "driver_override": "(null)",
-        "enable": "1",
+        "enable": "1" if _is_enabled(function) else "0",
         "modalias": modalias,
         "uevent": "\n".join(uevent),
     }

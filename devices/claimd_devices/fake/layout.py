@@ -80,8 +80,9 @@ def functions(description: Mapping[str, object]) -> list[Function]:
     if description.get("iommu") or any(
         is_for_virtual_machines(function.driver) for function in found
     ):
-        for group, function in enumerate(found, _FIRST_GROUP):
-            function.group = group
+        for index, function in enumerate(found):
+            function.group = _FIRST_GROUP + index
+            function.numbers.vfio = index
     return found
 
 

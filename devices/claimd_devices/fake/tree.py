@@ -111,8 +111,10 @@ def bind(folder: Path, address: str, driver: str) -> None:
     for path in set(old.folders) - set(new.folders):
         shutil.rmtree(folder / path, ignore_errors=True)
 
-    # Files that both drivers have keep their content, which may have been changed since.
-    new.files = {path: content for path, content in new.files.items() if path not in old.files}
+    # Files that do not depend on the driver keep their content, which may have been changed since.
+    new.files = {
+        path: content for path, content in new.files.items() if old.files.get(path) != content
+    }
     if driver:
         (folder / "sys/bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
     _write_entries(folder, new)

@@ -1,0 +1,1 @@
+"""Virtual machines in which the kernel itself rebinds, hot-plugs and fails devices."""
