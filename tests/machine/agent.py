@@ -79,8 +79,8 @@ def _python(python: str) -> dict[str, Any]:
 
 
 def _printer(output: io.StringIO) -> Any:
-    def show(*values: object) -> None:
-        print(*values, file=output)
+    def show(*values: object, **options: Any) -> None:
+        print(*values, **options, file=output)
 
     return show
 

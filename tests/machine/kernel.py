@@ -69,15 +69,19 @@ def fetch(suite: str = STABLE) -> Kernel:
     install()
     folder = CACHE / f"kernel-{suite or 'stable'}"
     _make_once(folder, lambda new: _unpack(new, suite))
-    (image,) = (folder / "boot").glob("vmlinuz-*")
-    return Kernel(release=image.name.removeprefix("vmlinuz-"), image=image, folder=folder)
+    (modules,) = (folder / "lib/modules").iterdir()
+    images = [folder / f"boot/vmlinuz-{modules.name}", modules / "vmlinuz"]
+    (image,) = [path for path in images if path.exists()]
+    return Kernel(release=modules.name, image=image, folder=folder)
 
 
 def initramfs(kernel: Kernel) -> Path:
     """Returns the initramfs with the checkout's claimd. Its parts come from the cache."""
+    recipe = [Path(__file__).read_text(), Path(__file__).with_name("init.sh").read_text()]
+    python = [*recipe, sys.version, _lock().read_text()]
     parts = [
-        _archive(f"modules-{kernel.release}", _key(MODULES), lambda new: _add_modules(new, kernel)),
-        _archive("python", _key([sys.version, _lock().read_text()]), _add_python),
+        _archive(f"modules-{kernel.release}", _key(recipe), lambda new: _add_modules(new, kernel)),
+        _archive("python", _key(python), _add_python),
         _archive("claimd", _key_of_sources(), _add_claimd),
     ]
     whole = CACHE / f"initramfs-{_key(map(str, parts))}.cpio"
@@ -211,7 +215,8 @@ def _add_modules(stage: Path, kernel: Kernel) -> None:
         content = (source / name).read_bytes()
         plain.write_bytes(lzma.decompress(content) if name.endswith(".xz") else content)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
-        shutil.copy(source / name, target / name)
+        if (source / name).exists():
+            shutil.copy(source / name, target / name)
     run("depmod", "-b", stage, kernel.release)
 
 
