@@ -63,13 +63,11 @@ def test_errors_that_a_device_reports(machine: guest.Guest) -> None:
     counters = machine.read(f"{pci.BUS}/devices/{FAILING}/aer_dev_nonfatal")
     assert re.search(r"^TOTAL_ERR_NONFATAL [1-9]", counters, re.MULTILINE)
 
-    # The kernel cannot read a device after a fatal error, so only the log tells about it.
+    # Older kernels cannot read the device after a fatal error, so that only the log tells about it.
     begin = next_number(machine)
     assert machine.monitor("pcie_aer_inject_error failing DLP").startswith("OK")
     wait_for_recovery(machine, begin)
     assert events_since(machine, begin) == {(FAILING, "aer-fatal")}
-    counters = machine.read(f"{pci.BUS}/devices/{FAILING}/aer_dev_fatal")
-    assert re.search(r"^TOTAL_ERR_FATAL 0$", counters, re.MULTILINE)
 
 
 def test_an_error_of_a_port_is_no_error_of_the_device_below(machine: guest.Guest) -> None:
