@@ -77,8 +77,10 @@ class Judges:
     def create(self, *objects):
         """Those of the cluster go at the end, as the namespace does."""
         for obj in objects:
-            if obj["kind"] not in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
-                self._made.insert(0, (obj["kind"], obj["metadata"]["name"]))
+            what = obj["kind"], obj["metadata"]["name"]
+            is_inside = obj["kind"] in ("Pod", "ResourceClaim", "ResourceClaimTemplate")
+            if not is_inside and what not in self._made:
+                self._made.insert(0, what)
         self._apply(*objects)
 
     def delete(self, what):
@@ -120,6 +122,11 @@ class Judges:
         body = json.dumps({"status": {"devices": [entry]}}).encode()
         for cluster in self._clusters.values():
             asyncio.run(_patch(cluster.kubeconfig, f"{path}/status", body))
+
+    def explain(self, pod, words):
+        """claimd explain has these words for it, in all."""
+        for name, cluster in self._clusters.items():
+            assert words in cluster.explain(pod, namespace=self._namespace), name
 
     def say_nothing(self, pod):
         """It waits for somebody else, and no scheduler has a word for it."""

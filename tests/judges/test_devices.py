@@ -256,7 +256,7 @@ def test_a_device_that_has_to_get_ready(judges):
     judges.create(asks("x", deviceClassName=OTHER), pod("p", "x"))
     judges.hold("x", "a")
     assert judges.same(conditions_of) == [(["d.org/Ready"], ["d.org/Broken"])]
-    judges.say_nothing("p")
+    judges.explain("p", "on a is not ready yet: its driver has not reported d.org/Ready")
     judges.report("x", OTHER, "a", "slow-a", "d.org/Ready")
     judges.place("p")
 
