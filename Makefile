@@ -51,7 +51,7 @@ slow: dev  ## the unit tests that take many seconds each, and all examples of th
 clients: dev  ## programs with the usual client libraries, and the demos of a driver, on `claimd sim` (with Go, npm, Maven, helm, kubectl if they are installed)
 	$(BIN)/pytest -q tests/clients
 
-judges: dev  ## the same pods and claims for our scheduler and for Kubernetes' own, which the rig builds (KUBE_SCHEDULER=another)
+judges: dev  ## the same pods and claims for our scheduler and for Kubernetes' own, which the rig builds (KUBE_SCHEDULER=another, KUBE_PROFILE=1.38)
 	$(BIN)/pytest -q tests/judges
 
 mutants: dev  ## put small mistakes into a copy, one at a time, and see whether the tests notice (ARGS="--seed 2 --count 40 plugin/claimd/node/prepare")

@@ -47,13 +47,14 @@ def program(name):
 
 @pytest.fixture(scope="session")
 def clusters(claimd_cluster_factory):
-    """Each under the name of what is not ours in it."""
+    """Each under the name of what is not ours in it. All are like $KUBE_PROFILE, by default 1.37."""
     scheduler, controllers = program("kube-scheduler"), program("kube-controller-manager")
     both = {"scheduler": scheduler, "controllers": controllers}
+    profile = os.environ.get("KUBE_PROFILE", "")
     return {
-        "nothing": claimd_cluster_factory(NODES),
-        "scheduler": claimd_cluster_factory(NODES, scheduler=scheduler),
-        "scheduler and controllers": claimd_cluster_factory(NODES, **both),
+        "nothing": claimd_cluster_factory(NODES, profile=profile),
+        "scheduler": claimd_cluster_factory(NODES, profile=profile, scheduler=scheduler),
+        "scheduler and controllers": claimd_cluster_factory(NODES, profile=profile, **both),
     }
 
 
