@@ -119,3 +119,9 @@ def test_terms_at_the_limits_of_validity(term):
 )
 def test_of_the_three_fields_the_first_decides(name, everywhere, where, matched):
     assert nodes.matches(NODE, name, everywhere, where) is matched
+
+
+def test_a_requirement_is_merged_once():
+    twice = expression("zone", "In", "a")["matchExpressions"] * 2
+    merged = nodes.merge_selectors([selector({"matchExpressions": twice})])
+    assert len(merged.node_selector_terms[0].match_expressions) == 1

@@ -324,3 +324,8 @@ def test_a_change_of_another_class_is_refused():
         TypeError, match="expected a change of a DeviceClass, got one of a Resource"
     ):
         _ = v1.DeviceClass() + change
+
+
+def test_the_values_of_a_map_have_rules_too():
+    counters = v1.CounterSet(name="all", counters={"memory": "80Gi"})
+    assert [problem.path for problem in counters.problems()] == ["counters[memory]"]
