@@ -342,3 +342,15 @@ async def test_who_only_looks_changes_nothing(tmp_path):
 def test_a_folder_that_cannot_be_listed_is_told(tmp_path):
     (tmp_path / "claims").write_text("")
     assert checkpoint.read_claims(tmp_path) == ([], [f"{tmp_path}/claims: Not a directory"])
+
+
+async def test_a_claim_that_is_being_removed_is_left_alone_by_others(tmp_path):
+    """They would write its CDI file again, which is removed before its checkpoint."""
+    checkpoints = folder(tmp_path)
+    await store(checkpoints, plan_claim())
+    seen = []
+    async with checkpoints.lock():
+        await checkpoints.remove(
+            "uid-c", uncleared=False, sync_first=lambda: seen.append(set(checkpoints.in_flight))
+        )
+    assert (seen, checkpoints.in_flight) == ([{"uid-c"}], set())
