@@ -31,6 +31,10 @@ _T = TypeVar("_T")
 # files have a few KiB.
 _LIMIT = 1 << 16
 _CONTENT_LIMIT = 1 << 22
+
+# The kernel refuses reads of 4 MiB and more of the files in /proc/sys, with ENOMEM.
+_LARGEST_READ = 1 << 20
+
 _PAGE = 4096
 
 # A file of sysfs claims the size of a page, so tar fills its copy up with these bytes.
@@ -212,7 +216,7 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
 def read_to_end(descriptor: int, limit: int, content: bytes = b"") -> bytes:
     """Returns `content` and what can still be read from a descriptor, until `limit` is reached."""
     while len(content) < limit:
-        more = os.read(descriptor, limit)
+        more = os.read(descriptor, min(limit, _LARGEST_READ))
         if not more:
             break
         content += more

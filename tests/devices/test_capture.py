@@ -453,3 +453,12 @@ def test_an_error_of_ours_is_no_part_of_a_capture(make_tree: Make, tmp_path: Pat
     with limits, pytest.raises(LookFailedError, match="Too many open files"):
         capture.pack(file, tree.roots, look)
     assert not file.exists()
+
+
+def test_a_file_of_sysctl_is_captured(tmp_path: Path) -> None:
+    """The kernel refuses reads of 4 MiB and more of these files, for lack of memory."""
+    descriptor = os.open("/proc/sys/kernel/osrelease", os.O_RDONLY)
+    try:
+        assert sysfs.read_to_end(descriptor, 1 << 22) == f"{os.uname().release}\n".encode()
+    finally:
+        os.close(descriptor)
