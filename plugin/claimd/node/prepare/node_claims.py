@@ -162,6 +162,7 @@ class NodeClaims:
         """
         asked = msgspec.structs.replace(prepared, is_early=False)
         await self.checkpoints.store(asked)
+        self.reports.refused.pop(prepared.uid, None)
         return asked
 
     async def _plan_and_store(
@@ -194,6 +195,9 @@ class NodeClaims:
 
         await self.checkpoints.store(prepared)
         self._first_report[uid] = first
+        if not is_early:
+            # The kubelet asks although the claim was refused before, and gets it now.
+            self.reports.refused.pop(uid, None)
         if replaces is not None:
             # The old allocation may have had other requests, and so other files.
             self.files.remove(replaces)
