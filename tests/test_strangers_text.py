@@ -19,7 +19,7 @@ from claimd.tools.doctor import examine, report
 from claimd.tools.explain.objects import KINDS
 from claimd.tools.view import follow, server
 from claimd.tools.view.board import Board
-from tests.support import hostile_text, kubeconfigs, samples
+from tests.support import hostile_text, kubeconfigs, pod_group_situations, samples
 from tests.support.cluster_objects import (
     API,
     DRIVER,
@@ -59,11 +59,13 @@ def small_cluster():
         "ResourceSlice": slice_(gpus(2)),
         "DeviceTaintRule": rule("rule", "key", device=name(1)),
         "Event": event,
+        "PodGroup": pod_group_situations.group("team", gang=2),
         "Namespace": build("Namespace", "default", {}, api="v1", namespace=""),
     }
 
 
 HELD = claim("held", held=[name(0)], reserved=["other"])
+GROUPED = pod("member", schedulingGroup={"podGroupName": "team"})
 FROM_TEMPLATE = pod("wants", resourceClaims=[{"name": "g", "resourceClaimTemplateName": "two"}])
 
 
@@ -97,7 +99,7 @@ def cluster_with(kind, path, cluster=small_cluster):
     """Returns the cluster's objects, of which one has a stranger's text in this field."""
     objects = cluster()
     objects[kind] = hostile_text.with_text(objects[kind], KINDS[kind][1], path)
-    return [*objects.values(), HELD, FROM_TEMPLATE]
+    return [*objects.values(), HELD, FROM_TEMPLATE, GROUPED]
 
 
 def test_the_check_notices_what_it_is_for():

@@ -42,6 +42,8 @@ SETTINGS = {
         "node_name",
         "numa_list",
         "share",
+        "require_libraries",
+        "prepare_before_bind",
         "kubeconfig",
         "service_account",
     ),

@@ -108,7 +108,10 @@ class World:
 
     def checkpoint(self, name: str = "c") -> Any:
         path = names.plugin_folder(self.folder / "kubelet", DRIVER) / f"claims/uid-{name}.json"
-        return json.loads(path.read_text())["claim"] if path.exists() else None
+        try:
+            return json.loads(path.read_text())["claim"]
+        except FileNotFoundError:
+            return None
 
     def has_spec(self, name: str = "c") -> bool:
         return (self.folder / "cdi" / names.cdi_file(DRIVER, f"uid-{name}")).exists()
