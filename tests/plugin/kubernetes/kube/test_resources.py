@@ -522,7 +522,10 @@ async def test_a_followed_claim_with_deep_parameters_can_be_compared_and_encoded
     claim["status"]["devices"] = [{"driver": "e", "pool": "p", "device": "x", "data": "DEEP"}]
     claim["status"]["allocation"]["devices"]["config"][0]["opaque"]["parameters"] = "DEEP"
     deep = b"[" * levels + b"]" * levels
-    listed = json.dumps({"metadata": {"resourceVersion": "1"}, "items": [claim]}).encode()
+
+    # The watch that follows the list begins after the last change of the claim.
+    version = claim["metadata"]["resourceVersion"]
+    listed = json.dumps({"metadata": {"resourceVersion": version}, "items": [claim]}).encode()
     body = listed.replace(b'"DEEP"', deep)
     api.fail(200, path="/resourceclaims", body=body)
 
