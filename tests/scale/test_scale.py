@@ -133,6 +133,7 @@ def short():
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_a_fleet_of_three_nodes(short):
     kubeconfig, log = short / "kubeconfig", short / "log"
     command = [sys.executable, "-m", "claimd", "sim", "--kubeconfig", str(kubeconfig)]

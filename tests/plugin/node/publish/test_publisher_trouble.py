@@ -9,7 +9,7 @@ import pytest
 
 from claimd.node.publish import publisher as publisher_module
 from claimd_devices.gpu import Gpu, Inventory
-from tests.support import apiserver
+from tests.support import apiserver, samples
 from tests.support.apiserver import until
 from tests.support.publishing import (
     DRIVER,
@@ -321,33 +321,32 @@ def lie(**changes):
     return json.dumps(kinds | {"metadata": {"resourceVersion": "9"}, "items": [item]}).encode()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"metadata": None},
-        {"metadata": "x"},
-        {"metadata__uid": None},
-        {"metadata__uid": 5},
-        {"metadata__name": None},
-        {"metadata__name": [1]},
-        {"metadata__resourceVersion": None},
-        {"metadata__labels": [1]},
-        {"metadata__annotations": {"a": {}}},
-        {"metadata__deletionTimestamp": {"a": 1}},
-        {"spec": None},
-        {"spec": [1]},
-        {"spec__driver": 5},
-        {"spec__pool": None},
-        {"spec__pool": "x"},
-        {"spec__pool__generation": "x"},
-        {"spec__pool__generation": {}},
-        {"spec__devices": 5},
-        {"spec__devices": [5]},
-        {"spec__devices": [{}]},
-        {"spec__devices": {"name": "gpu-a"}},
-    ],
-    ids=str,
-)
+LIES = [
+    {"metadata": None},
+    {"metadata": "x"},
+    {"metadata__uid": None},
+    {"metadata__uid": 5},
+    {"metadata__name": None},
+    {"metadata__name": [1]},
+    {"metadata__resourceVersion": None},
+    {"metadata__labels": [1]},
+    {"metadata__annotations": {"a": {}}},
+    {"metadata__deletionTimestamp": {"a": 1}},
+    {"spec": None},
+    {"spec": [1]},
+    {"spec__driver": 5},
+    {"spec__pool": None},
+    {"spec__pool": "x"},
+    {"spec__pool__generation": "x"},
+    {"spec__pool__generation": {}},
+    {"spec__devices": 5},
+    {"spec__devices": [5]},
+    {"spec__devices": [{}]},
+    {"spec__devices": {"name": "gpu-a"}},
+]
+
+
+@pytest.mark.parametrize("changes", samples.parameters([[lie] for lie in LIES]), ids=str)
 async def test_slices_that_no_api_server_has(world: World, changes: dict[str, object]):
     """The lie is asked about again. Neither the informer nor the publisher ends with an error."""
     world.api.fail(200, body=lie(**changes), path=SLICES, method="GET", times=2)

@@ -9,6 +9,7 @@ from claimd.sim import scheduler
 from claimd.sim.apiserver import server
 from tests.cluster.preemption import Cluster
 from tests.support import binding_situations as situations
+from tests.support import samples
 
 # The seconds that stand for the time that devices have in a situation which waits for its end.
 SHORT = 0.5
@@ -32,7 +33,7 @@ class Simulated:
             await self._client.close()
 
 
-@pytest.mark.parametrize("name", situations.ALL)
+@pytest.mark.parametrize("name", samples.parameters([[name] for name in situations.ALL]))
 async def test_it_does_what_kubernetes_own_scheduler_does(name, tmp_path):
     situation, seconds = situations.ALL[name]
     expected = iter(situations.load(name))
