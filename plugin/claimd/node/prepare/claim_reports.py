@@ -147,9 +147,17 @@ class _Source:
         it.
         """
         reports, prepared = self._reports, self._prepared
-        async with reports.checkpoints.lock():
+        try:
+            async with reports.checkpoints.lock():
+                current = reports.checkpoints.claims.get(prepared.uid)
+                is_uncleared = prepared.uid in reports.checkpoints.uncleared
+        except OSError:
+            # A sick disk may be the reason of a refusal. The pod can go to another node all the
+            # same, so the refusal must be reported.
+            if prepared.uid not in reports.refused:
+                raise
             current = reports.checkpoints.claims.get(prepared.uid)
-            is_uncleared = prepared.uid in reports.checkpoints.uncleared
+            is_uncleared = False
 
         self._last_claim = current
         refusal = reports.refused.get(prepared.uid)

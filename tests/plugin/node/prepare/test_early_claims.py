@@ -206,6 +206,17 @@ async def test_a_failure_is_reported_with_its_reason_and_the_device_is_tainted(
         await apiserver.until(lambda: not world.taints())
 
 
+async def test_a_disk_that_fails_does_not_keep_the_pod_from_another_node(world: World) -> None:
+    async with world.running():
+        lock = names.plugin_folder(world.folder / "kubelet", DRIVER) / "claims.lock"
+        lock.unlink()
+        lock.mkdir()
+        world.allocate()
+        await world.until_has(FAILED)
+        assert "cannot keep the checkpoint" in world.conditions()[FAILED][1]
+        lock.rmdir()
+
+
 async def test_what_was_never_used_is_undone_with_its_allocation(world: World) -> None:
     async with world.running():
         for end in (world.deallocate, lambda: world.api.delete("resourceclaims", "c", "default")):
