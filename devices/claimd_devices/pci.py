@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from dataclasses import field
+from dataclasses import field, replace
 
 from . import failures, sysfs, values
 from .gpu import Roots, Skipped
@@ -204,6 +204,25 @@ def _most_virtual(path: str, notes: list[str]) -> int | None:
     if not os.access(file, os.F_OK):
         return None
     return sysfs.decimal(file, notes) or None
+
+
+def with_link_of_sleeper(function: Function) -> Function:
+    """Returns a sleeping function with its link. Newer kernels wake the function for this read.
+
+    Scans that share `kept` read the link at most every five minutes.
+    """
+    if not function.link.is_asleep:
+        return function
+
+    def read(notes: list[str]) -> Link:
+        target = sysfs.link(function.folder, notes)
+        places = ends(function.folder, target, function.vendor_id)
+        return replace(_link(*places, notes, with_now=False), is_asleep=True)
+
+    notes = list(function.notes)
+    bind = (function.vendor_id, function.device_id, function.driver)
+    link = function.cache.read_seldom(f"{function.address} link", bind, read, notes)
+    return replace(function, link=link, notes=tuple(notes))
 
 
 def slot(address: str) -> str:

@@ -164,10 +164,11 @@ def _scan(
         try:
             _check_driver_is_known(function)
             if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
-                gpus.append(_bound_on_demand(roots, function, vendor, bus))
+                gpus.append(_bound_on_demand(roots, _with_link(function), vendor, bus))
             elif wanted.with_vfio and vfio.is_driver(function.driver or ""):
                 nodes = functools.partial(vfio.nodes, roots, function)
-                gpus.append(_for_virtual_machines(roots, function, vendor, bus, nodes))
+                own = _with_link(function)
+                gpus.append(_for_virtual_machines(roots, own, vendor, bus, nodes))
             else:
                 gpus += _gpu_and_parts(roots, function, vendor, bus)
         except NotUsable as error:
@@ -289,6 +290,17 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
             else ""
         )
         raise NotUsable(f"bound to the kernel driver {function.driver}, expected {expected}{hint}")
+
+
+def _with_link(function: pci.Function) -> pci.Function:
+    """Returns a function that vfio-pci has with its link, also while it sleeps.
+
+    The kernel lets a GPU sleep while no virtual machine has it open. What is published must not
+    depend on that, also if claimd starts meanwhile.
+    """
+    if vfio.is_driver(function.driver or ""):
+        return pci.with_link_of_sleeper(function)
+    return function
 
 
 def _bus_facts(

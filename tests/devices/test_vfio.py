@@ -26,6 +26,20 @@ def test_it_is_taken_with_the_rule_and_never_without(make_tree: Make) -> None:
     ]
 
 
+def test_a_gpu_that_sleeps_under_vfio_pci_has_its_link(make_tree: Make) -> None:
+    """What is published does not depend on whether a virtual machine had the GPU open."""
+    tree = make_tree("nvidia:a100,driver=vfio-pci")
+    (gpu,) = look(tree).gpus
+    status = tree.function(gpu.address) / "power/runtime_status"
+    status.write_text("active\n")
+    (awake,) = look(tree).gpus
+    status.write_text("suspended\n")
+    (asleep,) = look(tree).gpus
+    assert (awake.is_asleep, asleep.is_asleep) == (False, True)
+    assert (awake.link_width, awake.link_speed) == (16, 16000)
+    assert (asleep.link_width, asleep.link_speed) == (16, 16000)
+
+
 @pytest.mark.parametrize("driver", ["nvgrace_gpu_vfio_pci", "xe-vfio-pci"])
 def test_the_variants_of_vfio_pci_are_known(make_tree: Make, driver: str) -> None:
     tree = make_tree("nvidia:a100,driver=vfio-pci")
