@@ -214,14 +214,14 @@ def with_link_of_sleeper(function: Function) -> Function:
     if not function.link.is_asleep:
         return function
 
-    def read(notes: list[str]) -> Link:
+    def read_link(notes: list[str]) -> Link:
         target = sysfs.link(function.folder, notes)
         places = ends(function.folder, target, function.vendor_id)
         return replace(_link(*places, notes, with_now=False), is_asleep=True)
 
     notes = list(function.notes)
     bind = (function.vendor_id, function.device_id, function.driver)
-    link = function.cache.read_seldom(f"{function.address} link", bind, read, notes)
+    link = function.cache.read_seldom(f"{function.address} link", bind, read_link, notes)
     return replace(function, link=link, notes=tuple(notes))
 
 
