@@ -132,10 +132,12 @@ def parse_url(text: str) -> Url:
     scheme, rest = (match[1] or "").lower(), match[2]
 
     # Go first reads the text as the target of a request. In a target a # belongs to the path, and a
-    # path must begin at the root.
+    # path must begin at the root. Escapes must be valid, except in a text such as mailto:%zz.
     target, _, _ = rest.partition("?")
-    relative = not scheme and not target.startswith("/") and text != "*"
-    if relative or _ESCAPES.search(_path_after_host(target, scheme)):
+    is_rooted = target.startswith("/")
+    is_relative = not scheme and not is_rooted and text != "*"
+    is_opaque = scheme and not is_rooted
+    if is_relative or (not is_opaque and _ESCAPES.search(target)):
         raise EvalError(f"{text!r} is not an absolute URL")
 
     # Then Go reads it as a URL.
@@ -148,15 +150,6 @@ def parse_url(text: str) -> Url:
         host, slash, path = path[2:].partition("/")
         host, path = _host(host, scheme, text), slash + path
     return Url(scheme, host, path, query, text)
-
-
-def _path_after_host(path: str, scheme: str) -> str:
-    """Returns the part of a request's target in which each % must begin an escape."""
-    if not scheme:
-        return path
-    if path.startswith("//"):
-        return path[2:].partition("/")[2]
-    return path if path.startswith("/") else ""
 
 
 def _host(authority: str, scheme: str, text: str) -> str:

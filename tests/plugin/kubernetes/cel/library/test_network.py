@@ -28,6 +28,7 @@ def test_parts(text, parts):
     "text",
     [
         *("", "a", "a/b", "#a", "/a\n", "/%zz", "https://h/%zz", "https://h%zz/", "https://h:x/"),
+        "https://u%zz@h/",
         # Without a scheme the whole target is a path, also what may be a user.
         "//u%zz@h/",
     ],
