@@ -226,8 +226,6 @@ def _to_internal(obj: Object, struct: type[T]) -> T:
 
 
 def _node(source: AnyObject) -> core.Node:
-    if isinstance(source, core.Node):
-        return source
     if isinstance(source, str):
         source = {"metadata": {"name": source}}
     document: Mapping[str, Any] = foreign.with_json_names(
