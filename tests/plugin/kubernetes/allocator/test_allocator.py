@@ -146,6 +146,28 @@ def test_a_bad_node_selector_is_an_error(requirement):
         )
 
 
+def test_a_selector_with_several_terms_is_an_error_before_later_devices_are_looked_at():
+    terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in ("zone", "rank")]
+    world = {
+        "classes": [{"metadata": {"name": "gpu"}, "spec": {}}],
+        "slices": [
+            slice_("a", "x", pool="a", nodeSelector={"nodeSelectorTerms": terms}),
+            slice_("b", "y", pool="b"),
+        ],
+    }
+    claim = {
+        "metadata": {"name": "c", "namespace": "n", "uid": "1"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]
+            }
+        },
+    }
+    claims = allocating.read([claim], list[ResourceClaim])
+    with pytest.raises(allocator.AllocationError, match="NodeSelector with 2 terms"):
+        make_allocator(world).allocate(allocating.read(NODE, Node), claims)
+
+
 def test_the_state_of_claims():
     results = [
         {"request": "r", "driver": "d", "pool": "p", "device": "whole"},

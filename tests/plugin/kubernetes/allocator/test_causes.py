@@ -39,6 +39,10 @@ NICS = Count(
             "2 GPUs are needed, only 1 exists",
         ),
         (
+            Count(noun="GPUs", needed=2, there=1, suitable=1, free=1, nowhere="no node has 2"),
+            "2 GPUs are needed, no node has 2",
+        ),
+        (
             Count(noun="devices of class x", needed=1, there=4, suitable=0, free=0, obstacle="hot"),
             "1 device of class x is needed, 0 of 4 suit; hot",
         ),

@@ -1,5 +1,6 @@
 """Tests of expressions on devices: their input, their results, and their errors."""
 
+import msgspec
 import pytest
 
 from claimd.kubernetes import cel
@@ -107,3 +108,15 @@ def test_derived_attributes():
     why = "evaluate derived attribute x/y on device d.org/p/gpu-0 failed: "
     with pytest.raises(AllocationError, match=why):
         selectors.derive("x/y", f"{HERE}.missing", seen, GPU)
+
+
+def test_a_mistake_of_ours_is_not_taken_for_one_of_the_expression():
+    seen, right = selectors.cel_device("d.org", device()), 'device.driver == "d.org"'
+    given = allocating.read({"cel": {"expression": right}}, DeviceSelector)
+    broken = msgspec.structs.replace(given, cel=msgspec.structs.replace(given.cel, expression=None))
+    for selector_, device_ in ((given, None), (broken, seen)):
+        with pytest.raises((AttributeError, TypeError)):
+            selectors.match([selector_], device_, GPU, "class c")
+    for expression, device_ in ((right, None), (None, seen)):
+        with pytest.raises((AttributeError, TypeError)):
+            selectors.derive("x/y", expression, device_, GPU)

@@ -1,5 +1,7 @@
 """Quantities, compared with the answers of an API server 1.37.1."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -125,3 +127,14 @@ def test_a_whole_amount_is_rounded_up(text: str, amount: int):
 def test_what_is_no_amount_is_not_rounded(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):
         quantity.parse_whole(text)
+
+
+def test_usual_quantities_need_no_fractions():
+    """A plugin that reads only usual quantities does not load the module."""
+    code = (
+        "import sys; from claimd.kubernetes.api import quantity; "
+        "print(quantity.parse_whole('80Gi'), 'fractions' in sys.modules)"
+    )
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(80 << 30), "False"]

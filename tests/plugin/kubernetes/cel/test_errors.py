@@ -61,3 +61,10 @@ def test_expressions_ask(expression):
     )
     with pytest.raises(cel.EvalError, match=r"is (vendor|memory) meant\?$"):
         cel.compile(expression).matches(device)
+
+
+@pytest.mark.parametrize("version", ["1.2-rc", "1+build"])
+def test_a_short_version_is_quoted_as_it_was_written(version):
+    program = cel.compile(f'semver("{version}", true) == semver("1.2.0")')
+    with pytest.raises(cel.EvalError, match=r"the short version '1.*' cannot have a pre-release"):
+        program.matches(cel.Device("d.org", {}, {}))

@@ -7,7 +7,7 @@ from string import ascii_lowercase as ALPHABET
 import pytest
 
 from claimd.kubernetes import cel
-from claimd.kubernetes.cel import meter
+from claimd.kubernetes.cel import closures, meter
 from claimd.kubernetes.cel.documents import BUDGET, LIMIT, Budget, Expression
 
 DEVICE = cel.Device(
@@ -159,3 +159,15 @@ def test_constants_are_worked_out_within_the_limit_too():
     program = within_a_second(lambda: cel.compile(calls))
     with pytest.raises(cel.EvalError):
         within_a_second(lambda: program.matches(DEVICE))
+
+
+def test_a_mistake_of_ours_is_raised_without_a_charge():
+    """Only an error of the expression costs what its evaluation would."""
+
+    def fail(_):
+        raise RecursionError
+
+    counted = meter.Meter()
+    with pytest.raises(RecursionError):
+        closures.Closures(metered=True).with_charge(fail, 5)([DEVICE.view, counted])
+    assert counted.cost == 0

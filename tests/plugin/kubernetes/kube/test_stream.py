@@ -265,3 +265,29 @@ async def test_a_server_that_makes_us_speak_and_does_not_listen_is_given_up(pki)
     connection.buffer_updated(0)
     with pytest.raises(ConnectionError, match="does not listen"):
         await connection.read()
+
+
+async def test_an_address_that_leads_nowhere_does_not_delay_the_other(monkeypatch) -> None:
+    """The queue of the first address is full, so the kernel does not answer there."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        port = full.getsockname()[1]
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.2", port))
+
+        def find_both(host, port, **_):
+            return [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                for address in ("127.0.0.2", "127.0.0.1")
+            ]
+
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, port, *_, **__: find_both(host, port)
+        )
+        async with asyncio.timeout(PATIENCE):
+            connection = await stream.connect("kubernetes.test", port, None, "")
+        listener.accept()[0].close()
+        await close(connection)

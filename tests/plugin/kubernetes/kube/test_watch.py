@@ -376,6 +376,23 @@ async def test_an_error_of_a_subscriber_is_not_swallowed(
         await asyncio.wait_for(informer.run(), 30)
 
 
+async def test_an_error_of_a_subscriber_closes_the_watch(
+    api: apiserver.ApiServer, informer: watch.Informer
+) -> None:
+    def fail() -> None:
+        raise KeyError("a bug")
+
+    running_ = asyncio.create_task(informer.run())
+    await apiserver.until(lambda: api.watches)
+    informer.subscribe(fail)
+    api.put("resourceslices", slice_of("a"))
+    with pytest.raises(KeyError) as failed:
+        await running_
+    await apiserver.until(lambda: not api.watches)
+    # The error keeps the frames of the watch alive.
+    assert failed.value.__traceback__ is not None
+
+
 def test_an_error_event_without_a_status() -> None:
     assert type(errors.from_status("x", json.loads("[1]"))) is errors.ApiError
 

@@ -127,3 +127,10 @@ def test_requests_that_are_known_otherwise():
     asking = pod("p", cpu="2")
     assert find_refusals(asking, light, other, gone=[other], requests=known) == CPU
     assert find_refusals(asking, light, other, gone=[other]) == []
+
+
+def test_pods_are_not_counted_where_nobody_has_affinity():
+    db = pod("db", on="n1", app="db")
+    assert rules(pod("p"), db)._neighbours_with("n1", [db]) is None
+    wants = pod("p", affinity={"podAffinity": term("db")})
+    assert rules(wants, db)._neighbours_with("n1", [db]) is not None

@@ -252,6 +252,12 @@ def test_a_document_that_is_not_of_its_version_is_refused_with_paths():
         convert.convert(CLAIM | {"spec": {"devices": {"requests": ["a"]}}}, "v1beta1")
 
 
+def test_what_v1_has_no_object_for_becomes_a_note():
+    result = convert.convert(make_document("v1alpha2", "PodSchedulingContext", spec={}), "v1")
+    assert result.document is None
+    assert [note.path for note in result.notes] == ["kind"]
+
+
 def test_a_capacity_without_an_amount_is_none():
     device = {"name": "g", "basic": {"capacity": {"memory": {}}}}
     document = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice"}

@@ -62,6 +62,23 @@ def test_a_struct_of_the_allocator():
     assert foreign.read_object(struct, v1.ResourceClaim).metadata.name == "c"
 
 
+def test_an_object_of_ours_keeps_its_unknown_fields():
+    data = {"metadata": {"name": "c"}, "mood": {"good": True}}
+    assert foreign.to_document(v1.ResourceClaim.from_dict(data)) == data
+
+
+class V1ResourceClaim:
+    """Plays a model of the official client."""
+
+    def to_dict(self):
+        return {"api_version": None, "metadata": {"name": "c", "resource_version": "7"}}
+
+
+def test_a_model_of_the_official_client():
+    read = foreign.read_object(V1ResourceClaim(), v1.ResourceClaim)
+    assert read.to_dict() == {"metadata": {"name": "c", "resourceVersion": "7"}}
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
