@@ -133,3 +133,11 @@ def test_a_queue_that_stays_full(tmp_path):
     assert time.monotonic() - began > 0.15
     assert not yes
     assert "Resource temporarily unavailable" in words
+
+
+def test_a_socket_that_is_missing_is_not_waited_for(tmp_path):
+    began = time.monotonic()
+    yes, words = probe.ask(f"unix:{tmp_path}/e", "/livez", timeout=20.0)
+    assert time.monotonic() - began < 10
+    assert not yes
+    assert "No such file or directory" in words

@@ -1,11 +1,13 @@
 """How the parts of the program end when something fails in them."""
 
 import asyncio
+import json
 
 import pytest
 
 from claimd.common import errors
-from claimd.node import app, config
+from claimd.kubernetes.kube import auth
+from claimd.node import app, config, endpoint_setup
 from claimd_devices import fake, sysfs
 
 
@@ -51,3 +53,40 @@ def test_the_scans_of_a_node_share_what_seldom_changes(tmp_path, nvml):
             look(settings.roots, settings.rules)
         caps.append(sum(path.endswith("/power1_cap") for path, _ in accesses))
     assert caps == [1, 0]
+
+
+async def test_the_questions_about_scrapes_end_with_the_endpoints(tmp_path):
+    asked = asyncio.Event()
+
+    async def never_answer(reader, writer):
+        await reader.readline()
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as api:
+        host, port = api.sockets[0].getsockname()
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": f"http://{host}:{port}"}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+        settings = config.Config(
+            node_name="n", metrics_tls=str(tmp_path), metrics_authorization=True
+        )
+        endpoints = endpoint_setup.EndpointSetup(
+            config=settings,
+            client_config=auth.client_config(str(tmp_path / "kubeconfig"), tmp_path),
+            resources=None,
+            watch=None,
+            monitor=None,
+            checkpoints=None,
+        )
+        endpoints.build(str, str)
+        endpoints._scrape_access.may_scrape("Bearer token", "127.0.0.1", lambda _: None)
+        async with asyncio.timeout(20):
+            await asked.wait()
+            await endpoints.close()
+        assert not endpoints._scrape_access._tasks

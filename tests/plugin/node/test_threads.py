@@ -109,3 +109,26 @@ def test_another_lost_error_matters_only_in_grpcs_thread(thread, code):
     """)
     assert ended == code
     assert "odd" in output
+
+
+def test_a_log_that_fails_does_not_keep_the_process_alive():
+    code, _ = run("""
+        class Full(logging.Handler):
+            def emit(self, record):
+                raise MemoryError
+        logging.getLogger().addHandler(Full())
+        def work():
+            raise ValueError
+        threading.Thread(target=work).start()
+        time.sleep(20)
+    """)
+    assert code == threads.FAILED
+
+
+def test_a_mistake_of_ours_is_no_lack_of_threads(monkeypatch):
+    def start(_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyError, match="a bug"):
+        threads.check_enough()

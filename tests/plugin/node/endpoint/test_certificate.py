@@ -101,3 +101,11 @@ def test_many_who_connect_do_not_mean_many_looks(mounted):
     assert mounted.context() is None
     mounted.put("one")
     assert mounted.context() is None, "the last look was less than a second ago"
+
+
+def test_nothing_is_resumed_or_renegotiated(mounted):
+    mounted.put("one")
+    context, off = mounted.context(), ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    assert context.options & off == off
+    assert context.num_tickets == 0
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2

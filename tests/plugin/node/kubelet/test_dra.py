@@ -7,7 +7,7 @@ import grpc
 import msgspec
 import pytest
 
-from claimd.common import budgets, names
+from claimd.common import budgets, log, names
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2 as v1
 from claimd.kubernetes.kubelet_api.dra.v1 import api_pb2_grpc as v1_grpc
 from claimd.kubernetes.kubelet_api.dra.v1beta1 import api_pb2 as v1beta1
@@ -42,6 +42,7 @@ class Driver:
         self.answers = {}
         self.at_once = {}  # outcomes that do not wait for the gate
         self.calls = []
+        self.operations = []
         self.reported = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -64,6 +65,7 @@ class Driver:
     async def _outcome(self, verb, ref, call_time):
         seconds = call_time.deadline - asyncio.get_running_loop().time()
         self.calls.append((verb, ref, seconds))
+        self.operations.append(log.operation.get())
         if ref.uid in self.at_once:
             return self.at_once[ref.uid]
         await self.gate.wait()
@@ -134,6 +136,13 @@ async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, 
     assert driver.reported == ["u"]
     assert "claim uid w was not prepared: no such GPU" in caplog.text
     assert "claim uid u" not in caplog.text
+
+
+async def test_each_call_is_an_operation_of_its_own(channel, driver):
+    for call in (prepare, unprepare, prepare, unprepare):
+        await call(channel)
+    assert all(driver.operations)
+    assert len(set(driver.operations)) == 4
 
 
 async def test_a_uid_of_any_length_is_a_line_of_the_log(channel, driver, caplog):

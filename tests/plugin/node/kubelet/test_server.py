@@ -83,6 +83,17 @@ async def test_at_its_end_it_is_not_made_anew(tmp_path):
     assert not path.exists()
 
 
+async def test_an_end_waits_for_a_socket_that_is_being_made_anew(tmp_path):
+    path = tmp_path / "x.sock"
+    async with server.Socket(path, add, 0.1) as kept:
+        path.unlink()
+        mending = asyncio.create_task(kept.mend())
+        await asyncio.sleep(0)
+    await mending
+    assert not await kept.mend()
+    assert not path.exists()
+
+
 async def test_a_live_one_is_never_stolen(tmp_path):
     path = tmp_path / "x.sock"
     serving = await server.listen(path, add)

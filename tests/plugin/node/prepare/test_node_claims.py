@@ -10,10 +10,12 @@ import socket
 import threading
 import time
 
+import msgspec
 import pytest
 
 from claimd.common import pacing
-from claimd.node.prepare import call_time, mps
+from claimd.kubernetes.api.resource import ResourceClaim
+from claimd.node.prepare import call_time, checkpoint, mps
 from claimd.node.prepared import PreparedClaim
 from claimd_devices.gpu import Inventory
 from tests.plugin.node.prepare.test_driver import Hardware, World, world
@@ -221,3 +223,13 @@ async def test_a_look_at_thousands_of_files_leaves_others_their_turn(world):
     os.unlink(files.specs.path("c-1"))
     assert await files.is_disturbed()
     counting.cancel()
+
+
+async def test_a_checkpoint_says_that_the_kubelet_has_asked(world):
+    """Another process must not undo an early claim for which the kubelet has asked."""
+    claim = world.claim("c")
+    early = await world.driver.claims.prepare(msgspec.convert(claim, ResourceClaim), is_early=True)
+    assert early.is_early
+    assert not (await world.prepare(claim)).is_early
+    [kept], _ = checkpoint.read_claims(world.tmp_path / "plugin")
+    assert not kept.is_early

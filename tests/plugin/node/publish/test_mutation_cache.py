@@ -60,8 +60,9 @@ def test_what_is_shown_after_an_older_version_counts_as_somebody_elses():
     cache = MutationCache()
     with cache.writing("s", version(2), {"s": version(1)}):
         cache.on_answer("s", version(3), until=60.0)
-    cache.observe({"s": version(2)})
-    assert cache.overlay({"s": version(2)}, 1.0) == {"s": version(3)}
+    for lagging in (1, 2):
+        cache.observe({"s": version(lagging)})
+        assert cache.overlay({"s": version(lagging)}, 1.0) == {"s": version(3)}
     cache.observe({"s": version(9)})
     assert cache.overlay({"s": version(9)}, 1.0) == {"s": version(9)}
 
@@ -81,3 +82,13 @@ def test_other_objects_are_shown_as_they_are():
         cache.on_answer("s", version(5), until=60.0)
     other = {"metadata": {"name": "other", "resourceVersion": "7"}}
     assert cache.overlay({"other": other}, 1.0) == {"other": other, "s": version(5)}
+
+
+def test_between_writes_no_versions_are_collected():
+    cache = MutationCache()
+    cache.observe({"s": version(1)})
+    with cache.writing("s", version(1), {"s": version(1)}):
+        cache.on_answer("s", version(2), until=60.0)
+    for number in range(2, 100):
+        cache.observe({"s": version(number)})
+    assert len(cache._shown) == 1

@@ -300,6 +300,17 @@ async def test_who_was_forbidden_to_ask_asks_again_soon(monkeypatch, caplog):
     assert "the API server keeps counters now" in caplog.text
 
 
+async def test_after_a_plain_no_it_is_not_asked_again_soon(monkeypatch):
+    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", 0.0)
+    resources = Resources(errors.Forbidden("you may not"))
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert await support.learn(divided_gpus()) is False
+    resources.answer = "too old"
+    for _ in range(3):
+        assert await support.learn(divided_gpus()) is False
+    assert resources.asked == 2
+
+
 async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once():
     resources = Resources("")
     support = server_features.CounterSupport(resources, "d", "n")

@@ -193,3 +193,16 @@ async def test_the_first_check_is_not_at_once_and_a_failure_does_not_end_it(
     assert world.api.count() == 0
     await apiserver.until(lambda: world.said)
     running.cancel()
+
+
+async def test_after_a_check_there_is_a_pause(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflicts, "FIRST", (0.0, 0.0))
+    monkeypatch.setattr(conflicts, "PERIOD", (3600.0, 3600.0))
+    world.conflicts.resources.slices.synced = True
+    running = asyncio.create_task(world.conflicts.run())
+    await apiserver.until(lambda: world.said)
+    await asyncio.sleep(0.2)
+    assert len(world.said) == 1
+    running.cancel()

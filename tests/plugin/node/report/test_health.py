@@ -158,3 +158,13 @@ def test_a_condition_has_stood_since_the_first_of_its_findings() -> None:
     told = report(finding(since=SINCE + 50), finding(DEGRADED, kind="link"))
     (condition,) = health.conditions(told).values()
     assert condition.last_transition_time == MOMENT
+
+
+def test_devices_that_have_failed_and_why() -> None:
+    told = HealthReport(
+        findings=(
+            (FIRST, (finding(), finding(sentence="hot"), finding(DEGRADED, sentence="narrow"))),
+            (SECOND, (finding(DEGRADED),)),
+        )
+    )
+    assert health.failures(told) == {FIRST: "it hangs [sysfs]; hot [sysfs]"}

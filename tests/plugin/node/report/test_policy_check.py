@@ -144,6 +144,33 @@ async def test_while_there_is_no_answer_it_is_tried_again_after_a_while(monkeypa
     assert [0.7 < seconds / (5 * 2**n) < 1.3 for n, seconds in enumerate(between)] == [True] * 3
 
 
+async def test_the_moment_of_this_node_begins_when_our_slices_stand(monkeypatch):
+    done = []
+
+    class Holding:
+        async def create_slice(self, slice_, *, dry_run):
+            done.append("tried")
+            raise errors.Forbidden("not of this node")
+
+    async def sleep(seconds):
+        done.append("waited")
+
+    monkeypatch.setattr(policy_check.asyncio, "sleep", sleep)
+    check = policy_check.PolicyCheck(
+        resources=Holding(),
+        driver=DRIVER,
+        node=NODE,
+        published=asyncio.Event(),
+        record_event=lambda *told: done.append(told),
+    )
+    running = asyncio.create_task(check.run())
+    await asyncio.wait([running], timeout=0)
+    assert done == []
+    check.published.set()
+    await running
+    assert done == ["waited", "tried"]
+
+
 def test_the_wrong_slice_is_wrong_in_one_thing():
     slice_ = policy_check._slice_of_another(NODE, DRIVER)
     other = f"not-{NODE}"

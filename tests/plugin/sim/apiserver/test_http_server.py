@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from claimd.common import http_server
 from claimd.common.http_server import HttpResponse, Server
 from claimd.sim.apiserver.server import Options, serve
 
@@ -241,3 +242,16 @@ async def test_pieces_for_a_client_of_an_older_http(pieces_server):
     reply = await ask("/list?name=old", version="1.0")
     _, _, body = reply.partition(b"\r\n\r\n")
     assert body == b"x" * 1000 * PIECES
+
+
+def test_a_connection_gives_back_what_it_has_taken_and_no_more():
+    size = 1 << 20
+    limits = http_server._Limits(
+        http_server._Budget(size), http_server._Budget(size), asyncio.Lock()
+    )
+    share = http_server._Share(limits, lambda: 0.0)
+    for _ in range(3):
+        share.take(http_server.SMALL + 100)
+        assert limits.heads.left == size - 100
+        share.release()
+        assert limits.heads.left == size
